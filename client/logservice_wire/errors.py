@@ -1,0 +1,323 @@
+"""The one table of operating errors: reason <-> gRPC status <-> exception class.
+
+Every failure a caller can see is one row here. Two columns decide what a caller may do:
+
+- *retryable*: the same request may succeed later or elsewhere without a change by the caller.
+- *outcome*: what is known of the attempt. NOT_APPLIED: it took no effect and never will. UNKNOWN: it
+  may have taken effect or may still; only a retry with the same session and sequence is safe.
+
+On the wire: gRPC status + ``google.rpc.ErrorInfo{domain: "logservice", reason, metadata}``. The module
+knows status codes by name only, so it needs no grpc.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import ClassVar
+
+ERROR_DOMAIN = "logservice"
+
+
+class Outcome(enum.Enum):
+    """What is known about the effect of a failed request."""
+
+    NOT_APPLIED = "not_applied"
+    UNKNOWN = "unknown"
+
+
+class Reason(enum.Enum):
+    """Why a request failed; `value` is the ErrorInfo reason on the wire."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    NOT_LEADER = "NOT_LEADER"
+    SHARD_NOT_FOUND = "SHARD_NOT_FOUND"
+    SHARD_EXISTS = "SHARD_EXISTS"
+    NOT_ENOUGH_STORES = "NOT_ENOUGH_STORES"
+    FENCED = "FENCED"
+    TRUNCATED = "TRUNCATED"
+    BEYOND_TAIL = "BEYOND_TAIL"
+    STALE_TRUNCATE = "STALE_TRUNCATE"
+    HOLD_REFUSED = "HOLD_REFUSED"
+    WRONG_EXPECTED_LSN = "WRONG_EXPECTED_LSN"
+    SEQUENCE_GAP = "SEQUENCE_GAP"
+    SESSION_EXPIRED = "SESSION_EXPIRED"
+    STALE_EPOCH = "STALE_EPOCH"
+    BUSY = "BUSY"
+    DISK_FULL = "DISK_FULL"
+    TOO_LARGE = "TOO_LARGE"
+    CORRUPT_BLOCK = "CORRUPT_BLOCK"
+    UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
+    DEADLINE = "DEADLINE"
+    NOT_READY = "NOT_READY"
+    HALTED = "HALTED"
+    WRONG_CLUSTER = "WRONG_CLUSTER"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+
+
+class LogServiceError(Exception):
+    """Base of all operating errors.
+
+    `metadata` holds the machine-readable details as strings (``first_lsn``, ``epoch`` ...), the same
+    that ErrorInfo carries. Subclasses exist for every reason, so callers can catch what they mean.
+    """
+
+    reason: ClassVar[Reason]
+    status: ClassVar[str]
+    retryable: ClassVar[bool]
+    outcome: ClassVar[Outcome]
+
+    def __init__(self, message: str = "", **metadata: object) -> None:
+        self.message = message or self.reason.value.lower().replace("_", " ")
+        self.metadata: Mapping[str, str] = {name: str(value) for name, value in metadata.items()}
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        """``REASON: message (key=value ...)``."""
+        details = " ".join(f"{name}={value}" for name, value in sorted(self.metadata.items()))
+        return f"{self.reason.value}: {self.message}" + (f" ({details})" if details else "")
+
+    def number(self, name: str, default: int = 0) -> int:
+        """A metadata value as an integer."""
+        return int(self.metadata.get(name, default))
+
+
+class InvalidArgument(LogServiceError):
+    """A field of the request is wrong; metadata: field."""
+
+    reason = Reason.INVALID_ARGUMENT
+    status = "INVALID_ARGUMENT"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class NotLeader(LogServiceError):
+    """This replica cannot serve the request; metadata: leader (store), address."""
+
+    reason = Reason.NOT_LEADER
+    status = "FAILED_PRECONDITION"
+    retryable = True
+    outcome = Outcome.NOT_APPLIED
+
+
+class ShardNotFound(LogServiceError):
+    """No replica of the shard on this store; metadata: shard."""
+
+    reason = Reason.SHARD_NOT_FOUND
+    status = "NOT_FOUND"
+    retryable = True
+    outcome = Outcome.NOT_APPLIED
+
+
+class ShardExists(LogServiceError):
+    """A shard of that id or name exists; metadata: shard."""
+
+    reason = Reason.SHARD_EXISTS
+    status = "ALREADY_EXISTS"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class NotEnoughStores(LogServiceError):
+    """Fewer fitting stores than wanted replicas; metadata: wanted, available."""
+
+    reason = Reason.NOT_ENOUGH_STORES
+    status = "FAILED_PRECONDITION"
+    retryable = True
+    outcome = Outcome.NOT_APPLIED
+
+
+class Fenced(LogServiceError):
+    """A newer writer epoch was granted; metadata: epoch, holder."""
+
+    reason = Reason.FENCED
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class Truncated(LogServiceError):
+    """The LSN is at or below the truncation LSN; metadata: first_lsn."""
+
+    reason = Reason.TRUNCATED
+    status = "OUT_OF_RANGE"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class BeyondTail(LogServiceError):
+    """The LSN is beyond tail + 1; metadata: next_lsn."""
+
+    reason = Reason.BEYOND_TAIL
+    status = "OUT_OF_RANGE"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class StaleTruncate(LogServiceError):
+    """Not above the current truncation LSN; metadata: current."""
+
+    reason = Reason.STALE_TRUNCATE
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class HoldRefused(LogServiceError):
+    """The hold asks for records at or below the truncation LSN; metadata: first_lsn."""
+
+    reason = Reason.HOLD_REFUSED
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class WrongExpectedLsn(LogServiceError):
+    """The append did not land at expected_lsn; metadata: next."""
+
+    reason = Reason.WRONG_EXPECTED_LSN
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class SequenceGap(LogServiceError):
+    """An earlier sequence of the session is missing; metadata: last."""
+
+    reason = Reason.SEQUENCE_GAP
+    status = "FAILED_PRECONDITION"
+    retryable = True
+    outcome = Outcome.NOT_APPLIED
+
+
+class SessionExpired(LogServiceError):
+    """Unknown session, or a sequence older than its window; never appended by this attempt."""
+
+    reason = Reason.SESSION_EXPIRED
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.UNKNOWN
+
+
+class StaleEpoch(LogServiceError):
+    """Compare-and-swap on an epoch failed; metadata: epoch, holder."""
+
+    reason = Reason.STALE_EPOCH
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class Busy(LogServiceError):
+    """A bounded queue is full; metadata: retry_after_ms."""
+
+    reason = Reason.BUSY
+    status = "RESOURCE_EXHAUSTED"
+    retryable = True
+    outcome = Outcome.NOT_APPLIED
+
+
+class DiskFull(LogServiceError):
+    """A quorum of the shard's disks is above the high-water mark."""
+
+    reason = Reason.DISK_FULL
+    status = "RESOURCE_EXHAUSTED"
+    retryable = True
+    outcome = Outcome.NOT_APPLIED
+
+
+class TooLarge(LogServiceError):
+    """A named limit was exceeded; metadata: limit, value, name."""
+
+    reason = Reason.TOO_LARGE
+    status = "INVALID_ARGUMENT"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class CorruptBlock(LogServiceError):
+    """The block's checksum, counts or offsets are wrong; metadata: detail."""
+
+    reason = Reason.CORRUPT_BLOCK
+    status = "INVALID_ARGUMENT"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class UnknownOutcome(LogServiceError):
+    """Leadership or the connection was lost while the request was under way."""
+
+    reason = Reason.UNKNOWN_OUTCOME
+    status = "UNAVAILABLE"
+    retryable = True
+    outcome = Outcome.UNKNOWN
+
+
+class DeadlineExceeded(LogServiceError):
+    """The deadline passed first."""
+
+    reason = Reason.DEADLINE
+    status = "DEADLINE_EXCEEDED"
+    retryable = True
+    outcome = Outcome.UNKNOWN
+
+
+class NotReady(LogServiceError):
+    """Starting, without a leader, or shutting down."""
+
+    reason = Reason.NOT_READY
+    status = "UNAVAILABLE"
+    retryable = True
+    outcome = Outcome.NOT_APPLIED
+
+
+class Halted(LogServiceError):
+    """The replica stopped serving because its data cannot be trusted."""
+
+    reason = Reason.HALTED
+    status = "DATA_LOSS"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class WrongCluster(LogServiceError):
+    """The peer belongs to another cluster, or the data directory to another store."""
+
+    reason = Reason.WRONG_CLUSTER
+    status = "FAILED_PRECONDITION"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class Unauthenticated(LogServiceError):
+    """No accepted identity."""
+
+    reason = Reason.UNAUTHENTICATED
+    status = "UNAUTHENTICATED"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+class PermissionDenied(LogServiceError):
+    """The identity lacks the role; metadata: role."""
+
+    reason = Reason.PERMISSION_DENIED
+    status = "PERMISSION_DENIED"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
+_BY_REASON: dict[Reason, type[LogServiceError]] = {
+    error_class.reason: error_class for error_class in LogServiceError.__subclasses__()
+}
+
+
+def error_for(reason: Reason, message: str = "", **metadata: object) -> LogServiceError:
+    """The exception of `reason`, ready to raise."""
+    return _BY_REASON[reason](message, **metadata)
+
+
+def error_table() -> Mapping[Reason, type[LogServiceError]]:
+    """The whole table; tests and documents are made from it."""
+    return _BY_REASON

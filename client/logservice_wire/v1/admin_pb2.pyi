@@ -1,0 +1,96 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetStoreStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StoreReplica(_message.Message):
+    __slots__ = ("shard_id", "replica_id", "role", "term", "leader_replica", "committed_index", "applied_index", "first_index", "last_index", "first_lsn", "applied_lsn", "truncated_lsn", "exported_snapshots", "membership_epoch")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LEADER_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_LSN_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
+    EXPORTED_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERSHIP_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    replica_id: int
+    role: str
+    term: int
+    leader_replica: int
+    committed_index: int
+    applied_index: int
+    first_index: int
+    last_index: int
+    first_lsn: int
+    applied_lsn: int
+    truncated_lsn: int
+    exported_snapshots: int
+    membership_epoch: int
+    def __init__(self, shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_replica: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., first_index: _Optional[int] = ..., last_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., truncated_lsn: _Optional[int] = ..., exported_snapshots: _Optional[int] = ..., membership_epoch: _Optional[int] = ...) -> None: ...
+
+class StoreStatus(_message.Message):
+    __slots__ = ("store_id", "cluster_id", "incarnation", "version", "uptime_ms", "segment_bytes", "segment_files", "fsyncs", "entries_written", "bytes_written", "fsync_p50_us", "fsync_p99_us", "replicas", "truncation_counts")
+    class TruncationCountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FILES_FIELD_NUMBER: _ClassVar[int]
+    FSYNCS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    FSYNC_P50_US_FIELD_NUMBER: _ClassVar[int]
+    FSYNC_P99_US_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATION_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    cluster_id: str
+    incarnation: int
+    version: str
+    uptime_ms: int
+    segment_bytes: int
+    segment_files: int
+    fsyncs: int
+    entries_written: int
+    bytes_written: int
+    fsync_p50_us: int
+    fsync_p99_us: int
+    replicas: _containers.RepeatedCompositeFieldContainer[StoreReplica]
+    truncation_counts: _containers.ScalarMap[str, int]
+    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., fsyncs: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., fsync_p50_us: _Optional[int] = ..., fsync_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class TransferLeaderRequest(_message.Message):
+    __slots__ = ("shard_id", "store_id")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    store_id: str
+    def __init__(self, shard_id: _Optional[int] = ..., store_id: _Optional[str] = ...) -> None: ...
+
+class TransferLeaderResponse(_message.Message):
+    __slots__ = ("leader_store",)
+    LEADER_STORE_FIELD_NUMBER: _ClassVar[int]
+    leader_store: str
+    def __init__(self, leader_store: _Optional[str] = ...) -> None: ...

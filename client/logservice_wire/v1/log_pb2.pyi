@@ -1,0 +1,330 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GapReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GAP_REASON_NONE: _ClassVar[GapReason]
+    GAP_REASON_FENCED: _ClassVar[GapReason]
+    GAP_REASON_WRONG_EXPECTED_LSN: _ClassVar[GapReason]
+    GAP_REASON_SEQUENCE: _ClassVar[GapReason]
+GAP_REASON_NONE: GapReason
+GAP_REASON_FENCED: GapReason
+GAP_REASON_WRONG_EXPECTED_LSN: GapReason
+GAP_REASON_SEQUENCE: GapReason
+
+class LogPosition(_message.Message):
+    __slots__ = ("first_lsn", "applied_lsn", "leader_store", "leader_address")
+    FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_LSN_FIELD_NUMBER: _ClassVar[int]
+    LEADER_STORE_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    first_lsn: int
+    applied_lsn: int
+    leader_store: str
+    leader_address: str
+    def __init__(self, first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ...) -> None: ...
+
+class ConnectRequest(_message.Message):
+    __slots__ = ("shard_id",)
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+
+class ConnectResponse(_message.Message):
+    __slots__ = ("position",)
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
+
+class OpenSessionRequest(_message.Message):
+    __slots__ = ("shard_id",)
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+
+class OpenSessionResponse(_message.Message):
+    __slots__ = ("position", "session_id")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    session_id: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., session_id: _Optional[int] = ...) -> None: ...
+
+class AppendRequest(_message.Message):
+    __slots__ = ("shard_id", "block", "writer_epoch", "expected_lsn", "session_id", "sequence")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_LSN_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    block: bytes
+    writer_epoch: int
+    expected_lsn: int
+    session_id: int
+    sequence: int
+    def __init__(self, shard_id: _Optional[int] = ..., block: _Optional[bytes] = ..., writer_epoch: _Optional[int] = ..., expected_lsn: _Optional[int] = ..., session_id: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class AppendResponse(_message.Message):
+    __slots__ = ("position", "lsn", "record_count", "duplicate")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    lsn: int
+    record_count: int
+    duplicate: bool
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: _Optional[bool] = ...) -> None: ...
+
+class AppendStreamRequest(_message.Message):
+    __slots__ = ("open", "blocks")
+    class Open(_message.Message):
+        __slots__ = ("shard_id", "session_id", "writer_epoch")
+        SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+        SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+        WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+        shard_id: int
+        session_id: int
+        writer_epoch: int
+        def __init__(self, shard_id: _Optional[int] = ..., session_id: _Optional[int] = ..., writer_epoch: _Optional[int] = ...) -> None: ...
+    class Block(_message.Message):
+        __slots__ = ("sequence", "block", "expected_lsn")
+        SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        BLOCK_FIELD_NUMBER: _ClassVar[int]
+        EXPECTED_LSN_FIELD_NUMBER: _ClassVar[int]
+        sequence: int
+        block: bytes
+        expected_lsn: int
+        def __init__(self, sequence: _Optional[int] = ..., block: _Optional[bytes] = ..., expected_lsn: _Optional[int] = ...) -> None: ...
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    open: AppendStreamRequest.Open
+    blocks: _containers.RepeatedCompositeFieldContainer[AppendStreamRequest.Block]
+    def __init__(self, open: _Optional[_Union[AppendStreamRequest.Open, _Mapping]] = ..., blocks: _Optional[_Iterable[_Union[AppendStreamRequest.Block, _Mapping]]] = ...) -> None: ...
+
+class AppendStreamResponse(_message.Message):
+    __slots__ = ("position", "acks")
+    class Ack(_message.Message):
+        __slots__ = ("sequence", "lsn", "record_count", "duplicate")
+        SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        LSN_FIELD_NUMBER: _ClassVar[int]
+        RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+        DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+        sequence: int
+        lsn: int
+        record_count: int
+        duplicate: bool
+        def __init__(self, sequence: _Optional[int] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: _Optional[bool] = ...) -> None: ...
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    acks: _containers.RepeatedCompositeFieldContainer[AppendStreamResponse.Ack]
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[AppendStreamResponse.Ack, _Mapping]]] = ...) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ("shard_id", "lsn", "max_bytes", "stale")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    lsn: int
+    max_bytes: int
+    stale: bool
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., max_bytes: _Optional[int] = ..., stale: _Optional[bool] = ...) -> None: ...
+
+class LogBlock(_message.Message):
+    __slots__ = ("first_lsn", "record_count", "block", "gap", "term")
+    FIRST_LSN_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    first_lsn: int
+    record_count: int
+    block: bytes
+    gap: GapReason
+    term: int
+    def __init__(self, first_lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., block: _Optional[bytes] = ..., gap: _Optional[_Union[GapReason, str]] = ..., term: _Optional[int] = ...) -> None: ...
+
+class ReadResponse(_message.Message):
+    __slots__ = ("position", "blocks", "next_lsn")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_LSN_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    blocks: _containers.RepeatedCompositeFieldContainer[LogBlock]
+    next_lsn: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., blocks: _Optional[_Iterable[_Union[LogBlock, _Mapping]]] = ..., next_lsn: _Optional[int] = ...) -> None: ...
+
+class FollowRequest(_message.Message):
+    __slots__ = ("shard_id", "lsn", "until_lsn", "until_tail", "max_records", "max_bytes", "from_timestamp_us", "until_timestamp_us")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_LSN_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_TAIL_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FROM_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    lsn: int
+    until_lsn: int
+    until_tail: bool
+    max_records: int
+    max_bytes: int
+    from_timestamp_us: int
+    until_timestamp_us: int
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., until_lsn: _Optional[int] = ..., until_tail: _Optional[bool] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., from_timestamp_us: _Optional[int] = ..., until_timestamp_us: _Optional[int] = ...) -> None: ...
+
+class TruncateRequest(_message.Message):
+    __slots__ = ("shard_id", "lsn", "writer_epoch")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    lsn: int
+    writer_epoch: int
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., writer_epoch: _Optional[int] = ...) -> None: ...
+
+class TruncateResponse(_message.Message):
+    __slots__ = ("position", "truncated_lsn")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    truncated_lsn: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ...) -> None: ...
+
+class GetShardStatusRequest(_message.Message):
+    __slots__ = ("shard_id", "stale")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    stale: bool
+    def __init__(self, shard_id: _Optional[int] = ..., stale: _Optional[bool] = ...) -> None: ...
+
+class Hold(_message.Message):
+    __slots__ = ("name", "lsn")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    lsn: int
+    def __init__(self, name: _Optional[str] = ..., lsn: _Optional[int] = ...) -> None: ...
+
+class GetShardStatusResponse(_message.Message):
+    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    WRITER_HOLDER_FIELD_NUMBER: _ClassVar[int]
+    WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_TRUNCATION_LSN_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    truncated_lsn: int
+    committed_index: int
+    applied_index: int
+    term: int
+    writer_holder: str
+    writer_epoch: int
+    holds: _containers.RepeatedCompositeFieldContainer[Hold]
+    next_timestamp: int
+    requested_truncation_lsn: int
+    sessions: int
+    replica_id: int
+    store_id: str
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ...) -> None: ...
+
+class AcquireWriterRequest(_message.Message):
+    __slots__ = ("shard_id", "holder", "expected_epoch", "takeover")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TAKEOVER_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    holder: str
+    expected_epoch: int
+    takeover: bool
+    def __init__(self, shard_id: _Optional[int] = ..., holder: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., takeover: _Optional[bool] = ...) -> None: ...
+
+class AcquireWriterResponse(_message.Message):
+    __slots__ = ("position", "epoch")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    epoch: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class ReleaseWriterRequest(_message.Message):
+    __slots__ = ("shard_id", "epoch")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    epoch: int
+    def __init__(self, shard_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class ReleaseWriterResponse(_message.Message):
+    __slots__ = ("position",)
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
+
+class SetHoldRequest(_message.Message):
+    __slots__ = ("shard_id", "name", "lsn")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    name: str
+    lsn: int
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ...) -> None: ...
+
+class SetHoldResponse(_message.Message):
+    __slots__ = ("position",)
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
+
+class ReleaseHoldRequest(_message.Message):
+    __slots__ = ("shard_id", "name")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    name: str
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ReleaseHoldResponse(_message.Message):
+    __slots__ = ("position",)
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
+
+class AllocateTimestampsRequest(_message.Message):
+    __slots__ = ("shard_id", "count")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    shard_id: int
+    count: int
+    def __init__(self, shard_id: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class AllocateTimestampsResponse(_message.Message):
+    __slots__ = ("position", "first")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    position: LogPosition
+    first: int
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., first: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,114 @@
+"""Envelopes: what the payload of an entry holds besides the user's bytes.
+
+BLOCK entry: ``u32 block count, u32 zero``, then per block a 56-byte header and the block's bytes,
+padded to 8. One entry may carry several blocks that waited for the shard together; each has its own
+outcome, each is atomic by itself. COMMAND entry: the 16-byte proposal id, then the command.
+
+A request completes by its proposal id (or by (index, term)), never by index alone: after a leader
+change another entry may fill the index.
+
+Header, little-endian: origin u64, number u64 (the proposal id), session u64, sequence u64, writer epoch
+u64, expected LSN u64 (0 = none), block bytes u32, record count u32.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from logservice.ids import Lsn, SessionId
+
+_COUNT = struct.Struct("<II")
+_HEADER = struct.Struct("<QQQQQQII")
+_PROPOSAL = struct.Struct("<QQ")
+_PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
+
+BLOCKS_OFFSET = _COUNT.size
+HEADER_BYTES = _HEADER.size
+
+
+class EnvelopeCorrupt(ValueError):
+    """The payload is not an envelope; it never came from a correct leader."""
+
+
+class ProposalId(NamedTuple):
+    """Unique over the cluster's life: `origin` is drawn at random at every process start."""
+
+    origin: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEnvelope:
+    """One proposed block. `block` is opaque here: the bytes the client sent."""
+
+    proposal: ProposalId
+    session: SessionId
+    sequence: int
+    writer_epoch: int
+    expected_lsn: Lsn
+    record_count: int
+    block: bytes | memoryview
+
+
+def encode_blocks(blocks: Sequence[BlockEnvelope]) -> bytes:
+    """The payload of a BLOCK entry; each block's bytes are copied once."""
+    parts: list[bytes | memoryview] = [_COUNT.pack(len(blocks), 0)]
+    for item in blocks:
+        size = len(item.block)
+        parts.append(
+            _HEADER.pack(
+                *item.proposal, item.session, item.sequence, item.writer_epoch, item.expected_lsn,
+                size, item.record_count,
+            )  # fmt: skip
+        )
+        parts.append(item.block)
+        parts.append(_PADDING[size & 7])
+    return b"".join(parts)
+
+
+def decode_blocks(payload: bytes) -> Iterator[BlockEnvelope]:
+    """The envelopes of a BLOCK entry in order; `block` is a view into `payload`.
+
+    Raises EnvelopeCorrupt when counts and lengths do not fit the payload exactly.
+    """
+    try:
+        count, zero = _COUNT.unpack_from(payload)
+    except struct.error as error:
+        raise EnvelopeCorrupt(str(error)) from error
+    if zero or count == 0 or count > len(payload) // _HEADER.size:
+        raise EnvelopeCorrupt(f"{count} blocks in {len(payload)} bytes")
+    view = memoryview(payload)
+    position = _COUNT.size
+    for _ in range(count):
+        if position + _HEADER.size > len(payload):
+            raise EnvelopeCorrupt("block header cut short")
+        origin, number, session, sequence, epoch, expected, size, records = _HEADER.unpack_from(
+            payload, position
+        )
+        position += _HEADER.size
+        end = position + size
+        if end > len(payload):
+            raise EnvelopeCorrupt("block cut short")
+        yield BlockEnvelope(
+            ProposalId(origin, number), SessionId(session), sequence, epoch, Lsn(expected), records,
+            view[position:end],
+        )  # fmt: skip
+        position = end + (-size & 7)
+    if position != len(payload):
+        raise EnvelopeCorrupt("bytes after the last block")
+
+
+def encode_command(proposal: ProposalId, command: bytes) -> bytes:
+    """The payload of a COMMAND entry."""
+    return _PROPOSAL.pack(*proposal) + command
+
+
+def decode_command(payload: bytes) -> tuple[ProposalId, bytes]:
+    """Inverse of `encode_command`; raises EnvelopeCorrupt when too short."""
+    if len(payload) < _PROPOSAL.size:
+        raise EnvelopeCorrupt("command without a proposal id")
+    origin, number = _PROPOSAL.unpack_from(payload)
+    return ProposalId(origin, number), payload[_PROPOSAL.size :]

@@ -1,0 +1,51 @@
+"""Update: what one replica wants durable in a commit group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logservice.entry import Entry
+from logservice.hard_state import HardState
+from logservice.ids import Lsn, ReplicaId, ShardId
+from logservice.membership import Membership
+from logservice.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledSnapshot:
+    """The snapshot behind which the log is compacted, with its justification.
+
+    `truncation_lsn` is the truncation LSN at install (invariant T1: snapshot.next_lsn - 1 <= it); after a
+    restart the RSM may know an older one until it has caught up. For shard 0, which has no user
+    records, and for a snapshot received from the leader, it is the sender's.
+    """
+
+    snapshot: Snapshot
+    truncation_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """Written once per replica before it first starts. `join`: it waits for its leader's snapshot."""
+
+    membership: Membership
+    join: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """All fields optional; those given become durable together, or not at all.
+
+    entries: replace everything at and after the first one's index. snapshot: entries at or below its
+    index go; if `reset_log` (a snapshot received from the leader) all entries go. remove: forget the
+    replica and leave a tombstone: this replica id never starts here again.
+    """
+
+    shard: ShardId
+    replica: ReplicaId
+    hard_state: HardState | None = None
+    entries: tuple[Entry, ...] = ()
+    snapshot: InstalledSnapshot | None = None
+    reset_log: bool = False
+    bootstrap: Bootstrap | None = None
+    remove: bool = False

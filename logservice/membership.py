@@ -1,0 +1,130 @@
+"""Membership: who is in a shard, in the joint-consensus form, with what makes it safe to change.
+
+The same value is carried by snapshots, the bootstrap record, heartbeats and HAKeeper's state.
+`change_epoch` is the index of the entry that produced it: changes are compare-and-swap on it.
+`removed` grows only: a removed replica id never comes back. A member is bound to the store *and* the
+incarnation of the data directory, so that an emptied disk cannot vote under its old id.
+
+Byte form (little-endian): see `encode`; it is part of the snapshot format, so a change of it is a
+format change.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from logservice.ids import Incarnation, Index, ReplicaId, StoreId
+
+_HEAD = struct.Struct("<BBQ7I")
+_ID = struct.Struct("<Q")
+_MEMBER = struct.Struct("<QQH")
+_VERSION = 1
+
+
+class MembershipCorrupt(ValueError):
+    """The bytes are not a membership."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Where one replica lives."""
+
+    replica_id: ReplicaId
+    store_id: StoreId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Replica ids are sorted tuples without repeats; `members` is sorted by replica id.
+
+    voters: the incoming (or only) majority; outgoing: the other half while a joint change is under
+    way, else empty; learners_next: voters of `outgoing` that become learners when it ends; witnesses:
+    the voters that store no records (no log shard has any unless its guarantee is waived).
+    """
+
+    voters: tuple[ReplicaId, ...] = ()
+    outgoing: tuple[ReplicaId, ...] = ()
+    learners: tuple[ReplicaId, ...] = ()
+    learners_next: tuple[ReplicaId, ...] = ()
+    witnesses: tuple[ReplicaId, ...] = ()
+    removed: tuple[ReplicaId, ...] = ()
+    auto_leave: bool = False
+    change_epoch: Index = Index(0)
+    members: tuple[Member, ...] = ()
+
+    @property
+    def joint(self) -> bool:
+        """True while two majorities must agree."""
+        return bool(self.outgoing)
+
+    def contains(self, replica_id: ReplicaId) -> bool:
+        """Voter (of either half) or learner."""
+        return (
+            replica_id in self.voters
+            or replica_id in self.outgoing
+            or replica_id in self.learners
+            or replica_id in self.learners_next
+        )
+
+    def member(self, replica_id: ReplicaId) -> Member | None:
+        """The address record of a replica, None when unknown."""
+        for member in self.members:
+            if member.replica_id == replica_id:
+                return member
+        return None
+
+    def encode(self) -> bytes:
+        """``version u8, auto_leave u8, epoch u64, 7 list lengths u32``, then six id lists as u64 and
+        the members as ``replica u64, incarnation u64, length u16, store id utf-8``."""
+        lists = (
+            self.voters, self.outgoing, self.learners, self.learners_next, self.witnesses, self.removed,
+        )  # fmt: skip
+        parts = [
+            _HEAD.pack(
+                _VERSION, self.auto_leave, self.change_epoch, *map(len, lists), len(self.members)
+            )
+        ]
+        parts += [_ID.pack(replica_id) for ids in lists for replica_id in ids]
+        for member in self.members:
+            name = member.store_id.encode()
+            parts.append(_MEMBER.pack(member.replica_id, member.incarnation, len(name)) + name)
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Membership:
+        """Inverse of `encode`; raises MembershipCorrupt for anything else."""
+        try:
+            version, auto_leave, epoch, *lengths = _HEAD.unpack_from(data)
+            if version != _VERSION or auto_leave > 1:
+                raise MembershipCorrupt(f"membership version {version}")
+            position = _HEAD.size
+            lists: list[tuple[ReplicaId, ...]] = []
+            for length in lengths[:6]:
+                if length > (len(data) - position) // _ID.size:
+                    raise MembershipCorrupt("membership list longer than its bytes")
+                ids = struct.unpack_from(f"<{length}Q", data, position)
+                lists.append(tuple(ReplicaId(replica_id) for replica_id in ids))
+                position += length * _ID.size
+            members: list[Member] = []
+            for _ in range(lengths[6]):
+                replica_id, incarnation, size = _MEMBER.unpack_from(data, position)
+                position += _MEMBER.size
+                name = data[position : position + size]
+                if len(name) != size:
+                    raise MembershipCorrupt("membership store id cut short")
+                position += size
+                members.append(
+                    Member(ReplicaId(replica_id), StoreId(name.decode()), Incarnation(incarnation))
+                )
+        except (struct.error, UnicodeDecodeError) as error:
+            raise MembershipCorrupt(str(error)) from error
+        if position != len(data):
+            raise MembershipCorrupt("membership has trailing bytes")
+        voters, outgoing, learners, learners_next, witnesses, removed = lists
+        return cls(
+            voters=voters, outgoing=outgoing, learners=learners, learners_next=learners_next,
+            witnesses=witnesses, removed=removed, auto_leave=bool(auto_leave),
+            change_epoch=Index(epoch), members=tuple(members),
+        )  # fmt: skip

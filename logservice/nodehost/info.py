@@ -1,0 +1,37 @@
+"""What a NodeHost tells about a replica: for heartbeats, status calls and operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.membership import Membership
+from logservice.raft.ready import Role
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """A consistent picture of one local replica at one moment.
+
+    match: on the leader, per follower, the last index known durable there; else empty. `lsn` fields are
+    0 for shard 0. `recently_active`: on the leader, followers heard from within an election timeout.
+    """
+
+    shard: ShardId
+    replica: ReplicaId
+    store_id: StoreId
+    incarnation: Incarnation
+    membership: Membership
+    role: Role
+    term: Term
+    leader: ReplicaId
+    first_index: Index
+    last_index: Index
+    committed: Index
+    applied: Index
+    first_lsn: Lsn
+    applied_lsn: Lsn
+    truncated_lsn: Lsn
+    match: tuple[tuple[ReplicaId, Index], ...]
+    recently_active: tuple[ReplicaId, ...]
+    halted: str

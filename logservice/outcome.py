@@ -1,0 +1,42 @@
+"""Outcome: what a state machine answers to one proposal.
+
+A state machine never raises on input: a bad command is a `Rejected`. The shell turns it into the typed
+error of the same reason for the caller who proposed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from logservice_wire.errors import LogServiceError, Reason, error_for
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The proposal took effect, or had taken effect before (`duplicate`).
+
+    lsn, count: for appends, the records' first LSN and number. value: for commands that answer with a
+    number (session id, first timestamp, epoch, truncation LSN). data: any other answer.
+    """
+
+    lsn: int = 0
+    count: int = 0
+    value: int = 0
+    data: bytes = b""
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The proposal was refused, deterministically, on every replica."""
+
+    reason: Reason
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def error(self) -> LogServiceError:
+        """The exception for the caller."""
+        return error_for(self.reason, **self.metadata)
+
+
+Outcome = Applied | Rejected

@@ -1,0 +1,1 @@
+"""The consensus core: a pure, deterministic state machine in etcd/raft's model. No I/O, no clock."""

@@ -1,0 +1,41 @@
+"""StateMachine: the seam between a replica and what it replicates.
+
+Two implementations: `rsm.log_rsm.LogRsm` for log shards and `hakeeper.rsm.HAKeeperRsm` for shard 0.
+Both are deterministic: no clock, no randomness, no unordered iteration, no exception on input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from logservice.entry import Entry
+from logservice.envelope import ProposalId
+from logservice.outcome import Outcome
+
+
+class StateMachine(Protocol):
+    """In-memory replicated state. Called by one thread, in log order, every entry exactly once."""
+
+    def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
+        """Apply one committed entry of any kind; NOOP and CONFIG only move the applied index.
+
+        Returns one outcome per proposal inside, in order.
+        """
+        ...
+
+    def lookup(self, query: object) -> object:
+        """Answer a query from the present state; never changes it."""
+        ...
+
+    def save_snapshot(self) -> bytes:
+        """The whole state. Equal state gives equal bytes."""
+        ...
+
+    def recover_from_snapshot(self, state: bytes) -> None:
+        """Replace the state. `b""` is the state of a new shard. Raises SnapshotCorrupt."""
+        ...
+
+    def close(self) -> None:
+        """Release what is held; no call follows."""
+        ...
