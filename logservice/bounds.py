@@ -108,3 +108,20 @@ PEER_REQUESTS_INFLIGHT_MAX: Final = 65_536
 
 EXPORTED_SNAPSHOTS_MAX: Final = 20
 """Exported snapshots kept per replica: enough that the largest <= truncation LSN is near it."""
+
+# --- soft: server ------------------------------------------------------------------------------------
+
+RPC_TIMEOUT_DEFAULT_S: Final = 10.0
+"""Deadline of a call that brings none: ten elections, so that a failover fits into it."""
+
+RPC_TIMEOUT_MAX_S: Final = 60.0
+"""Longer deadlines are cut to this: a request that waits holds memory in every store it passed."""
+
+CONCURRENT_RPCS_MAX: Final = 20_000
+"""Calls a store serves at a time; gRPC refuses more with RESOURCE_EXHAUSTED."""
+
+GRPC_MESSAGE_BYTES_MAX: Final = READ_BYTES_MAX + BLOCK_BYTES_MAX + 1024 * 1024
+"""A Read answer of the largest size, overshot by its last block, plus the fields around the blocks."""
+
+STREAM_MESSAGE_BYTES_GOAL: Final = 1024 * 1024
+"""Follow's answers: large enough that the call's cost vanishes, small enough to be fair to others."""

@@ -1,0 +1,263 @@
+"""LocalCluster: a cluster of store processes on this machine; the embedded default.
+
+Theory of operation. `DIR/cluster.json` says which stores there are and where they listen; one folder per
+store holds its configuration, data, log and pid file. Everything else is derived, so any process that
+knows DIR can go on where another one stopped: the command line, the demo, chaos runs, the benchmark.
+
+Ports are chosen once, below the kernel's range for outgoing connections. A port inside that range can
+be taken by somebody's outgoing connection while its store is down, or, worse, a client that redials
+a dead store can be given the very port it dials and end up connected to itself.
+
+It only ever signals processes it can prove to be its own (`store_process`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from logservice import config as store_config
+from logservice.cli.store_process import StoreProcess
+from logservice.cli.toml_text import toml_text
+from logservice_wire.errors import InvalidArgument, NotReady
+from logservice_wire.v1 import log_pb2, log_pb2_grpc
+
+Sections = Mapping[str, Mapping[str, object]]
+"""Configuration by section and key, as in the TOML file."""
+
+_STOP_TIMEOUT_S = 15.0
+"""After SIGTERM: leadership is handed away and the log closed; then it is killed."""
+
+
+class ClusterFailed(NotReady):
+    """A local cluster did not come up; the message holds the end of a store's log."""
+
+
+@dataclass(slots=True)
+class StorePlace:
+    """Where a store listens. `bootstrap`: one of the initial HAKeeper members."""
+
+    client: str
+    peer: str
+    bootstrap: bool
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """Create with `create` or `open`."""
+
+    directory: Path
+    cluster_id: str
+    stores: dict[str, StorePlace] = field(default_factory=dict)
+    settings: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    @classmethod
+    def create(
+        cls, directory: Path | str, *, stores: int = 3, shards: int = 1, settings: Sections | None = None
+    ) -> LocalCluster:
+        """Lay out a new cluster; nothing is started yet.
+
+        `settings` override any key of the configuration, e.g. ``{"storage": {"segment_bytes": ...}}``.
+        Raises InvalidArgument when DIR holds a cluster already, ConfigError for wrong settings.
+        """
+        directory = Path(directory).resolve()
+        if (directory / "cluster.json").exists():
+            raise InvalidArgument(f"{directory} holds a cluster already", field="dir")
+        if not 1 <= stores <= 9:
+            raise InvalidArgument("a local cluster has 1 to 9 initial stores", field="stores")
+        merged = {name: dict(section) for name, section in (settings or {}).items()}
+        merged.setdefault("bootstrap", {})
+        merged["bootstrap"].setdefault("log_shards", shards)
+        merged["bootstrap"].setdefault("replicas", min(stores, 3))
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgument(f"cannot create {directory}: {error}", field="dir") from error
+        cluster = cls(directory, f"local-{random.getrandbits(32):08x}", {}, merged)
+        ports = free_ports(2 * stores)
+        for number in range(1, stores + 1):
+            place = StorePlace(
+                f"127.0.0.1:{ports.pop()}", f"127.0.0.1:{ports.pop()}", bootstrap=number <= 3
+            )
+            cluster.stores[f"store-{number}"] = place
+        for store_id in cluster.stores:
+            cluster._write_config(store_id)
+        cluster._save()
+        return cluster
+
+    @classmethod
+    def open(cls, directory: Path | str) -> LocalCluster:
+        """The cluster in DIR. Raises InvalidArgument when there is none."""
+        directory = Path(directory).resolve()
+        try:
+            record = json.loads((directory / "cluster.json").read_text())
+            places = {name: StorePlace(**place) for name, place in record["stores"].items()}
+            return cls(directory, record["cluster_id"], places, record["settings"])
+        except FileNotFoundError as error:
+            raise InvalidArgument(f"no cluster in {directory}", field="dir") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidArgument(
+                f"{directory}/cluster.json cannot be read: {error}", field="dir"
+            ) from error
+
+    def up(self, timeout_s: float = 60.0) -> None:
+        """Start what does not run and wait until the first log shard accepts appends."""
+        for store_id in self.stores:
+            self.start(store_id)
+        self.wait_ready(timeout_s)
+
+    def add(self, store_id: str | None = None) -> str:
+        """Configure and start one more store; HAKeeper uses it as a spare. Returns its id."""
+        if store_id is None:
+            number = len(self.stores) + 1
+            while f"store-{number}" in self.stores:
+                number += 1
+            store_id = f"store-{number}"
+        if store_id in self.stores:
+            raise InvalidArgument(f"store {store_id!r} exists", field="store")
+        client, peer = free_ports(2)
+        self.stores[store_id] = StorePlace(f"127.0.0.1:{client}", f"127.0.0.1:{peer}", False)
+        self._write_config(store_id)
+        self._save()
+        self.start(store_id)
+        return store_id
+
+    def start(self, store_id: str) -> int:
+        """Start a store that does not run; returns its pid."""
+        return self.process(store_id).start()
+
+    def kill(self, store_id: str) -> bool:
+        """SIGKILL, and wait until the process is gone. False when it was not running."""
+        process = self.process(store_id)
+        sent = process.signal(signal.SIGKILL)
+        process.wait_gone(10.0)
+        return sent
+
+    def stop(self, store_id: str, timeout_s: float = _STOP_TIMEOUT_S) -> bool:
+        """SIGTERM: a graceful stop; killed when it takes longer. False when it was not running."""
+        process = self.process(store_id)
+        sent = process.signal(signal.SIGTERM)
+        if not process.wait_gone(timeout_s):
+            self.kill(store_id)
+        return sent
+
+    def down(self) -> None:
+        """Stop every store; the data stays."""
+        processes = [self.process(store_id) for store_id in self.stores]
+        for process in processes:
+            process.signal(signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        for process in processes:
+            if not process.wait_gone(max(0.0, deadline - time.monotonic())):
+                self.kill(process.store_id)
+
+    def forget(self, store_id: str) -> None:
+        """Kill a store for good and delete its files: its machine is lost."""
+        self.kill(store_id)
+        directory = self.process(store_id).directory
+        del self.stores[store_id]
+        self._save()
+        shutil.rmtree(directory)
+
+    def endpoints(self) -> list[str]:
+        """Client addresses of all stores, running or not."""
+        return [place.client for place in self.stores.values()]
+
+    def pids(self) -> dict[str, int | None]:
+        """By store; None when it does not run."""
+        return {store_id: self.process(store_id).pid() for store_id in self.stores}
+
+    def process(self, store_id: str) -> StoreProcess:
+        """Raises InvalidArgument for a store this cluster does not have."""
+        if store_id not in self.stores:
+            known = ", ".join(self.stores)
+            raise InvalidArgument(f"no store {store_id!r}; there are: {known}", field="store")
+        return StoreProcess(store_id, self.directory / store_id)
+
+    def wait_ready(self, timeout_s: float = 60.0, shard: int = 1) -> None:
+        """Wait until `shard` accepts appends through any store.
+
+        Raises ClusterFailed when a store process ended or the time is up.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not any(_accepts(place.client, shard) for place in self.stores.values()):
+            for store_id, pid in self.pids().items():
+                if pid is None:
+                    lines = self.process(store_id).last_lines()
+                    raise ClusterFailed(f"{store_id} ended:\n{lines}", store=store_id)
+            if time.monotonic() > deadline:
+                raise ClusterFailed(f"shard {shard} accepts no appends after {timeout_s:g} s")
+            time.sleep(0.05)
+
+    def _write_config(self, store_id: str) -> None:
+        place = self.stores[store_id]
+        members = [
+            {"store_id": name, "peer_address": other.peer}
+            for name, other in self.stores.items()
+            if other.bootstrap
+        ]
+        sections: dict[str, dict[str, object]] = {
+            "store": {"store_id": store_id, "cluster_id": self.cluster_id, "data_dir": "data"},
+            "listen": {"client": place.client, "peer": place.peer},
+            "bootstrap": {"hakeeper_members": members},
+        }
+        for name, section in self.settings.items():
+            sections.setdefault(name, {}).update(section)
+        text = toml_text(sections)
+        store_config.parse(text)
+        process = self.process(store_id)
+        process.directory.mkdir(exist_ok=True)
+        process.config_path.write_text(text)
+
+    def _save(self) -> None:
+        record = {
+            "cluster_id": self.cluster_id,
+            "settings": self.settings,
+            "stores": {
+                name: {"client": place.client, "peer": place.peer, "bootstrap": place.bootstrap}
+                for name, place in self.stores.items()
+            },
+        }
+        temporary = self.directory / "cluster.json.new"
+        temporary.write_text(json.dumps(record, indent=2) + "\n")
+        temporary.replace(self.directory / "cluster.json")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on, outside the range of outgoing ones."""
+    try:
+        lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        lowest_outgoing = 32_768
+    candidates: Sequence[int] = range(max(1024, lowest_outgoing - 16_000), lowest_outgoing)
+    ports: list[int] = []
+    with ExitStack() as held:
+        for port in random.sample(candidates, len(candidates)):
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise NotReady("no free ports")
+
+
+def _accepts(address: str, shard: int) -> bool:
+    with grpc.insecure_channel(address) as channel:
+        try:
+            log_pb2_grpc.LogStub(channel).Connect(log_pb2.ConnectRequest(shard_id=shard), timeout=2.0)
+        except grpc.RpcError:
+            return False
+    return True

@@ -1,0 +1,294 @@
+"""Config: what a store's TOML file may say, and nothing else.
+
+Theory of operation. `load` reads the file with tomllib and converts it into frozen structs that forbid
+unknown keys, so that a misspelt limit is refused instead of silently ignored. Every refusal is one
+`ConfigError` that names the path of the key, what was expected and what was found, e.g.
+``raft.election_ticks: expected int >= 2, got 1``. Rules that span several keys (an election must outlast
+several heartbeats, plaintext stays on loopback) are checked here too, because a store that starts with
+a configuration that cannot work fails later and far from the mistake.
+
+This file alone decides the names, units, defaults and ranges of the settings. It opens no sockets and
+creates no files. `deploy/store.example.toml` documents the same keys; a test keeps the two together.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple, NoReturn
+
+import msgspec
+from msgspec import Meta
+
+from logservice import bounds
+from logservice_wire.errors import InvalidArgument
+
+Name = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=bounds.NAME_BYTES_MAX)
+]
+"""Names of stores, clusters and hosts: they end up in file names, addresses and tables."""
+
+_MIB: Final = 1024 * 1024
+
+
+class ConfigError(InvalidArgument):
+    """The configuration is wrong; metadata: field (the path of the key)."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        """`field` is ``section.key``; `problem` what was expected and what was found."""
+        super().__init__(f"{field}: {problem}" if field else problem, field=field)
+
+
+class Address(NamedTuple):
+    """``host:port``; IPv6 hosts are in brackets."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, field: str) -> Address:
+        """Raises ConfigError naming `field` for anything but ``host:port``."""
+        host, separator, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ConfigError(field, f"expected IPv6 host in brackets, got {text!r}")
+        if not separator or not host or not port.isdecimal() or int(port) > 65535:
+            raise ConfigError(field, f"expected 'host:port', got {text!r}")
+        return cls(host, int(port))
+
+    @property
+    def loopback(self) -> bool:
+        """Only this machine can reach it. A name other than localhost counts as reachable."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        """The form that `parse` reads."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all sections: immutable, unknown keys refused."""
+
+
+class StoreSection(_Section, frozen=True, kw_only=True):
+    """[store]: who this process is. Bound to the data directory when that is created."""
+
+    store_id: Name
+    cluster_id: Name
+    data_dir: Annotated[str, Meta(min_length=1)]
+    host: Name | None = None
+    """Machine label: replicas of a shard never share one. Default: the store id."""
+
+    @property
+    def host_label(self) -> str:
+        """`host`, or the store id: every store counts as its own machine."""
+        return self.host or self.store_id
+
+
+class ListenSection(_Section, frozen=True, kw_only=True):
+    """[listen]: where it is reached. Port 0 asks the system for one."""
+
+    client: str = "127.0.0.1:0"
+    peer: str = "127.0.0.1:0"
+    advertise_client: str | None = None
+    """What others are told to dial, when it differs (containers, NAT)."""
+    advertise_peer: str | None = None
+    insecure_plaintext: bool = False
+    """Allows plaintext on addresses other machines can reach."""
+
+
+class HAKeeperMember(_Section, frozen=True, kw_only=True):
+    """One of the stores that form shard 0 at the cluster's first start."""
+
+    store_id: Name
+    peer_address: str
+
+
+class BootstrapSection(_Section, frozen=True, kw_only=True):
+    """[bootstrap]: the same on every store; it matters at the cluster's first start only.
+
+    Later on stores remember where HAKeeper is; the addresses remain a way to find it.
+    """
+
+    hakeeper_members: Annotated[list[HAKeeperMember], Meta(min_length=1, max_length=9)]
+    log_shards: Annotated[int, Meta(ge=0, le=4096)] = 1
+    replicas: Annotated[int, Meta(ge=1, le=9)] = 3
+
+
+class RaftSection(_Section, frozen=True, kw_only=True):
+    """[raft]: time. Loopback and a LAN are far below a tick; a WAN wants a longer one."""
+
+    tick_ms: Annotated[int, Meta(ge=1, le=10_000)] = 50
+    heartbeat_ticks: Annotated[int, Meta(ge=1, le=1000)] = 2
+    election_ticks: Annotated[int, Meta(ge=2, le=10_000)] = 20
+
+
+class HAKeeperSection(_Section, frozen=True, kw_only=True):
+    """[hakeeper]: repair. Store timeout: silence after which a store's replicas are replaced."""
+
+    store_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 300.0
+    tick_ms: Annotated[int, Meta(ge=10, le=10_000)] = 100
+    heartbeat_interval_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
+    join_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 300.0
+    """How long a first start waits for the other initial members."""
+
+
+class StorageSection(_Section, frozen=True, kw_only=True):
+    """[storage]: files of the data directory."""
+
+    segment_bytes: Annotated[int, Meta(ge=_MIB, le=4096 * _MIB)] = 64 * _MIB
+    ballast_bytes: Annotated[int, Meta(ge=0)] = 64 * _MIB
+    """Given back when the disk is full, so that truncation and start-up still work."""
+
+
+class TruncationSection(_Section, frozen=True, kw_only=True):
+    """[truncation]: how often the worker visits every replica and what it keeps."""
+
+    interval_s: Annotated[float, Meta(gt=0, le=3600)] = 10.0
+    exports_max: Annotated[int, Meta(ge=2, le=1000)] = bounds.EXPORTED_SNAPSHOTS_MAX
+
+
+class LimitsSection(_Section, frozen=True, kw_only=True):
+    """[limits]: soft bounds that may differ between stores."""
+
+    concurrent_rpcs_max: Annotated[int, Meta(ge=1)] = bounds.CONCURRENT_RPCS_MAX
+    rpc_timeout_default_s: Annotated[float, Meta(gt=0)] = bounds.RPC_TIMEOUT_DEFAULT_S
+    rpc_timeout_max_s: Annotated[float, Meta(gt=0)] = bounds.RPC_TIMEOUT_MAX_S
+    read_bytes_default: Annotated[int, Meta(ge=1)] = bounds.READ_BYTES_DEFAULT
+    read_bytes_max: Annotated[int, Meta(ge=1, le=64 * _MIB)] = bounds.READ_BYTES_MAX
+    stream_blocks_inflight_max: Annotated[int, Meta(ge=1, le=bounds.SESSION_WINDOW)] = (
+        bounds.SESSION_WINDOW
+    )
+
+
+class StoreConfig(_Section, frozen=True, kw_only=True):
+    """The whole file."""
+
+    store: StoreSection
+    listen: ListenSection = ListenSection()
+    bootstrap: BootstrapSection
+    raft: RaftSection = RaftSection()
+    hakeeper: HAKeeperSection = HAKeeperSection()
+    storage: StorageSection = StorageSection()
+    truncation: TruncationSection = TruncationSection()
+    limits: LimitsSection = LimitsSection()
+
+
+def load(path: Path) -> StoreConfig:
+    """Read and check a configuration file; relative `data_dir` is relative to the file.
+
+    Raises ConfigError.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("", f"cannot read configuration {path}: {error}") from error
+    config = parse(text)
+    data_dir = path.parent / config.store.data_dir
+    return msgspec.structs.replace(
+        config, store=msgspec.structs.replace(config.store, data_dir=str(data_dir))
+    )
+
+
+def parse(text: str) -> StoreConfig:
+    """Check a configuration given as TOML text. Raises ConfigError."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("", f"not TOML: {error}") from error
+    try:
+        config = msgspec.convert(raw, type=StoreConfig)
+    except msgspec.ValidationError as error:
+        _refuse(str(error), raw)
+    _check_addresses(config)
+    _check_times(config)
+    _check_bootstrap(config)
+    if config.limits.rpc_timeout_default_s > config.limits.rpc_timeout_max_s:
+        raise ConfigError("limits.rpc_timeout_default_s", "expected <= limits.rpc_timeout_max_s")
+    if config.limits.read_bytes_default > config.limits.read_bytes_max:
+        raise ConfigError("limits.read_bytes_default", "expected <= limits.read_bytes_max")
+    return config
+
+
+def _check_addresses(config: StoreConfig) -> None:
+    listen = config.listen
+    for name, text in (("client", listen.client), ("peer", listen.peer)):
+        address = Address.parse(text, f"listen.{name}")
+        if not address.loopback and not listen.insecure_plaintext:
+            raise ConfigError(
+                f"listen.{name}",
+                f"plaintext on {text!r} can be reached from other machines; use a loopback address"
+                " or say insecure_plaintext = true",
+            )
+    for name, advertised in (
+        ("advertise_client", listen.advertise_client),
+        ("advertise_peer", listen.advertise_peer),
+    ):
+        if advertised is not None and Address.parse(advertised, f"listen.{name}").port == 0:
+            raise ConfigError(f"listen.{name}", f"expected a port others can dial, got {advertised!r}")
+
+
+def _check_times(config: StoreConfig) -> None:
+    raft = config.raft
+    if raft.election_ticks < 3 * raft.heartbeat_ticks:
+        # One lost heartbeat must not start an election.
+        raise ConfigError(
+            "raft.election_ticks",
+            f"expected >= 3 x raft.heartbeat_ticks ({3 * raft.heartbeat_ticks}),"
+            f" got {raft.election_ticks}",
+        )
+    if config.hakeeper.store_timeout_s < 3 * config.hakeeper.heartbeat_interval_s:
+        # One late heartbeat must not start a repair.
+        raise ConfigError(
+            "hakeeper.store_timeout_s",
+            "expected >= 3 x hakeeper.heartbeat_interval_s"
+            f" ({3 * config.hakeeper.heartbeat_interval_s:g}), got {config.hakeeper.store_timeout_s:g}",
+        )
+
+
+def _check_bootstrap(config: StoreConfig) -> None:
+    seen: dict[str, str] = {}
+    for position, member in enumerate(config.bootstrap.hakeeper_members):
+        path = f"bootstrap.hakeeper_members[{position}]"
+        if Address.parse(member.peer_address, f"{path}.peer_address").port == 0:
+            raise ConfigError(f"{path}.peer_address", "expected a port others can dial, got 0")
+        for key, value in (("store_id", member.store_id), ("peer_address", member.peer_address)):
+            if value in seen:
+                raise ConfigError(f"{path}.{key}", f"{value!r} is also {seen[value]}")
+            seen[value] = f"{path}.{key}"
+
+
+_PATH: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
+_FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<key>[^`]+)`$")
+
+
+def _refuse(message: str, raw: Mapping[str, object]) -> NoReturn:
+    """Turn msgspec's message into ours: the path first, and the value found."""
+    match = _PATH.match(message)
+    assert match is not None  # the pattern matches every string
+    problem, path = match["problem"], match["path"] or ""
+    field = _FIELD.match(problem)
+    if field is not None:
+        where = f"{path}.{field['key']}" if path else field["key"]
+        known = "unknown" in problem
+        raise ConfigError(where, "unknown key" if known else "required key is missing")
+    expected = problem.split(", got ")[0].replace("`", "")
+    raise ConfigError(path, f"{expected[0].lower()}{expected[1:]}, got {_value_at(raw, path)!r}")
+
+
+def _value_at(raw: object, path: str) -> object:
+    for key in re.findall(r"[^.\[\]]+", path):
+        if isinstance(raw, Mapping):
+            raw = raw.get(key)
+        elif isinstance(raw, list):
+            raw = raw[int(key)]
+    return raw
