@@ -47,7 +47,7 @@ class GetClusterStateRequest(_message.Message):
     __slots__ = ("stale",)
     STALE_FIELD_NUMBER: _ClassVar[int]
     stale: bool
-    def __init__(self, stale: _Optional[bool] = ...) -> None: ...
+    def __init__(self, stale: bool = ...) -> None: ...
 
 class StoreInfo(_message.Message):
     __slots__ = ("store_id", "host", "peer_address", "client_address", "incarnation", "expired", "ticks_since_heartbeat", "disk_used_bytes", "disk_free_bytes", "replicas", "labels")
@@ -80,7 +80,7 @@ class StoreInfo(_message.Message):
     disk_free_bytes: int
     replicas: int
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., peer_address: _Optional[str] = ..., client_address: _Optional[str] = ..., incarnation: _Optional[int] = ..., expired: _Optional[bool] = ..., ticks_since_heartbeat: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., peer_address: _Optional[str] = ..., client_address: _Optional[str] = ..., incarnation: _Optional[int] = ..., expired: bool = ..., ticks_since_heartbeat: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ReplicaInfo(_message.Message):
     __slots__ = ("replica_id", "store_id", "role", "reported", "leader", "applied_index", "first_lsn", "applied_lsn", "incarnation")
@@ -102,7 +102,7 @@ class ReplicaInfo(_message.Message):
     first_lsn: int
     applied_lsn: int
     incarnation: int
-    def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., role: _Optional[str] = ..., reported: _Optional[bool] = ..., leader: _Optional[bool] = ..., applied_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    def __init__(self, replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., role: _Optional[str] = ..., reported: bool = ..., leader: bool = ..., applied_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class ShardInfo(_message.Message):
     __slots__ = ("shard_id", "name", "wanted_replicas", "replicas", "leader_store", "leader_address", "term", "membership_epoch", "joint", "client_addresses")
@@ -126,7 +126,7 @@ class ShardInfo(_message.Message):
     membership_epoch: int
     joint: bool
     client_addresses: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., wanted_replicas: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaInfo, _Mapping]]] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., term: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., joint: _Optional[bool] = ..., client_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., wanted_replicas: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaInfo, _Mapping]]] = ..., leader_store: _Optional[str] = ..., leader_address: _Optional[str] = ..., term: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., joint: bool = ..., client_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OperatorInfo(_message.Message):
     __slots__ = ("operator_id", "shard_id", "kind", "step", "age_ticks")

@@ -5,7 +5,7 @@ import warnings
 
 from logservice_wire.v1 import hakeeper_pb2 as logservice__wire_dot_v1_dot_hakeeper__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class HAKeeperStub:
+class HAKeeperStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -61,7 +61,7 @@ class HAKeeperStub:
                 _registered_method=True)
 
 
-class HAKeeperServicer:
+class HAKeeperServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Heartbeat(self, request, context):
@@ -133,7 +133,7 @@ def add_HAKeeperServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class HAKeeper:
+class HAKeeper(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -82,7 +82,7 @@ class AppendResponse(_message.Message):
     lsn: int
     record_count: int
     duplicate: bool
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: _Optional[bool] = ...) -> None: ...
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
     __slots__ = ("open", "blocks")
@@ -122,7 +122,7 @@ class AppendStreamResponse(_message.Message):
         lsn: int
         record_count: int
         duplicate: bool
-        def __init__(self, sequence: _Optional[int] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: _Optional[bool] = ...) -> None: ...
+        def __init__(self, sequence: _Optional[int] = ..., lsn: _Optional[int] = ..., record_count: _Optional[int] = ..., duplicate: bool = ...) -> None: ...
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
@@ -139,7 +139,7 @@ class ReadRequest(_message.Message):
     lsn: int
     max_bytes: int
     stale: bool
-    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., max_bytes: _Optional[int] = ..., stale: _Optional[bool] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., max_bytes: _Optional[int] = ..., stale: bool = ...) -> None: ...
 
 class LogBlock(_message.Message):
     __slots__ = ("first_lsn", "record_count", "block", "gap", "term")
@@ -183,7 +183,7 @@ class FollowRequest(_message.Message):
     max_bytes: int
     from_timestamp_us: int
     until_timestamp_us: int
-    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., until_lsn: _Optional[int] = ..., until_tail: _Optional[bool] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., from_timestamp_us: _Optional[int] = ..., until_timestamp_us: _Optional[int] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[int] = ..., lsn: _Optional[int] = ..., until_lsn: _Optional[int] = ..., until_tail: bool = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., from_timestamp_us: _Optional[int] = ..., until_timestamp_us: _Optional[int] = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
     __slots__ = ("shard_id", "lsn", "writer_epoch")
@@ -209,7 +209,7 @@ class GetShardStatusRequest(_message.Message):
     STALE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     stale: bool
-    def __init__(self, shard_id: _Optional[int] = ..., stale: _Optional[bool] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[int] = ..., stale: bool = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("name", "lsn")
@@ -259,7 +259,7 @@ class AcquireWriterRequest(_message.Message):
     holder: str
     expected_epoch: int
     takeover: bool
-    def __init__(self, shard_id: _Optional[int] = ..., holder: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., takeover: _Optional[bool] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[int] = ..., holder: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., takeover: bool = ...) -> None: ...
 
 class AcquireWriterResponse(_message.Message):
     __slots__ = ("position", "epoch")

@@ -5,7 +5,7 @@ import warnings
 
 from logservice_wire.v1 import log_pb2 as logservice__wire_dot_v1_dot_log__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class LogStub:
+class LogStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -101,7 +101,7 @@ class LogStub:
                 _registered_method=True)
 
 
-class LogServicer:
+class LogServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Connect(self, request, context):
@@ -270,7 +270,7 @@ def add_LogServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Log:
+class Log(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

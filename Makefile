@@ -1,0 +1,58 @@
+# One entry point per chore. Every target brings the environment up to date first; when it is, that
+# costs a hash of a few files.
+PYTHON ?= python3
+BIN := .venv/bin
+KILLS ?= 30
+ROUNDS ?= 3
+# Files run in two processes; a file's tests stay together.
+PYTEST_FLAGS ?= -n 2 --dist loadfile
+
+.PHONY: help check test lint format types imports proto proto-check invariants demo chaos bench clean .venv
+
+help: ## this list
+	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+.venv: ## the environment, never built twice
+	@$(PYTHON) tools/setup_environment.py
+
+check: lint types imports test ## what a change must pass
+
+test: .venv ## all tests; those for Spark when Java is there
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
+
+lint: .venv ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: .venv ## rewrite to the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: .venv ## mypy --strict
+	$(BIN)/mypy logservice client/logservice_wire client/logservice_client \
+	    client/pyspark_logservice tools examples bench
+
+imports: .venv ## the layers hold
+	$(BIN)/lint-imports
+
+proto: ## regenerate client/logservice_wire/v1
+	tools/generate_proto.sh
+
+proto-check: ## the committed generated code is what proto/ says
+	tools/generate_proto.sh --check
+
+invariants: .venv ## rewrite docs/invariants.md from the code
+	$(BIN)/python tools/list_invariants.py --write
+
+demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
+	$(BIN)/python -m examples.sqlite_wal
+
+chaos: .venv ## SIGKILL of random stores under load: make chaos KILLS=30
+	$(BIN)/python -m tests.chaos --kills $(KILLS)
+
+bench: .venv ## the figures of docs/performance.md, etcd beside us: make bench ROUNDS=5
+	$(BIN)/python -m bench --rounds $(ROUNDS) $(BENCH_FLAGS)
+
+clean: ## everything that was generated, but not the environment
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache artifacts spark-warehouse
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,0 +1,138 @@
+"""Lists every invariant: what it says, where it is checked, which tests name it.
+
+The ids (``INV-<AREA>-<NAME>``) live in the code; docs/invariants.md is made from it, so the two cannot
+disagree. A statement is the text after the id in the docstring or comment that introduces it: the
+first one that *begins* a paragraph or list item with the id, else the first one that mentions it.
+
+    python tools/list_invariants.py            prints the document
+    python tools/list_invariants.py --write    writes docs/invariants.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "invariants.md"
+PRODUCT_FOLDERS = ("logservice", "client")
+INVARIANT_ID = re.compile(r"\bINV-[A-Z0-9]+(?:-[A-Z0-9]+)*\b")
+PARAGRAPH_END = re.compile(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+")
+
+HEADER = """# Invariants
+
+Made from the code by `make invariants`; a test fails when an id is missing here. An invariant is checked in
+production and its violation stops the store (`logservice/invariants.py`).
+
+| id | what holds | checked in | tests that name it |
+|---|---|---|---|
+"""
+
+
+@dataclass(slots=True)
+class Invariant:
+    """One id and everything the tree says about it."""
+
+    statement: str = ""
+    introduces: bool = False
+    checked_in: set[str] = field(default_factory=set)
+    mentioned_in: set[str] = field(default_factory=set)
+    tested_in: set[str] = field(default_factory=set)
+
+
+def prose_of(source: str) -> Iterator[str]:
+    """Docstrings (and bare strings), then runs of comment lines."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            if isinstance(node.value.value, str):
+                yield node.value.value
+    run: list[str] = []
+    last_line = -1
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if token.start[0] != last_line + 1 and run:
+            yield "\n".join(run)
+            run = []
+        run.append(token.string.lstrip("#").removeprefix(" "))
+        last_line = token.start[0]
+    if run:
+        yield "\n".join(run)
+
+
+def statements_in(prose: str) -> Iterator[tuple[str, str, bool]]:
+    """`(id, text after it, whether it begins its paragraph)` for each id in a piece of prose."""
+    for paragraph in PARAGRAPH_END.split("\n" + prose):
+        found = list(INVARIANT_ID.finditer(paragraph))
+        for position, match in enumerate(found):
+            end = found[position + 1].start() if position + 1 < len(found) else len(paragraph)
+            text = " ".join(paragraph[match.end() : end].split()).strip(" :,;.*()`-")
+            lead = paragraph[: match.start()].strip(" \n-*`(")
+            yield match.group(), text, position == 0 and not lead
+
+
+def checked_ids(source: str) -> Iterator[str]:
+    """Ids passed to a call: the checks themselves."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    if INVARIANT_ID.fullmatch(argument.value):
+                        yield argument.value
+
+
+def collect(root: Path) -> dict[str, Invariant]:
+    """All invariants of the tree under `root`, by id."""
+    invariants: dict[str, Invariant] = {}
+    for folder in PRODUCT_FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            if path == root / "logservice" / "invariants.py":
+                continue  # defines the check; the id in its prose is an example
+            source = path.read_text(encoding="utf-8")
+            name = str(path.relative_to(root))
+            for identifier in INVARIANT_ID.findall(source):
+                invariants.setdefault(identifier, Invariant()).mentioned_in.add(name)
+            for identifier in checked_ids(source):
+                invariants[identifier].checked_in.add(name)
+            for prose in prose_of(source):
+                for identifier, text, introduces in statements_in(prose):
+                    known = invariants[identifier]
+                    if text and (not known.statement or introduces > known.introduces):
+                        known.statement, known.introduces = text, introduces
+    for path in sorted((root / "tests").rglob("*.py")):
+        for identifier in INVARIANT_ID.findall(path.read_text(encoding="utf-8")):
+            if identifier in invariants:
+                invariants[identifier].tested_in.add(str(path.relative_to(root)))
+    return invariants
+
+
+def render(invariants: dict[str, Invariant]) -> str:
+    """The document."""
+    rows = []
+    for identifier, known in sorted(invariants.items()):
+        places = ", ".join(f"`{name}`" for name in sorted(known.checked_in or known.mentioned_in))
+        tests = ", ".join(f"`{name}`" for name in sorted(known.tested_in))
+        statement = known.statement.replace("|", "\\|")
+        rows.append(f"| {identifier} | {statement} | {places} | {tests} |\n")
+    return HEADER + "".join(rows)
+
+
+def main() -> None:
+    """Print or write the document."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help=f"write {DOCUMENT.name}")
+    document = render(collect(ROOT))
+    if parser.parse_args().write:
+        DOCUMENT.write_text(document, encoding="utf-8")
+    else:
+        print(document, end="")
+
+
+if __name__ == "__main__":
+    main()
