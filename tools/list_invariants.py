@@ -1,8 +1,8 @@
 """Lists every invariant: what it says, where it is checked, which tests name it.
 
-The ids (``INV-<AREA>-<NAME>``) live in the code; docs/invariants.md is made from it, so the two cannot
-disagree. A statement is the text after the id in the docstring or comment that introduces it: the
-first one that *begins* a paragraph or list item with the id, else the first one that mentions it.
+The ids (``INV-<AREA>-<NAME>``) live in the code; docs/invariants.md is made from it, so the two
+cannot disagree. A statement is the text after the id in the docstring or comment that introduces
+it: the first one that *begins* a paragraph or list item with the id, else the first one that mentions it.
 
     python tools/list_invariants.py            prints the document
     python tools/list_invariants.py --write    writes docs/invariants.md
@@ -27,8 +27,8 @@ PARAGRAPH_END = re.compile(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+")
 
 HEADER = """# Invariants
 
-Made from the code by `make invariants`; a test fails when an id is missing here. An invariant is checked in
-production and its violation stops the store (`logservice/invariants.py`).
+Made from the code by `make invariants`; a test fails when an id is missing here. An
+invariant is checked in production and its violation stops the store (`logservice/invariants.py`).
 
 | id | what holds | checked in | tests that name it |
 |---|---|---|---|
@@ -49,9 +49,9 @@ class Invariant:
 def prose_of(source: str) -> Iterator[str]:
     """Docstrings (and bare strings), then runs of comment lines."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str):
-                yield node.value.value
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
     run: list[str] = []
     last_line = -1
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -82,9 +82,9 @@ def checked_ids(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             for argument in node.args:
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    if INVARIANT_ID.fullmatch(argument.value):
-                        yield argument.value
+                match argument:
+                    case ast.Constant(value=str(text)) if INVARIANT_ID.fullmatch(text):
+                        yield text
 
 
 def collect(root: Path) -> dict[str, Invariant]:

@@ -3,13 +3,13 @@
 Runs on the bare system interpreter, so only the standard library is used. It alone decides what a
 machine must have and which pins are installed.
 
-- Never built twice: `.venv/.stamp` holds a hash of the pins and of the interpreter; when it matches,
-  nothing is done. When only the pins changed, pip brings the existing environment up to them.
+- Never built twice: `.venv/.stamp` holds a hash of the pins and of the interpreter; when it
+  matches, nothing is done. When only the pins changed, pip brings the existing environment up to them.
 - System packages: Debian splits `venv` off the interpreter and ships no Java; plyvel has wheels for
   x86-64 up to Python 3.12 only and is compiled elsewhere. As root the missing ones are installed;
   otherwise the exact command is printed and the set-up stops.
 - WITHOUT_JAVA=1 waives Java: everything but the Spark parts works without it.
-- Pins are complete: pip runs with --no-deps and --no-build-isolation and `pip check` has the last word.
+- Pins are complete: pip runs with --no-deps and --no-build-isolation, then `pip check` judges.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The files that the house rules apply to, and the rules as functions over source text.
 
-A rule takes text and returns what is wrong as ``line: message`` strings, so that the rules themselves
-can be tested on snippets (`test_rules.py`) and then applied to the tree (`test_tree.py`).
+A rule takes text and returns what is wrong as ``line: message`` strings, so that the rules
+themselves can be tested on snippets (`test_rules.py`) and then applied to the tree
+(`test_tree.py`).
 """
 
 from __future__ import annotations
