@@ -2,7 +2,8 @@
 
 The ids (``INV-<AREA>-<NAME>``) live in the code; docs/invariants.md is made from it, so the two
 cannot disagree. A statement is the text after the id in the docstring or comment that introduces
-it: the first one that *begins* a paragraph or list item with the id, else the first one that mentions it.
+it: the first one that *begins* a paragraph or list item with the id, else the first one that
+mentions it.
 
     python tools/list_invariants.py            prints the document
     python tools/list_invariants.py --write    writes docs/invariants.md

@@ -4,7 +4,8 @@ Runs on the bare system interpreter, so only the standard library is used. It al
 machine must have and which pins are installed.
 
 - Never built twice: `.venv/.stamp` holds a hash of the pins and of the interpreter; when it
-  matches, nothing is done. When only the pins changed, pip brings the existing environment up to them.
+  matches, nothing is done. When only the pins changed, pip brings the existing environment up to
+  them.
 - System packages: Debian splits `venv` off the interpreter and ships no Java; plyvel has wheels for
   x86-64 up to Python 3.12 only and is compiled elsewhere. As root the missing ones are installed;
   otherwise the exact command is printed and the set-up stops.
