@@ -48,10 +48,91 @@ TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 """A state machine command; HAKeeper's largest is a heartbeat of a store with thousands of replicas."""
 
+# --- hard: HAKeeper (every replica of shard 0 must decide alike) --------------------------------------
+
+HAKEEPER_TICKS_PER_S: Final = 10
+"""The leader of shard 0 proposes one tick per 100 ms."""
+
+HAKEEPER_FIRST_REPLICA_ID: Final = 1024
+"""Ids below are those of shard 0's initial replicas, which exist before anybody can allocate one."""
+
+HAKEEPER_STORES_MAX: Final = 1024
+HAKEEPER_SERVICES_MAX: Final = 4096
+HAKEEPER_SHARDS_MAX: Final = 65_536
+"""Their reports must fit the state of one shard that is snapshotted whole."""
+
+HAKEEPER_REPLICAS_MAX: Final = 9
+"""Replicas of one shard: more cost latency and gain nothing."""
+
+HAKEEPER_LABELS_MAX: Final = 64
+"""Labels of a store or a service."""
+
+HAKEEPER_OPERATORS_MAX: Final = 16
+"""Membership repairs at once, so that a lost store does not make every shard catch up together."""
+
+HAKEEPER_OPERATORS_PER_STORE_MAX: Final = 4
+"""Of them, learners catching up on one store: its disk and network are shared with live shards."""
+
+HAKEEPER_COMMANDS_PER_REPLY_MAX: Final = 64
+"""Commands in one heartbeat's answer; the others follow with the next."""
+
+HAKEEPER_QUEUE_MAX: Final = 1024
+"""Commands queued for one service; HAKeeper's own for stores are bounded by the replicas there."""
+
+HAKEEPER_COMMAND_RETRY_TICKS: Final = 30
+"""A step whose command was executed but whose effect is not reported is tried again after 3 s: three
+heartbeats."""
+
+HAKEEPER_FULL_CHECK_TICKS: Final = 20
+"""The checkers run at once when a report changed something, while operators are under way every
+HAKEEPER_OPERATOR_CHECK_TICKS, and otherwise this often."""
+
+HAKEEPER_OPERATOR_CHECK_TICKS: Final = 5
+"""Half a heartbeat interval."""
+
+HAKEEPER_BOOTSTRAP_TICKS_MAX: Final = 3000
+"""300 s from placing the first shards to a majority of each running; then a person must look."""
+
+HAKEEPER_CAUGHT_UP_ENTRIES: Final = 1024
+"""A replica this close behind the commit index counts as caught up: less than what a busy shard
+replicates between two heartbeats, and an idle one reaches 0."""
+
+HAKEEPER_LEADER_FRESH_TICKS: Final = 30
+"""A swap is decided on a leader's report at most three heartbeats old."""
+
+HAKEEPER_STEP_FAILURES_MAX: Final = 5
+"""A learner that could not be started this often is given up; another store is tried."""
+
+HAKEEPER_AVOID_TICKS: Final = 3000
+"""How long a store that could not take a shard is not asked again for that shard."""
+
+HAKEEPER_SLOW_OPERATOR_TICKS: Final = 3000
+"""A repair older than five minutes is flagged."""
+
+HAKEEPER_SERVICE_TIMEOUT_TICKS: Final = 300
+"""A service silent for 30 s is shown as expired; one expired makes room when the table is full."""
+
+HAKEEPER_BOOTS_REMEMBERED: Final = 8
+"""Earlier process starts of a store whose late heartbeats are still recognised and ignored."""
+
+ALLOCATE_IDS_MAX: Final = 1_000_000
+"""Largest range of one AllocateIds."""
+
+ALLOCATE_KEYS_MAX: Final = 16_384
+ALLOCATE_REQUESTS_REMEMBERED: Final = 16_384
+"""Allocations whose request id still gives the same answer."""
+
 _HARD: Final = (
     BLOCK_RECORDS_MAX, BLOCK_BYTES_MAX, ENTRY_PAYLOAD_BYTES_MAX, SESSION_WINDOW, SESSIONS_MAX,
     SESSION_IDLE_ENTRIES, HOLDS_MAX, NAME_BYTES_MAX, REJECTED_RANGES_MAX, TIMESTAMPS_PER_CALL_MAX,
-    COMMAND_BYTES_MAX,
+    COMMAND_BYTES_MAX, HAKEEPER_TICKS_PER_S, HAKEEPER_FIRST_REPLICA_ID, HAKEEPER_STORES_MAX,
+    HAKEEPER_SERVICES_MAX, HAKEEPER_SHARDS_MAX, HAKEEPER_REPLICAS_MAX, HAKEEPER_LABELS_MAX,
+    HAKEEPER_OPERATORS_MAX, HAKEEPER_OPERATORS_PER_STORE_MAX, HAKEEPER_COMMANDS_PER_REPLY_MAX,
+    HAKEEPER_QUEUE_MAX, HAKEEPER_COMMAND_RETRY_TICKS, HAKEEPER_FULL_CHECK_TICKS,
+    HAKEEPER_OPERATOR_CHECK_TICKS, HAKEEPER_BOOTSTRAP_TICKS_MAX, HAKEEPER_CAUGHT_UP_ENTRIES,
+    HAKEEPER_LEADER_FRESH_TICKS, HAKEEPER_STEP_FAILURES_MAX, HAKEEPER_AVOID_TICKS,
+    HAKEEPER_SLOW_OPERATOR_TICKS, HAKEEPER_SERVICE_TIMEOUT_TICKS, HAKEEPER_BOOTS_REMEMBERED,
+    ALLOCATE_IDS_MAX, ALLOCATE_KEYS_MAX, ALLOCATE_REQUESTS_REMEMBERED,
 )  # fmt: skip
 
 
@@ -104,6 +185,32 @@ PEER_CONNECT_TIMEOUT_S: Final = 2.0
 PEER_REQUESTS_INFLIGHT_MAX: Final = 65_536
 """Requests to one store without an answer yet."""
 
+PEER_FRAME_BYTES_TARGET: Final = 1024 * 1024
+"""A frame of several messages is closed at this size, so that urgent ones wait for at most one."""
+
+PEER_BULK_MESSAGE_BYTES: Final = 64 * 1024
+"""A message or request of at least this waits behind the small ones of other shards."""
+
+PEER_HELLO_BYTES_MAX: Final = 4096
+"""A frame before the handshake: whoever has not said who it is may not make us allocate."""
+
+PEER_SOCKET_BYTES: Final = 256 * 1024
+"""Handed to the socket beyond what it takes; the rest stays where urgent messages can overtake it."""
+
+PEER_BACKOFF_FIRST_S: Final = 0.02
+PEER_BACKOFF_MAX_S: Final = 0.4
+"""Between dials, before a jitter of a quarter: a store that comes back is found within 500 ms."""
+
+PEER_PING_INTERVAL_S: Final = 1.0
+PEER_SILENT_PINGS_MAX: Final = 5
+"""Pings in a row without a byte from the peer before its connection is cut (dead or paused peer)."""
+
+PEER_SILENT_INBOUND_PINGS_MAX: Final = 15
+"""The same for the accepted side, which waits for the dialer's pings: three times as patient."""
+
+PEER_IDLE_ADDRESS_S: Final = 30.0
+"""A connection to an address that is no known store's is closed when unused for this long."""
+
 # --- soft: snapshots and truncation ------------------------------------------------------------------
 
 EXPORTED_SNAPSHOTS_MAX: Final = 20
@@ -125,3 +232,23 @@ GRPC_MESSAGE_BYTES_MAX: Final = READ_BYTES_MAX + BLOCK_BYTES_MAX + 1024 * 1024
 
 STREAM_MESSAGE_BYTES_GOAL: Final = 1024 * 1024
 """Follow's answers: large enough that the call's cost vanishes, small enough to be fair to others."""
+
+# --- soft: HAKeeper's shell --------------------------------------------------------------------------
+
+HEARTBEAT_TIMEOUT_S: Final = 3.0
+"""One heartbeat's way to shard 0 and back; the next one is sent whatever became of it."""
+
+STORE_COMMANDS_AT_ONCE_MAX: Final = 16
+"""HAKeeper's commands that a store carries out in parallel."""
+
+STORE_COMMAND_TIMEOUT_S: Final = 10.0
+"""One command; HAKeeper sends it again when its effect is still wanted."""
+
+STORE_COMMANDS_REMEMBERED: Final = 4096
+"""Executed command ids a store recognises when they are delivered again."""
+
+HAKEEPER_COMPACT_ENTRIES: Final = 5000
+"""Shard 0 compacts itself after this many applied entries: about five minutes of ticks and heartbeats."""
+
+PROBE_INTERVAL_S: Final = 0.2
+"""Between two rounds of asking the initial members of shard 0 at a cluster's first start."""
