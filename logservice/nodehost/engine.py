@@ -1,0 +1,192 @@
+"""Engine: the pass. One event loop, one commit group at a time, for every shard of the store.
+
+A pass: collect what the active replicas want done (their Readys) -> send what may leave before the
+disk has it -> one commit group, one fdatasync for all of them -> hand each replica its part, which
+acks, votes, applies and completes requests. While a group is at the disk, further passes go on
+collecting and sending; their writes share the next group. So the group grows with the load by itself
+and nobody waits for a timer.
+
+The disk policy: `write` runs inline on the loop while the device answers within `fsync_inline_max_s`
+(handing the interpreter lock to a thread and back costs more than a fast fsync), else in the
+executor, so that ticks and heartbeats go on over a slow disk. It is measured all the time.
+
+INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.
+INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.
+A failed write is fatal to the store: what is on disk is unknown, and an fsync is never retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from logservice.clock import Clock
+from logservice.logdb.commit_group import CommitGroup
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.update import Update
+from logservice.nodehost.executor import Executor
+from logservice.nodehost.transport.seam import Transport
+
+_SMOOTHING = 0.1
+"""Weight of the newest write in the measured device latency."""
+
+_ROUNDS_PER_PASS_MAX = 8
+"""Collect-write rounds without returning to the loop; beyond it, others get their turn."""
+
+
+@dataclass(slots=True)
+class Write:
+    """Updates that go into one group together, and what to do when they are durable."""
+
+    updates: Sequence[Update]
+    sync: bool
+    done: Callable[[], None]
+
+
+class Active(Protocol):
+    """What the engine drives; `nodehost.replica.Replica`."""
+
+    def collect(self) -> Write | None:
+        """Do what needs no disk; return what does, None for nothing."""
+        ...
+
+
+class Engine:
+    """See the module's text. All methods run on the loop thread."""
+
+    def __init__(
+        self,
+        logdb: LogDb,
+        transport: Transport,
+        executor: Executor,
+        clock: Clock,
+        fsync_inline_max_s: float,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        """`on_fatal` must end the process; the engine does nothing more after calling it."""
+        self._logdb = logdb
+        self._transport = transport
+        self._executor = executor
+        self._clock = clock
+        self._inline_max_s = fsync_inline_max_s
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._active: dict[Active, None] = {}
+        self._writes: list[Write] = []
+        self._scheduled = False
+        self._writing = False
+        self._stopped = False
+        self._write_s = 0.0
+        self._idle: asyncio.Future[None] | None = None
+
+    @property
+    def write_latency_s(self) -> float:
+        """Smoothed time of a commit group's write and sync."""
+        return self._write_s
+
+    def activate(self, replica: Active) -> None:
+        """`replica` may have something to do; it is looked at in the next pass."""
+        self._active[replica] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._pass)
+
+    def deactivate(self, replica: Active) -> None:
+        """Forget it; called when a replica stops."""
+        self._active.pop(replica, None)
+
+    async def commit(self, updates: Sequence[Update]) -> None:
+        """Make `updates` durable in the next group; returns when they are."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._writes.append(Write(updates, True, lambda: future.done() or future.set_result(None)))
+        self._run_guarded(self._write_waiting)
+        await future
+
+    async def stop(self) -> None:
+        """No further pass; waits for the group at the disk."""
+        self._stopped = True
+        self._active.clear()
+        if self._writing:
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    def _pass(self) -> None:
+        self._scheduled = False
+        self._run_guarded(self._rounds)
+
+    def _rounds(self) -> None:
+        for _ in range(_ROUNDS_PER_PASS_MAX):
+            if self._stopped or not self._active:
+                break
+            active, self._active = self._active, {}
+            for replica in active:
+                write = replica.collect()
+                if write is not None:
+                    self._writes.append(write)
+            self._transport.flush()
+            self._write_waiting()
+        if self._active and not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon(self._pass)
+
+    def _write_waiting(self) -> None:
+        if self._writing or not self._writes:
+            return
+        writes, self._writes = self._writes, []
+        updates = [update for write in writes for update in write.updates]
+        if not updates:
+            # Nothing for the disk, but these had to wait for the groups before them (INV-ENGINE-1).
+            self._durable(None, writes)
+            return
+        sync = any(write.sync for write in writes)
+        group = self._logdb.begin(updates)
+        if self._write_s <= self._inline_max_s:
+            started = self._clock.monotonic()
+            self._logdb.write(group, sync=sync)
+            self._measured(self._clock.monotonic() - started)
+            self._durable(group, writes)
+            return
+        self._writing = True
+        future = self._executor.submit(lambda: self._timed_write(group, sync))
+        future.add_done_callback(
+            lambda finished: self._loop.call_soon_threadsafe(
+                self._run_guarded, lambda: self._written(finished, group, writes)
+            )
+        )
+
+    def _timed_write(self, group: CommitGroup, sync: bool) -> float:
+        started = self._clock.monotonic()
+        self._logdb.write(group, sync=sync)
+        return self._clock.monotonic() - started
+
+    def _written(self, finished: Future[float], group: CommitGroup, writes: list[Write]) -> None:
+        self._measured(finished.result())
+        self._writing = False
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        self._durable(group, writes)
+        self._write_waiting()
+
+    def _measured(self, seconds: float) -> None:
+        self._write_s += (seconds - self._write_s) * _SMOOTHING
+
+    def _durable(self, group: CommitGroup | None, writes: list[Write]) -> None:
+        if group is not None:
+            self._logdb.finish(group)
+        for write in writes:
+            write.done()
+        self._transport.flush()
+
+    def _run_guarded(self, step: Callable[[], None]) -> None:
+        # An exception here is a broken invariant or a failed disk: going on could turn it into lost
+        # data, and asyncio would only log it.
+        if self._stopped and not self._writing:
+            return
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - reported, and the process ends
+            self._stopped = True
+            self._on_fatal(error)

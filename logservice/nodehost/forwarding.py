@@ -1,0 +1,74 @@
+"""Forwarding: requests that reach a store whose replica does not lead, on their way to the one that does.
+
+The byte forms of the three requests a peer may send for a shard, and of their answers. Answers carry
+the outcome; a refusal travels as the transport's typed error. The leader's store never forwards again
+(`local_only`), so a request crosses at most one hop per attempt.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from logservice.ids import Lsn, SessionId, ShardId
+from logservice.outcome import Applied
+from logservice.rsm.append_request import AppendRequest
+from logservice_wire.errors import InvalidArgument
+
+APPEND = "shard.append"
+PROPOSE = "shard.propose"
+CHANGE = "shard.change"
+
+_APPEND = struct.Struct("<QdQQQQI")
+_HEAD = struct.Struct("<Qd")
+_APPLIED = struct.Struct("<QQQB")
+
+
+def encode_append(shard: ShardId, timeout_s: float, request: AppendRequest) -> bytes:
+    """Shard, what is left of the deadline, the request."""
+    return (
+        _APPEND.pack(
+            shard, timeout_s, request.session, request.sequence, request.writer_epoch,
+            request.expected_lsn, request.record_count,
+        )
+        + request.block
+    )  # fmt: skip
+
+
+def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest]:
+    """Inverse of `encode_append`; raises InvalidArgument."""
+    if len(body) < _APPEND.size:
+        raise InvalidArgument("forwarded append cut short", field="body")
+    shard, timeout_s, session, sequence, epoch, expected, count = _APPEND.unpack_from(body)
+    request = AppendRequest(
+        session=SessionId(session), sequence=sequence, writer_epoch=epoch,
+        expected_lsn=Lsn(expected), record_count=count, block=body[_APPEND.size :],
+    )  # fmt: skip
+    return ShardId(shard), timeout_s, request
+
+
+def encode_request(shard: ShardId, timeout_s: float, rest: bytes) -> bytes:
+    """A command or an encoded membership change."""
+    return _HEAD.pack(shard, timeout_s) + rest
+
+
+def decode_request(body: bytes) -> tuple[ShardId, float, bytes]:
+    """Inverse of `encode_request`; raises InvalidArgument."""
+    if len(body) < _HEAD.size:
+        raise InvalidArgument("forwarded request cut short", field="body")
+    shard, timeout_s = _HEAD.unpack_from(body)
+    return ShardId(shard), timeout_s, body[_HEAD.size :]
+
+
+def encode_applied(applied: Applied) -> bytes:
+    """The answer."""
+    return (
+        _APPLIED.pack(applied.lsn, applied.count, applied.value, applied.duplicate) + applied.data
+    )
+
+
+def decode_applied(body: bytes) -> Applied:
+    """Inverse of `encode_applied`; raises InvalidArgument."""
+    if len(body) < _APPLIED.size:
+        raise InvalidArgument("answer cut short", field="body")
+    lsn, count, value, duplicate = _APPLIED.unpack_from(body)
+    return Applied(lsn, count, value, body[_APPLIED.size :], bool(duplicate))

@@ -1,0 +1,256 @@
+"""Intake: what callers want proposed, in order of arrival, until it is in the log.
+
+On the leader's store a pass drains it: consecutive blocks share an entry, commands get their own, and
+the leader's pre-check (`rsm.admission`) refuses what could only become a gap. Elsewhere it forwards
+each request to the leader's store and passes the answer on. Without a leader it waits, within the
+deadline. A leader proposes nothing before its term's first entry is applied: until then it cannot know
+what the log decides (DESIGN section 5).
+
+INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logservice import bounds
+from logservice.entry import EntryKind
+from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
+from logservice.ids import Lsn
+from logservice.invariants import invariant
+from logservice.nodehost.pending import Pending, PendingBook
+from logservice.outcome import Applied
+from logservice.raft.core import Raft
+from logservice.raft.errors import ProposalDropped
+from logservice.raft.proposal import Proposal
+from logservice.rsm.admission import Admission, Admit, Refuse
+from logservice.rsm.append_request import AppendRequest
+from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
+
+_DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
+"""Uncommitted bytes beyond which draining pauses: what waits here still has all its choices."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One request that is not in the log yet. Exactly one of `append`, `command` is set.
+
+    local_only: it was forwarded to this store as the leader's; if that is no longer true the caller
+    must look for the leader again, or requests could travel in circles.
+    """
+
+    pending: Pending
+    append: AppendRequest | None
+    command: bytes
+    local_only: bool
+    park_until: int = 0
+
+
+class Intake:
+    """See the module's text. `origin` makes proposal ids unique over restarts."""
+
+    def __init__(
+        self,
+        raft: Raft,
+        admission: Admission | None,
+        book: PendingBook,
+        *,
+        origin: int,
+        count_max: int,
+        bytes_max: int,
+        entry_bytes_target: int,
+    ) -> None:
+        self._raft = raft
+        self._admission = admission
+        self._book = book
+        self._origin = origin
+        self._number = 0
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._entry_bytes_target = entry_bytes_target
+        self._waiting: deque[Waiting] = deque()
+        self._waiting_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(
+        self,
+        future: asyncio.Future[Applied],
+        deadline_s: float,
+        *,
+        append: AppendRequest | None = None,
+        command: bytes = b"",
+        local_only: bool = False,
+    ) -> None:
+        """Take a request. Raises Busy when a bound is reached: nothing was taken then."""
+        size = len(append.block) + 128 if append is not None else len(command) + 128
+        if (
+            len(self._waiting) + self._book.count >= self._count_max
+            or self._waiting_bytes + self._book.bytes + size > self._bytes_max
+        ):
+            raise Busy("too many proposals wait", retry_after_ms=20)
+        self._waiting.append(Waiting(Pending(future, deadline_s, size), append, command, local_only))
+        self._waiting_bytes += size
+
+    def take_all(self) -> list[Waiting]:
+        """Remove and return what waits, to be forwarded."""
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return taken
+
+    def put_back(self, item: Waiting) -> None:
+        """A forwarded request surely did not reach a leader; it waits for the next one."""
+        self._waiting.append(item)
+        self._waiting_bytes += item.pending.size
+
+    def drain(self, applied: int) -> None:
+        """Leader only: move what waits into the log, as far as bounds and parked requests allow."""
+        if not self._waiting:
+            return
+        batch = _Batch(self._raft.next_lsn)
+        parked: list[Waiting] = []
+        room = _DEPTH_BYTES_MAX - self._raft.uncommitted_bytes
+        while self._waiting and room > 0:
+            item = self._waiting.popleft()
+            self._waiting_bytes -= item.pending.size
+            if item.pending.future.done():
+                continue
+            if item.park_until > applied or (parked and item.append is not None):
+                # Behind a parked request others of the same session must keep their order; a short
+                # wait for all of them is simpler than telling them apart.
+                parked.append(item)
+                continue
+            if self._take(item, batch, parked):
+                room -= item.pending.size
+        self._propose(batch)
+        for item in reversed(parked):
+            item.park_until = max(item.park_until, self._raft.last_index)
+            self._waiting.appendleft(item)
+            self._waiting_bytes += item.pending.size
+
+    def expire(self, now_s: float) -> None:
+        """Requests whose deadline passed were never proposed: definitely not applied, but the caller
+        asked for an answer in time and gets DEADLINE."""
+        for item in self._waiting:
+            if item.pending.deadline_s <= now_s:
+                item.pending.fail(DeadlineExceeded("no leader took the request in time"))
+        if any(item.pending.future.done() for item in self._waiting):
+            live = [item for item in self._waiting if not item.pending.future.done()]
+            self._waiting = deque(live)
+            self._waiting_bytes = sum(item.pending.size for item in live)
+
+    def fail_all(self, error: LogServiceError) -> None:
+        """The replica stops: nothing here was proposed."""
+        for item in self.take_all():
+            item.pending.fail(error)
+
+    def fail_local_only(self, make_error: Callable[[], LogServiceError]) -> None:
+        """This store is not the leader's: send forwarded requests back."""
+        if any(item.local_only for item in self._waiting):
+            for item in self.take_all():
+                if item.local_only:
+                    item.pending.fail(make_error())
+                else:
+                    self.put_back(item)
+
+    def _take(self, item: Waiting, batch: _Batch, parked: list[Waiting]) -> bool:
+        """Put one request into the batch; False when it was answered or parked instead."""
+        admission = self._admission
+        request = item.append
+        if admission is not None:
+            verdict = (
+                admission.admit(request, batch.next_lsn)
+                if request is not None
+                else admission.admit_command(item.command)
+            )
+            if isinstance(verdict, Refuse):
+                item.pending.resolve(verdict.outcome)
+                return False
+            if not isinstance(verdict, Admit):
+                parked.append(item)
+                return False
+        self._number += 1
+        item.pending.proposal = ProposalId(self._origin, self._number)
+        if request is None:
+            batch.add_command(item.pending, encode_command(item.pending.proposal, item.command))
+            if admission is not None:
+                admission.command_appended(item.command)
+            return True
+        if admission is not None:
+            admission.appended(request, batch.next_lsn)
+        batch.add_block(
+            item.pending,
+            BlockEnvelope(
+                item.pending.proposal, request.session, request.sequence, request.writer_epoch,
+                request.expected_lsn, request.record_count, request.block,
+            ),  # fmt: skip
+            self._entry_bytes_target,
+        )
+        return True
+
+    def _propose(self, batch: _Batch) -> None:
+        batch.close_entry()
+        if not batch.proposals:
+            return
+        try:
+            placed = self._raft.propose(batch.proposals)
+        except ProposalDropped:
+            # Nothing was appended, but admission already counts on it: start it afresh. The callers
+            # get BUSY, which is definitely not applied.
+            if self._admission is not None:
+                self._admission.reset()
+            for items in batch.items:
+                for pending in items:
+                    pending.fail(Busy("the leader cannot take proposals now", retry_after_ms=50))
+            return
+        invariant(placed is not None, "INV-INTAKE-1", role=self._raft.role)
+        assert placed is not None
+        for (index, term, lsn), first_lsn, items in zip(
+            placed, batch.first_lsns, batch.items, strict=True
+        ):
+            invariant(lsn == first_lsn, "INV-INTAKE-1", index=index, lsn=lsn, admitted=first_lsn)
+            self._book.register(index, term, items)
+
+
+class _Batch:
+    """Entries being put together in one drain."""
+
+    def __init__(self, next_lsn: Lsn) -> None:
+        self.next_lsn = next_lsn
+        self.proposals: list[Proposal] = []
+        self.items: list[list[Pending]] = []
+        self.first_lsns: list[Lsn] = []
+        self._blocks: list[BlockEnvelope] = []
+        self._pendings: list[Pending] = []
+        self._bytes = 0
+        self._entry_lsn = next_lsn
+
+    def add_block(self, pending: Pending, block: BlockEnvelope, entry_bytes_target: int) -> None:
+        if self._blocks and self._bytes + len(block.block) > entry_bytes_target:
+            self.close_entry()
+        self._blocks.append(block)
+        self._pendings.append(pending)
+        self._bytes += len(block.block)
+        self.next_lsn = Lsn(self.next_lsn + block.record_count)
+
+    def add_command(self, pending: Pending, payload: bytes) -> None:
+        self.close_entry()
+        self.proposals.append(Proposal(EntryKind.COMMAND, 0, payload))
+        self.items.append([pending])
+        self.first_lsns.append(self.next_lsn)
+
+    def close_entry(self) -> None:
+        if not self._blocks:
+            return
+        self.proposals.append(
+            Proposal(EntryKind.BLOCK, self.next_lsn - self._entry_lsn, encode_blocks(self._blocks))
+        )
+        self.items.append(self._pendings)
+        self.first_lsns.append(self._entry_lsn)
+        self._entry_lsn = self.next_lsn
+        self._blocks, self._pendings, self._bytes = [], [], 0

@@ -1,0 +1,81 @@
+"""Reading a log: applied entries of one replica as runs of LSNs.
+
+A reader is told about every LSN from the one it asked for up to `next_lsn`: as part of a block, or as
+a typed gap when apply refused the block that had taken the LSN (INV-READ-1: runs are consecutive).
+"""
+
+from __future__ import annotations
+
+from logservice.entry import EntryKind
+from logservice.envelope import decode_blocks
+from logservice.ids import Index, Lsn
+from logservice.invariants import invariant
+from logservice.nodehost.log_slice import LogRun, LogSlice
+from logservice.nodehost.replica import Replica
+from logservice.raft.storage import CompactedError
+from logservice.rsm.queries import RejectedRanges
+from logservice_wire.errors import BeyondTail, InvalidArgument, ShardNotFound, Truncated
+
+
+def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
+    """Runs from `lsn` on; at least one block whatever `max_bytes` (bytes of blocks) says.
+
+    Reading at tail + 1 is an empty slice. Raises InvalidArgument (LSN 0, or a shard without records),
+    Truncated{first_lsn}, BeyondTail{next_lsn}.
+    """
+    rsm = replica.log_rsm
+    if rsm is None:
+        raise ShardNotFound("the shard holds no records", shard=replica.shard)
+    if lsn < 1:
+        raise InvalidArgument("LSNs start at 1", field="lsn")
+    first_lsn, next_lsn = replica.first_lsn, rsm.next_lsn
+    applied_lsn = Lsn(next_lsn - 1)
+    if lsn < first_lsn:
+        raise Truncated(f"LSN {lsn} is truncated", first_lsn=first_lsn)
+    if lsn > next_lsn:
+        raise BeyondTail(f"LSN {lsn} is beyond the tail", next_lsn=next_lsn)
+    if lsn == next_lsn:
+        return LogSlice((), lsn, first_lsn, applied_lsn)
+    runs: list[LogRun] = []
+    size = 0
+    position = lsn
+    index = replica.reader.index_of_lsn(lsn)
+    while index <= replica.applied and (not runs or size < max_bytes):
+        try:
+            entries = replica.reader.entries(
+                index, Index(replica.applied + 1), max(max_bytes - size, 1)
+            )
+        except CompactedError:
+            raise Truncated(f"LSN {lsn} is truncated", first_lsn=replica.first_lsn) from None
+        high = entries[-1].next_lsn
+        gaps = {
+            first: reason
+            for first, _, reason in _rejected(replica, Lsn(entries[0].lsn), Lsn(high))
+        }
+        for entry in entries:
+            if entry.kind is not EntryKind.BLOCK:
+                continue
+            block_lsn = entry.lsn
+            for envelope in decode_blocks(entry.payload):
+                end = Lsn(block_lsn + envelope.record_count)
+                if end > lsn:
+                    invariant(
+                        block_lsn == position or (not runs and block_lsn < lsn),
+                        "INV-READ-1",
+                        expected=position,
+                        found=block_lsn,
+                    )
+                    gap = gaps.get(block_lsn)
+                    block = b"" if gap is not None else envelope.block
+                    runs.append(LogRun(block_lsn, envelope.record_count, entry.term, block, gap))
+                    size += len(block)
+                    position = end
+                block_lsn = end
+        index = Index(entries[-1].index + 1)
+    return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
+
+
+def _rejected(replica: Replica, low: Lsn, high: Lsn) -> tuple[tuple[Lsn, int, object], ...]:
+    found = replica.state_machine.lookup(RejectedRanges(low, high))
+    assert isinstance(found, tuple)
+    return found

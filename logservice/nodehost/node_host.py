@@ -1,0 +1,594 @@
+"""NodeHost: the object in a store that owns its replicas, log storage and transport.
+
+The public surface in Dragonboat's terms. Any replica accepts any request: proposals and membership
+changes go to the leader's store when that is another one, linearizable reads use ReadIndex and are
+served here. Every request has a deadline and ends in one typed outcome (`logservice_wire.errors`).
+
+INV-HOST-1: at most one replica of a shard runs in a NodeHost.
+A peer that speaks for a replica of another store or incarnation than the membership says is not heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+from logservice.clock import Clock
+from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.logdb.log_db import LogDb, LogDbStats
+from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
+from logservice.membership import Membership
+from logservice.nodehost import forwarding
+from logservice.nodehost.engine import Engine
+from logservice.nodehost.executor import Executor
+from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.intake import Waiting
+from logservice.nodehost.log_reading import read_log
+from logservice.nodehost.log_slice import LogSlice
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica import Replica, ReplicaStart
+from logservice.nodehost.transport.seam import PeerIdentity, Transport
+from logservice.outcome import Applied
+from logservice.raft.config_change import ConfigChange
+from logservice.raft.confchange import decode_change, encode_change
+from logservice.raft.messages import Message, Unreachable
+from logservice.raft.ready import Role
+from logservice.rsm.append_request import AppendRequest
+from logservice.snapshot import Snapshot
+from logservice.state_machine import StateMachine
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    LogServiceError,
+    NotLeader,
+    NotReady,
+    ShardExists,
+    ShardNotFound,
+    UnknownOutcome,
+)
+
+logger = logging.getLogger(__name__)
+
+_FIRST_SNAPSHOT = (Index(1), Term(1), Lsn(1))
+"""Index, term and next LSN at which every shard begins; see `start_replica`."""
+
+PeerHandler = Callable[[PeerIdentity, bytes], Awaitable[bytes]]
+
+
+class NodeHost:
+    """See the module's text. All methods must be called on the loop thread that ran `start`."""
+
+    def __init__(
+        self,
+        options: NodeHostOptions,
+        *,
+        identity: PeerIdentity,
+        logdb: LogDb,
+        transport: Transport,
+        executor: Executor,
+        state_machines: Callable[[ShardId], StateMachine],
+        clock: Clock,
+        on_fatal: Callable[[BaseException], None],
+        newest_export: Callable[[ShardId, ReplicaId], Snapshot | None] = lambda *_: None,
+        drop_exports: Callable[[ShardId, ReplicaId], None] = lambda *_: None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`on_fatal` must end the process. `newest_export`, `drop_exports`: the exported snapshots.
+
+        `rng` draws election timeouts; it need not be secret, only different from store to store.
+        """
+        self.options = options
+        self.identity = identity
+        self.transport = transport
+        self.clock = clock
+        self._logdb = logdb
+        self._executor = executor
+        self._state_machines = state_machines
+        self._on_fatal = on_fatal
+        self._newest_export = newest_export
+        self._drop_exports = drop_exports
+        self._rng = rng or random.Random()
+        self._replicas: dict[ShardId, Replica] = {}
+        self._halted: dict[ShardId, str] = {}
+        self._handlers: dict[str, PeerHandler] = {}
+        self._engine: Engine | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._next_tick_s = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self.register_handler(forwarding.APPEND, self._on_forwarded_append)
+        self.register_handler(forwarding.PROPOSE, self._on_forwarded_propose)
+        self.register_handler(forwarding.CHANGE, self._on_forwarded_change)
+
+    # --- life cycle --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, start every replica found in log storage, begin to tick."""
+        self._engine = Engine(
+            self._logdb,
+            self.transport,
+            self._executor,
+            self.clock,
+            self.options.fsync_inline_max_s,
+            self._on_fatal,
+        )
+        await self.transport.start(self)
+        for shard, replica_id in sorted(self._logdb.replicas()):
+            log = self._logdb.log(shard, replica_id)
+            if log.bootstrap is None:
+                continue
+            if log.faulty:
+                self._halted[shard] = log.faulty
+                logger.error("shard %d replica %d halted: %s", shard, replica_id, log.faulty)
+                continue
+            if shard in self._replicas:
+                # The store was stopped between the removal of the old replica and its clean-up; ids
+                # grow, so the larger is the member.
+                self._replicas.pop(shard).stop()
+            self._run(shard, replica_id)
+        self._next_tick_s = self.clock.monotonic() + self._tick_s
+        self._ticker = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+
+    async def stop(self) -> None:
+        """Answer everybody, finish the group at the disk, close the transport. Logs stay open."""
+        self._stopping = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for replica in self._replicas.values():
+            replica.stop()
+        self._replicas.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._engine is not None:
+            await self._engine.stop()
+        await self.transport.stop()
+
+    async def start_replica(
+        self, shard: ShardId, replica_id: ReplicaId, membership: Membership, *, join: bool
+    ) -> None:
+        """Record the bootstrap, durably, then run the replica. Nothing happens if it runs already.
+
+        A shard begins as an installed snapshot at index 1, term 1 with the initial `membership` on
+        every initial replica; so a replica that joins later (`join`) with an empty log always gets a
+        snapshot, with the membership, first. Raises ShardExists when another replica of the shard runs
+        here, InvalidArgument when this replica id was removed here.
+        """
+        running = self._replicas.get(shard)
+        if running is not None:
+            if running.replica_id == replica_id:
+                return
+            raise ShardExists(f"shard {shard} runs here as {running.replica_id}", shard=shard)
+        if (shard, replica_id) in self._logdb.removed():
+            raise InvalidArgument("a removed replica id never comes back", field="replica")
+        if self._logdb.log(shard, replica_id).bootstrap is None:
+            if join:
+                update = Update(shard, replica_id, bootstrap=Bootstrap(Membership(), True))
+            else:
+                index, term, next_lsn = _FIRST_SNAPSHOT
+                first = Snapshot(index, term, next_lsn, membership, b"")
+                update = Update(
+                    shard,
+                    replica_id,
+                    hard_state=HardState(term, NO_REPLICA, index),
+                    snapshot=InstalledSnapshot(first, Lsn(0)),
+                    bootstrap=Bootstrap(membership, False),
+                )
+            await self._running_engine.commit([update])
+        if shard not in self._replicas:
+            self._run(shard, replica_id)
+
+    async def stop_replica(self, shard: ShardId) -> None:
+        """Stop it; its data stays. Nothing happens when none runs."""
+        replica = self._replicas.pop(shard, None)
+        if replica is not None:
+            replica.stop()
+            self._running_engine.deactivate(replica)
+
+    async def remove_replica(self, shard: ShardId, replica_id: ReplicaId) -> None:
+        """Stop it if it runs and forget its data, durably and for ever."""
+        running = self._replicas.get(shard)
+        if running is not None and running.replica_id == replica_id:
+            await self.stop_replica(shard)
+        if (shard, replica_id) not in self._logdb.removed():
+            await self._running_engine.commit([Update(shard, replica_id, remove=True)])
+        self._drop_exports(shard, replica_id)
+
+    def _run(self, shard: ShardId, replica_id: ReplicaId) -> None:
+        log = self._logdb.log(shard, replica_id)
+        snapshot = log.installed.snapshot if log.installed is not None else None
+        hard_state = log.hard_state
+        export = self._newest_export(shard, replica_id)
+        if (
+            export is not None
+            and snapshot is not None
+            and snapshot.index < export.index <= log.last_index()
+            and log.term(export.index) == export.term
+        ):
+            # The export was made from applied, hence committed, entries of this very log.
+            snapshot = export
+            hard_state = HardState(
+                hard_state.term, hard_state.vote, max(hard_state.commit, export.index)
+            )
+        if snapshot is not None and hard_state.commit < snapshot.index:
+            hard_state = HardState(hard_state.term, hard_state.vote, snapshot.index)
+        replica = Replica(
+            shard,
+            replica_id,
+            self.identity.store_id,
+            self.identity.incarnation,
+            ReplicaStart(log, snapshot, hard_state),
+            self._state_machines(shard),
+            self,
+            self.options,
+            boot_id=self.identity.boot_id,
+            random=self._rng.randrange,
+        )
+        self._replicas[shard] = replica
+        self.activate(replica)
+
+    # --- what runs here ------------------------------------------------------------------------------
+
+    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
+        """The running replica of a shard, None when there is none."""
+        replica = self._replicas.get(shard)
+        return replica.info() if replica is not None else None
+
+    def replica_infos(self) -> list[ReplicaInfo]:
+        """Every running replica, by shard."""
+        return [self._replicas[shard].info() for shard in sorted(self._replicas)]
+
+    def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+        """Every replica with data here, running or not."""
+        return sorted(self._logdb.replicas())
+
+    def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
+        """What the replica of `shard` stored here was bootstrapped with."""
+        for stored_shard, replica_id in sorted(self._logdb.replicas(), reverse=True):
+            if stored_shard == shard:
+                return self._logdb.log(shard, replica_id).bootstrap
+        return None
+
+    def halted(self) -> dict[ShardId, str]:
+        """Shards whose replica here does not run because its data cannot be trusted, with the reason."""
+        return dict(self._halted)
+
+    def logdb_stats(self) -> LogDbStats:
+        """Counters of the log storage."""
+        return self._logdb.stats()
+
+    # --- requests ------------------------------------------------------------------------------------
+
+    def submit_append(
+        self, shard: ShardId, request: AppendRequest, timeout_s: float, *, local_only: bool = False
+    ) -> asyncio.Future[Applied]:
+        """`append` without waiting: blocks of a stream are submitted in order, one after the other.
+
+        Raises ShardNotFound, Busy at once; everything else is the future's outcome.
+        """
+        replica = self._replica(shard)
+        if replica.log_rsm is None:
+            raise ShardNotFound("the shard holds no records", shard=shard)
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        replica.intake.add(
+            future, self.clock.monotonic() + timeout_s, append=request, local_only=local_only
+        )
+        self._route(replica)
+        return future
+
+    async def append(self, shard: ShardId, request: AppendRequest, timeout_s: float) -> Applied:
+        """Append one block; returns when it is applied."""
+        return await self.submit_append(shard, request, timeout_s)
+
+    async def propose(
+        self, shard: ShardId, command: bytes, timeout_s: float, *, local_only: bool = False
+    ) -> Applied:
+        """A state machine command (its bytes without envelope); returns when it is applied."""
+        replica = self._replica(shard)
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        replica.intake.add(
+            future, self.clock.monotonic() + timeout_s, command=command, local_only=local_only
+        )
+        self._route(replica)
+        return await future
+
+    async def read_index(self, shard: ShardId, timeout_s: float) -> Index:
+        """A linearization point: returns once everything committed before the call is applied here."""
+        replica = self._replica(shard)
+        future: asyncio.Future[Index] = asyncio.get_running_loop().create_future()
+        replica.reads.add(future, self.clock.monotonic() + timeout_s)
+        self.activate(replica)
+        return await future
+
+    async def lookup(self, shard: ShardId, query: object, timeout_s: float) -> object:
+        """A linearizable query of the state machine."""
+        await self.read_index(shard, timeout_s)
+        return self.stale_lookup(shard, query)
+
+    def stale_lookup(self, shard: ShardId, query: object) -> object:
+        """A query of what this replica has applied."""
+        return self._replica(shard).state_machine.lookup(query)
+
+    def read_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> LogSlice:
+        """See `log_reading.read_log`."""
+        return read_log(self._replica(shard), lsn, max_bytes)
+
+    async def wait_applied(self, shard: ShardId, lsn: Lsn, timeout_s: float) -> bool:
+        """Wait until a record with `lsn` is applied; False when the time passed or the replica stopped."""
+        replica = self._replica(shard)
+        rsm = replica.log_rsm
+        if rsm is None:
+            raise ShardNotFound("the shard holds no records", shard=shard)
+        if lsn < rsm.next_lsn:
+            return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        replica.wait_lsn(lsn, future)
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            return False
+
+    async def change_membership(
+        self, shard: ShardId, change: ConfigChange, timeout_s: float, *, local_only: bool = False
+    ) -> Membership:
+        """Change who is in the shard; returns the membership that the change made.
+
+        Raises StaleEpoch when the compare-and-swap on the change epoch was lost, Busy while another
+        change is under way.
+        """
+        deadline_s = self.clock.monotonic() + timeout_s
+        while True:
+            replica = self._replica(shard)
+            left_s = deadline_s - self.clock.monotonic()
+            if left_s <= 0:
+                raise DeadlineExceeded("no leader took the membership change in time")
+            if replica.raft.role is Role.LEADER:
+                future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+                replica.propose_change(change, future, deadline_s)
+                return Membership.decode((await future).data)
+            store = self._leader_store(replica)
+            if local_only:
+                raise NotLeader("not the leader", leader=store or "")
+            if store is None:
+                await asyncio.sleep(self._tick_s)
+                continue
+            body = forwarding.encode_request(shard, left_s, encode_change(change))
+            try:
+                answer = await self.transport.request(store, forwarding.CHANGE, body, left_s)
+            except (NotLeader, NotReady):
+                await asyncio.sleep(self._tick_s)
+                continue
+            return Membership.decode(forwarding.decode_applied(answer).data)
+
+    async def transfer_leadership(
+        self, shard: ShardId, target: ReplicaId, timeout_s: float
+    ) -> None:
+        """Ask for `target` to lead; returns when it does, as seen here.
+
+        Raises InvalidArgument when it is not a voter, DeadlineExceeded when it did not come to lead
+        (the transfer is aborted by then: an election timeout bounds it).
+        """
+        replica = self._replica(shard)
+        if target not in replica.raft.membership.voters:
+            raise InvalidArgument("not a voter of the shard", field="target")
+        deadline_s = self.clock.monotonic() + timeout_s
+        asked_s = -1.0
+        while replica.raft.leader != target:
+            now_s = self.clock.monotonic()
+            if now_s >= deadline_s or replica.stopped:
+                raise DeadlineExceeded("leadership was not transferred in time")
+            if now_s - asked_s >= self.options.election_timeout_s:
+                asked_s = now_s
+                replica.raft.transfer_leader(target)
+                self.activate(replica)
+            await asyncio.sleep(self._tick_s / 2)
+
+    # --- snapshots -----------------------------------------------------------------------------------
+
+    def applied_snapshot(self, shard: ShardId) -> Snapshot:
+        """RSM state and membership at the applied index, as of now."""
+        return self._replica(shard).applied_snapshot()
+
+    async def install_snapshot(
+        self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
+    ) -> None:
+        """Record `snapshot` as installed, durably; the log is compacted behind it.
+
+        INV-T1: its last LSN is at most `truncation_lsn` (its justification, kept in the record).
+        INV-T3: it is not above what is applied here. An older one than the installed changes nothing.
+        """
+        replica = self._replica(shard)
+        if replica.log_rsm is not None and snapshot.next_lsn - 1 > truncation_lsn:
+            raise InvalidArgument("the snapshot lies above the truncation LSN", field="snapshot")
+        if snapshot.index > replica.applied:
+            raise InvalidArgument("the snapshot lies above the applied index", field="snapshot")
+        if snapshot.index < replica.reader.first_index():
+            return
+        installed = InstalledSnapshot(snapshot, truncation_lsn)
+        await self._running_engine.commit([Update(shard, replica.replica_id, snapshot=installed)])
+
+    # --- peers ---------------------------------------------------------------------------------------
+
+    def register_handler(self, method: str, handler: PeerHandler) -> None:
+        """Answer peers' requests of `method` with `handler`."""
+        self._handlers[method] = handler
+
+    async def peer_request(
+        self, target: str, method: str, body: bytes, timeout_s: float
+    ) -> bytes:
+        """Ask another store, or this one without the network. See `Transport.request`."""
+        if target == self.identity.store_id:
+            return await self.on_request(self.identity, method, body)
+        return await self.transport.request(target, method, body, timeout_s)
+
+    def on_messages(self, peer: PeerIdentity, batch: Sequence[tuple[ShardId, Message]]) -> None:
+        """See `TransportHandler`."""
+        for shard, message in batch:
+            replica = self._replicas.get(shard)
+            if replica is None or message.to != replica.replica_id:
+                continue
+            member = replica.raft.membership.member(message.sender)
+            if member is not None and (
+                member.store_id != peer.store_id or member.incarnation != peer.incarnation
+            ):
+                logger.warning(
+                    "shard %d: store %s speaks for replica %d of another incarnation",
+                    shard, peer.store_id, message.sender,
+                )  # fmt: skip
+                continue
+            if member is None:
+                replica.learned_stores[message.sender] = peer.store_id
+            replica.step(message)
+
+    def on_unreachable(self, store: StoreId) -> None:
+        """See `TransportHandler`."""
+        for replica in self._replicas.values():
+            if replica.raft.role is not Role.LEADER:
+                continue
+            for member in replica.raft.membership.members:
+                if member.store_id == store and member.replica_id != replica.replica_id:
+                    replica.step(
+                        Unreachable(to=replica.replica_id, sender=member.replica_id)
+                    )
+
+    async def on_request(self, peer: PeerIdentity, method: str, body: bytes) -> bytes:
+        """See `TransportHandler`."""
+        handler = self._handlers.get(method)
+        if handler is None:
+            raise InvalidArgument(f"unknown peer method {method}", field="method")
+        return await handler(peer, body)
+
+    # --- what replicas need (`replica.ReplicaHost`) ----------------------------------------------------
+
+    def activate(self, replica: Replica) -> None:
+        """See `ReplicaHost`."""
+        self._running_engine.activate(replica)
+
+    def send(self, replica: Replica, message: Message) -> None:
+        """See `ReplicaHost`."""
+        member = replica.raft.membership.member(message.to)
+        store = member.store_id if member is not None else replica.learned_stores.get(message.to)
+        if store is None or not self.transport.send(store, replica.shard, message):
+            replica.raft.report_unreachable(message.to)
+
+    def leader_changed(self, replica: Replica) -> None:
+        """See `ReplicaHost`."""
+        if len(replica.intake):
+            self._route(replica)
+
+    def membership_changed(self, replica: Replica) -> None:
+        """See `ReplicaHost`."""
+        for member in replica.raft.membership.members:
+            replica.learned_stores.pop(member.replica_id, None)
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    @property
+    def _running_engine(self) -> Engine:
+        if self._engine is None or self._stopping:
+            raise NotReady("the store is not running")
+        return self._engine
+
+    @property
+    def _tick_s(self) -> float:
+        return self.options.tick_ms / 1000
+
+    def _replica(self, shard: ShardId) -> Replica:
+        replica = self._replicas.get(shard)
+        if replica is None:
+            raise ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)
+        return replica
+
+    def leader_store(self, shard: ShardId) -> StoreId | None:
+        """Where the leader of a shard is, as known here; a hint."""
+        replica = self._replicas.get(shard)
+        return self._leader_store(replica) if replica is not None else None
+
+    def _leader_store(self, replica: Replica) -> StoreId | None:
+        if replica.raft.leader == NO_REPLICA:
+            return None
+        if replica.raft.leader == replica.replica_id:
+            return self.identity.store_id
+        member = replica.raft.membership.member(replica.raft.leader)
+        if member is not None:
+            return member.store_id
+        return replica.learned_stores.get(replica.raft.leader)
+
+    def _tick(self) -> None:
+        # A late timer counts as one tick, never as several: the messages that would have kept the
+        # election timers quiet may still be waiting in a socket.
+        now_s = self.clock.monotonic()
+        self._next_tick_s = max(self._next_tick_s + self._tick_s, now_s + self._tick_s / 2)
+        self._ticker = asyncio.get_running_loop().call_later(
+            self._next_tick_s - now_s, self._tick
+        )
+        try:
+            for replica in list(self._replicas.values()):
+                replica.tick(now_s)
+                if len(replica.intake):
+                    self._route(replica)
+        except BaseException as error:  # noqa: BLE001 - reported, and the process ends
+            self._on_fatal(error)
+
+    def _route(self, replica: Replica) -> None:
+        """Move what waits in the intake on its way."""
+        if replica.raft.role is Role.LEADER:
+            self.activate(replica)
+            return
+        store = self._leader_store(replica)
+        replica.intake.fail_local_only(lambda: NotLeader("not the leader", leader=store or ""))
+        if store is None or store == self.identity.store_id:
+            return
+        for item in replica.intake.take_all():
+            task = asyncio.get_running_loop().create_task(self._forward(replica, store, item))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _forward(self, replica: Replica, store: StoreId, item: Waiting) -> None:
+        pending = item.pending
+        left_s = pending.deadline_s - self.clock.monotonic()
+        if left_s <= 0:
+            pending.fail(DeadlineExceeded("no leader took the request in time"))
+            return
+        if item.append is not None:
+            method = forwarding.APPEND
+            body = forwarding.encode_append(replica.shard, left_s, item.append)
+        else:
+            method = forwarding.PROPOSE
+            body = forwarding.encode_request(replica.shard, left_s, item.command)
+        try:
+            answer = await self.transport.request(store, method, body, left_s)
+            pending.resolve(forwarding.decode_applied(answer))
+        except (NotLeader, NotReady, ShardNotFound):
+            # Surely not proposed there: look for the leader again, a tick later.
+            await asyncio.sleep(self._tick_s)
+            if replica.stopped:
+                pending.fail(NotReady("the replica stopped"))
+            else:
+                replica.intake.put_back(item)
+        except LogServiceError as error:
+            pending.fail(error)
+        except asyncio.CancelledError:
+            pending.fail(UnknownOutcome("the store is stopping"))
+            raise
+
+    async def _on_forwarded_append(self, peer: PeerIdentity, body: bytes) -> bytes:
+        shard, timeout_s, request = forwarding.decode_append(body)
+        return forwarding.encode_applied(
+            await self.submit_append(shard, request, timeout_s, local_only=True)
+        )
+
+    async def _on_forwarded_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
+        shard, timeout_s, command = forwarding.decode_request(body)
+        return forwarding.encode_applied(
+            await self.propose(shard, command, timeout_s, local_only=True)
+        )
+
+    async def _on_forwarded_change(self, peer: PeerIdentity, body: bytes) -> bytes:
+        shard, timeout_s, rest = forwarding.decode_request(body)
+        membership = await self.change_membership(
+            shard, decode_change(rest), timeout_s, local_only=True
+        )
+        return forwarding.encode_applied(Applied(data=membership.encode()))

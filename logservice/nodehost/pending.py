@@ -1,0 +1,128 @@
+"""PendingBook: proposals that are in the log and wait for their outcome.
+
+A proposal is known by the (index, term) of its entry and its place in it, never by index alone. The
+rule that makes outcomes certain (G5): after a loss of leadership a pending proposal is *unknown* until
+a committed entry fills its index. If that entry has the proposal's term, it is the proposal's own and
+its outcome is the state machine's; if it has another term, the proposal is definitely not applied.
+
+INV-PENDING-1: an entry's outcomes come in the order, and under the proposal ids, of its proposals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logservice.entry import Entry
+from logservice.envelope import ProposalId
+from logservice.invariants import invariant
+from logservice.outcome import Applied, Outcome, Rejected
+from logservice_wire.errors import DeadlineExceeded, LogServiceError, NotLeader, UnknownOutcome
+
+
+@dataclass(slots=True)
+class Pending:
+    """One caller waiting. `size` is what it holds of the byte bound."""
+
+    future: asyncio.Future[Applied]
+    deadline_s: float
+    size: int
+    proposal: ProposalId = ProposalId(0, 0)
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Answer the caller, unless it is gone."""
+        if self.future.done():
+            return
+        if isinstance(outcome, Rejected):
+            self.future.set_exception(outcome.error())
+        else:
+            self.future.set_result(outcome)
+
+    def fail(self, error: LogServiceError) -> None:
+        """Answer the caller with an error, unless it is gone."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class PendingBook:
+    """By index: the term the entry was proposed in, and its proposals in order."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._by_index: dict[int, tuple[int, Sequence[Pending]]] = {}
+        self.count = 0
+        self.bytes = 0
+
+    def register(self, index: int, term: int, items: Sequence[Pending]) -> None:
+        """`items` are the proposals of the entry just appended at (index, term)."""
+        replaced = self._by_index.pop(index, None)
+        if replaced is not None:
+            # This replica led before, lost its tail, and leads again: the old entry at this index was
+            # cut from every log that could still commit it.
+            self._release(replaced[1])
+            for item in replaced[1]:
+                item.fail(NotLeader("the entry was replaced by another leader's"))
+        self._by_index[index] = (term, items)
+        self.count += len(items)
+        self.bytes += sum(item.size for item in items)
+
+    def applied(self, entry: Entry, outcomes: Sequence[tuple[ProposalId, Outcome]]) -> None:
+        """A committed entry was applied: settle whoever waited for its index."""
+        found = self._by_index.pop(entry.index, None)
+        if found is None:
+            return
+        term, items = found
+        self._release(items)
+        if term != entry.term:
+            for item in items:
+                item.fail(NotLeader("another leader's entry was committed in its place"))
+            return
+        invariant(
+            [proposal for proposal, _ in outcomes] == [item.proposal for item in items],
+            "INV-PENDING-1",
+            index=entry.index,
+            term=term,
+        )
+        for item, (_, outcome) in zip(items, outcomes, strict=True):
+            item.resolve(outcome)
+
+    def settle(self, index: int, term: int, outcome: Outcome) -> None:
+        """Like `applied` for an entry whose outcome the shell knows (a membership change)."""
+        found = self._by_index.pop(index, None)
+        if found is None:
+            return
+        self._release(found[1])
+        for item in found[1]:
+            if found[0] == term:
+                item.resolve(outcome)
+            else:
+                item.fail(NotLeader("another leader's entry was committed in its place"))
+
+    def skipped(self, index: int) -> None:
+        """A snapshot jumped over everything up to `index`: those outcomes cannot be known here."""
+        for waiting in [waiting for waiting in self._by_index if waiting <= index]:
+            _, items = self._by_index.pop(waiting)
+            self._release(items)
+            for item in items:
+                item.fail(UnknownOutcome("the replica caught up by a snapshot"))
+
+    def expire(self, now_s: float) -> None:
+        """Deadlines passed: the callers are answered; the entries stay in the log."""
+        for _, items in self._by_index.values():
+            for item in items:
+                if item.deadline_s <= now_s:
+                    item.fail(DeadlineExceeded())
+
+    def fail_all(self, error: LogServiceError) -> None:
+        """The replica stops."""
+        for _, items in self._by_index.values():
+            for item in items:
+                item.fail(error)
+        self._by_index.clear()
+        self.count = 0
+        self.bytes = 0
+
+    def _release(self, items: Sequence[Pending]) -> None:
+        self.count -= len(items)
+        self.bytes -= sum(item.size for item in items)

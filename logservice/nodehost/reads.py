@@ -1,0 +1,126 @@
+"""ReadBook: linearizable reads of one replica, many to one Raft round.
+
+Every read that waits when a round begins shares its context (Raft paper section 8, thesis 6.4: a read
+may be served at the leader's commit index once a majority has confirmed, after the read arrived, that
+it still leads, and that index is applied here). A read never joins a round that began before it
+arrived: the confirmation could be older than a write the reader knows of.
+
+Contexts are ``boot nonce, round number``: unique over restarts, so that an answer to the old process
+cannot confirm a read of the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logservice.ids import Index
+from logservice.raft.ready import ReadState
+from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
+
+_CONTEXT = struct.Struct("<QQ")
+
+_ROUNDS_MAX = 8
+"""Rounds on the way at a time; more reads wait for the next and share it."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    future: asyncio.Future[Index]
+    deadline_s: float
+
+
+class ReadBook:
+    """See the module's text."""
+
+    def __init__(self, nonce: int, reads_max: int) -> None:
+        """`nonce` differs at every process start."""
+        self._nonce = nonce
+        self._reads_max = reads_max
+        self._round = 0
+        self._waiting: list[_Waiting] = []
+        self._rounds: dict[bytes, tuple[int, list[_Waiting]]] = {}
+        self._confirmed: deque[tuple[Index, list[_Waiting]]] = deque()
+        self._count = 0
+
+    def add(self, future: asyncio.Future[Index], deadline_s: float) -> None:
+        """A read arrived. Raises Busy when too many wait."""
+        if self._count >= self._reads_max:
+            raise Busy("too many reads wait", retry_after_ms=50)
+        self._count += 1
+        self._waiting.append(_Waiting(future, deadline_s))
+
+    def begin_round(self, ask: Callable[[bytes], bool], tick: int) -> None:
+        """Send one context for all that wait. `ask` says whether a leader could be asked."""
+        if not self._waiting or len(self._rounds) >= _ROUNDS_MAX:
+            return
+        self._round += 1
+        context = _CONTEXT.pack(self._nonce, self._round)
+        # Registered first: on a single-voter shard the answer comes back from within the call.
+        batch, self._waiting = self._waiting, []
+        self._rounds[context] = (tick, batch)
+        if not ask(context):
+            del self._rounds[context]
+            self._waiting = batch + self._waiting
+
+    def confirmed(self, states: tuple[ReadState, ...], applied: Index) -> None:
+        """A majority confirmed contexts; their reads wait for the index to be applied."""
+        for state in states:
+            found = self._rounds.pop(state.context, None)
+            if found is None:
+                continue
+            if state.index <= applied:
+                self._serve(state.index, found[1])
+            else:
+                self._confirmed.append((state.index, found[1]))
+
+    def applied(self, index: Index) -> None:
+        """Everything up to `index` is applied."""
+        while self._confirmed and self._confirmed[0][0] <= index:
+            wanted, batch = self._confirmed.popleft()
+            self._serve(wanted, batch)
+
+    def retry_lost(self, tick: int, ticks_max: int) -> bool:
+        """Rounds without an answer for `ticks_max` ticks (a message or the leader was lost) begin anew:
+        a read changes nothing, so asking twice is safe. True when something waits."""
+        lost = [key for key, (began, _) in self._rounds.items() if tick - began >= ticks_max]
+        for key in lost:
+            self._waiting = self._rounds.pop(key)[1] + self._waiting
+        return bool(self._waiting)
+
+    def expire(self, now_s: float) -> None:
+        """Answer those whose deadline passed."""
+        for batch in self._batches():
+            for item in batch:
+                if item.deadline_s <= now_s and not item.future.done():
+                    item.future.set_exception(DeadlineExceeded())
+        live = [item for item in self._waiting if not item.future.done()]
+        self._count -= len(self._waiting) - len(live)
+        self._waiting = live
+
+    def fail_all(self, error: LogServiceError) -> None:
+        """The replica stops."""
+        for batch in self._batches():
+            for item in batch:
+                if not item.future.done():
+                    item.future.set_exception(error)
+        self._waiting = []
+        self._rounds = {}
+        self._confirmed.clear()
+        self._count = 0
+
+    def _batches(self) -> list[list[_Waiting]]:
+        return [
+            self._waiting,
+            *(batch for _, batch in self._rounds.values()),
+            *(batch for _, batch in self._confirmed),
+        ]
+
+    def _serve(self, index: Index, batch: list[_Waiting]) -> None:
+        self._count -= len(batch)
+        for item in batch:
+            if not item.future.done():
+                item.future.set_result(index)

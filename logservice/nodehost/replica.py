@@ -1,0 +1,457 @@
+"""Replica: the shell around one core: its log, its state machine, and those who wait for it.
+
+It carries out the duties of `raft.ready` in their order. The two that safety rests on:
+
+INV-REPLICA-1: from the moment a Ready changes term or vote until that change is durable, no message of
+this replica leaves; they wait and leave, in order, right after it.
+INV-REPLICA-2: entries reach the state machine once, in index order, without holes, and only after they
+are durable here.
+
+Everything runs on the loop thread; nothing here waits for the disk or the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from logservice.entry import Entry, EntryKind
+from logservice.hard_state import HardState
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    NO_REPLICA,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)
+from logservice.invariants import invariant
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.membership import Membership
+from logservice.nodehost.engine import Write
+from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.intake import Intake
+from logservice.nodehost.log_reader import LogReader
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.pending import Pending, PendingBook
+from logservice.nodehost.reads import ReadBook
+from logservice.outcome import Applied, Rejected
+from logservice.raft.config_change import ConfigChange
+from logservice.raft.core import Raft, RaftConfig
+from logservice.raft.errors import MessageRejected, ProposalDropped
+from logservice.raft.messages import Message
+from logservice.raft.ready import Ready, Role
+from logservice.rsm.admission import Admission
+from logservice.rsm.log_rsm import LogRsm
+from logservice.snapshot import Snapshot
+from logservice.state_machine import StateMachine
+from logservice_wire.errors import Busy, NotLeader, NotReady, Reason, UnknownOutcome
+
+_READY_ROUNDS_MAX = 16
+"""Readys taken from one core per collect; the rest comes in the engine's next round."""
+
+_EXPIRE_TICKS = 4
+"""Ticks between looks at deadlines: an answer is late by at most this much."""
+
+
+class ReplicaHost(Protocol):
+    """What a replica needs from its NodeHost."""
+
+    def activate(self, replica: Replica) -> None:
+        """Look at it in the next pass."""
+        ...
+
+    def send(self, replica: Replica, message: Message) -> None:
+        """Hand a message to the transport, or back to the core as unreachable."""
+        ...
+
+    def leader_changed(self, replica: Replica) -> None:
+        """Requests that wait may go elsewhere now."""
+        ...
+
+    def membership_changed(self, replica: Replica) -> None:
+        """Addresses may have to be learned."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStart:
+    """Where a replica starts from: the log, and the snapshot that both the core and the RSM take."""
+
+    log: ReplicaLog
+    snapshot: Snapshot | None
+    hard_state: HardState
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """A Ready on its way through the disk."""
+
+    ready: Ready
+    update: Update | None
+    sync: bool
+    vote_changed: bool
+
+
+class Replica:
+    """One replica of one shard on this store."""
+
+    def __init__(
+        self,
+        shard: ShardId,
+        replica_id: ReplicaId,
+        store_id: StoreId,
+        incarnation: Incarnation,
+        start: ReplicaStart,
+        state_machine: StateMachine,
+        host: ReplicaHost,
+        options: NodeHostOptions,
+        *,
+        boot_id: int,
+        random: Callable[[int], int],
+    ) -> None:
+        self.shard = shard
+        self.replica_id = replica_id
+        self.store_id = store_id
+        self.incarnation = incarnation
+        self.state_machine = state_machine
+        self._log_rsm = state_machine if isinstance(state_machine, LogRsm) else None
+        self._host = host
+        self._options = options
+        self._log = start.log
+        self.reader = LogReader(start.log, options.cache_bytes)
+        applied = Index(0)
+        membership = Membership()
+        if start.snapshot is not None:
+            state_machine.recover_from_snapshot(start.snapshot.state)
+            applied = start.snapshot.index
+            membership = start.snapshot.membership
+        self.applied = applied
+        self.applied_term = start.snapshot.term if start.snapshot is not None else Term(0)
+        self.raft = Raft(
+            RaftConfig(
+                replica_id=replica_id,
+                election_ticks=options.election_ticks,
+                heartbeat_ticks=options.heartbeat_ticks,
+            ),
+            self.reader,
+            start.hard_state,
+            membership,
+            applied,
+            random,
+        )
+        self.book = PendingBook()
+        self.reads = ReadBook(boot_id, options.pending_reads_max)
+        self.admission = Admission(self._log_rsm) if self._log_rsm is not None else None
+        self.intake = Intake(
+            self.raft,
+            self.admission,
+            self.book,
+            origin=boot_id,
+            count_max=options.pending_proposals_max,
+            bytes_max=options.pending_proposal_bytes_max,
+            entry_bytes_target=options.entry_bytes_target,
+        )
+        self._last_state = start.hard_state
+        self._unwritten_state: HardState | None = None
+        self._unpersisted_votes = 0
+        self._held: list[Message] = []
+        self._leader = NO_REPLICA
+        self._leading = False
+        self._ticks = 0
+        self._lsn_waiters: list[tuple[Lsn, asyncio.Future[bool]]] = []
+        self.learned_stores: dict[ReplicaId, StoreId] = {}
+        self.stopped = False
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def step(self, message: Message) -> None:
+        """A message from a peer; one the core refuses is dropped, whoever sent it."""
+        try:
+            self.raft.step(message)
+        except (MessageRejected, ProposalDropped):
+            return
+        self._host.activate(self)
+
+    def tick(self, now_s: float) -> None:
+        """One tick passed."""
+        self._ticks += 1
+        self.raft.tick()
+        if self.reads.retry_lost(self._ticks, self._options.election_ticks) or self.raft.has_ready():
+            self._host.activate(self)
+        if self._ticks % _EXPIRE_TICKS == 0:
+            self.book.expire(now_s)
+            self.reads.expire(now_s)
+            self.intake.expire(now_s)
+
+    @property
+    def ready_to_lead(self) -> bool:
+        """Leader, and its term's first entry is applied: only now may it decide anything."""
+        return self.raft.role is Role.LEADER and self.applied_term == self.raft.term
+
+    def propose_change(
+        self, change: ConfigChange, future: asyncio.Future[Applied], deadline_s: float
+    ) -> None:
+        """Leader only. The future's result is the new membership in `data`."""
+        try:
+            placed = self.raft.propose_change(change)
+        except ProposalDropped as dropped:
+            raise Busy(f"membership change not possible now: {dropped}", retry_after_ms=200) from None
+        if placed is None:
+            raise NotLeader("not the leader")
+        self.book.register(placed[0], placed[1], [Pending(future, deadline_s, 256)])
+        self._host.activate(self)
+
+    def wait_lsn(self, lsn: Lsn, future: asyncio.Future[bool]) -> None:
+        """Resolve `future` once a record with `lsn` is applied."""
+        self._lsn_waiters = [item for item in self._lsn_waiters if not item[1].done()]
+        self._lsn_waiters.append((lsn, future))
+
+    # --- the pass --------------------------------------------------------------------------------
+
+    def collect(self) -> Write | None:
+        """See `engine.Active`."""
+        if self.stopped:
+            return None
+        if self.ready_to_lead:
+            self.intake.drain(self.applied)
+        self.reads.begin_round(self._ask_read_index, self._ticks)
+        accepted: list[_Accepted] = []
+        for _ in range(_READY_ROUNDS_MAX):
+            if not self.raft.has_ready():
+                break
+            accepted.append(self._accept(self.raft.ready()))
+        else:
+            self._host.activate(self)
+        if not accepted:
+            return None
+        return Write(
+            [item.update for item in accepted if item.update is not None],
+            any(item.sync for item in accepted),
+            functools.partial(self._durable, accepted),
+        )
+
+    def _accept(self, ready: Ready) -> _Accepted:
+        """Do what needs no disk; say what does."""
+        state = ready.hard_state
+        vote_changed = state is not None and (
+            state.term != self._last_state.term or state.vote != self._last_state.vote
+        )
+        if state is not None:
+            self._last_state = state
+            self._unwritten_state = state
+        if vote_changed:
+            self._unpersisted_votes += 1
+        if self._unpersisted_votes:
+            self._held.extend(ready.messages)
+        else:
+            for message in ready.messages:
+                self._host.send(self, message)
+        if ready.soft_state is not None:
+            self._role_changed()
+        if ready.committed_entries:
+            self._apply(ready.committed_entries)
+        if ready.read_states:
+            self.reads.confirmed(ready.read_states, self.applied)
+        if not vote_changed and not ready.entries and ready.snapshot is None:
+            # A commit index alone waits for the next entries: losing it loses nothing, the next leader
+            # finds it again, and an idle write per commit would cost as much as the commit.
+            return _Accepted(ready, None, False, False)
+        installed = None
+        if ready.snapshot is not None:
+            # The sender compacted behind it, so its last LSN is at most the truncation LSN there.
+            installed = InstalledSnapshot(ready.snapshot, Lsn(ready.snapshot.next_lsn - 1))
+        state, self._unwritten_state = self._unwritten_state, None
+        update = Update(
+            self.shard,
+            self.replica_id,
+            hard_state=state,
+            entries=ready.entries,
+            snapshot=installed,
+            reset_log=installed is not None,
+        )
+        return _Accepted(ready, update, True, vote_changed)
+
+    def _durable(self, accepted: Sequence[_Accepted]) -> None:
+        """The group with these is on the disk and visible in the log."""
+        if self.stopped:
+            return
+        for item in accepted:
+            ready = item.ready
+            if ready.snapshot is not None:
+                self._recovered(ready.snapshot)
+            self.reader.persisted(ready.entries)
+            self.raft.persisted(ready)
+            self._unpersisted_votes -= item.vote_changed
+        if not self._unpersisted_votes and self._held:
+            held, self._held = self._held, []
+            for message in held:
+                self._host.send(self, message)
+        for item in accepted:
+            for message in item.ready.messages_after_append:
+                if message.to != self.replica_id:
+                    self._host.send(self, message)
+        if self.raft.has_ready() or len(self.intake):
+            self._host.activate(self)
+
+    # --- applying --------------------------------------------------------------------------------
+
+    def _apply(self, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
+            invariant(
+                entry.index == self.applied + 1,
+                "INV-REPLICA-2",
+                shard=self.shard,
+                entry=entry.index,
+                applied=self.applied,
+            )
+            outcomes = self.state_machine.update(entry)
+            if entry.kind is EntryKind.CONFIG:
+                self._apply_change(entry)
+            else:
+                self.book.applied(entry, outcomes)
+            self.applied = entry.index
+            self.applied_term = entry.term
+        self.raft.applied(self.applied)
+        if self.admission is not None and self.applied == self.raft.last_index:
+            self.admission.tail_applied()
+        self.reads.applied(self.applied)
+        self.reader.trim(self.applied)
+        if self._lsn_waiters:
+            self._wake_lsn_waiters()
+        if self._intake_waits():
+            self._host.activate(self)
+
+    def _apply_change(self, entry: Entry) -> None:
+        outcome = self.raft.apply_config_change(entry)
+        if outcome.accepted:
+            self.book.settle(entry.index, entry.term, Applied(data=outcome.membership.encode()))
+            self._host.membership_changed(self)
+        else:
+            epoch = outcome.membership.change_epoch
+            self.book.settle(
+                entry.index,
+                entry.term,
+                Rejected(Reason.STALE_EPOCH, {"epoch": str(epoch), "detail": outcome.reason}),
+            )
+
+    def _recovered(self, snapshot: Snapshot) -> None:
+        """A snapshot from the leader is durable: the state machine starts anew from it."""
+        self.state_machine.recover_from_snapshot(snapshot.state)
+        self.applied = snapshot.index
+        self.applied_term = snapshot.term
+        self.reader.reset()
+        self.book.skipped(snapshot.index)
+        self.reads.applied(self.applied)
+        self._wake_lsn_waiters()
+        self._host.membership_changed(self)
+
+    def _wake_lsn_waiters(self) -> None:
+        if self._log_rsm is None:
+            return
+        next_lsn = self._log_rsm.next_lsn
+        waiting = []
+        for lsn, future in self._lsn_waiters:
+            if future.done():
+                continue
+            if lsn < next_lsn:
+                future.set_result(True)
+            else:
+                waiting.append((lsn, future))
+        self._lsn_waiters = waiting
+
+    # --- roles -----------------------------------------------------------------------------------
+
+    def _role_changed(self) -> None:
+        leading = self.raft.role is Role.LEADER
+        if leading != self._leading:
+            self._leading = leading
+            if self.admission is not None:
+                self.admission.reset()
+        if self.raft.leader != self._leader:
+            self._leader = self.raft.leader
+        self._host.leader_changed(self)
+        if self._intake_waits():
+            self._host.activate(self)
+
+    def _intake_waits(self) -> bool:
+        return len(self.intake) > 0 and self.ready_to_lead
+
+    def _ask_read_index(self, context: bytes) -> bool:
+        try:
+            self.raft.read_index(context)
+        except ProposalDropped:
+            return False
+        return True
+
+    # --- snapshots, status, stop -------------------------------------------------------------------
+
+    def applied_snapshot(self) -> Snapshot:
+        """RSM state and membership at the applied index, as of now."""
+        return Snapshot(
+            self.applied,
+            self.applied_term,
+            self.reader.next_lsn(self.applied),
+            self.raft.membership,
+            self.state_machine.save_snapshot(),
+        )
+
+    def info(self) -> ReplicaInfo:
+        """See `ReplicaInfo`."""
+        status = self.raft.status()
+        rsm = self._log_rsm
+        truncated = rsm.truncated_lsn if rsm is not None else Lsn(0)
+        return ReplicaInfo(
+            shard=self.shard,
+            replica=self.replica_id,
+            store_id=self.store_id,
+            incarnation=self.incarnation,
+            membership=self.raft.membership,
+            role=self.raft.role,
+            term=self.raft.term,
+            leader=self.raft.leader,
+            first_index=self.reader.first_index(),
+            last_index=self.raft.last_index,
+            committed=self.raft.commit,
+            applied=self.applied,
+            first_lsn=self.first_lsn,
+            applied_lsn=Lsn(rsm.next_lsn - 1) if rsm is not None else Lsn(0),
+            truncated_lsn=truncated,
+            match=tuple(sorted((rid, p.match) for rid, p in status.progress.items())),
+            recently_active=tuple(sorted(r for r, p in status.progress.items() if p.recent_active)),
+            halted="",
+        )
+
+    @property
+    def first_lsn(self) -> Lsn:
+        """The oldest LSN that may be read here: above what the client truncated and what is gone."""
+        if self._log_rsm is None or self.shard == HAKEEPER_SHARD:
+            return Lsn(0)
+        installed = self._log.installed
+        gone = installed.snapshot.next_lsn - 1 if installed is not None else 0
+        return Lsn(max(self._log_rsm.truncated_lsn, gone) + 1)
+
+    @property
+    def log_rsm(self) -> LogRsm | None:
+        """The state machine when this is a log shard."""
+        return self._log_rsm
+
+    def stop(self) -> None:
+        """Answer everybody; nothing is collected any more. The log stays as it is."""
+        self.stopped = True
+        self.book.fail_all(UnknownOutcome("the replica stopped"))
+        self.reads.fail_all(NotReady("the replica stopped"))
+        self.intake.fail_all(NotReady("the replica stopped"))
+        for _, future in self._lsn_waiters:
+            if not future.done():
+                future.set_result(False)
+        self._lsn_waiters = []
+        self.state_machine.close()
+
