@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
+
 from logservice import bounds
 from logservice.entry import EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
@@ -28,7 +30,6 @@ from logservice.raft.errors import ProposalDropped
 from logservice.raft.proposal import Proposal
 from logservice.rsm.admission import Admission, Admit, Refuse
 from logservice.rsm.append_request import AppendRequest
-from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
 
 _DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
 """Uncommitted bytes beyond which draining pauses: what waits here still has all its choices."""
@@ -93,7 +94,9 @@ class Intake:
             or self._waiting_bytes + self._book.bytes + size > self._bytes_max
         ):
             raise Busy("too many proposals wait", retry_after_ms=20)
-        self._waiting.append(Waiting(Pending(future, deadline_s, size), append, command, local_only))
+        self._waiting.append(
+            Waiting(Pending(future, deadline_s, size), append, command, local_only)
+        )
         self._waiting_bytes += size
 
     def take_all(self) -> list[Waiting]:
@@ -135,7 +138,8 @@ class Intake:
 
     def expire(self, now_s: float) -> None:
         """Requests whose deadline passed were never proposed: definitely not applied, but the caller
-        asked for an answer in time and gets DEADLINE."""
+        asked for an answer in time and gets DEADLINE.
+        """
         for item in self._waiting:
             if item.pending.deadline_s <= now_s:
                 item.pending.fail(DeadlineExceeded("no leader took the request in time"))
@@ -186,8 +190,13 @@ class Intake:
         batch.add_block(
             item.pending,
             BlockEnvelope(
-                item.pending.proposal, request.session, request.sequence, request.writer_epoch,
-                request.expected_lsn, request.record_count, request.block,
+                item.pending.proposal,
+                request.session,
+                request.sequence,
+                request.writer_epoch,
+                request.expected_lsn,
+                request.record_count,
+                request.block,
             ),  # fmt: skip
             self._entry_bytes_target,
         )

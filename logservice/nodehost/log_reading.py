@@ -6,6 +6,8 @@ a typed gap when apply refused the block that had taken the LSN (INV-READ-1: run
 
 from __future__ import annotations
 
+from logservice_wire.errors import BeyondTail, InvalidArgument, Reason, ShardNotFound, Truncated
+
 from logservice.entry import EntryKind
 from logservice.envelope import decode_blocks
 from logservice.ids import Index, Lsn
@@ -13,8 +15,7 @@ from logservice.invariants import invariant
 from logservice.nodehost.log_slice import LogRun, LogSlice
 from logservice.nodehost.replica import Replica
 from logservice.raft.storage import CompactedError
-from logservice.rsm.queries import RejectedRanges
-from logservice_wire.errors import BeyondTail, InvalidArgument, ShardNotFound, Truncated
+from logservice.rsm.queries import RejectedRangesQuery
 
 
 def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
@@ -47,11 +48,7 @@ def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
             )
         except CompactedError:
             raise Truncated(f"LSN {lsn} is truncated", first_lsn=replica.first_lsn) from None
-        high = entries[-1].next_lsn
-        gaps = {
-            first: reason
-            for first, _, reason in _rejected(replica, Lsn(entries[0].lsn), Lsn(high))
-        }
+        gaps = _gaps(replica, entries[0].lsn, entries[-1].next_lsn)
         for entry in entries:
             if entry.kind is not EntryKind.BLOCK:
                 continue
@@ -75,7 +72,8 @@ def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
 
 
-def _rejected(replica: Replica, low: Lsn, high: Lsn) -> tuple[tuple[Lsn, int, object], ...]:
-    found = replica.state_machine.lookup(RejectedRanges(low, high))
+def _gaps(replica: Replica, low: Lsn, high: Lsn) -> dict[Lsn, Reason]:
+    """Refused blocks in [low, high) by their first LSN."""
+    found = replica.state_machine.lookup(RejectedRangesQuery(low, high))
     assert isinstance(found, tuple)
-    return found
+    return {item.first_lsn: item.reason for item in found}

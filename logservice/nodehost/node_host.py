@@ -15,40 +15,36 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    NotReady,
+    ShardExists,
+    ShardNotFound,
+)
+
 from logservice.clock import Clock
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.log_db import LogDb, LogDbStats
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
-from logservice.nodehost import forwarding
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.executor import Executor
 from logservice.nodehost.info import ReplicaInfo
-from logservice.nodehost.intake import Waiting
 from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica, ReplicaStart
+from logservice.nodehost.router import Router
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
-from logservice.raft.confchange import decode_change, encode_change
 from logservice.raft.messages import Message, Unreachable
 from logservice.raft.ready import Role
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
-from logservice_wire.errors import (
-    DeadlineExceeded,
-    InvalidArgument,
-    LogServiceError,
-    NotLeader,
-    NotReady,
-    ShardExists,
-    ShardNotFound,
-    UnknownOutcome,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -97,11 +93,8 @@ class NodeHost:
         self._engine: Engine | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._next_tick_s = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self.register_handler(forwarding.APPEND, self._on_forwarded_append)
-        self.register_handler(forwarding.PROPOSE, self._on_forwarded_propose)
-        self.register_handler(forwarding.CHANGE, self._on_forwarded_change)
+        self._router = Router(self)
 
     # --- life cycle --------------------------------------------------------------------------------
 
@@ -140,8 +133,7 @@ class NodeHost:
         for replica in self._replicas.values():
             replica.stop()
         self._replicas.clear()
-        for task in list(self._tasks):
-            task.cancel()
+        self._router.stop()
         if self._engine is not None:
             await self._engine.stop()
         await self.transport.stop()
@@ -268,14 +260,14 @@ class NodeHost:
 
         Raises ShardNotFound, Busy at once; everything else is the future's outcome.
         """
-        replica = self._replica(shard)
+        replica = self.replica(shard)
         if replica.log_rsm is None:
             raise ShardNotFound("the shard holds no records", shard=shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         replica.intake.add(
             future, self.clock.monotonic() + timeout_s, append=request, local_only=local_only
         )
-        self._route(replica)
+        self._router.route(replica)
         return future
 
     async def append(self, shard: ShardId, request: AppendRequest, timeout_s: float) -> Applied:
@@ -286,17 +278,17 @@ class NodeHost:
         self, shard: ShardId, command: bytes, timeout_s: float, *, local_only: bool = False
     ) -> Applied:
         """A state machine command (its bytes without envelope); returns when it is applied."""
-        replica = self._replica(shard)
+        replica = self.replica(shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         replica.intake.add(
             future, self.clock.monotonic() + timeout_s, command=command, local_only=local_only
         )
-        self._route(replica)
+        self._router.route(replica)
         return await future
 
     async def read_index(self, shard: ShardId, timeout_s: float) -> Index:
         """A linearization point: returns once everything committed before the call is applied here."""
-        replica = self._replica(shard)
+        replica = self.replica(shard)
         future: asyncio.Future[Index] = asyncio.get_running_loop().create_future()
         replica.reads.add(future, self.clock.monotonic() + timeout_s)
         self.activate(replica)
@@ -309,15 +301,15 @@ class NodeHost:
 
     def stale_lookup(self, shard: ShardId, query: object) -> object:
         """A query of what this replica has applied."""
-        return self._replica(shard).state_machine.lookup(query)
+        return self.replica(shard).state_machine.lookup(query)
 
     def read_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> LogSlice:
         """See `log_reading.read_log`."""
-        return read_log(self._replica(shard), lsn, max_bytes)
+        return read_log(self.replica(shard), lsn, max_bytes)
 
     async def wait_applied(self, shard: ShardId, lsn: Lsn, timeout_s: float) -> bool:
         """Wait until a record with `lsn` is applied; False when the time passed or the replica stopped."""
-        replica = self._replica(shard)
+        replica = self.replica(shard)
         rsm = replica.log_rsm
         if rsm is None:
             raise ShardNotFound("the shard holds no records", shard=shard)
@@ -331,36 +323,14 @@ class NodeHost:
             return False
 
     async def change_membership(
-        self, shard: ShardId, change: ConfigChange, timeout_s: float, *, local_only: bool = False
+        self, shard: ShardId, change: ConfigChange, timeout_s: float
     ) -> Membership:
         """Change who is in the shard; returns the membership that the change made.
 
         Raises StaleEpoch when the compare-and-swap on the change epoch was lost, Busy while another
         change is under way.
         """
-        deadline_s = self.clock.monotonic() + timeout_s
-        while True:
-            replica = self._replica(shard)
-            left_s = deadline_s - self.clock.monotonic()
-            if left_s <= 0:
-                raise DeadlineExceeded("no leader took the membership change in time")
-            if replica.raft.role is Role.LEADER:
-                future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-                replica.propose_change(change, future, deadline_s)
-                return Membership.decode((await future).data)
-            store = self._leader_store(replica)
-            if local_only:
-                raise NotLeader("not the leader", leader=store or "")
-            if store is None:
-                await asyncio.sleep(self._tick_s)
-                continue
-            body = forwarding.encode_request(shard, left_s, encode_change(change))
-            try:
-                answer = await self.transport.request(store, forwarding.CHANGE, body, left_s)
-            except (NotLeader, NotReady):
-                await asyncio.sleep(self._tick_s)
-                continue
-            return Membership.decode(forwarding.decode_applied(answer).data)
+        return await self._router.change_membership(shard, change, timeout_s)
 
     async def transfer_leadership(
         self, shard: ShardId, target: ReplicaId, timeout_s: float
@@ -370,7 +340,7 @@ class NodeHost:
         Raises InvalidArgument when it is not a voter, DeadlineExceeded when it did not come to lead
         (the transfer is aborted by then: an election timeout bounds it).
         """
-        replica = self._replica(shard)
+        replica = self.replica(shard)
         if target not in replica.raft.membership.voters:
             raise InvalidArgument("not a voter of the shard", field="target")
         deadline_s = self.clock.monotonic() + timeout_s
@@ -389,7 +359,7 @@ class NodeHost:
 
     def applied_snapshot(self, shard: ShardId) -> Snapshot:
         """RSM state and membership at the applied index, as of now."""
-        return self._replica(shard).applied_snapshot()
+        return self.replica(shard).applied_snapshot()
 
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
@@ -399,7 +369,7 @@ class NodeHost:
         INV-T1: its last LSN is at most `truncation_lsn` (its justification, kept in the record).
         INV-T3: it is not above what is applied here. An older one than the installed changes nothing.
         """
-        replica = self._replica(shard)
+        replica = self.replica(shard)
         if replica.log_rsm is not None and snapshot.next_lsn - 1 > truncation_lsn:
             raise InvalidArgument("the snapshot lies above the truncation LSN", field="snapshot")
         if snapshot.index > replica.applied:
@@ -415,9 +385,7 @@ class NodeHost:
         """Answer peers' requests of `method` with `handler`."""
         self._handlers[method] = handler
 
-    async def peer_request(
-        self, target: str, method: str, body: bytes, timeout_s: float
-    ) -> bytes:
+    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
         """Ask another store, or this one without the network. See `Transport.request`."""
         if target == self.identity.store_id:
             return await self.on_request(self.identity, method, body)
@@ -449,9 +417,7 @@ class NodeHost:
                 continue
             for member in replica.raft.membership.members:
                 if member.store_id == store and member.replica_id != replica.replica_id:
-                    replica.step(
-                        Unreachable(to=replica.replica_id, sender=member.replica_id)
-                    )
+                    replica.step(Unreachable(to=replica.replica_id, sender=member.replica_id))
 
     async def on_request(self, peer: PeerIdentity, method: str, body: bytes) -> bytes:
         """See `TransportHandler`."""
@@ -476,7 +442,7 @@ class NodeHost:
     def leader_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
         if len(replica.intake):
-            self._route(replica)
+            self._router.route(replica)
 
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
@@ -495,7 +461,8 @@ class NodeHost:
     def _tick_s(self) -> float:
         return self.options.tick_ms / 1000
 
-    def _replica(self, shard: ShardId) -> Replica:
+    def replica(self, shard: ShardId) -> Replica:
+        """The running replica of `shard`; raises ShardNotFound."""
         replica = self._replicas.get(shard)
         if replica is None:
             raise ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)
@@ -504,13 +471,8 @@ class NodeHost:
     def leader_store(self, shard: ShardId) -> StoreId | None:
         """Where the leader of a shard is, as known here; a hint."""
         replica = self._replicas.get(shard)
-        return self._leader_store(replica) if replica is not None else None
-
-    def _leader_store(self, replica: Replica) -> StoreId | None:
-        if replica.raft.leader == NO_REPLICA:
+        if replica is None or replica.raft.leader == NO_REPLICA:
             return None
-        if replica.raft.leader == replica.replica_id:
-            return self.identity.store_id
         member = replica.raft.membership.member(replica.raft.leader)
         if member is not None:
             return member.store_id
@@ -521,74 +483,11 @@ class NodeHost:
         # election timers quiet may still be waiting in a socket.
         now_s = self.clock.monotonic()
         self._next_tick_s = max(self._next_tick_s + self._tick_s, now_s + self._tick_s / 2)
-        self._ticker = asyncio.get_running_loop().call_later(
-            self._next_tick_s - now_s, self._tick
-        )
+        self._ticker = asyncio.get_running_loop().call_later(self._next_tick_s - now_s, self._tick)
         try:
             for replica in list(self._replicas.values()):
                 replica.tick(now_s)
                 if len(replica.intake):
-                    self._route(replica)
+                    self._router.route(replica)
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)
-
-    def _route(self, replica: Replica) -> None:
-        """Move what waits in the intake on its way."""
-        if replica.raft.role is Role.LEADER:
-            self.activate(replica)
-            return
-        store = self._leader_store(replica)
-        replica.intake.fail_local_only(lambda: NotLeader("not the leader", leader=store or ""))
-        if store is None or store == self.identity.store_id:
-            return
-        for item in replica.intake.take_all():
-            task = asyncio.get_running_loop().create_task(self._forward(replica, store, item))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _forward(self, replica: Replica, store: StoreId, item: Waiting) -> None:
-        pending = item.pending
-        left_s = pending.deadline_s - self.clock.monotonic()
-        if left_s <= 0:
-            pending.fail(DeadlineExceeded("no leader took the request in time"))
-            return
-        if item.append is not None:
-            method = forwarding.APPEND
-            body = forwarding.encode_append(replica.shard, left_s, item.append)
-        else:
-            method = forwarding.PROPOSE
-            body = forwarding.encode_request(replica.shard, left_s, item.command)
-        try:
-            answer = await self.transport.request(store, method, body, left_s)
-            pending.resolve(forwarding.decode_applied(answer))
-        except (NotLeader, NotReady, ShardNotFound):
-            # Surely not proposed there: look for the leader again, a tick later.
-            await asyncio.sleep(self._tick_s)
-            if replica.stopped:
-                pending.fail(NotReady("the replica stopped"))
-            else:
-                replica.intake.put_back(item)
-        except LogServiceError as error:
-            pending.fail(error)
-        except asyncio.CancelledError:
-            pending.fail(UnknownOutcome("the store is stopping"))
-            raise
-
-    async def _on_forwarded_append(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, request = forwarding.decode_append(body)
-        return forwarding.encode_applied(
-            await self.submit_append(shard, request, timeout_s, local_only=True)
-        )
-
-    async def _on_forwarded_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, command = forwarding.decode_request(body)
-        return forwarding.encode_applied(
-            await self.propose(shard, command, timeout_s, local_only=True)
-        )
-
-    async def _on_forwarded_change(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, rest = forwarding.decode_request(body)
-        membership = await self.change_membership(
-            shard, decode_change(rest), timeout_s, local_only=True
-        )
-        return forwarding.encode_applied(Applied(data=membership.encode()))

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from logservice_wire.errors import Busy, NotLeader, NotReady, Reason, UnknownOutcome
+
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import (
@@ -52,7 +54,6 @@ from logservice.rsm.admission import Admission
 from logservice.rsm.log_rsm import LogRsm
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
-from logservice_wire.errors import Busy, NotLeader, NotReady, Reason, UnknownOutcome
 
 _READY_ROUNDS_MAX = 16
 """Readys taken from one core per collect; the rest comes in the engine's next round."""
@@ -184,7 +185,10 @@ class Replica:
         """One tick passed."""
         self._ticks += 1
         self.raft.tick()
-        if self.reads.retry_lost(self._ticks, self._options.election_ticks) or self.raft.has_ready():
+        if (
+            self.reads.retry_lost(self._ticks, self._options.election_ticks)
+            or self.raft.has_ready()
+        ):
             self._host.activate(self)
         if self._ticks % _EXPIRE_TICKS == 0:
             self.book.expire(now_s)
@@ -203,7 +207,9 @@ class Replica:
         try:
             placed = self.raft.propose_change(change)
         except ProposalDropped as dropped:
-            raise Busy(f"membership change not possible now: {dropped}", retry_after_ms=200) from None
+            raise Busy(
+                f"membership change not possible now: {dropped}", retry_after_ms=200
+            ) from None
         if placed is None:
             raise NotLeader("not the leader")
         self.book.register(placed[0], placed[1], [Pending(future, deadline_s, 256)])
@@ -454,4 +460,3 @@ class Replica:
                 future.set_result(False)
         self._lsn_waiters = []
         self.state_machine.close()
-

@@ -1,0 +1,142 @@
+"""Router: brings requests to the leader of their shard.
+
+On the leader's store they go into the replica's intake; elsewhere they are forwarded, each at most one
+hop per attempt, until the deadline. Only an answer that proves that nothing was proposed (NOT_LEADER,
+NOT_READY, SHARD_NOT_FOUND) is tried again here; an unknown outcome goes to the caller, because only the
+caller's session makes a repetition safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    LogServiceError,
+    NotLeader,
+    NotReady,
+    ShardNotFound,
+    UnknownOutcome,
+)
+
+from logservice.ids import ShardId
+from logservice.membership import Membership
+from logservice.nodehost import forwarding
+from logservice.nodehost.intake import Waiting
+from logservice.nodehost.replica import Replica
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.outcome import Applied
+from logservice.raft.config_change import ConfigChange, decode_change, encode_change
+from logservice.raft.ready import Role
+
+if TYPE_CHECKING:
+    from logservice.nodehost.node_host import NodeHost
+
+
+class Router:
+    """One per NodeHost."""
+
+    def __init__(self, host: NodeHost) -> None:
+        """Take the peers' forwarded requests of `host`."""
+        self._host = host
+        self._retry_s = host.options.tick_ms / 1000
+        self._tasks: set[asyncio.Task[None]] = set()
+        host.register_handler(forwarding.APPEND, self._on_append)
+        host.register_handler(forwarding.PROPOSE, self._on_propose)
+        host.register_handler(forwarding.CHANGE, self._on_change)
+
+    def stop(self) -> None:
+        """Answer what is on its way with an unknown outcome."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def route(self, replica: Replica) -> None:
+        """Move what waits in the intake of `replica` on its way, if there is one."""
+        if replica.raft.role is Role.LEADER:
+            self._host.activate(replica)
+            return
+        store = self._host.leader_store(replica.shard)
+        replica.intake.fail_local_only(lambda: NotLeader("not the leader", leader=store or ""))
+        if store is None or store == self._host.identity.store_id:
+            return
+        for item in replica.intake.take_all():
+            task = asyncio.get_running_loop().create_task(self._forward(replica, store, item))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def change_membership(
+        self, shard: ShardId, change: ConfigChange, timeout_s: float, *, local_only: bool = False
+    ) -> Membership:
+        """See `NodeHost.change_membership`."""
+        deadline_s = self._host.clock.monotonic() + timeout_s
+        while True:
+            replica = self._host.replica(shard)
+            left_s = deadline_s - self._host.clock.monotonic()
+            if left_s <= 0:
+                raise DeadlineExceeded("no leader took the membership change in time")
+            if replica.raft.role is Role.LEADER:
+                future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+                replica.propose_change(change, future, deadline_s)
+                return Membership.decode((await future).data)
+            store = self._host.leader_store(shard)
+            if local_only:
+                raise NotLeader("not the leader", leader=store or "")
+            if store is not None:
+                body = forwarding.encode_request(shard, left_s, encode_change(change))
+                try:
+                    answer = await self._host.transport.request(
+                        store, forwarding.CHANGE, body, left_s
+                    )
+                    return Membership.decode(forwarding.decode_applied(answer).data)
+                except (NotLeader, NotReady, ShardNotFound):
+                    pass
+            await asyncio.sleep(self._retry_s)
+
+    async def _forward(self, replica: Replica, store: str, item: Waiting) -> None:
+        pending = item.pending
+        left_s = pending.deadline_s - self._host.clock.monotonic()
+        if left_s <= 0:
+            pending.fail(DeadlineExceeded("no leader took the request in time"))
+            return
+        if item.append is not None:
+            method = forwarding.APPEND
+            body = forwarding.encode_append(replica.shard, left_s, item.append)
+        else:
+            method = forwarding.PROPOSE
+            body = forwarding.encode_request(replica.shard, left_s, item.command)
+        try:
+            answer = await self._host.transport.request(store, method, body, left_s)
+            pending.resolve(forwarding.decode_applied(answer))
+        except (NotLeader, NotReady, ShardNotFound):
+            # Surely not proposed there: look for the leader again, a tick later.
+            await asyncio.sleep(self._retry_s)
+            if replica.stopped:
+                pending.fail(NotReady("the replica stopped"))
+            else:
+                replica.intake.put_back(item)
+                self.route(replica)
+        except LogServiceError as error:
+            pending.fail(error)
+        except asyncio.CancelledError:
+            pending.fail(UnknownOutcome("the store is stopping"))
+            raise
+
+    async def _on_append(self, peer: PeerIdentity, body: bytes) -> bytes:
+        shard, timeout_s, request = forwarding.decode_append(body)
+        return forwarding.encode_applied(
+            await self._host.submit_append(shard, request, timeout_s, local_only=True)
+        )
+
+    async def _on_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
+        shard, timeout_s, command = forwarding.decode_request(body)
+        return forwarding.encode_applied(
+            await self._host.propose(shard, command, timeout_s, local_only=True)
+        )
+
+    async def _on_change(self, peer: PeerIdentity, body: bytes) -> bytes:
+        shard, timeout_s, rest = forwarding.decode_request(body)
+        membership = await self.change_membership(
+            shard, decode_change(rest), timeout_s, local_only=True
+        )
+        return forwarding.encode_applied(Applied(data=membership.encode()))
