@@ -1,5 +1,6 @@
 """A replicated write-ahead log as a service: the server distribution.
 
 Start with ARCHITECTURE.md; the layers are `cli, server -> nodehost -> {hakeeper, rsm, raft, logdb}`
-and the layer-0 modules of this folder, which import nothing of ours but `logservice_wire`'s error table.
+and the layer-0 modules of this folder, which import nothing of ours but `logservice_wire`'s error
+table.
 """

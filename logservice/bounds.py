@@ -1,8 +1,8 @@
 """Every limit in one place: the unit is in the name, the reason beside the number.
 
-*Hard* bounds are replicated or on disk: changing one is a format change, so their hash is in every data
-directory's identity file and a store refuses to start on another hash. *Soft* bounds may differ between
-stores and versions; the configuration file can override those it names.
+*Hard* bounds are replicated or on disk: changing one is a format change, so their hash is in every
+data directory's identity file and a store refuses to start on another hash. *Soft* bounds may
+differ between stores and versions; the configuration file can override those it names.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-# --- hard ------------------------------------------------------------------------------------------
+# --- hard -----------------------------------------------------------------------------------------
 
 BLOCK_RECORDS_MAX: Final = 1_000_000
 """Records in a block. Bounds the offsets column at 4 MB."""
 
 BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes of a block with its header. A block is held whole in memory by client, leader, followers."""
+"""Bytes of a block with its header. A block is held whole in memory by client, leader, followers.
+"""
 
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
 """Bytes of one record: what fits a block of one."""
@@ -40,21 +41,25 @@ NAME_BYTES_MAX: Final = 128
 """Names of holds, writers' holders, shards, stores."""
 
 REJECTED_RANGES_MAX: Final = 65_536
-"""Gaps above the truncation LSN that a shard remembers; beyond it appends that would add one are BUSY."""
+"""Gaps above the truncation LSN that a shard remembers; beyond it appends that would add one are
+BUSY.
+"""
 
 TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
 """Largest range of one AllocateTimestamps."""
 
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A state machine command; HAKeeper's largest is a heartbeat of a store with thousands of replicas."""
+"""A state machine command; HAKeeper's largest is a heartbeat of a store with thousands of replicas.
+"""
 
-# --- hard: HAKeeper (every replica of shard 0 must decide alike) --------------------------------------
+# --- hard: HAKeeper (every replica of shard 0 must decide alike) ----------------------------------
 
 HAKEEPER_TICKS_PER_S: Final = 10
 """The leader of shard 0 proposes one tick per 100 ms."""
 
 HAKEEPER_FIRST_REPLICA_ID: Final = 1024
-"""Ids below are those of shard 0's initial replicas, which exist before anybody can allocate one."""
+"""Ids below are those of shard 0's initial replicas, which exist before anybody can allocate one.
+"""
 
 HAKEEPER_STORES_MAX: Final = 1024
 HAKEEPER_SERVICES_MAX: Final = 4096
@@ -80,8 +85,8 @@ HAKEEPER_QUEUE_MAX: Final = 1024
 """Commands queued for one service; HAKeeper's own for stores are bounded by the replicas there."""
 
 HAKEEPER_COMMAND_RETRY_TICKS: Final = 30
-"""A step whose command was executed but whose effect is not reported is tried again after 3 s: three
-heartbeats."""
+"""A step whose command was executed but whose effect is not reported is tried again after 3 s:
+three heartbeats."""
 
 HAKEEPER_FULL_CHECK_TICKS: Final = 20
 """The checkers run at once when a report changed something, while operators are under way every
@@ -123,17 +128,43 @@ ALLOCATE_REQUESTS_REMEMBERED: Final = 16_384
 """Allocations whose request id still gives the same answer."""
 
 _HARD: Final = (
-    BLOCK_RECORDS_MAX, BLOCK_BYTES_MAX, ENTRY_PAYLOAD_BYTES_MAX, SESSION_WINDOW, SESSIONS_MAX,
-    SESSION_IDLE_ENTRIES, HOLDS_MAX, NAME_BYTES_MAX, REJECTED_RANGES_MAX, TIMESTAMPS_PER_CALL_MAX,
-    COMMAND_BYTES_MAX, HAKEEPER_TICKS_PER_S, HAKEEPER_FIRST_REPLICA_ID, HAKEEPER_STORES_MAX,
-    HAKEEPER_SERVICES_MAX, HAKEEPER_SHARDS_MAX, HAKEEPER_REPLICAS_MAX, HAKEEPER_LABELS_MAX,
-    HAKEEPER_OPERATORS_MAX, HAKEEPER_OPERATORS_PER_STORE_MAX, HAKEEPER_COMMANDS_PER_REPLY_MAX,
-    HAKEEPER_QUEUE_MAX, HAKEEPER_COMMAND_RETRY_TICKS, HAKEEPER_FULL_CHECK_TICKS,
-    HAKEEPER_OPERATOR_CHECK_TICKS, HAKEEPER_BOOTSTRAP_TICKS_MAX, HAKEEPER_CAUGHT_UP_ENTRIES,
-    HAKEEPER_LEADER_FRESH_TICKS, HAKEEPER_STEP_FAILURES_MAX, HAKEEPER_AVOID_TICKS,
-    HAKEEPER_SLOW_OPERATOR_TICKS, HAKEEPER_SERVICE_TIMEOUT_TICKS, HAKEEPER_BOOTS_REMEMBERED,
-    ALLOCATE_IDS_MAX, ALLOCATE_KEYS_MAX, ALLOCATE_REQUESTS_REMEMBERED,
-)  # fmt: skip
+    BLOCK_RECORDS_MAX,
+    BLOCK_BYTES_MAX,
+    ENTRY_PAYLOAD_BYTES_MAX,
+    SESSION_WINDOW,
+    SESSIONS_MAX,
+    SESSION_IDLE_ENTRIES,
+    HOLDS_MAX,
+    NAME_BYTES_MAX,
+    REJECTED_RANGES_MAX,
+    TIMESTAMPS_PER_CALL_MAX,
+    COMMAND_BYTES_MAX,
+    HAKEEPER_TICKS_PER_S,
+    HAKEEPER_FIRST_REPLICA_ID,
+    HAKEEPER_STORES_MAX,
+    HAKEEPER_SERVICES_MAX,
+    HAKEEPER_SHARDS_MAX,
+    HAKEEPER_REPLICAS_MAX,
+    HAKEEPER_LABELS_MAX,
+    HAKEEPER_OPERATORS_MAX,
+    HAKEEPER_OPERATORS_PER_STORE_MAX,
+    HAKEEPER_COMMANDS_PER_REPLY_MAX,
+    HAKEEPER_QUEUE_MAX,
+    HAKEEPER_COMMAND_RETRY_TICKS,
+    HAKEEPER_FULL_CHECK_TICKS,
+    HAKEEPER_OPERATOR_CHECK_TICKS,
+    HAKEEPER_BOOTSTRAP_TICKS_MAX,
+    HAKEEPER_CAUGHT_UP_ENTRIES,
+    HAKEEPER_LEADER_FRESH_TICKS,
+    HAKEEPER_STEP_FAILURES_MAX,
+    HAKEEPER_AVOID_TICKS,
+    HAKEEPER_SLOW_OPERATOR_TICKS,
+    HAKEEPER_SERVICE_TIMEOUT_TICKS,
+    HAKEEPER_BOOTS_REMEMBERED,
+    ALLOCATE_IDS_MAX,
+    ALLOCATE_KEYS_MAX,
+    ALLOCATE_REQUESTS_REMEMBERED,
+)
 
 
 def hard_bounds_hash() -> int:
@@ -141,7 +172,7 @@ def hard_bounds_hash() -> int:
     return zlib.crc32(repr(_HARD).encode())
 
 
-# --- soft: raft --------------------------------------------------------------------------------------
+# --- soft: raft -----------------------------------------------------------------------------------
 
 RAFT_MESSAGE_BYTES_MAX: Final = 1024 * 1024
 """Entry bytes of one AppendEntries; one larger entry still goes alone."""
@@ -158,7 +189,7 @@ RAFT_UNCOMMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
 RAFT_COMMITTED_BYTES_PER_READY_MAX: Final = 16 * 1024 * 1024
 """Entries handed out for applying at a time, so that one shard cannot hold the loop."""
 
-# --- soft: requests ----------------------------------------------------------------------------------
+# --- soft: requests -------------------------------------------------------------------------------
 
 PENDING_PROPOSALS_MAX: Final = 65_536
 """Proposals of one replica waiting for their outcome; beyond it BUSY."""
@@ -173,7 +204,7 @@ READ_BYTES_DEFAULT: Final = 1024 * 1024
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """Blocks in one Read answer; at least one block is returned whatever the limit."""
 
-# --- soft: transport ---------------------------------------------------------------------------------
+# --- soft: transport ------------------------------------------------------------------------------
 
 PEER_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """A frame between stores; larger is a broken or hostile peer."""
@@ -195,7 +226,8 @@ PEER_HELLO_BYTES_MAX: Final = 4096
 """A frame before the handshake: whoever has not said who it is may not make us allocate."""
 
 PEER_SOCKET_BYTES: Final = 256 * 1024
-"""Handed to the socket beyond what it takes; the rest stays where urgent messages can overtake it."""
+"""Handed to the socket beyond what it takes; the rest stays where urgent messages can overtake it.
+"""
 
 PEER_BACKOFF_FIRST_S: Final = 0.02
 PEER_BACKOFF_MAX_S: Final = 0.4
@@ -203,7 +235,8 @@ PEER_BACKOFF_MAX_S: Final = 0.4
 
 PEER_PING_INTERVAL_S: Final = 1.0
 PEER_SILENT_PINGS_MAX: Final = 5
-"""Pings in a row without a byte from the peer before its connection is cut (dead or paused peer)."""
+"""Pings in a row without a byte from the peer before its connection is cut (dead or paused peer).
+"""
 
 PEER_SILENT_INBOUND_PINGS_MAX: Final = 15
 """The same for the accepted side, which waits for the dialer's pings: three times as patient."""
@@ -211,12 +244,12 @@ PEER_SILENT_INBOUND_PINGS_MAX: Final = 15
 PEER_IDLE_ADDRESS_S: Final = 30.0
 """A connection to an address that is no known store's is closed when unused for this long."""
 
-# --- soft: snapshots and truncation ------------------------------------------------------------------
+# --- soft: snapshots and truncation ---------------------------------------------------------------
 
 EXPORTED_SNAPSHOTS_MAX: Final = 20
 """Exported snapshots kept per replica: enough that the largest <= truncation LSN is near it."""
 
-# --- soft: server ------------------------------------------------------------------------------------
+# --- soft: server ---------------------------------------------------------------------------------
 
 RPC_TIMEOUT_DEFAULT_S: Final = 10.0
 """Deadline of a call that brings none: ten elections, so that a failover fits into it."""
@@ -228,12 +261,14 @@ CONCURRENT_RPCS_MAX: Final = 20_000
 """Calls a store serves at a time; gRPC refuses more with RESOURCE_EXHAUSTED."""
 
 GRPC_MESSAGE_BYTES_MAX: Final = READ_BYTES_MAX + BLOCK_BYTES_MAX + 1024 * 1024
-"""A Read answer of the largest size, overshot by its last block, plus the fields around the blocks."""
+"""A Read answer of the largest size, overshot by its last block, plus the fields around the blocks.
+"""
 
 STREAM_MESSAGE_BYTES_GOAL: Final = 1024 * 1024
-"""Follow's answers: large enough that the call's cost vanishes, small enough to be fair to others."""
+"""Follow's answers: large enough that the call's cost vanishes, small enough to be fair to others.
+"""
 
-# --- soft: HAKeeper's shell --------------------------------------------------------------------------
+# --- soft: HAKeeper's shell -----------------------------------------------------------------------
 
 HEARTBEAT_TIMEOUT_S: Final = 3.0
 """One heartbeat's way to shard 0 and back; the next one is sent whatever became of it."""
@@ -248,7 +283,9 @@ STORE_COMMANDS_REMEMBERED: Final = 4096
 """Executed command ids a store recognises when they are delivered again."""
 
 HAKEEPER_COMPACT_ENTRIES: Final = 5000
-"""Shard 0 compacts itself after this many applied entries: about five minutes of ticks and heartbeats."""
+"""Shard 0 compacts itself after this many applied entries: about five minutes of ticks and
+heartbeats.
+"""
 
 PROBE_INTERVAL_S: Final = 0.2
 """Between two rounds of asking the initial members of shard 0 at a cluster's first start."""

@@ -1,4 +1,6 @@
-"""Clock: the only way to ask for the time. `raft/`, `rsm/` and `hakeeper/` never do: they count ticks."""
+"""Clock: the only way to ask for the time. `raft/`, `rsm/` and `hakeeper/` never do: they count
+ticks.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Entry: one element of a shard's Raft log.
 
-The Raft log *is* the user's log: the leader gives every entry its `lsn` (the LSN of its first record)
-and its `record_count` when it appends it. INV-LOG-LSN, for uncommitted entries too:
-``lsn(i + 1) == lsn(i) + record_count(i)``. Entries that carry no records have record_count 0 and the
-LSN that the next record will get. So LSN -> index is a search in the log's own index.
+The Raft log *is* the user's log: the leader gives every entry its `lsn` (the LSN of its first
+record) and its `record_count` when it appends it. INV-LOG-LSN, for uncommitted entries too: ``lsn(i
++ 1) == lsn(i) + record_count(i)``. Entries that carry no records have record_count 0 and the LSN
+that the next record will get. So LSN -> index is a search in the log's own index.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ outcome, each is atomic by itself. COMMAND entry: the 16-byte proposal id, then 
 A request completes by its proposal id (or by (index, term)), never by index alone: after a leader
 change another entry may fill the index.
 
-Header, little-endian: origin u64, number u64 (the proposal id), session u64, sequence u64, writer epoch
-u64, expected LSN u64 (0 = none), block bytes u32, record count u32.
+Header, little-endian: origin u64, number u64 (the proposal id), session u64, sequence u64, writer
+epoch u64, expected LSN u64 (0 = none), block bytes u32, record count u32.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class ProposalId(NamedTuple):
     number: int
 
 
+NO_PROPOSAL = ProposalId(0, 0)
+"""Not proposed yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockEnvelope:
     """One proposed block. `block` is opaque here: the bytes the client sent."""
@@ -60,9 +64,14 @@ def encode_blocks(blocks: Sequence[BlockEnvelope]) -> bytes:
         size = len(item.block)
         parts.append(
             _HEADER.pack(
-                *item.proposal, item.session, item.sequence, item.writer_epoch, item.expected_lsn,
-                size, item.record_count,
-            )  # fmt: skip
+                *item.proposal,
+                item.session,
+                item.sequence,
+                item.writer_epoch,
+                item.expected_lsn,
+                size,
+                item.record_count,
+            )
         )
         parts.append(item.block)
         parts.append(_PADDING[size & 7])
@@ -93,9 +102,14 @@ def decode_blocks(payload: bytes) -> Iterator[BlockEnvelope]:
         if end > len(payload):
             raise EnvelopeCorrupt("block cut short")
         yield BlockEnvelope(
-            ProposalId(origin, number), SessionId(session), sequence, epoch, Lsn(expected), records,
+            ProposalId(origin, number),
+            SessionId(session),
+            sequence,
+            epoch,
+            Lsn(expected),
+            records,
             view[position:end],
-        )  # fmt: skip
+        )
         position = end + (-size & 7)
     if position != len(payload):
         raise EnvelopeCorrupt("bytes after the last block")

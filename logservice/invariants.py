@@ -1,8 +1,9 @@
 """Invariants: programmer errors, checked in production, that stop the store.
 
 An operating error (bad input, no leader, full disk) is an exception of `logservice_wire.errors`. An
-invariant violation means that our own reasoning is wrong; going on could turn one bug into lost data,
-so the store exits instead. Ids (``INV-LOG-2``) lead from the check to the test and to the document.
+invariant violation means that our own reasoning is wrong; going on could turn one bug into lost
+data, so the store exits instead. Ids (``INV-LOG-2``) lead from the check to the test and to the
+document.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The same value is carried by snapshots, the bootstrap record, heartbeats and HAKeeper's state.
 `change_epoch` is the index of the entry that produced it: changes are compare-and-swap on it.
-`removed` grows only: a removed replica id never comes back. A member is bound to the store *and* the
-incarnation of the data directory, so that an emptied disk cannot vote under its old id.
+`removed` grows only: a removed replica id never comes back. A member is bound to the store *and*
+the incarnation of the data directory, so that an emptied disk cannot vote under its old id.
 
 Byte form (little-endian): see `encode`; it is part of the snapshot format, so a change of it is a
 format change.
@@ -40,8 +40,9 @@ class Membership:
     """Replica ids are sorted tuples without repeats; `members` is sorted by replica id.
 
     voters: the incoming (or only) majority; outgoing: the other half while a joint change is under
-    way, else empty; learners_next: voters of `outgoing` that become learners when it ends; witnesses:
-    the voters that store no records (no log shard has any unless its guarantee is waived).
+    way, else empty; learners_next: voters of `outgoing` that become learners when it ends;
+    witnesses: the voters that store no records (no log shard has any unless its guarantee is
+    waived).
     """
 
     voters: tuple[ReplicaId, ...] = ()
@@ -76,11 +77,17 @@ class Membership:
         return None
 
     def encode(self) -> bytes:
-        """``version u8, auto_leave u8, epoch u64, 7 list lengths u32``, then six id lists as u64 and
-        the members as ``replica u64, incarnation u64, length u16, store id utf-8``."""
+        """``version u8, auto_leave u8, epoch u64, 7 list lengths u32``, then six id lists as u64
+        and the members as ``replica u64, incarnation u64, length u16, store id utf-8``.
+        """
         lists = (
-            self.voters, self.outgoing, self.learners, self.learners_next, self.witnesses, self.removed,
-        )  # fmt: skip
+            self.voters,
+            self.outgoing,
+            self.learners,
+            self.learners_next,
+            self.witnesses,
+            self.removed,
+        )
         parts = [
             _HEAD.pack(
                 _VERSION, self.auto_leave, self.change_epoch, *map(len, lists), len(self.members)
@@ -124,7 +131,13 @@ class Membership:
             raise MembershipCorrupt("membership has trailing bytes")
         voters, outgoing, learners, learners_next, witnesses, removed = lists
         return cls(
-            voters=voters, outgoing=outgoing, learners=learners, learners_next=learners_next,
-            witnesses=witnesses, removed=removed, auto_leave=bool(auto_leave),
-            change_epoch=Index(epoch), members=tuple(members),
-        )  # fmt: skip
+            voters=voters,
+            outgoing=outgoing,
+            learners=learners,
+            learners_next=learners_next,
+            witnesses=witnesses,
+            removed=removed,
+            auto_leave=bool(auto_leave),
+            change_epoch=Index(epoch),
+            members=tuple(members),
+        )

@@ -1,7 +1,7 @@
 """Outcome: what a state machine answers to one proposal.
 
-A state machine never raises on input: a bad command is a `Rejected`. The shell turns it into the typed
-error of the same reason for the caller who proposed it.
+A state machine never raises on input: a bad command is a `Rejected`. The shell turns it into the
+typed error of the same reason for the caller who proposed it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from logservice_wire.errors import LogServiceError, Reason, error_for
 class Applied:
     """The proposal took effect, or had taken effect before (`duplicate`).
 
-    lsn, count: for appends, the records' first LSN and number. value: for commands that answer with a
-    number (session id, first timestamp, epoch, truncation LSN). data: any other answer.
+    lsn, count: for appends, the records' first LSN and number. value: for commands that answer with
+    a number (session id, first timestamp, epoch, truncation LSN). data: any other answer.
     """
 
     lsn: int = 0

@@ -1,11 +1,11 @@
 """Snapshot: RSM state *and membership* at an index.
 
-*Exported*: written aside, the log is not compacted behind it. *Installed*: the log is. User records are
-never inside; a snapshot is small and is passed around as one value.
+*Exported*: written aside, the log is not compacted behind it. *Installed*: the log is. User records
+are never inside; a snapshot is small and is passed around as one value.
 
-Byte form: ``magic u32, version u16, reserved u16, index u64, term u64, next_lsn u64, membership length
-u32, state length u32, crc32 u32 of everything else``, membership, state. Used for exported files, for
-the wire, and inside the installed-snapshot record of a segment.
+Byte form: ``magic u32, version u16, reserved u16, index u64, term u64, next_lsn u64, membership
+length u32, state length u32, crc32 u32 of everything else``, membership, state. Used for exported
+files, for the wire, and inside the installed-snapshot record of a segment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class SnapshotCorrupt(ValueError):
 class Snapshot:
     """State after applying every entry up to and including `index`.
 
-    `next_lsn` is the LSN that the first record after `index` has. `state` is the RSM's own encoding.
+    `next_lsn` is the LSN that the first record after `index` has. `state` is the RSM's own
+    encoding.
     """
 
     index: Index
@@ -44,7 +45,14 @@ class Snapshot:
         """The byte form above."""
         membership = self.membership.encode()
         head = _HEAD.pack(
-            _MAGIC, _VERSION, 0, self.index, self.term, self.next_lsn, len(membership), len(self.state)
+            _MAGIC,
+            _VERSION,
+            0,
+            self.index,
+            self.term,
+            self.next_lsn,
+            len(membership),
+            len(self.state),
         )
         crc = zlib.crc32(self.state, zlib.crc32(membership, zlib.crc32(head)))
         return b"".join((head, _CRC.pack(crc), membership, self.state))

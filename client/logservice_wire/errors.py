@@ -3,11 +3,12 @@
 Every failure a caller can see is one row here. Two columns decide what a caller may do:
 
 - *retryable*: the same request may succeed later or elsewhere without a change by the caller.
-- *outcome*: what is known of the attempt. NOT_APPLIED: it took no effect and never will. UNKNOWN: it
+- *outcome*: what is known of the attempt. NOT_APPLIED: it took no effect and never will. UNKNOWN:
+it
   may have taken effect or may still; only a retry with the same session and sequence is safe.
 
-On the wire: gRPC status + ``google.rpc.ErrorInfo{domain: "logservice", reason, metadata}``. The module
-knows status codes by name only, so it needs no grpc.
+On the wire: gRPC status + ``google.rpc.ErrorInfo{domain: "logservice", reason, metadata}``. The
+module knows status codes by name only, so it needs no grpc.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ class Reason(enum.Enum):
 class LogServiceError(Exception):
     """Base of all operating errors.
 
-    `metadata` holds the machine-readable details as strings (``first_lsn``, ``epoch`` ...), the same
-    that ErrorInfo carries. Subclasses exist for every reason, so callers can catch what they mean.
+    `metadata` holds the machine-readable details as strings (``first_lsn``, ``epoch`` ...), the
+    same that ErrorInfo carries. Subclasses exist for every reason, so callers can catch what they
+    mean.
     """
 
     reason: ClassVar[Reason]

@@ -15,9 +15,9 @@ from logservice.snapshot import Snapshot
 class InstalledSnapshot:
     """The snapshot behind which the log is compacted, with its justification.
 
-    `truncation_lsn` is the truncation LSN at install (invariant T1: snapshot.next_lsn - 1 <= it); after a
-    restart the RSM may know an older one until it has caught up. For shard 0, which has no user
-    records, and for a snapshot received from the leader, it is the sender's.
+    `truncation_lsn` is the truncation LSN at install (invariant T1: snapshot.next_lsn - 1 <= it);
+    after a restart the RSM may know an older one until it has caught up. For shard 0, which has no
+    user records, and for a snapshot received from the leader, it is the sender's.
     """
 
     snapshot: Snapshot
@@ -26,7 +26,7 @@ class InstalledSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Written once per replica before it first starts. `join`: it waits for its leader's snapshot."""
+    """Written once per replica before its first start. `join`: wait for the leader's snapshot."""
 
     membership: Membership
     join: bool
@@ -36,9 +36,9 @@ class Bootstrap:
 class Update:
     """All fields optional; those given become durable together, or not at all.
 
-    entries: replace everything at and after the first one's index. snapshot: entries at or below its
-    index go; if `reset_log` (a snapshot received from the leader) all entries go. remove: forget the
-    replica and leave a tombstone: this replica id never starts here again.
+    entries: replace everything at and after the first one's index. snapshot: entries at or below
+    its index go; if `reset_log` (a snapshot received from the leader) all entries go. remove:
+    forget the replica and leave a tombstone: this replica id never starts here again.
     """
 
     shard: ShardId

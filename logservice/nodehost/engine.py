@@ -3,12 +3,13 @@
 A pass: collect what the active replicas want done (their Readys) -> send what may leave before the
 disk has it -> one commit group, one fdatasync for all of them -> hand each replica its part, which
 acks, votes, applies and completes requests. While a group is at the disk, further passes go on
-collecting and sending; their writes share the next group. So the group grows with the load by itself
-and nobody waits for a timer.
+collecting and sending; their writes share the next group. So the group grows with the load by
+itself and nobody waits for a timer.
 
-The disk policy: `write` runs inline on the loop while the device answers within `fsync_inline_max_s`
-(handing the interpreter lock to a thread and back costs more than a fast fsync), else in the
-executor, so that ticks and heartbeats go on over a slow disk. It is measured all the time.
+The disk policy: `write` runs inline on the loop while the device answers within
+`fsync_inline_max_s` (handing the interpreter lock to a thread and back costs more than a fast
+fsync), else in the executor, so that ticks and heartbeats go on over a slow disk. It is measured
+all the time.
 
 INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.
 INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.

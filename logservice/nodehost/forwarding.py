@@ -1,18 +1,20 @@
-"""Forwarding: requests that reach a store whose replica does not lead, on their way to the one that does.
+"""Forwarding: requests that reach a store whose replica does not lead, on their way to the one that
+does.
 
-The byte forms of the three requests a peer may send for a shard, and of their answers. Answers carry
-the outcome; a refusal travels as the transport's typed error. The leader's store never forwards again
-(`local_only`), so a request crosses at most one hop per attempt.
+The byte forms of the three requests a peer may send for a shard, and of their answers. Answers
+carry the outcome; a refusal travels as the transport's typed error. The leader's store never
+forwards again (`local_only`), so a request crosses at most one hop per attempt.
 """
 
 from __future__ import annotations
 
 import struct
 
+from logservice_wire.errors import InvalidArgument
+
 from logservice.ids import Lsn, SessionId, ShardId
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
-from logservice_wire.errors import InvalidArgument
 
 APPEND = "shard.append"
 PROPOSE = "shard.propose"
@@ -27,11 +29,16 @@ def encode_append(shard: ShardId, timeout_s: float, request: AppendRequest) -> b
     """Shard, what is left of the deadline, the request."""
     return (
         _APPEND.pack(
-            shard, timeout_s, request.session, request.sequence, request.writer_epoch,
-            request.expected_lsn, request.record_count,
+            shard,
+            timeout_s,
+            request.session,
+            request.sequence,
+            request.writer_epoch,
+            request.expected_lsn,
+            request.record_count,
         )
         + request.block
-    )  # fmt: skip
+    )
 
 
 def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest]:
@@ -40,9 +47,13 @@ def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest]:
         raise InvalidArgument("forwarded append cut short", field="body")
     shard, timeout_s, session, sequence, epoch, expected, count = _APPEND.unpack_from(body)
     request = AppendRequest(
-        session=SessionId(session), sequence=sequence, writer_epoch=epoch,
-        expected_lsn=Lsn(expected), record_count=count, block=body[_APPEND.size :],
-    )  # fmt: skip
+        session=SessionId(session),
+        sequence=sequence,
+        writer_epoch=epoch,
+        expected_lsn=Lsn(expected),
+        record_count=count,
+        block=body[_APPEND.size :],
+    )
     return ShardId(shard), timeout_s, request
 
 

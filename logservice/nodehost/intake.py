@@ -1,10 +1,10 @@
 """Intake: what callers want proposed, in order of arrival, until it is in the log.
 
-On the leader's store a pass drains it: consecutive blocks share an entry, commands get their own, and
-the leader's pre-check (`rsm.admission`) refuses what could only become a gap. Elsewhere it forwards
-each request to the leader's store and passes the answer on. Without a leader it waits, within the
-deadline. A leader proposes nothing before its term's first entry is applied: until then it cannot know
-what the log decides (DESIGN section 5).
+On the leader's store a pass drains it: consecutive blocks share an entry, commands get their own,
+and the leader's pre-check (`rsm.admission`) refuses what could only become a gap. Elsewhere it
+forwards each request to the leader's store and passes the answer on. Without a leader it waits,
+within the deadline. A leader proposes nothing before its term's first entry is applied: until then
+it cannot know what the log decides (DESIGN section 5).
 
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
 """
@@ -137,8 +137,8 @@ class Intake:
             self._waiting_bytes += item.pending.size
 
     def expire(self, now_s: float) -> None:
-        """Requests whose deadline passed were never proposed: definitely not applied, but the caller
-        asked for an answer in time and gets DEADLINE.
+        """Requests whose deadline passed were never proposed: definitely not applied, but the
+        caller asked for an answer in time and gets DEADLINE.
         """
         for item in self._waiting:
             if item.pending.deadline_s <= now_s:
@@ -197,7 +197,7 @@ class Intake:
                 request.expected_lsn,
                 request.record_count,
                 request.block,
-            ),  # fmt: skip
+            ),
             self._entry_bytes_target,
         )
         return True

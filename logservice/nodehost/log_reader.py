@@ -1,9 +1,9 @@
 """LogReader: the core's and the readers' view of one replica's durable log.
 
 It is the real twin of `raft.memory_storage`: index arithmetic and terms come from logdb's in-memory
-index, entries from a short tail cache or else from the segments. The cache holds every durable entry
-that is not applied yet (applying never reads the disk in steady state) and, within `cache_bytes`,
-applied ones for followers and readers that are close to the tail.
+index, entries from a short tail cache or else from the segments. The cache holds every durable
+entry that is not applied yet (applying never reads the disk in steady state) and, within
+`cache_bytes`, applied ones for followers and readers that are close to the tail.
 
 INV-READER-1: the cache is one run of consecutive indexes ending at the last durable index.
 """

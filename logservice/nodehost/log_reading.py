@@ -1,7 +1,8 @@
 """Reading a log: applied entries of one replica as runs of LSNs.
 
-A reader is told about every LSN from the one it asked for up to `next_lsn`: as part of a block, or as
-a typed gap when apply refused the block that had taken the LSN (INV-READ-1: runs are consecutive).
+A reader is told about every LSN from the one it asked for up to `next_lsn`: as part of a block, or
+as a typed gap when apply refused the block that had taken the LSN (INV-READ-1: runs are
+consecutive).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from logservice.rsm.queries import RejectedRangesQuery
 def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     """Runs from `lsn` on; at least one block whatever `max_bytes` (bytes of blocks) says.
 
-    Reading at tail + 1 is an empty slice. Raises InvalidArgument (LSN 0, or a shard without records),
-    Truncated{first_lsn}, BeyondTail{next_lsn}.
+    Reading at tail + 1 is an empty slice. Raises InvalidArgument (LSN 0, or a shard without
+    records), Truncated{first_lsn}, BeyondTail{next_lsn}.
     """
     rsm = replica.log_rsm
     if rsm is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logservice.ids import Lsn, Term
 from logservice_wire.errors import Reason
+
+from logservice.ids import Lsn, Term
 
 
 @dataclass(frozen=True, slots=True)

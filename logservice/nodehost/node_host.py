@@ -4,8 +4,8 @@ The public surface in Dragonboat's terms. Any replica accepts any request: propo
 changes go to the leader's store when that is another one, linearizable reads use ReadIndex and are
 served here. Every request has a deadline and ends in one typed outcome (`logservice_wire.errors`).
 
-INV-HOST-1: at most one replica of a shard runs in a NodeHost.
-A peer that speaks for a replica of another store or incarnation than the membership says is not heard.
+INV-HOST-1: at most one replica of a shard runs in a NodeHost. A peer that speaks for a replica of
+another store or incarnation than the membership says is not heard.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class NodeHost:
         self._stopping = False
         self._router = Router(self)
 
-    # --- life cycle --------------------------------------------------------------------------------
+    # --- life cycle -------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Listen, start every replica found in log storage, begin to tick."""
@@ -144,9 +144,9 @@ class NodeHost:
         """Record the bootstrap, durably, then run the replica. Nothing happens if it runs already.
 
         A shard begins as an installed snapshot at index 1, term 1 with the initial `membership` on
-        every initial replica; so a replica that joins later (`join`) with an empty log always gets a
-        snapshot, with the membership, first. Raises ShardExists when another replica of the shard runs
-        here, InvalidArgument when this replica id was removed here.
+        every initial replica; so a replica that joins later (`join`) with an empty log always gets
+        a snapshot, with the membership, first. Raises ShardExists when another replica of the shard
+        runs here, InvalidArgument when this replica id was removed here.
         """
         running = self._replicas.get(shard)
         if running is not None:
@@ -221,7 +221,7 @@ class NodeHost:
         self._replicas[shard] = replica
         self.activate(replica)
 
-    # --- what runs here ------------------------------------------------------------------------------
+    # --- what runs here ---------------------------------------------------------------------------
 
     def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
         """The running replica of a shard, None when there is none."""
@@ -244,14 +244,16 @@ class NodeHost:
         return None
 
     def halted(self) -> dict[ShardId, str]:
-        """Shards whose replica here does not run because its data cannot be trusted, with the reason."""
+        """Shards whose replica here does not run because its data cannot be trusted, with the
+        reason.
+        """
         return dict(self._halted)
 
     def logdb_stats(self) -> LogDbStats:
         """Counters of the log storage."""
         return self._logdb.stats()
 
-    # --- requests ------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def submit_append(
         self, shard: ShardId, request: AppendRequest, timeout_s: float, *, local_only: bool = False
@@ -287,7 +289,7 @@ class NodeHost:
         return await future
 
     async def read_index(self, shard: ShardId, timeout_s: float) -> Index:
-        """A linearization point: returns once everything committed before the call is applied here."""
+        """A linearization point: returns once what was committed before is applied here."""
         replica = self.replica(shard)
         future: asyncio.Future[Index] = asyncio.get_running_loop().create_future()
         replica.reads.add(future, self.clock.monotonic() + timeout_s)
@@ -308,7 +310,9 @@ class NodeHost:
         return read_log(self.replica(shard), lsn, max_bytes)
 
     async def wait_applied(self, shard: ShardId, lsn: Lsn, timeout_s: float) -> bool:
-        """Wait until a record with `lsn` is applied; False when the time passed or the replica stopped."""
+        """Wait until a record with `lsn` is applied; False when the time passed or the replica
+        stopped.
+        """
         replica = self.replica(shard)
         rsm = replica.log_rsm
         if rsm is None:
@@ -355,7 +359,7 @@ class NodeHost:
                 self.activate(replica)
             await asyncio.sleep(self._tick_s / 2)
 
-    # --- snapshots -----------------------------------------------------------------------------------
+    # --- snapshots --------------------------------------------------------------------------------
 
     def applied_snapshot(self, shard: ShardId) -> Snapshot:
         """RSM state and membership at the applied index, as of now."""
@@ -367,7 +371,8 @@ class NodeHost:
         """Record `snapshot` as installed, durably; the log is compacted behind it.
 
         INV-T1: its last LSN is at most `truncation_lsn` (its justification, kept in the record).
-        INV-T3: it is not above what is applied here. An older one than the installed changes nothing.
+        INV-T3: it is not above what is applied here. An older one than the installed changes
+        nothing.
         """
         replica = self.replica(shard)
         if replica.log_rsm is not None and snapshot.next_lsn - 1 > truncation_lsn:
@@ -379,7 +384,7 @@ class NodeHost:
         installed = InstalledSnapshot(snapshot, truncation_lsn)
         await self._running_engine.commit([Update(shard, replica.replica_id, snapshot=installed)])
 
-    # --- peers ---------------------------------------------------------------------------------------
+    # --- peers ------------------------------------------------------------------------------------
 
     def register_handler(self, method: str, handler: PeerHandler) -> None:
         """Answer peers' requests of `method` with `handler`."""
@@ -403,8 +408,10 @@ class NodeHost:
             ):
                 logger.warning(
                     "shard %d: store %s speaks for replica %d of another incarnation",
-                    shard, peer.store_id, message.sender,
-                )  # fmt: skip
+                    shard,
+                    peer.store_id,
+                    message.sender,
+                )
                 continue
             if member is None:
                 replica.learned_stores[message.sender] = peer.store_id
@@ -426,7 +433,7 @@ class NodeHost:
             raise InvalidArgument(f"unknown peer method {method}", field="method")
         return await handler(peer, body)
 
-    # --- what replicas need (`replica.ReplicaHost`) ----------------------------------------------------
+    # --- what replicas need (`replica.ReplicaHost`) -----------------------------------------------
 
     def activate(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
@@ -449,7 +456,7 @@ class NodeHost:
         for member in replica.raft.membership.members:
             replica.learned_stores.pop(member.replica_id, None)
 
-    # --- inside --------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     @property
     def _running_engine(self) -> Engine:

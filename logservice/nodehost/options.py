@@ -1,4 +1,6 @@
-"""NodeHostOptions: the numbers a NodeHost runs with; `server.store` fills them from the configuration."""
+"""NodeHostOptions: the numbers a NodeHost runs with; `server.store` fills them from the
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from logservice import bounds
 class NodeHostOptions:
     """Times in ticks unless the name says otherwise.
 
-    entry_bytes_target: how much waits for a shard before it goes into an entry of its own; blocks that
-    arrive in one pass share an entry up to this. cache_bytes: applied entries of one replica kept in
-    memory for followers and readers at the tail. fsync_inline_max_s: a disk slower than this gets its
-    own thread, so that ticks go on (DESIGN §8).
+    entry_bytes_target: how much waits for a shard before it goes into an entry of its own; blocks
+    that arrive in one pass share an entry up to this. cache_bytes: applied entries of one replica
+    kept in memory for followers and readers at the tail. fsync_inline_max_s: a disk slower than
+    this gets its own thread, so that ticks go on (DESIGN §8).
     """
 
     tick_ms: int = 50

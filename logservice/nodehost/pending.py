@@ -1,9 +1,10 @@
 """PendingBook: proposals that are in the log and wait for their outcome.
 
 A proposal is known by the (index, term) of its entry and its place in it, never by index alone. The
-rule that makes outcomes certain (G5): after a loss of leadership a pending proposal is *unknown* until
-a committed entry fills its index. If that entry has the proposal's term, it is the proposal's own and
-its outcome is the state machine's; if it has another term, the proposal is definitely not applied.
+rule that makes outcomes certain (G5): after a loss of leadership a pending proposal is *unknown*
+until a committed entry fills its index. If that entry has the proposal's term, it is the proposal's
+own and its outcome is the state machine's; if it has another term, the proposal is definitely not
+applied.
 
 INV-PENDING-1: an entry's outcomes come in the order, and under the proposal ids, of its proposals.
 """
@@ -14,11 +15,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from logservice_wire.errors import DeadlineExceeded, LogServiceError, NotLeader, UnknownOutcome
+
 from logservice.entry import Entry
-from logservice.envelope import ProposalId
+from logservice.envelope import NO_PROPOSAL, ProposalId
 from logservice.invariants import invariant
 from logservice.outcome import Applied, Outcome, Rejected
-from logservice_wire.errors import DeadlineExceeded, LogServiceError, NotLeader, UnknownOutcome
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class Pending:
     future: asyncio.Future[Applied]
     deadline_s: float
     size: int
-    proposal: ProposalId = ProposalId(0, 0)
+    proposal: ProposalId = NO_PROPOSAL
 
     def resolve(self, outcome: Outcome) -> None:
         """Answer the caller, unless it is gone."""
@@ -58,8 +60,8 @@ class PendingBook:
         """`items` are the proposals of the entry just appended at (index, term)."""
         replaced = self._by_index.pop(index, None)
         if replaced is not None:
-            # This replica led before, lost its tail, and leads again: the old entry at this index was
-            # cut from every log that could still commit it.
+            # This replica led before, lost its tail, and leads again: the old entry at this index
+            # was cut from every log that could still commit it.
             self._release(replaced[1])
             for item in replaced[1]:
                 item.fail(NotLeader("the entry was replaced by another leader's"))

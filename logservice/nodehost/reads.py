@@ -1,12 +1,12 @@
 """ReadBook: linearizable reads of one replica, many to one Raft round.
 
-Every read that waits when a round begins shares its context (Raft paper section 8, thesis 6.4: a read
-may be served at the leader's commit index once a majority has confirmed, after the read arrived, that
-it still leads, and that index is applied here). A read never joins a round that began before it
-arrived: the confirmation could be older than a write the reader knows of.
+Every read that waits when a round begins shares its context (Raft paper section 8, thesis 6.4: a
+read may be served at the leader's commit index once a majority has confirmed, after the read
+arrived, that it still leads, and that index is applied here). A read never joins a round that began
+before it arrived: the confirmation could be older than a write the reader knows of.
 
-Contexts are ``boot nonce, round number``: unique over restarts, so that an answer to the old process
-cannot confirm a read of the new one.
+Contexts are ``boot nonce, round number``: unique over restarts, so that an answer to the old
+process cannot confirm a read of the new one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
+
 from logservice.ids import Index
 from logservice.raft.ready import ReadState
-from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
 
 _CONTEXT = struct.Struct("<QQ")
 
@@ -84,8 +85,9 @@ class ReadBook:
             self._serve(wanted, batch)
 
     def retry_lost(self, tick: int, ticks_max: int) -> bool:
-        """Rounds without an answer for `ticks_max` ticks (a message or the leader was lost) begin anew:
-        a read changes nothing, so asking twice is safe. True when something waits."""
+        """Rounds without an answer for `ticks_max` ticks (a message or the leader was lost) begin
+        anew: a read changes nothing, so asking twice is safe. True when something waits.
+        """
         lost = [key for key, (began, _) in self._rounds.items() if tick - began >= ticks_max]
         for key in lost:
             self._waiting = self._rounds.pop(key)[1] + self._waiting

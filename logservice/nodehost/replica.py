@@ -2,10 +2,10 @@
 
 It carries out the duties of `raft.ready` in their order. The two that safety rests on:
 
-INV-REPLICA-1: from the moment a Ready changes term or vote until that change is durable, no message of
-this replica leaves; they wait and leave, in order, right after it.
-INV-REPLICA-2: entries reach the state machine once, in index order, without holes, and only after they
-are durable here.
+INV-REPLICA-1: from the moment a Ready changes term or vote until that change is durable, no message
+of this replica leaves; they wait and leave, in order, right after it.
+INV-REPLICA-2: entries reach the state machine once, in index order, without holes, and only after
+they are durable here.
 
 Everything runs on the loop thread; nothing here waits for the disk or the network.
 """
@@ -84,7 +84,7 @@ class ReplicaHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStart:
-    """Where a replica starts from: the log, and the snapshot that both the core and the RSM take."""
+    """Where a replica starts: its log, and the snapshot that both the core and the RSM take."""
 
     log: ReplicaLog
     snapshot: Snapshot | None
@@ -267,8 +267,8 @@ class Replica:
         if ready.read_states:
             self.reads.confirmed(ready.read_states, self.applied)
         if not vote_changed and not ready.entries and ready.snapshot is None:
-            # A commit index alone waits for the next entries: losing it loses nothing, the next leader
-            # finds it again, and an idle write per commit would cost as much as the commit.
+            # A commit index alone waits for the next entries: losing it loses nothing, the next
+            # leader finds it again, and an idle write per commit would cost as much as the commit.
             return _Accepted(ready, None, False, False)
         installed = None
         if ready.snapshot is not None:
@@ -397,7 +397,7 @@ class Replica:
             return False
         return True
 
-    # --- snapshots, status, stop -------------------------------------------------------------------
+    # --- snapshots, status, stop ------------------------------------------------------------------
 
     def applied_snapshot(self) -> Snapshot:
         """RSM state and membership at the applied index, as of now."""
@@ -437,7 +437,7 @@ class Replica:
 
     @property
     def first_lsn(self) -> Lsn:
-        """The oldest LSN that may be read here: above what the client truncated and what is gone."""
+        """The oldest LSN that may be read here: above what was truncated and what is gone."""
         if self._log_rsm is None or self.shard == HAKEEPER_SHARD:
             return Lsn(0)
         installed = self._log.installed

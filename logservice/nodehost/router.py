@@ -1,9 +1,9 @@
 """Router: brings requests to the leader of their shard.
 
-On the leader's store they go into the replica's intake; elsewhere they are forwarded, each at most one
-hop per attempt, until the deadline. Only an answer that proves that nothing was proposed (NOT_LEADER,
-NOT_READY, SHARD_NOT_FOUND) is tried again here; an unknown outcome goes to the caller, because only the
-caller's session makes a repetition safe.
+On the leader's store they go into the replica's intake; elsewhere they are forwarded, each at most
+one hop per attempt, until the deadline. Only an answer that proves that nothing was proposed
+(NOT_LEADER, NOT_READY, SHARD_NOT_FOUND) is tried again here; an unknown outcome goes to the caller,
+because only the caller's session makes a repetition safe.
 """
 
 from __future__ import annotations

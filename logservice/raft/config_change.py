@@ -1,7 +1,7 @@
 """ConfigChange: a membership change as it travels in a CONFIG entry.
 
-Changes are compare-and-swap: `expected_epoch` must equal the membership's `change_epoch` when the entry
-is applied, else it is rejected and changes nothing. A removed replica id never comes back.
+Changes are compare-and-swap: `expected_epoch` must equal the membership's `change_epoch` when the
+entry is applied, else it is rejected and changes nothing. A removed replica id never comes back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ChangeStep:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """No steps: leave the joint configuration. `expected_epoch` None: unordered (core tests only)."""
+    """No steps: leave the joint configuration. `expected_epoch` None: unordered (tests only)."""
 
     steps: tuple[ChangeStep, ...] = ()
     expected_epoch: Index | None = None

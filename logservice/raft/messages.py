@@ -1,8 +1,9 @@
 """Messages between the replicas of one shard: one frozen dataclass per type.
 
-`to` and `sender` are replica ids of the shard the message belongs to; the shard itself is known to the
-shell, which runs many of these cores. Replies to oneself (`sender == to`) stand for the local disk: the
-self-vote and the self-ack are delivered after the fsync, so a leader never counts itself early.
+`to` and `sender` are replica ids of the shard the message belongs to; the shard itself is known to
+the shell, which runs many of these cores. Replies to oneself (`sender == to`) stand for the local
+disk: the self-vote and the self-ack are delivered after the fsync, so a leader never counts itself
+early.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class AppendResponse(_Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestVote(_Message):
-    """`pre`: a pre-vote, which changes nobody's term. `transfer`: asked for by the leader, so leader
-    stickiness does not apply."""
+    """`pre`: a pre-vote, which changes nobody's term. `transfer`: asked for by the leader, so
+    leader stickiness does not apply.
+    """
 
     last_index: Index
     last_term: Term

@@ -1,7 +1,7 @@
 """LogStorage: the seam through which the core reads what is durable. It never writes through it.
 
-`nodehost.log_reader.LogReader` is the real one (over logdb), `raft.memory_storage.MemoryStorage` its
-twin; both pass `tests/raft/storage_conformance.py`.
+`nodehost.log_reader.LogReader` is the real one (over logdb), `raft.memory_storage.MemoryStorage`
+its twin; both pass `tests/raft/storage_conformance.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class CompactedError(Exception):
 
 
 class UnavailableError(Exception):
-    """The entry is not here (beyond the last index), or cannot be read just now; ask again later."""
+    """The entry is not here (beyond the last index), or not readable just now; ask later."""
 
 
 class LogStorage(Protocol):

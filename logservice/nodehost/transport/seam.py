@@ -1,8 +1,8 @@
 """Transport: how stores talk. One connection per pair of stores, all shards' messages coalesced.
 
 Two implementations: `tcp.TcpTransport` and `memory.MemoryTransport`; both pass
-`tests/nodehost/transport_conformance.py`. Delivery is at most once, in order per connection; loss is
-allowed at any time, because Raft repairs it.
+`tests/nodehost/transport_conformance.py`. Delivery is at most once, in order per connection; loss
+is allowed at any time, because Raft repairs it.
 """
 
 from __future__ import annotations
