@@ -1,12 +1,13 @@
 """LocalCluster: a cluster of store processes on this machine; the embedded default.
 
-Theory of operation. `DIR/cluster.json` says which stores there are and where they listen; one folder per
-store holds its configuration, data, log and pid file. Everything else is derived, so any process that
-knows DIR can go on where another one stopped: the command line, the demo, chaos runs, the benchmark.
+Theory of operation. `DIR/cluster.json` says which stores there are and where they listen; one
+folder per store holds its configuration, data, log and pid file. Everything else is derived, so any
+process that knows DIR can go on where another one stopped: the command line, the demo, chaos runs,
+the benchmark.
 
-Ports are chosen once, below the kernel's range for outgoing connections. A port inside that range can
-be taken by somebody's outgoing connection while its store is down, or, worse, a client that redials
-a dead store can be given the very port it dials and end up connected to itself.
+Ports are chosen once, below the kernel's range for outgoing connections. A port inside that range
+can be taken by somebody's outgoing connection while its store is down, or, worse, a client that
+redials a dead store can be given the very port it dials and end up connected to itself.
 
 It only ever signals processes it can prove to be its own (`store_process`).
 """
@@ -25,12 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
+from logservice_wire.errors import InvalidArgument, NotReady
+from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
 from logservice import config as store_config
 from logservice.cli.store_process import StoreProcess
 from logservice.cli.toml_text import toml_text
-from logservice_wire.errors import InvalidArgument, NotReady
-from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
 Sections = Mapping[str, Mapping[str, object]]
 """Configuration by section and key, as in the TOML file."""
@@ -63,12 +64,18 @@ class LocalCluster:
 
     @classmethod
     def create(
-        cls, directory: Path | str, *, stores: int = 3, shards: int = 1, settings: Sections | None = None
+        cls,
+        directory: Path | str,
+        *,
+        stores: int = 3,
+        shards: int = 1,
+        settings: Sections | None = None,
     ) -> LocalCluster:
         """Lay out a new cluster; nothing is started yet.
 
-        `settings` override any key of the configuration, e.g. ``{"storage": {"segment_bytes": ...}}``.
-        Raises InvalidArgument when DIR holds a cluster already, ConfigError for wrong settings.
+        `settings` override any key of the configuration, e.g. ``{"storage": {"segment_bytes":
+        ...}}``. Raises InvalidArgument when DIR holds a cluster already, ConfigError for wrong
+        settings.
         """
         directory = Path(directory).resolve()
         if (directory / "cluster.json").exists():
@@ -234,7 +241,7 @@ class LocalCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on, outside the range of outgoing ones."""
+    """Ports of the loopback interface that nobody listens on, outside the outgoing range."""
     try:
         lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
@@ -257,7 +264,9 @@ def free_ports(count: int) -> list[int]:
 def _accepts(address: str, shard: int) -> bool:
     with grpc.insecure_channel(address) as channel:
         try:
-            log_pb2_grpc.LogStub(channel).Connect(log_pb2.ConnectRequest(shard_id=shard), timeout=2.0)
+            log_pb2_grpc.LogStub(channel).Connect(
+                log_pb2.ConnectRequest(shard_id=shard), timeout=2.0
+            )
         except grpc.RpcError:
             return False
     return True

@@ -1,9 +1,9 @@
 """StoreProcess: one detached store process of a local cluster, found again by its pid file.
 
-Theory of operation. A process is *ours* when its pid file exists and the kernel's start time of that pid
-is the one written there: a pid alone may have been given to a stranger meanwhile. Signals go through a
-pidfd opened *before* that check, so that the process signalled is the process checked. A zombie counts
-as dead: in a container without an init nobody may ever reap it.
+Theory of operation. A process is *ours* when its pid file exists and the kernel's start time of
+that pid is the one written there: a pid alone may have been given to a stranger meanwhile. Signals
+go through a pidfd opened *before* that check, so that the process signalled is the process checked.
+A zombie counts as dead: in a container without an init nobody may ever reap it.
 
 Linux only (/proc, pidfd): so is the local cluster.
 """
@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _START_TIME_FIELD = 19
-"""Field 22 of /proc/PID/stat, counted from the state, which follows the command's last parenthesis."""
+"""Field 22 of /proc/PID/stat, counted from the state, which follows the command's last
+parenthesis."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""TOML text of a configuration: the inverse of what `logservice.config` reads. tomllib only reads."""
+"""TOML text of a configuration: the inverse of what `logservice.config` reads."""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+"""`logservice cluster`: a local cluster of detached processes; `local_cluster` does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from logservice_wire.errors import InvalidArgument
+
+from logservice.cli import exit_codes
+from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.output import output_option, show_rows
+
+_directory = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("logservice-cluster"),
+    show_default=True,
+    envvar="LOGSERVICE_CLUSTER_DIR",
+    help="Holds configuration, data, logs and pid files of every store.",
+)
+
+
+@click.group()
+def cluster() -> None:
+    """A local cluster of processes, ready to use in seconds."""
+
+
+@cluster.command()
+@_directory
+@click.option("--stores", default=3, show_default=True, type=click.IntRange(1, 9))
+@click.option("--shards", default=1, show_default=True, type=click.IntRange(0, 4096))
+@click.option("--segment-bytes", type=int, help="Size of a segment file.")
+@click.option("--store-timeout", type=float, help="Seconds of silence before a store is replaced.")
+@click.option(
+    "--timeout", default=60.0, show_default=True, help="Seconds to wait until it is ready."
+)
+@output_option
+def up(
+    directory: Path,
+    stores: int,
+    shards: int,
+    segment_bytes: int | None,
+    store_timeout: float | None,
+    timeout: float,
+    form: str,
+) -> None:
+    """Start the cluster in DIR, creating it at the first time; waits until it accepts appends."""
+    if (directory / "cluster.json").exists():
+        local = LocalCluster.open(directory)
+    else:
+        settings: dict[str, dict[str, object]] = {}
+        if segment_bytes is not None:
+            settings["storage"] = {"segment_bytes": segment_bytes}
+        if store_timeout is not None:
+            settings["hakeeper"] = {"store_timeout_s": store_timeout}
+        local = LocalCluster.create(directory, stores=stores, shards=shards, settings=settings)
+    local.up(timeout)
+    _show(local, form)
+    click.echo(f"export LOGSERVICE_ENDPOINTS={','.join(local.endpoints())}", err=form == "json")
+
+
+@cluster.command()
+@_directory
+def down(directory: Path) -> None:
+    """Stop every store; the data stays."""
+    LocalCluster.open(directory).down()
+
+
+@cluster.command()
+@_directory
+@output_option
+def status(directory: Path, form: str) -> int:
+    """Which stores run. Exit code 1 when one does not."""
+    local = LocalCluster.open(directory)
+    _show(local, form)
+    return exit_codes.OK if all(local.pids().values()) else exit_codes.NEGATIVE
+
+
+@cluster.command("add-store")
+@_directory
+@click.argument("store", required=False)
+def add_store(directory: Path, store: str | None) -> None:
+    """Start one more store; HAKeeper uses it to replace lost replicas."""
+    click.echo(LocalCluster.open(directory).add(store))
+
+
+@cluster.command()
+@_directory
+@click.argument("store")
+def start(directory: Path, store: str) -> None:
+    """Start a store that does not run."""
+    LocalCluster.open(directory).start(store)
+
+
+@cluster.command()
+@_directory
+@click.argument("store")
+def stop(directory: Path, store: str) -> None:
+    """Stop a store gracefully: it hands its leaderships away first."""
+    _was_running(LocalCluster.open(directory).stop(store), store)
+
+
+@cluster.command()
+@_directory
+@click.argument("store")
+def kill(directory: Path, store: str) -> None:
+    """SIGKILL a store, as if its machine had lost power."""
+    _was_running(LocalCluster.open(directory).kill(store), store)
+
+
+def _was_running(was_running: bool, store: str) -> None:
+    if not was_running:
+        raise InvalidArgument(f"{store} was not running", field="store")
+
+
+def _show(local: LocalCluster, form: str) -> None:
+    pids = local.pids()
+    rows = [
+        {
+            "store": store_id,
+            "running": pids[store_id] is not None,
+            "pid": pids[store_id],
+            "client": place.client,
+            "peer": place.peer,
+            "log": str(local.process(store_id).log_path),
+        }
+        for store_id, place in local.stores.items()
+    ]
+    show_rows(form, rows, f"cluster {local.cluster_id} in {local.directory}")

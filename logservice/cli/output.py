@@ -1,0 +1,87 @@
+"""output: one way to print results, for people (tables) and for scripts (JSON).
+
+`-o json` prints one JSON document per result on stdout: the rows and nothing else, with the field
+names of the API. Bytes are base64 in a field ``*_base64`` when they are not UTF-8. Everything that
+is said besides the result goes to stderr.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import click
+
+CommandT = TypeVar("CommandT", bound=Callable[..., object])
+Row = Mapping[str, object]
+
+
+def output_option(command: CommandT) -> CommandT:
+    """Adds ``-o table|json``."""
+    option = click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="Form of the result.",
+    )
+    return option(command)
+
+
+def show_rows(form: str, rows: Sequence[Row], title: str = "") -> None:
+    """A table with the keys of the first row as columns, or a JSON array."""
+    if form == "json":
+        click.echo(json.dumps(list(rows)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left")
+    columns = list(rows[0]) if rows else []
+    for column in columns:
+        numeric = all(isinstance(row[column], int | float) for row in rows)
+        table.add_column(column.replace("_", " "), justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    # Width: tables in a pipe are read by people through a pager, not cut at 80 columns.
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    if rows:
+        console.print(table)
+    else:
+        console.print(f"{title}: none" if title else "none")
+
+
+def show_fields(form: str, fields: Row) -> None:
+    """One result: ``name  value`` lines, or a JSON object."""
+    if form == "json":
+        click.echo(json.dumps(dict(fields)))
+        return
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        click.echo(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+
+
+def record_fields(data: bytes) -> dict[str, str]:
+    """A record's bytes as JSON fields."""
+    try:
+        return {"record": data.decode()}
+    except UnicodeDecodeError:
+        return {"record_base64": base64.b64encode(data).decode()}
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={item}" for name, item in value.items()) or "-"
+    return str(value)

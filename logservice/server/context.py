@@ -1,0 +1,48 @@
+"""StoreContext: what every service of a store needs, put together once by `server.store`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logservice_wire.errors import InvalidArgument, ShardNotFound
+from logservice_wire.v1 import log_pb2
+
+from logservice.config import LimitsSection
+from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
+from logservice.nodehost.node_host import NodeHost
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContext:
+    """`client_address` finds where clients reach another store; "" when it is not known yet."""
+
+    host: NodeHost
+    limits: LimitsSection
+    client_address: Callable[[StoreId], str]
+
+    def position(self, shard: ShardId) -> log_pb2.LogPosition:
+        """What every response says about the log; empty when the replica is gone."""
+        info = self.host.replica_info(shard)
+        if info is None:
+            return log_pb2.LogPosition()
+        leader = self.host.leader_store(shard)
+        return log_pb2.LogPosition(
+            first_lsn=info.first_lsn,
+            applied_lsn=info.applied_lsn,
+            leader_store=leader or "",
+            leader_address=self.client_address(leader) if leader else "",
+        )
+
+
+def log_shard(shard_id: int) -> ShardId:
+    """The shard of a Log request. Raises InvalidArgument for HAKeeper's: it is not a log."""
+    shard = ShardId(shard_id)
+    if shard == HAKEEPER_SHARD:
+        raise InvalidArgument("shard 0 is HAKeeper's; logs start at 1", field="shard_id")
+    return shard
+
+
+def shard_not_found(shard: ShardId) -> ShardNotFound:
+    """No replica here; another store may have one."""
+    return ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)

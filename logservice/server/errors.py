@@ -1,0 +1,71 @@
+"""errors: a LogServiceError becomes a gRPC status with ErrorInfo; everything else is our bug.
+
+Theory of operation. Handlers raise the classes of `logservice_wire.errors`; `handler` turns them
+into the status, the message and the ``google.rpc.Status`` trailer of the one error table. What a
+handler lets through besides that is a programmer error:
+
+- an `InvariantViolation` ends the process (`server.crash`): our reasoning is wrong, and gRPC would
+only
+  log it and go on;
+- any other exception is logged with its traceback and answered with INTERNAL, which no client
+retries.
+
+Cancellation (the caller went away) passes through untouched: the proposal, if any, stays in the
+log.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import grpc.aio
+import structlog
+from logservice_wire.errors import LogServiceError
+from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
+
+from logservice.invariants import InvariantViolation
+from logservice.server.crash import crash
+
+ServiceT = TypeVar("ServiceT")
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+Context = grpc.aio.ServicerContext[Any, Any]
+Method = Callable[[ServiceT, RequestT, Context], Awaitable[ResponseT]]
+
+_log = structlog.get_logger(__name__)
+
+
+def handler(
+    method: Method[ServiceT, RequestT, ResponseT],
+) -> Method[ServiceT, RequestT, ResponseT]:
+    """Wrap a method of a servicer, unary or streaming (with `context.read` and `context.write`)."""
+
+    @functools.wraps(method)
+    async def guarded(service: ServiceT, request: RequestT, context: Context) -> ResponseT:
+        try:
+            return await method(service, request, context)
+        except LogServiceError as error:
+            await abort(context, error)
+        except InvariantViolation as error:
+            crash(error)
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:  # the boundary: what arrives here is a bug of ours
+            _log.exception("handler failed", method=method.__qualname__)
+            await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
+            raise
+
+    return guarded
+
+
+async def abort(context: Context, error: LogServiceError) -> NoReturn:
+    """End the call with the status of `error`."""
+    await context.abort(
+        grpc.StatusCode[error.status],
+        error.message,
+        ((STATUS_DETAILS_KEY, to_status_details(error)),),
+    )
+    raise error

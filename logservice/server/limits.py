@@ -1,0 +1,37 @@
+"""limits: deadlines and gRPC channel arguments, from the configuration.
+
+Every request has a deadline: the caller's, cut to `limits.rpc_timeout_max_s`, else the default.
+Without one a proposal on a shard that lost its quorum would be held for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logservice import bounds
+from logservice.config import LimitsSection
+from logservice.server.errors import Context
+
+_KEEPALIVE_MS: Final = 20_000
+"""A vanished client's streams end within two of these."""
+
+SERVER_OPTIONS: Final = (
+    # Two stores told to use one port must clash, not share it.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", bounds.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", bounds.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
+    # Clients ping idle connections to learn of a dead store in seconds; the default of 5 min
+    # between pings would make the server drop them for it (ENHANCE_YOUR_CALM).
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+def timeout_s(context: Context, limits: LimitsSection) -> float:
+    """Seconds this call may take from now on."""
+    remaining: float | None = context.time_remaining()
+    if remaining is None:
+        return limits.rpc_timeout_default_s
+    return min(remaining, limits.rpc_timeout_max_s)

@@ -1,0 +1,152 @@
+"""Configuration: defaults, the documented sample, and the path of the key in every refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import InvalidArgument
+
+from logservice import config
+from logservice.config import Address, ConfigError
+
+MINIMAL = """
+[store]
+store_id = "s1"
+cluster_id = "c"
+data_dir = "data"
+
+[bootstrap]
+hakeeper_members = [{ store_id = "s1", peer_address = "127.0.0.1:1" }]
+"""
+
+SAMPLE = Path(__file__).parents[1] / "deploy" / "store.example.toml"
+
+
+def refused(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text)
+    return caught.value
+
+
+def test_minimal_takes_defaults() -> None:
+    parsed = config.parse(MINIMAL)
+    assert (parsed.raft.tick_ms, parsed.raft.heartbeat_ticks, parsed.raft.election_ticks) == (
+        50, 2, 20,
+    )  # fmt: skip
+    assert parsed.hakeeper.store_timeout_s == 300
+    assert parsed.truncation.interval_s == 10
+    assert parsed.store.host_label == "s1"
+
+
+def test_sample_parses_and_states_the_defaults() -> None:
+    sample = config.load(SAMPLE)
+    minimal = config.parse(MINIMAL)
+    for section in ("raft", "hakeeper", "storage", "truncation", "limits"):
+        assert getattr(sample, section) == getattr(minimal, section), section
+    assert sample.bootstrap.log_shards == minimal.bootstrap.log_shards
+    assert sample.bootstrap.replicas == minimal.bootstrap.replicas
+
+
+def test_sample_names_every_key() -> None:
+    text = SAMPLE.read_text()
+    for section in config.StoreConfig.__struct_fields__:
+        assert f"[{section}]" in text
+        struct = getattr(config.parse(MINIMAL), section)
+        for key in struct.__struct_fields__:
+            assert f"{key} = " in text, f"{section}.{key}"
+
+
+def test_data_dir_is_relative_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "store.toml"
+    path.write_text(MINIMAL)
+    assert config.load(path).store.data_dir == str(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "field", "words"),
+    [
+        ("raft", "election_ticks = 1", "raft.election_ticks", "expected int >= 2, got 1"),
+        ("raft", "tick_ms = 'fast'", "raft.tick_ms", "expected int, got 'fast'"),
+        ("raft", "tick_ms = true", "raft.tick_ms", "expected int, got True"),
+        ("raft", "tick = 50", "raft.tick", "unknown key"),
+        ("rafts", "tick_ms = 50", "rafts", "unknown key"),
+        ("raft", "election_ticks = 5", "raft.election_ticks", "expected >= 3 x"),
+        ("limits", "read_bytes_max = 1.5", "limits.read_bytes_max", "expected int, got 1.5"),
+        ("limits", "rpc_timeout_max_s = 1.0", "limits.rpc_timeout_default_s", "expected <="),
+        ("limits", "read_bytes_max = 10", "limits.read_bytes_default", "expected <="),
+        ("hakeeper", "store_timeout_s = 2.0", "hakeeper.store_timeout_s", "expected >= 3 x"),
+        ("listen", "client = 'localhost'", "listen.client", "expected 'host:port'"),
+        ("listen", "client = '::1:80'", "listen.client", "IPv6 host in brackets"),
+        ("listen", "client = '127.0.0.1:70000'", "listen.client", "expected 'host:port'"),
+        ("listen", "peer = '0.0.0.0:0'", "listen.peer", "insecure_plaintext = true"),
+        ("listen", "advertise_peer = 'a:0'", "listen.advertise_peer", "a port others can dial"),
+        ("storage", "segment_bytes = 10", "storage.segment_bytes", "expected int >= 1048576"),
+    ],
+)
+def test_refusal_names_the_key(section: str, line: str, field: str, words: str) -> None:
+    error = refused(f"{MINIMAL}\n[{section}]\n{line}\n")
+    assert error.metadata["field"] == field
+    assert words in error.message
+    assert error.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "words"),
+    [
+        ('store_id = "s1"\n', "", "store.store_id", "required key is missing"),
+        ('store_id = "s1"\n', 'store_id = "../x"\n', "store.store_id", "matching regex"),
+        ("[store]", "[storee]", "storee", "unknown key"),
+        ("127.0.0.1:1", "nowhere", "bootstrap.hakeeper_members[0].peer_address", "'host:port'"),
+        ("127.0.0.1:1", "127.0.0.1:0", "bootstrap.hakeeper_members[0].peer_address", "dial"),
+        ('{ store_id = "s1",', "{", "bootstrap.hakeeper_members[0].store_id", "missing"),
+        ("= [{", "= [3, {", "bootstrap.hakeeper_members[0]", "expected object, got 3"),
+    ],
+)
+def test_refusal_in_required_sections(old: str, new: str, field: str, words: str) -> None:
+    assert old in MINIMAL
+    error = refused(MINIMAL.replace(old, new))
+    assert error.metadata["field"] == field
+    assert words in error.message
+
+
+def test_members_must_differ() -> None:
+    twice = '[{ store_id = "s1", peer_address = "a:1" }, { store_id = "s1", peer_address = "a:2" }]'
+    text = MINIMAL[: MINIMAL.index("hakeeper_members")] + f"hakeeper_members = {twice}"
+    error = refused(text)
+    assert error.metadata["field"] == "bootstrap.hakeeper_members[1].store_id"
+
+
+def test_not_toml_and_not_there(tmp_path: Path) -> None:
+    assert "not TOML" in refused("[store").message
+    with pytest.raises(InvalidArgument, match="cannot read configuration"):
+        config.load(tmp_path / "absent.toml")
+    (tmp_path / "latin.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidArgument, match="cannot read configuration"):
+        config.load(tmp_path / "latin.toml")
+
+
+def test_plaintext_beyond_loopback_needs_the_words() -> None:
+    text = f"{MINIMAL}\n[listen]\nclient = '0.0.0.0:1'\npeer = '10.0.0.1:2'\n"
+    assert "insecure_plaintext = true" in refused(text).message
+    parsed = config.parse(text + "insecure_plaintext = true\n")
+    assert parsed.listen.client == "0.0.0.0:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "loopback"),
+    [
+        ("127.0.0.1:80", "127.0.0.1", 80, True),
+        ("127.9.9.9:80", "127.9.9.9", 80, True),
+        ("localhost:0", "localhost", 0, True),
+        ("[::1]:80", "::1", 80, True),
+        ("[::]:80", "::", 80, False),
+        ("store-1.example:80", "store-1.example", 80, False),
+        ("192.168.1.1:65535", "192.168.1.1", 65535, False),
+    ],
+)
+def test_addresses(text: str, host: str, port: int, loopback: bool) -> None:
+    address = Address.parse(text, "listen.client")
+    assert address == (host, port)
+    assert address.loopback is loopback
+    assert str(address) == text
