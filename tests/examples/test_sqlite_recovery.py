@@ -1,0 +1,156 @@
+"""Workload -> shipper -> records -> recovery, without a log service between."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from examples.sqlite_wal.page_record import CommitRecord, PageRecord, RecordError, decode
+from examples.sqlite_wal.recovery import (
+    RecoveryError,
+    last_versions,
+    records_of_parquet,
+    recover,
+)
+from examples.sqlite_wal.shipper import Shipper
+from examples.sqlite_wal.workload import Database, Result
+
+
+class MemoryLog:
+    """A log that acks everything, unless told to fail."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.fail = False
+
+    def append(self, records: Sequence[bytes]) -> int:
+        if self.fail:
+            raise TimeoutError
+        self.records += records
+        return len(self.records) - len(records) + 1
+
+    def from_lsn(self, lsn: int) -> list[tuple[int, bytes]]:
+        return list(enumerate(self.records[lsn - 1 :], lsn))
+
+
+class Story:
+    """A database with its shipper."""
+
+    def __init__(self, folder: Path, seed: int = 1) -> None:
+        self.log = MemoryLog()
+        self.database = Database(folder / "db", seed=seed)
+        self.shipper = Shipper(
+            self.database.path, self.database.wal_path, self.database.page_size, self.log
+        )
+        self.image = folder / "image"
+        self.recovered = folder / "recovered"
+        self.database.create_schema()
+        assert self.shipper.ship() == 1
+
+    def run(self, transactions: int) -> None:
+        for _ in range(transactions):
+            result = self.database.run_transaction()
+            assert self.shipper.ship() == (result is Result.COMMITTED)
+
+
+def test_pages_behind_a_checkpoint_restore_the_database(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.run(150)
+    story.database.checkpoint(story.image)
+    checkpoint_lsn = story.shipper.acked.next_lsn
+    story.run(150)
+    rows = story.database.rows_hash()
+    story.database.run_unshipped_transaction()
+
+    versions = last_versions(story.log.from_lsn(checkpoint_lsn), checkpoint_lsn)
+    recovered = recover(story.image, versions, story.recovered)
+
+    assert recovered.integrity == "ok"
+    assert recovered.digest == story.shipper.acked.digest
+    assert recovered.rows_hash == rows
+    assert (recovered.never_acked_rows, recovered.rolled_back_rows) == (0, 0)
+    assert versions.last_commit.transaction == story.shipper.acked.transactions
+    story.database.close()
+
+
+def test_a_database_that_shrinks_is_restored_to_its_size(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.database.checkpoint(story.image)
+    checkpoint_lsn = story.shipper.acked.next_lsn
+    story.run(100)
+    with sqlite3.connect(story.database.path) as connection:
+        connection.execute("DELETE FROM document")
+        connection.commit()
+        connection.execute("VACUUM")
+    connection.close()
+    assert story.shipper.ship() >= 1
+    versions = last_versions(story.log.from_lsn(checkpoint_lsn), checkpoint_lsn)
+    assert max(versions.pages) > versions.last_commit.database_pages
+    recovered = recover(story.image, versions, story.recovered)
+    assert recovered.integrity == "ok"
+    assert recovered.digest == story.shipper.acked.digest
+    story.database.close()
+
+
+def test_a_transaction_is_one_block_of_pages_and_a_marker(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    before = len(story.log.records)
+    story.database.run_unshipped_transaction()
+    assert story.shipper.ship() == 1
+    *pages, marker = [decode(record) for record in story.log.records[before:]]
+    assert isinstance(marker, CommitRecord)
+    assert marker.frames == len(pages)
+    assert marker.digest == story.shipper.acked.digest
+    assert all(isinstance(page, PageRecord) and page.transaction == 2 for page in pages)
+    assert [page.database_pages != 0 for page in pages if isinstance(page, PageRecord)][-1]
+    story.database.close()
+
+
+def test_after_an_unknown_outcome_nothing_is_shipped(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    acked = story.shipper.acked
+    story.database.run_unshipped_transaction()
+    story.log.fail = True
+    with pytest.raises(TimeoutError):
+        story.shipper.ship()
+    story.log.fail = False
+    with pytest.raises(RuntimeError, match="unknown"):
+        story.shipper.ship()
+    assert story.shipper.acked == acked
+    story.database.close()
+
+
+def test_holes_are_noticed(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.run(20)
+    records = story.log.from_lsn(1)
+    with pytest.raises(RecoveryError, match="follows"):
+        last_versions(records[:5] + records[6:], 1)
+    renumbered = list(enumerate([value for _, value in records[:5] + records[6:]], 1))
+    with pytest.raises(RecoveryError, match="frames"):
+        last_versions(renumbered, 1)
+    with pytest.raises(RecoveryError, match="end with a commit"):
+        last_versions(records[:-1], 1)
+    with pytest.raises(RecoveryError, match="end with a commit"):
+        last_versions([], 1)
+    story.database.close()
+
+
+def test_parquet_rows_come_back_by_lsn(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for name, lsns in (("b", [3, 4]), ("a", [2, 1])):
+        table = pa.table({"shard": [1, 1], "lsn": lsns, "value": [b"%d" % lsn for lsn in lsns]})
+        parquet.write_table(table, folder / f"{name}.parquet")
+    assert records_of_parquet(folder) == [(1, b"1"), (2, b"2"), (3, b"3"), (4, b"4")]
+
+
+@pytest.mark.parametrize("record", [b"", b"\x03", b"\x01\x00", b"\x02" + bytes(100)])
+def test_foreign_records_are_refused(record: bytes) -> None:
+    with pytest.raises(RecordError):
+        decode(record)
