@@ -1,0 +1,206 @@
+"""Inbound: one accepted connection: who is there, its messages, its requests.
+
+Nothing is believed before the handshake: no frame but HELLO, nothing larger than a hello, and the
+connection is cut when none comes in time. A peer of another cluster, of another protocol version,
+or one that means to reach another store is told so (REFUSED) and cut.
+
+A request runs as a task with the caller's deadline. When its connection breaks it runs on until
+then: stopping halfway would gain nothing, as its outcome is unknown to the caller in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from logservice_wire.errors import (
+    Busy,
+    DeadlineExceeded,
+    LogServiceError,
+    NotReady,
+    TooLarge,
+    UnknownOutcome,
+    WrongCluster,
+)
+
+from logservice.bounds import (
+    PEER_BULK_MESSAGE_BYTES,
+    PEER_CONNECT_TIMEOUT_S,
+    PEER_FRAME_BYTES_MAX,
+    PEER_QUEUE_BYTES_MAX,
+    PEER_REQUESTS_INFLIGHT_MAX,
+)
+from logservice.ids import StoreId
+from logservice.nodehost.transport.codec import decode_batch
+from logservice.nodehost.transport.connection import Connection
+from logservice.nodehost.transport.control import (
+    PROTOCOL,
+    ControlError,
+    Hello,
+    Lane,
+    Request,
+    decode_hello,
+    decode_request,
+    encode_answer,
+    encode_failure,
+    encode_hello,
+    encode_refusal,
+)
+from logservice.nodehost.transport.frame import Buffer, FrameKind
+from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
+from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
+from logservice.nodehost.transport.stats import TransportStats
+
+_LOG = logging.getLogger(__name__)
+_RETRY_AFTER_MS: Final = 20
+
+
+class Inbound:
+    """The owner of an accepted `Connection`."""
+
+    def __init__(
+        self,
+        identity: PeerIdentity,
+        handler: TransportHandler,
+        stats: TransportStats,
+        *,
+        on_known: Callable[[PeerIdentity], None],
+        on_gone: Callable[[Inbound], None],
+    ) -> None:
+        """`on_known`: the peer passed the handshake; `on_gone`: the connection is lost."""
+        self._identity = identity
+        self._handler = handler
+        self._stats = stats
+        self._on_known = on_known
+        self._on_gone = on_gone
+        self.queue = SendQueue(PEER_QUEUE_BYTES_MAX, PEER_BULK_MESSAGE_BYTES)
+        self.connection: Connection | None = None
+        self._peer: PeerIdentity | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(PEER_CONNECT_TIMEOUT_S, self._no_hello)
+
+    async def close(self) -> None:
+        """Cut the connection and stop what runs for it."""
+        if self.connection is not None:
+            self.connection.abort("closed here")
+            await self.connection.lost
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- ConnectionOwner --------------------------------------------------------------------------
+
+    def on_open(self, connection: Connection) -> None:
+        """See ConnectionOwner."""
+        self.connection = connection
+
+    def on_frame(self, connection: Connection, kind: FrameKind, body: Buffer) -> None:
+        """See ConnectionOwner."""
+        peer = self._peer
+        if peer is None:
+            if kind is not FrameKind.HELLO:
+                raise ControlError(f"{kind.name} before the handshake")
+            self._greet(connection, decode_hello(body))
+        elif kind is FrameKind.MESSAGES:
+            batch = decode_batch(body)
+            self._stats.messages_received += len(batch)
+            self._handler.on_messages(peer, batch)
+        elif kind is FrameKind.REQUEST:
+            self._accept(peer, decode_request(body))
+        else:
+            raise ControlError(f"{kind.name} is out of place on an accepted connection")
+
+    def on_lost(self, connection: Connection) -> None:
+        """See ConnectionOwner."""
+        self._timer.cancel()
+        self.queue.clear()
+        self._on_gone(self)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _no_hello(self) -> None:
+        if self.connection is not None:
+            self.connection.abort("no hello in time")
+
+    def _greet(self, connection: Connection, hello: Hello) -> None:
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            _LOG.warning("refused %s: %s", hello.identity.store_id, refusal)
+            self._stats.refused += 1
+            body = encode_refusal(refusal)
+            connection.write_frame(FrameKind.REFUSED, [body], len(body))
+            connection.close()
+            return
+        self._timer.cancel()
+        self._peer = hello.identity
+        connection.trust()
+        body = encode_hello(Hello(PROTOCOL, Lane.MAIN, self._identity, StoreId("")))
+        connection.write_frame(FrameKind.HELLO, [body], len(body))
+        self._on_known(hello.identity)
+
+    def _refusal(self, hello: Hello) -> LogServiceError | None:
+        mine = self._identity
+        if hello.identity.cluster_id != mine.cluster_id:
+            return WrongCluster(
+                f"{mine.store_id} belongs to another cluster than {hello.identity.store_id}",
+                cluster=mine.cluster_id, expected=hello.identity.cluster_id,
+            )  # fmt: skip
+        if hello.protocol != PROTOCOL:
+            return NotReady(f"{mine.store_id} speaks protocol {PROTOCOL}, not {hello.protocol}")
+        if hello.expected and hello.expected != mine.store_id:
+            return NotReady(f"{mine.store_id} listens here, not {hello.expected}")
+        return None
+
+    def _accept(self, peer: PeerIdentity, request: Request) -> None:
+        if len(self._tasks) >= PEER_REQUESTS_INFLIGHT_MAX:
+            busy = Busy("too many requests from one store", retry_after_ms=_RETRY_AFTER_MS)
+            self._respond(encode_failure(request.request_id, busy))
+            return
+        self._stats.requests_served += 1
+        task = self._loop.create_task(self._serve(peer, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Not an Exception: an invariant violation. The loop's handler stops the store.
+            self._loop.call_exception_handler(
+                {"message": "serving a peer's request", "exception": error, "task": task}
+            )
+
+    async def _serve(self, peer: PeerIdentity, request: Request) -> None:
+        request_id = request.request_id
+        try:
+            async with asyncio.timeout(request.timeout_ms / 1000) as deadline:
+                answer = await self._handler.on_request(peer, request.method, request.body)
+            if len(answer) + 64 > PEER_FRAME_BYTES_MAX:
+                raise TooLarge(name="answer", limit=PEER_FRAME_BYTES_MAX, value=len(answer))
+            buffers = encode_answer(request_id, answer)
+        except LogServiceError as error:
+            buffers = encode_failure(request_id, error)
+        except TimeoutError:
+            if not deadline.expired():
+                _LOG.exception("request %s of %s failed", request.method, peer.store_id)
+            buffers = encode_failure(request_id, DeadlineExceeded())
+        except Exception as error:  # noqa: BLE001 - a boundary: the peer must get an outcome
+            _LOG.exception("request %s of %s failed", request.method, peer.store_id)
+            buffers = encode_failure(
+                request_id, UnknownOutcome(f"{request.method}: {type(error).__name__}")
+            )
+        self._respond(buffers)
+
+    def _respond(self, buffers: list[Buffer]) -> None:
+        connection = self.connection
+        if connection is None or not connection.open:
+            return
+        size = sum([len(buffer) for buffer in buffers])
+        if not self.queue.put(Item(FrameKind.RESPONSE, REQUESTS_FLOW, buffers, size)):
+            connection.abort("the peer does not read its answers")
+            return
+        connection.schedule_flush()

@@ -1,0 +1,419 @@
+"""Line: one dialed connection towards one address: connect, shake hands, reconnect, ask.
+
+Each store dials its own connection to every store it talks to and uses it for what *it* has to say:
+messages, and requests whose responses come back on the same connection. So a pair of stores has one
+connection in each direction (as in Dragonboat): there is no tie to break when both dial at once,
+and the accepting side needs to learn nobody's address. A second line to the same store (the bulk
+lane) exists only when snapshots are sent.
+
+While the first dial is under way messages queue up; after a failure they are dropped until the
+next one succeeds (Raft sends again; a stale heap of messages helps nobody). A request waits for
+the outcome of the dial instead, and fails with NotReady when that fails.
+
+INV-LINE-1: a request fails with NotReady only if no byte of it left this process; when the
+connection breaks after that the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from logservice_wire.errors import (
+    Busy,
+    DeadlineExceeded,
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    TooLarge,
+    UnknownOutcome,
+    WrongCluster,
+)
+
+from logservice.bounds import (
+    PEER_BACKOFF_FIRST_S,
+    PEER_BACKOFF_MAX_S,
+    PEER_BULK_MESSAGE_BYTES,
+    PEER_CONNECT_TIMEOUT_S,
+    PEER_FRAME_BYTES_MAX,
+    PEER_IDLE_ADDRESS_S,
+    PEER_QUEUE_BYTES_MAX,
+    PEER_REQUESTS_INFLIGHT_MAX,
+    PEER_SILENT_PINGS_MAX,
+)
+from logservice.clock import Clock
+from logservice.ids import StoreId
+from logservice.nodehost.transport.connection import Connection
+from logservice.nodehost.transport.control import (
+    PROTOCOL,
+    ControlError,
+    Hello,
+    Lane,
+    decode_hello,
+    decode_refusal,
+    decode_response,
+    encode_hello,
+    encode_request,
+)
+from logservice.nodehost.transport.frame import Buffer, FrameKind
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
+from logservice.nodehost.transport.stats import TransportStats
+
+_LOG = logging.getLogger(__name__)
+_BACKOFF_JITTER: Final = 0.25
+_RETRY_AFTER_MS: Final = 20
+_TIMEOUT_MS_MAX: Final = 0xFFFF_FFFF
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """``host:port`` or ``[v6]:port``; raises InvalidArgument(field=address)."""
+    host, separator, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not host or not port.isascii() or not port.isdigit():
+        raise InvalidArgument(f"{address!r} is not host:port", field="address")
+    if not 0 < int(port) < 65536:
+        raise InvalidArgument(f"{address!r} has no valid port", field="address")
+    return host, int(port)
+
+
+@dataclass(frozen=True, slots=True)
+class LineContext:
+    """What all lines of a transport share."""
+
+    identity: PeerIdentity
+    clock: Clock
+    stats: TransportStats
+    jitter: random.Random
+    ssl_context: ssl.SSLContext | None
+
+
+@dataclass(slots=True)
+class _Pending:
+    answer: asyncio.Future[bytes]
+    item: Item
+    timer: asyncio.TimerHandle
+
+
+class Line:
+    """See the module. Everything happens on the event loop it was started on."""
+
+    def __init__(
+        self,
+        context: LineContext,
+        address: str,
+        expected: StoreId,
+        lane: Lane,
+        *,
+        on_dropped: Callable[[], None],
+        on_gone: Callable[[], None] | None = None,
+    ) -> None:
+        """`expected`: empty when only the address is known. `on_dropped`: messages were or may
+        have been lost. With `on_gone` the line dials once and ends when unused or broken.
+        """
+        self.address = address
+        self._host, self._port = parse_address(address)
+        self._context = context
+        self._expected = expected
+        self._lane = lane
+        self._on_dropped = on_dropped
+        self._on_gone = on_gone
+        self._queue = SendQueue(PEER_QUEUE_BYTES_MAX, PEER_BULK_MESSAGE_BYTES)
+        self._pending: dict[int, _Pending] = {}
+        self._request_id = 0
+        self._used = True
+        self._connection: Connection | None = None
+        self._ready = False
+        self._down = False
+        self._drop_noted = False
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._hello: asyncio.Future[None] = loop.create_future()
+        self._attempt: asyncio.Future[None] = self._new_attempt()
+        self._kick = asyncio.Event()
+        self._task = loop.create_task(self._run(), name=f"dial {address}")
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes waiting for the socket."""
+        return self._queue.bytes
+
+    def put(self, item: Item) -> bool:
+        """Queue a message; False if it was dropped. `flush` sends it."""
+        if self._down or item.size > PEER_FRAME_BYTES_MAX or not self._queue.put(item):
+            self._context.stats.messages_dropped += 1
+            self._note_drop()
+            return False
+        return True
+
+    def flush(self) -> None:
+        """Send what is queued, if connected."""
+        if self._ready and self._connection is not None:
+            self._connection.flush()
+
+    def kick(self) -> None:
+        """The peer shows signs of life: dial now instead of waiting for the back-off to end."""
+        self._kick.set()
+
+    async def request(self, method: str, body: bytes, timeout_s: float) -> bytes:
+        """See `Transport.request`."""
+        deadline = self._loop.time() + timeout_s
+        if not self._ready:
+            await self._connected(timeout_s)
+        if len(self._pending) >= PEER_REQUESTS_INFLIGHT_MAX:
+            raise Busy("too many requests to one store", retry_after_ms=_RETRY_AFTER_MS)
+        left_s = max(0.0, deadline - self._loop.time())
+        self._request_id += 1
+        request_id = self._request_id
+        left_ms = min(int(left_s * 1000) + 1, _TIMEOUT_MS_MAX)
+        buffers = encode_request(request_id, left_ms, method, body)
+        size = len(buffers[0]) + len(body)
+        if size > PEER_FRAME_BYTES_MAX:
+            raise TooLarge(name="peer request", limit=PEER_FRAME_BYTES_MAX, value=size)
+        item = Item(FrameKind.REQUEST, REQUESTS_FLOW, buffers, size)
+        if not self._queue.put(item):
+            raise Busy("the queue to the store is full", retry_after_ms=_RETRY_AFTER_MS)
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        timer = self._loop.call_later(left_s, self._expire, request_id)
+        self._pending[request_id] = _Pending(answer, item, timer)
+        self._used = True
+        self._context.stats.requests_sent += 1
+        if self._connection is not None:
+            self._connection.schedule_flush()
+        try:
+            return await answer
+        finally:
+            if self._pending.pop(request_id, None) is not None:
+                timer.cancel()
+
+    async def _connected(self, timeout_s: float) -> None:
+        """Wait for the outcome of the dial that is under way or comes next."""
+        attempt = self._attempt
+        done, _ = await asyncio.wait((attempt,), timeout=timeout_s)
+        if not done:
+            raise NotReady(f"{self.address} could not be reached in time", address=self.address)
+        attempt.result()
+
+    def _expire(self, request_id: int) -> None:
+        pending = self._pending.pop(request_id, None)
+        if pending is not None and not pending.answer.done():
+            pending.answer.set_exception(DeadlineExceeded(f"no answer from {self.address}"))
+
+    # --- the life of the connection ---------------------------------------------------------------
+
+    async def _run(self) -> None:
+        delay_s = 0.0
+        while True:
+            error = await self._dial()
+            if error is None:
+                since = self._loop.time()
+                await self._watch()
+                self._ended()
+                if self._loop.time() - since > PEER_BACKOFF_MAX_S:
+                    delay_s = 0.0
+            else:
+                self._failed(error)
+            if self._on_gone is not None:
+                self._on_gone()
+                return
+            if delay_s or error is not None:
+                await self._sleep(delay_s)
+            delay_s = min(max(PEER_BACKOFF_FIRST_S, delay_s * 2), PEER_BACKOFF_MAX_S)
+
+    async def _dial(self) -> LogServiceError | None:
+        """One attempt. None: the handshake succeeded."""
+        self._hello = self._loop.create_future()
+        self._hello.add_done_callback(_retrieve)
+        context = self._context
+        try:
+            async with asyncio.timeout(PEER_CONNECT_TIMEOUT_S):
+                await self._loop.create_connection(
+                    lambda: Connection(
+                        self, self._queue, context.stats, context.clock,
+                        silent_max=PEER_SILENT_PINGS_MAX, pings=True,
+                    ),
+                    self._host, self._port, ssl=context.ssl_context,
+                )  # fmt: skip
+                await self._hello
+        except LogServiceError as error:
+            self._drop_connection(str(error))
+            return error
+        except TimeoutError:
+            self._drop_connection("handshake timeout")
+            return NotReady(f"{self.address} did not answer", address=self.address)
+        except OSError as error:
+            return NotReady(f"{self.address}: {error}", address=self.address)
+        context.stats.connects += 1
+        self._down = False
+        self._drop_noted = False
+        if not self._attempt.done():
+            self._attempt.set_result(None)
+        self.flush()
+        return None
+
+    async def _watch(self) -> None:
+        """Until the connection is lost, or unused for long when nobody needs it kept."""
+        connection = self._connection
+        if connection is None:
+            return
+        if self._on_gone is None:
+            await connection.lost
+            return
+        while not connection.lost.done():
+            self._used = False
+            await asyncio.wait((connection.lost,), timeout=PEER_IDLE_ADDRESS_S)
+            if not self._used and not self._pending:
+                connection.abort("unused")
+                await connection.lost
+
+    async def _sleep(self, delay_s: float) -> None:
+        jitter = 1 + self._context.jitter.uniform(-_BACKOFF_JITTER, _BACKOFF_JITTER)
+        self._kick.clear()
+        timer = self._loop.call_later(delay_s * jitter, self._kick.set)  # 0: at once
+        try:
+            await self._kick.wait()
+        finally:
+            timer.cancel()
+
+    def _failed(self, error: LogServiceError) -> None:
+        if not self._down:
+            _LOG.info("cannot reach %s at %s: %s", self._expected or "a store", self.address, error)
+        self._context.stats.connect_failures += 1
+        self._down = True
+        self._drop_noted = False
+        attempt, self._attempt = self._attempt, self._new_attempt()
+        if not attempt.done():
+            attempt.set_exception(error)
+        self._discard(error.message)
+
+    def _ended(self) -> None:
+        self._context.stats.disconnects += 1
+        self._discard("the connection broke")
+        self._on_dropped()
+
+    def _discard(self, cause: str) -> None:
+        """Drop what waits; requests learn whether they had left."""
+        messages = sum(item.kind is FrameKind.MESSAGES for item in self._queue.clear())
+        self._context.stats.messages_dropped += messages
+        if messages:
+            self._note_drop()
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            waiting.timer.cancel()
+            if waiting.answer.done():
+                continue
+            kind = UnknownOutcome if waiting.item.sent else NotReady
+            waiting.answer.set_exception(kind(f"{self.address}: {cause}", address=self.address))
+
+    def _note_drop(self) -> None:
+        """Tell once per dial, not per message."""
+        if not self._drop_noted:
+            self._drop_noted = True
+            self._on_dropped()
+            if not self._down:
+                self._loop.call_soon(self._forget_drop)
+
+    def _forget_drop(self) -> None:
+        self._drop_noted = self._down
+
+    def _drop_connection(self, cause: str) -> None:
+        self._ready = False
+        if self._connection is not None:
+            self._connection.abort(cause)
+
+    async def close(self) -> None:
+        """Cut the connection; requests under way fail. Returns when nothing is left behind."""
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+        connection = self._connection
+        self._drop_connection("closed here")
+        self._down = True
+        self._on_dropped = _nothing
+        if connection is not None:
+            await connection.lost
+        if not self._attempt.done():
+            self._attempt.set_exception(NotReady("shutting down"))
+        self._discard("closed here")
+
+    def _new_attempt(self) -> asyncio.Future[None]:
+        attempt: asyncio.Future[None] = self._loop.create_future()
+        attempt.add_done_callback(_retrieve)
+        return attempt
+
+    # --- ConnectionOwner --------------------------------------------------------------------------
+
+    def on_open(self, connection: Connection) -> None:
+        """See ConnectionOwner: the dialer speaks first."""
+        self._connection = connection
+        hello = Hello(PROTOCOL, self._lane, self._context.identity, self._expected)
+        body = encode_hello(hello)
+        connection.write_frame(FrameKind.HELLO, [body], len(body))
+
+    def on_frame(self, connection: Connection, kind: FrameKind, body: Buffer) -> None:
+        """See ConnectionOwner."""
+        if kind is FrameKind.RESPONSE and self._ready:
+            request_id, result = decode_response(body)
+            pending = self._pending.pop(request_id, None)
+            if pending is None:
+                return
+            pending.timer.cancel()
+            if pending.answer.done():
+                return
+            if isinstance(result, bytes):
+                pending.answer.set_result(result)
+            else:
+                pending.answer.set_exception(result)
+        elif kind is FrameKind.HELLO and not self._hello.done():
+            self._greet(connection, decode_hello(body))
+        elif kind is FrameKind.REFUSED and not self._hello.done():
+            self._context.stats.refused += 1
+            self._hello.set_exception(decode_refusal(body))
+        else:
+            raise ControlError(f"{kind.name} is out of place on a dialed connection")
+
+    def _greet(self, connection: Connection, hello: Hello) -> None:
+        mine, theirs = self._context.identity, hello.identity
+        if theirs.cluster_id != mine.cluster_id:
+            self._context.stats.refused += 1
+            self._hello.set_exception(
+                WrongCluster(
+                    f"{self.address} belongs to another cluster",
+                    cluster=theirs.cluster_id,
+                    expected=mine.cluster_id,
+                )
+            )
+        elif self._expected and theirs.store_id != self._expected:
+            self._context.stats.refused += 1
+            self._hello.set_exception(
+                NotReady(f"{theirs.store_id} listens at {self.address}, not {self._expected}")
+            )
+        else:
+            connection.trust()
+            self._ready = True
+            self._hello.set_result(None)
+
+    def on_lost(self, connection: Connection) -> None:
+        """See ConnectionOwner."""
+        self._ready = False
+        self._connection = None
+        if self._attempt.done():
+            self._attempt = self._new_attempt()
+        if not self._hello.done():
+            self._hello.set_exception(NotReady(f"{self.address}: {connection.cause}"))
+
+
+def _nothing() -> None:
+    """Nobody wants to know any more."""
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Mark a failure as seen: not every dial has somebody waiting for it."""
+    if not future.cancelled():
+        future.exception()

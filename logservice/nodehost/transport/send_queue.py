@@ -1,0 +1,108 @@
+"""SendQueue: what waits for one socket, urgent first, order kept per flow.
+
+A flow is a shard, or all requests of the connection together (a session's forwarded appends must
+not overtake each other). A small item goes ahead of the large ones of *other* flows, so that a
+heartbeat never waits behind somebody's catch-up; but once a flow has something large waiting,
+everything of it queues up behind (INV-QUEUE-1: items of one flow leave in the order they came).
+Overtaking inside a shard would make followers reject appends and throw replication back to
+probing.
+
+Bounded in bytes; beyond the bound `put` refuses and the caller drops. Not aware of asyncio.
+
+References: DESIGN section 8 ("separate lane for snapshots and catch-up"; "ticks never queue").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from logservice.nodehost.transport.frame import Buffer, FrameKind
+
+REQUESTS_FLOW: Final = -1
+"""The flow of all requests and responses of a connection; shards are >= 0."""
+
+
+@dataclass(slots=True)
+class Item:
+    """One message or control body; `sent` once it was handed to the socket."""
+
+    kind: FrameKind
+    flow: int
+    buffers: list[Buffer]
+    size: int
+    sent: bool = False
+
+
+class SendQueue:
+    """Two FIFO classes of items with a bound on their bytes."""
+
+    def __init__(self, bytes_max: int, bulk_bytes: int) -> None:
+        """`bulk_bytes`: items of at least this size go to the back class."""
+        self._bytes_max = bytes_max
+        self._bulk_bytes = bulk_bytes
+        self._urgent: deque[Item] = deque()
+        self._bulk: deque[Item] = deque()
+        self._bulk_flows: dict[int, int] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        """Items waiting."""
+        return len(self._urgent) + len(self._bulk)
+
+    def put(self, item: Item) -> bool:
+        """Queue an item; False when it does not fit. One item always fits an empty queue."""
+        if self.bytes and self.bytes + item.size > self._bytes_max:
+            return False
+        self.bytes += item.size
+        flows = self._bulk_flows
+        if item.size >= self._bulk_bytes or (flows and item.flow in flows):
+            flows[item.flow] = flows.get(item.flow, 0) + 1
+            self._bulk.append(item)
+        else:
+            self._urgent.append(item)
+        return True
+
+    def take(self, bytes_max: int) -> list[Item]:
+        """The next items that may share a frame: one kind and class, at least one, about
+        `bytes_max` bytes; empty when nothing waits. Only MESSAGES share a frame.
+        """
+        urgent = bool(self._urgent)
+        source = self._urgent if urgent else self._bulk
+        if not source:
+            return []
+        taken: list[Item] = []
+        size = 0
+        while source and (
+            not taken
+            or (
+                taken[0].kind is FrameKind.MESSAGES
+                and source[0].kind is FrameKind.MESSAGES
+                and size + source[0].size <= bytes_max
+            )
+        ):
+            item = source.popleft()
+            item.sent = True
+            taken.append(item)
+            size += item.size
+            if not urgent:
+                self._leave_bulk(item.flow)
+        self.bytes -= size
+        return taken
+
+    def _leave_bulk(self, flow: int) -> None:
+        left = self._bulk_flows[flow] - 1
+        if left:
+            self._bulk_flows[flow] = left
+        else:
+            del self._bulk_flows[flow]
+
+    def clear(self) -> list[Item]:
+        """Take everything out."""
+        items = [*self._urgent, *self._bulk]
+        self._urgent.clear()
+        self._bulk.clear()
+        self._bulk_flows.clear()
+        self.bytes = 0
+        return items
