@@ -1,0 +1,3 @@
+"""Log shards' replicated state machine: pure, deterministic, small; user records are never in
+it.
+"""

@@ -1,0 +1,206 @@
+"""Admission: the leader judges an append before it gets an LSN, so that gaps stay rare.
+
+The same rules in the same order as `LogRsm`, applied to what the state *will* be when the leader's
+own uncommitted tail is applied. Three answers:
+
+- `Admit`: append it now. INV-RSM-ADMIT: an admitted block, if its entry is committed, is applied
+  (bar the eviction of a session that was idle for SESSION_IDLE_ENTRIES; then it becomes a typed
+  gap).
+- `Refuse`: the final answer, which rests on applied state only. It may be a success: the repetition
+  of an applied sequence.
+- `Park`: the answer depends on uncommitted entries, which a new leader could still replace. Wait
+  until everything appended so far is applied, then ask again with the LSN of then. One wait is
+  enough for every case but a still newer writer command.
+
+What the shell must do:
+
+1. `reset()` when leadership is gained or lost; ask nothing before the no-op of the term is applied.
+2. Per admitted block `appended()`, per proposed command `command_appended()`, in log order, at
+once. 3. Ask parked requests again in order, in the same step of the loop that applied what they
+waited for.
+
+Order: a request of a session that has one parked is parked behind it, else it would look like a
+gap.
+
+Why it keeps itself right while entries are applied one by one: what it remembers of an uncommitted
+block is forgotten by position (`lsn` against the applied LSN, `index` against the applied index),
+so nothing has to be taken back, and `tail_applied` only returns memory. Cost per append: two
+look-ups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from logservice_wire.errors import Reason
+
+from logservice.bounds import REJECTED_RANGES_MAX, SESSIONS_MAX
+from logservice.ids import Index, Lsn, SessionId
+from logservice.outcome import Outcome, Rejected
+from logservice.rsm.append_request import AppendRequest
+from logservice.rsm.commands import CommandMalformed, decides_writer, decode
+from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.sessions import SESSION_EXPIRED, sequence_gap
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Append it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with `outcome`; do not append it."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Ask again when everything appended so far is applied."""
+
+
+Decision = Admit | Refuse | Park
+
+ADMIT: Final = Admit()
+PARK: Final = Park()
+
+_EMPTY: Final = Refuse(Rejected(Reason.INVALID_ARGUMENT, {"field": "block"}))
+_GAPS_FULL: Final = Refuse(Rejected(Reason.BUSY, {"retry_after_ms": "1000"}))
+
+
+class Admission:
+    """One per replica; it looks at `rsm` and changes nothing in it."""
+
+    __slots__ = ("_barrier", "_command_index", "_parked", "_rsm", "_tail", "_writer_index")
+
+    def __init__(self, rsm: LogRsm) -> None:
+        """Nothing is uncommitted yet."""
+        self._rsm = rsm
+        # session -> (newest appended sequence, LSN after that block). True while rsm.next_lsn <
+        # LSN.
+        self._tail: dict[SessionId, tuple[int, Lsn]] = {}
+        # session -> (LSN, index) up to which must be applied before its parked request is judged.
+        self._parked: dict[SessionId, tuple[Lsn, Index]] = {}
+        # Index of the newest appended command, and of the newest that may change who may write.
+        self._command_index = Index(0)
+        self._writer_index = Index(0)
+        # Nothing can be judged before this index is applied; see `dropped`.
+        self._barrier = Index(0)
+
+    def reset(self) -> None:
+        """Forget everything uncommitted: another term begins."""
+        self._tail.clear()
+        self._parked.clear()
+        self._command_index = Index(0)
+        self._writer_index = Index(0)
+        self._barrier = Index(0)
+
+    def dropped(self, last_index: Index) -> None:
+        """Something told as appended did not reach the log, which ends at `last_index`.
+
+        What is uncommitted before it is still there, so guessing would be wrong in both directions:
+        everything parks until the whole log is applied.
+        """
+        self.reset()
+        self._barrier = last_index
+
+    def admit(self, request: AppendRequest, lsn: Lsn) -> Decision:
+        """Judge `request`, whose first record would get `lsn`, the next LSN of the leader's log."""
+        if self._rsm.applied_index < self._barrier:
+            return PARK
+        decision = self._judge(request, lsn)
+        if decision is PARK and request.session:
+            self._parked.setdefault(request.session, (lsn, self._command_index))
+        return decision
+
+    def _judge(self, request: AppendRequest, lsn: Lsn) -> Decision:
+        rsm = self._rsm
+        state = rsm.state
+        if request.session:
+            decision = self._judge_session(request.session, request.sequence)
+            if decision is not None:
+                return decision
+        uncertain = state.applied_index < self._writer_index
+        if not state.admits_epoch(request.writer_epoch):
+            # Epochs only grow: an older one stays refused whatever the tail brings.
+            if uncertain and request.writer_epoch >= state.writer_epoch:
+                return PARK
+            return Refuse(state.fenced())
+        if uncertain:
+            return PARK
+        expected = request.expected_lsn
+        if expected and expected != lsn:
+            # Between the applied and the appended tail it rests on uncommitted blocks. Outside it
+            # is wrong in every future of this log; the applied LSN is the newest that may be
+            # revealed.
+            if state.next_lsn <= expected < lsn:
+                return PARK
+            return Refuse(Rejected(Reason.WRONG_EXPECTED_LSN, {"next": str(state.next_lsn)}))
+        if request.record_count < 1:
+            return _EMPTY
+        if len(state.rejected) >= REJECTED_RANGES_MAX:
+            # Even an admitted block can become a gap, so a full table stops appends altogether.
+            return _GAPS_FULL
+        return ADMIT
+
+    def _judge_session(self, session: SessionId, sequence: int) -> Decision | None:
+        """None: the next sequence of its session, as far as the tail goes."""
+        rsm = self._rsm
+        parked = self._parked.get(session)
+        if parked is not None:
+            if rsm.next_lsn < parked[0] or rsm.applied_index < parked[1]:
+                return PARK
+            del self._parked[session]
+        row = rsm.session(session)
+        if row is None:
+            # Opened by an entry that this leader has not applied yet? Only a replica that is ahead
+            # of its leader in applying can have told; its OpenSession is then in the tail.
+            if rsm.applied_index < session <= self._command_index:
+                return PARK
+            return Refuse(SESSION_EXPIRED)
+        last = row.last_sequence
+        if sequence <= last:
+            return Refuse(row.repetition(sequence))
+        tail = self._tail.get(session)
+        if tail is not None and tail[1] > rsm.next_lsn:
+            if sequence <= tail[0]:
+                return PARK
+            last = tail[0]
+        if sequence > last + 1:
+            # A gap behind the tail is a gap whether the tail survives or not.
+            return Refuse(sequence_gap(row.last_sequence))
+        return None
+
+    def appended(self, request: AppendRequest, lsn: Lsn) -> None:
+        """An admitted block was appended at `lsn`."""
+        if request.session:
+            tail = self._tail
+            if len(tail) >= 2 * SESSIONS_MAX:
+                self._drop_applied()
+            tail[request.session] = (request.sequence, Lsn(lsn + request.record_count))
+
+    def admit_command(self, command: bytes) -> Decision:
+        """Refuse what no state could accept; all else is for apply to decide, in log order."""
+        try:
+            decode(command)
+        except CommandMalformed as problem:
+            return Refuse(Rejected(problem.error.reason, problem.error.metadata))
+        return ADMIT
+
+    def command_appended(self, command: bytes, index: Index) -> None:
+        """An admitted command was appended as entry `index`."""
+        self._command_index = index
+        if decides_writer(command):
+            self._writer_index = index
+
+    def tail_applied(self) -> None:
+        """Everything appended is applied: give memory back. Safe to leave out, and safe too
+        early.
+        """
+        self._drop_applied()
+
+    def _drop_applied(self) -> None:
+        applied = self._rsm.next_lsn
+        self._tail = {session: tail for session, tail in self._tail.items() if tail[1] > applied}

@@ -1,0 +1,29 @@
+"""AppendRequest: one block on its way to a shard's log, as the edge hands it to the NodeHost.
+
+The same five numbers travel in the block's envelope (`logservice.envelope`) and are judged twice
+with the same rules: by the leader before it gives the block an LSN (`rsm.admission`) and by every
+replica when the entry is applied (`rsm.log_rsm`). `block` is opaque and was checked by the edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logservice.ids import Lsn, SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """Append `block` with its `record_count` records.
+
+    session, sequence: (0, 0) for none; else sequence counts from 1 without gaps, and a retry with
+    the same pair is applied at most once. writer_epoch: 0 for none. expected_lsn: 0 for none; else
+    the first record must land exactly there.
+    """
+
+    session: SessionId
+    sequence: int
+    writer_epoch: int
+    expected_lsn: Lsn
+    record_count: int
+    block: bytes

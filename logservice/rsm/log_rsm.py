@@ -1,0 +1,279 @@
+"""LogRsm: the state machine of a log shard. It judges every block and carries out every command.
+
+Applied in log order on every replica, so everything here is deterministic: no clock, no randomness,
+no unordered iteration. It never raises on what a client or peer can send: a bad command is
+`Rejected`.
+
+A block is judged in this order, which `rsm.admission` repeats before a block gets its LSN:
+session (repetition, expired, gap) -> writer epoch -> expected LSN -> applied. A refused block keeps
+its LSNs, because later entries already lie behind it in the log; they become a rejected range,
+which readers see as a typed gap. A repetition, too: its records are at their original LSNs.
+
+Invariants (checked; a violation stops the store, because the log below broke its promise):
+
+- INV-RSM-ORDER: entries come without holes; only a new shard's state may start at any index.
+- INV-LOG-LSN: an entry's LSN is the one the entry before ended with; only BLOCK entries carry
+  records.
+
+References: DESIGN sections 5 and 9; guarantees G2, G4, G5, G9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logservice_wire.errors import Reason
+
+from logservice.bounds import HOLDS_MAX
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import (
+    BlockEnvelope,
+    EnvelopeCorrupt,
+    ProposalId,
+    decode_blocks,
+    decode_command,
+)
+from logservice.ids import Index, Lsn, SessionId
+from logservice.invariants import invariant
+from logservice.outcome import Applied, Outcome, Rejected
+from logservice.rsm.commands import (
+    AcquireWriter,
+    AllocateTimestamps,
+    Command,
+    CommandMalformed,
+    Connect,
+    OpenSession,
+    ReleaseHold,
+    ReleaseWriter,
+    SetHold,
+    Truncate,
+    decode,
+)
+from logservice.rsm.queries import LogStatus, LogStatusQuery, RejectedRangesQuery
+from logservice.rsm.sessions import SESSION_EXPIRED, Session, sequence_gap
+from logservice.rsm.snapshot_codec import TIMESTAMP_MAX, decode_state, encode_state
+from logservice.rsm.state import LogState
+
+_NO_ROOM = Rejected(Reason.BUSY, {"retry_after_ms": "1000"})
+_CORRUPT = Rejected(Reason.CORRUPT_BLOCK)
+_EMPTY = Rejected(Reason.INVALID_ARGUMENT, {"field": "block"})
+
+
+class LogRsm:
+    """A `StateMachine`; see there for who may call what."""
+
+    def __init__(self) -> None:
+        """The state of a new shard."""
+        self._state = LogState()
+
+    @property
+    def applied_index(self) -> Index:
+        """Index of the newest applied entry; 0 before the first one of a new shard."""
+        return self._state.applied_index
+
+    @property
+    def next_lsn(self) -> Lsn:
+        """The LSN after the newest applied record."""
+        return self._state.next_lsn
+
+    @property
+    def truncated_lsn(self) -> Lsn:
+        """Every record at or below it may be gone; 0 before the first truncation."""
+        return self._state.truncated_lsn
+
+    @property
+    def state(self) -> LogState:
+        """The applied state, to look at: only `update` and `recover_from_snapshot` change it."""
+        return self._state
+
+    def session(self, session: SessionId) -> Session | None:
+        """A row of the session table, to look at."""
+        return self._state.sessions.get(session)
+
+    def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
+        """Apply one committed entry; one outcome per proposal inside, in order."""
+        state = self._state
+        invariant(
+            entry.index == state.applied_index + 1 or state.applied_index == 0 < entry.index,
+            "INV-RSM-ORDER", applied=state.applied_index, index=entry.index,
+        )  # fmt: skip
+        invariant(
+            entry.lsn == state.next_lsn
+            and (entry.kind is EntryKind.BLOCK or entry.record_count == 0),
+            "INV-LOG-LSN", next_lsn=state.next_lsn, lsn=entry.lsn, kind=entry.kind,
+            record_count=entry.record_count,
+        )  # fmt: skip
+        outcomes: Sequence[tuple[ProposalId, Outcome]] = ()
+        if entry.kind is EntryKind.BLOCK:
+            outcomes = self._apply_blocks(entry)
+        elif entry.kind is EntryKind.COMMAND:
+            outcomes = self._apply_command(entry)
+        state.applied_index = entry.index
+        state.next_lsn = entry.next_lsn
+        return outcomes
+
+    def lookup(self, query: object) -> object:
+        """Answer a query of `rsm.queries`; TypeError for anything else, which no client can
+        send.
+        """
+        match query:
+            case LogStatusQuery():
+                return self.status()
+            case RejectedRangesQuery(low, high):
+                return self._state.rejected_between(low, high)
+        raise TypeError(f"not a query of a log shard: {query!r}")
+
+    def status(self) -> LogStatus:
+        """The answer to `LogStatusQuery`."""
+        state = self._state
+        return LogStatus(
+            applied_index=state.applied_index,
+            next_lsn=state.next_lsn,
+            first_lsn=Lsn(state.truncated_lsn + 1),
+            truncated_lsn=state.truncated_lsn,
+            requested_truncation_lsn=state.requested_lsn,
+            writer_holder=state.writer_holder,
+            writer_epoch=state.writer_epoch,
+            holds=tuple(sorted(state.holds.items())),
+            next_timestamp=state.next_timestamp,
+            session_count=len(state.sessions),
+            rejected_range_count=len(state.rejected),
+        )
+
+    def save_snapshot(self) -> bytes:
+        """The whole state; equal states give equal bytes."""
+        return encode_state(self._state)
+
+    def recover_from_snapshot(self, state: bytes) -> None:
+        """Replace the state; `b""` is a new shard's. Raises SnapshotCorrupt and keeps the old
+        one.
+        """
+        self._state = decode_state(state) if state else LogState()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # --- blocks
+    # ------------------------------------------------------------------------------------
+
+    def _apply_blocks(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
+        state = self._state
+        try:
+            blocks = list(decode_blocks(entry.payload))
+        except EnvelopeCorrupt:
+            # No correct leader makes such an entry; its LSNs are taken, so they become a gap.
+            state.reject(entry.lsn, entry.record_count, Reason.CORRUPT_BLOCK)
+            return ()
+        if sum(block.record_count for block in blocks) != entry.record_count:
+            state.reject(entry.lsn, entry.record_count, Reason.CORRUPT_BLOCK)
+            return [(block.proposal, _CORRUPT) for block in blocks]
+        outcomes: list[tuple[ProposalId, Outcome]] = []
+        lsn = entry.lsn
+        for block in blocks:
+            outcome = self._apply_block(block, lsn, entry.index)
+            if isinstance(outcome, Rejected):
+                state.reject(lsn, block.record_count, outcome.reason)
+            elif outcome.duplicate:
+                state.reject(lsn, block.record_count, Reason.SEQUENCE_GAP)
+            outcomes.append((block.proposal, outcome))
+            lsn = Lsn(lsn + block.record_count)
+        return outcomes
+
+    def _apply_block(self, block: BlockEnvelope, lsn: Lsn, index: Index) -> Outcome:
+        """Judge one block that lies at `lsn`. Only an accepted one advances its session."""
+        state = self._state
+        count = block.record_count
+        session = None
+        if block.session:
+            session = state.sessions.get(block.session)
+            if session is None:
+                return SESSION_EXPIRED
+            session.last_used = index
+            step = block.sequence - session.last_sequence
+            if step <= 0:
+                return session.repetition(block.sequence)
+            if step > 1:
+                return sequence_gap(session.last_sequence)
+        if not state.admits_epoch(block.writer_epoch):
+            return state.fenced()
+        if block.expected_lsn and block.expected_lsn != lsn:
+            return Rejected(Reason.WRONG_EXPECTED_LSN, {"next": str(lsn + count)})
+        if count == 0:
+            return _EMPTY
+        if session is not None:
+            session.accept(lsn, count)
+        return Applied(lsn=lsn, count=count)
+
+    # --- commands
+    # ----------------------------------------------------------------------------------
+
+    def _apply_command(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
+        try:
+            proposal, data = decode_command(entry.payload)
+        except EnvelopeCorrupt:
+            return ()
+        try:
+            command = decode(data)
+        except CommandMalformed as problem:
+            return ((proposal, Rejected(problem.error.reason, problem.error.metadata)),)
+        return ((proposal, self._apply(command, entry)),)
+
+    def _apply(self, command: Command, entry: Entry) -> Outcome:
+        state = self._state
+        match command:
+            case OpenSession():
+                if not state.sessions.open(entry.index):
+                    return _NO_ROOM
+                return Applied(value=entry.index)
+            case Truncate():
+                return self._truncate(command)
+            case SetHold():
+                return self._set_hold(command)
+            case ReleaseHold(name):
+                # A hold that is not there is as released as one can be: retries succeed.
+                known = state.holds.pop(name, None) is not None
+                return Applied(value=state.settle_truncation(), duplicate=not known)
+            case AcquireWriter(expected_epoch, takeover, holder):
+                if not takeover and expected_epoch != state.writer_epoch:
+                    return Rejected(Reason.STALE_EPOCH, state.writer_metadata())
+                return Applied(value=state.grant_writer(holder))
+            case ReleaseWriter(epoch):
+                if epoch == 0 or epoch != state.writer_epoch:
+                    return Rejected(Reason.STALE_EPOCH, state.writer_metadata())
+                known = state.writer_holder != ""
+                state.writer_holder = ""
+                return Applied(value=epoch, duplicate=not known)
+            case AllocateTimestamps(count):
+                first = state.next_timestamp
+                if first > TIMESTAMP_MAX - count:
+                    return Rejected(
+                        Reason.TOO_LARGE, {"name": "timestamp", "limit": str(TIMESTAMP_MAX)}
+                    )
+                state.next_timestamp = first + count
+                return Applied(value=first, count=count)
+            case Connect():
+                return Applied(lsn=state.next_lsn, value=entry.index)
+
+    def _truncate(self, command: Truncate) -> Outcome:
+        state = self._state
+        if not state.admits_epoch(command.writer_epoch):
+            return state.fenced()
+        if command.lsn <= state.requested_lsn:
+            return Rejected(
+                Reason.STALE_TRUNCATE,
+                {"current": str(state.truncated_lsn), "requested": str(state.requested_lsn)},
+            )
+        if command.lsn >= state.next_lsn:
+            return Rejected(Reason.BEYOND_TAIL, {"next_lsn": str(state.next_lsn)})
+        state.requested_lsn = command.lsn
+        return Applied(value=state.settle_truncation())
+
+    def _set_hold(self, command: SetHold) -> Outcome:
+        state = self._state
+        if command.lsn <= state.truncated_lsn:
+            return Rejected(Reason.HOLD_REFUSED, {"first_lsn": str(state.truncated_lsn + 1)})
+        if command.name not in state.holds and len(state.holds) >= HOLDS_MAX:
+            return _NO_ROOM
+        state.holds[command.name] = command.lsn
+        state.settle_truncation()
+        return Applied(value=command.lsn)

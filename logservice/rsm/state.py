@@ -1,0 +1,94 @@
+"""LogState: the replicated state of a log shard, and the rules for truncation and the writer's
+epoch.
+
+Everything a replica knows about its log besides the records; small enough to be copied into every
+snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
+
+- INV-RSM-TRUNC: ``truncated_lsn <= requested_lsn < next_lsn``, both grow only, with one exception:
+  granting an epoch drops a request that a hold still keeps back (``requested_lsn =
+  truncated_lsn``). Else it would take effect under a newer epoch than the one it came with, which
+  G9 forbids.
+- INV-RSM-HOLD: every hold lies above `truncated_lsn`; so a hold, once granted, is kept.
+- INV-RSM-EPOCH: `writer_epoch` grows only; 0 means that none was ever granted.
+- INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
+
+A truncation that holds keep back is *accepted*: its answer is the effective truncation LSN,
+possibly the old one, and the rest of it takes effect by itself when the holds move up or go.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from logservice_wire.errors import Reason
+
+from logservice.ids import Index, Lsn
+from logservice.outcome import Rejected
+from logservice.rsm.queries import RejectedRange
+from logservice.rsm.sessions import SessionTable
+
+
+@dataclass(slots=True)
+class LogState:
+    """See the module; a new one is the state of a new shard."""
+
+    applied_index: Index = field(default=Index(0))
+    next_lsn: Lsn = field(default=Lsn(1))
+    truncated_lsn: Lsn = field(default=Lsn(0))
+    requested_lsn: Lsn = field(default=Lsn(0))
+    writer_epoch: int = 0
+    writer_holder: str = ""
+    next_timestamp: int = 1
+    holds: dict[str, Lsn] = field(default_factory=dict)
+    sessions: SessionTable = field(default_factory=SessionTable)
+    rejected: list[RejectedRange] = field(default_factory=list)
+
+    def admits_epoch(self, epoch: int) -> bool:
+        """G9: may a request with this writer epoch (0 = none) append or truncate?"""
+        return epoch == self.writer_epoch and (epoch == 0 or self.writer_holder != "")
+
+    def fenced(self) -> Rejected:
+        """The answer to one that may not."""
+        return Rejected(Reason.FENCED, self.writer_metadata())
+
+    def writer_metadata(self) -> dict[str, str]:
+        """Whom to ask, for FENCED and STALE_EPOCH."""
+        return {"epoch": str(self.writer_epoch), "holder": self.writer_holder}
+
+    def grant_writer(self, holder: str) -> int:
+        """A new epoch for `holder`; returns it."""
+        self.writer_epoch += 1
+        self.writer_holder = holder
+        self.requested_lsn = self.truncated_lsn
+        return self.writer_epoch
+
+    def settle_truncation(self) -> Lsn:
+        """Let the requested truncation take effect as far as the holds allow; returns how far."""
+        effective = self.requested_lsn
+        for lsn in self.holds.values():
+            effective = Lsn(min(effective, lsn - 1))
+        if effective > self.truncated_lsn:
+            self.truncated_lsn = effective
+            gone = bisect_right(self.rejected, effective, key=_last_lsn)
+            del self.rejected[:gone]
+        return self.truncated_lsn
+
+    def reject(self, lsn: Lsn, count: int, reason: Reason) -> None:
+        """`count` LSNs from `lsn` on, above all known ranges, hold no record."""
+        if count > 0:
+            self.rejected.append(RejectedRange(lsn, count, reason))
+
+    def rejected_between(self, low: Lsn, high: Lsn) -> tuple[RejectedRange, ...]:
+        """The ranges that share an LSN with [low, high)."""
+        first = bisect_left(self.rejected, low, key=_last_lsn)
+        last = bisect_left(self.rejected, high, key=_first_lsn)
+        return tuple(self.rejected[first:last])
+
+
+def _first_lsn(gap: RejectedRange) -> Lsn:
+    return gap.first_lsn
+
+
+def _last_lsn(gap: RejectedRange) -> Lsn:
+    return Lsn(gap.next_lsn - 1)

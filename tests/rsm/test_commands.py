@@ -1,0 +1,110 @@
+"""Commands: one byte form each, and nothing else decodes."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+from logservice_wire.errors import InvalidArgument, Reason, TooLarge
+
+from logservice.bounds import NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
+from logservice.ids import Lsn
+from logservice.rsm.commands import (
+    AcquireWriter,
+    AllocateTimestamps,
+    Command,
+    CommandMalformed,
+    Connect,
+    OpenSession,
+    ReleaseHold,
+    ReleaseWriter,
+    SetHold,
+    Truncate,
+    decides_writer,
+    decode,
+    encode,
+)
+
+GOLDEN: list[tuple[Command, str]] = [
+    (OpenSession(), "01010000"),
+    (Truncate(Lsn(258), 3), "0201000002010000000000000300000000000000"),
+    (SetHold(Lsn(7), "bück"), "03010000070000000000000062c3bc636b"),
+    (ReleaseHold("x"), "0401000078"),
+    (AcquireWriter(1, True, "db-1"), "0501000001000000000000000164622d31"),
+    (ReleaseWriter(2), "060100000200000000000000"),
+    (AllocateTimestamps(100), "0701000064000000"),
+    (Connect(), "08010000"),
+]
+
+
+@pytest.mark.parametrize(("command", "data"), GOLDEN)
+def test_the_byte_form_is_fixed(command: Command, data: str) -> None:
+    assert encode(command).hex() == data
+    assert decode(bytes.fromhex(data)) == command
+
+
+@pytest.mark.parametrize("command", [command for command, _ in GOLDEN])
+def test_inv_rsm_canon_whatever_decodes_encodes_to_the_same_bytes(command: Command) -> None:
+    rng = random.Random(repr(command))
+    good = encode(command)
+    decoded = 0
+    reasons = set()
+    for _ in range(3000):
+        data = bytearray(good)
+        for _ in range(rng.randint(0, 3)):
+            match rng.randrange(3):
+                case 0 if data:
+                    data[rng.randrange(len(data))] = rng.randrange(256)
+                case 1:
+                    data.insert(rng.randint(0, len(data)), rng.randrange(256))
+                case _:
+                    del data[rng.randint(0, len(data)) :]
+        try:
+            result = decode(bytes(data))
+        except CommandMalformed as problem:
+            reasons.add(problem.error.reason)
+            continue
+        decoded += 1
+        assert encode(result) == bytes(data)
+    assert decoded > 0
+    assert reasons <= {Reason.INVALID_ARGUMENT, Reason.TOO_LARGE}
+
+
+def test_random_bytes_never_fail_in_another_way() -> None:
+    rng = random.Random(1)
+    for _ in range(5000):
+        with contextlib.suppress(CommandMalformed):
+            decode(rng.randbytes(rng.randrange(40)))
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "field"),
+    [
+        (SetHold(Lsn(1), ""), InvalidArgument, "name"),
+        (ReleaseHold(""), InvalidArgument, "name"),
+        (ReleaseHold("\ud800"), InvalidArgument, "name"),
+        (AcquireWriter(0, False, ""), InvalidArgument, "holder"),
+        (AcquireWriter(0, False, "ü" * NAME_BYTES_MAX), TooLarge, "holder"),
+        (AllocateTimestamps(0), InvalidArgument, "count"),
+        (AllocateTimestamps(TIMESTAMPS_PER_CALL_MAX + 1), TooLarge, "count"),
+        (ReleaseWriter(-1), InvalidArgument, "command"),
+        (Truncate(Lsn(2**64), 0), InvalidArgument, "command"),
+    ],
+)
+def test_bad_fields_are_refused_before_they_are_proposed(
+    command: Command, error: type[InvalidArgument | TooLarge], field: str
+) -> None:
+    with pytest.raises(error) as caught:
+        encode(command)
+    assert field in (caught.value.metadata.get("field"), caught.value.metadata.get("name"))
+
+
+def test_a_name_of_the_largest_size_passes() -> None:
+    assert decode(encode(ReleaseHold("n" * NAME_BYTES_MAX))) == ReleaseHold("n" * NAME_BYTES_MAX)
+
+
+def test_only_grant_and_release_decide_the_writer() -> None:
+    deciding = [type(command) for command, data in GOLDEN if decides_writer(bytes.fromhex(data))]
+    assert deciding == [AcquireWriter, ReleaseWriter]
+    assert not decides_writer(b"")
