@@ -21,7 +21,7 @@ from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
 from logservice import bounds
 from logservice.entry import EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
-from logservice.ids import Lsn
+from logservice.ids import Index, Lsn
 from logservice.invariants import invariant
 from logservice.nodehost.pending import Pending, PendingBook
 from logservice.outcome import Applied
@@ -74,6 +74,7 @@ class Intake:
         self._entry_bytes_target = entry_bytes_target
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
+        self._admission_term = -1
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -115,7 +116,11 @@ class Intake:
         """Leader only: move what waits into the log, as far as bounds and parked requests allow."""
         if not self._waiting:
             return
-        batch = _Batch(self._raft.next_lsn)
+        if self._admission is not None and self._raft.term != self._admission_term:
+            # What admission remembers of an older term's tail may have been cut since.
+            self._admission.reset()
+            self._admission_term = self._raft.term
+        batch = _Batch(self._raft.next_lsn, self._raft.last_index)
         parked: list[Waiting] = []
         room = _DEPTH_BYTES_MAX - self._raft.uncommitted_bytes
         while self._waiting and room > 0:
@@ -123,9 +128,7 @@ class Intake:
             self._waiting_bytes -= item.pending.size
             if item.pending.future.done():
                 continue
-            if item.park_until > applied or (parked and item.append is not None):
-                # Behind a parked request others of the same session must keep their order; a short
-                # wait for all of them is simpler than telling them apart.
+            if item.park_until > applied:
                 parked.append(item)
                 continue
             if self._take(item, batch, parked):
@@ -183,7 +186,8 @@ class Intake:
         if request is None:
             batch.add_command(item.pending, encode_command(item.pending.proposal, item.command))
             if admission is not None:
-                admission.command_appended(item.command)
+                index = Index(self._raft.last_index + len(batch.proposals))
+                admission.command_appended(item.command, index)
             return True
         if admission is not None:
             admission.appended(request, batch.next_lsn)
@@ -209,10 +213,10 @@ class Intake:
         try:
             placed = self._raft.propose(batch.proposals)
         except ProposalDropped:
-            # Nothing was appended, but admission already counts on it: start it afresh. The callers
+            # Nothing was appended, but admission already counts on it: tell it. The callers
             # get BUSY, which is definitely not applied.
             if self._admission is not None:
-                self._admission.reset()
+                self._admission.dropped(self._raft.last_index)
             for items in batch.items:
                 for pending in items:
                     pending.fail(Busy("the leader cannot take proposals now", retry_after_ms=50))
@@ -229,8 +233,9 @@ class Intake:
 class _Batch:
     """Entries being put together in one drain."""
 
-    def __init__(self, next_lsn: Lsn) -> None:
+    def __init__(self, next_lsn: Lsn, last_index: Index) -> None:
         self.next_lsn = next_lsn
+        self._last_index = last_index
         self.proposals: list[Proposal] = []
         self.items: list[list[Pending]] = []
         self.first_lsns: list[Lsn] = []
@@ -247,11 +252,12 @@ class _Batch:
         self._bytes += len(block.block)
         self.next_lsn = Lsn(self.next_lsn + block.record_count)
 
-    def add_command(self, pending: Pending, payload: bytes) -> None:
+    def add_command(self, pending: Pending, payload: bytes) -> Index:
         self.close_entry()
         self.proposals.append(Proposal(EntryKind.COMMAND, 0, payload))
         self.items.append([pending])
         self.first_lsns.append(self.next_lsn)
+        return Index(self._last_index + len(self.proposals))
 
     def close_entry(self) -> None:
         if not self._blocks:
