@@ -112,7 +112,7 @@ class LocalCluster:
             return cls(directory, record["cluster_id"], places, record["settings"])
         except FileNotFoundError as error:
             raise InvalidArgument(f"no cluster in {directory}", field="dir") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidArgument(
                 f"{directory}/cluster.json cannot be read: {error}", field="dir"
             ) from error

@@ -68,7 +68,7 @@ class StoreProcess:
 
     def pid(self) -> int | None:
         """The pid of the running process, None when there is none."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads(self._pid_path.read_text())
             if record["started"] is not None and _start_time(record["pid"]) == record["started"]:
                 return int(record["pid"])
@@ -111,7 +111,7 @@ class StoreProcess:
         return "\n".join(text.splitlines()[-count:])
 
     def _reap(self) -> None:
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             child = _CHILDREN.pop(json.loads(self._pid_path.read_text())["pid"])
             child.wait(timeout=5)
 

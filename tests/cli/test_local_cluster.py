@@ -1,0 +1,86 @@
+"""The layout of a local cluster, without starting anything; `test_processes.py` runs real ones."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import InvalidArgument
+
+from logservice import config
+from logservice.cli.local_cluster import LocalCluster, free_ports
+from logservice.config import ConfigError
+
+
+def test_every_store_gets_a_valid_configuration(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(
+        tmp_path / "c", stores=3, shards=4, settings={"storage": {"segment_bytes": 4 << 20}}
+    )
+    parsed = {name: config.load(cluster.process(name).config_path) for name in cluster.stores}
+    assert list(parsed) == ["store-1", "store-2", "store-3"]
+    for name, one in parsed.items():
+        assert one.store.store_id == name
+        assert one.store.cluster_id == cluster.cluster_id
+        assert one.store.data_dir == str(tmp_path / "c" / name / "data")
+        assert one.storage.segment_bytes == 4 << 20
+        assert one.bootstrap.log_shards == 4
+        assert one.bootstrap.replicas == 3
+        assert one.bootstrap == parsed["store-1"].bootstrap
+    addresses = [a for one in parsed.values() for a in (one.listen.client, one.listen.peer)]
+    assert len(set(addresses)) == 6
+    assert cluster.endpoints() == [one.listen.client for one in parsed.values()]
+    assert cluster.pids() == dict.fromkeys(parsed)
+
+
+def test_opened_again_it_is_the_same(tmp_path: Path) -> None:
+    created = LocalCluster.create(tmp_path, stores=2)
+    assert LocalCluster.open(tmp_path) == created
+
+
+def test_wrong_requests(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no cluster in"):
+        LocalCluster.open(tmp_path)
+    with pytest.raises(InvalidArgument, match="1 to 9"):
+        LocalCluster.create(tmp_path, stores=0)
+    with pytest.raises(ConfigError, match=r"storage\.segment_bytes: expected int"):
+        LocalCluster.create(tmp_path, settings={"storage": {"segment_bytes": "large"}})
+    assert not (tmp_path / "cluster.json").exists()
+    cluster = LocalCluster.create(tmp_path)
+    with pytest.raises(InvalidArgument, match="holds a cluster already"):
+        LocalCluster.create(tmp_path)
+    with pytest.raises(InvalidArgument, match="no store 'store-9'"):
+        cluster.kill("store-9")
+    with pytest.raises(InvalidArgument, match="exists"):
+        cluster.add("store-1")
+
+
+def test_damaged_description(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"stores": 3}')
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        LocalCluster.open(tmp_path)
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidArgument, match="cannot create"):
+        LocalCluster.create(tmp_path / "file" / "c")
+
+
+def test_forgotten_store_leaves_nothing(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path)
+    cluster.forget("store-2")
+    assert not (tmp_path / "store-2").exists()
+    assert list(LocalCluster.open(tmp_path).stores) == ["store-1", "store-3"]
+
+
+def test_ports_are_free_and_below_the_outgoing_range() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        ports = free_ports(20)
+    assert len(set(ports)) == 20
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 <= port < lowest for port in ports)
+    for port in ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
