@@ -1,7 +1,7 @@
 """Executor: where blocking disk work runs. A seam, because the simulator has no threads.
 
 `ThreadExecutor` is the real one: one thread, so that what is submitted runs in order.
-`InlineExecutor` runs at once on the caller. Both pass `tests/nodehost/executor_conformance.py`.
+`InlineExecutor` runs at once on the caller. Both pass `tests/nodehost/test_executor.py`.
 """
 
 from __future__ import annotations

@@ -228,6 +228,12 @@ class NodeHost:
         replica = self._replicas.get(shard)
         return replica.info() if replica is not None else None
 
+    def log_bounds(self, shard: ShardId) -> tuple[Lsn, Lsn]:
+        """First readable and newest applied LSN of a log shard here; cheap, for every response."""
+        replica = self.replica(shard)
+        rsm = replica.log_rsm
+        return (replica.first_lsn, Lsn(rsm.next_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
+
     def replica_infos(self) -> list[ReplicaInfo]:
         """Every running replica, by shard."""
         return [self._replicas[shard].info() for shard in sorted(self._replicas)]

@@ -24,7 +24,6 @@ from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import (
     HAKEEPER_SHARD,
-    NO_REPLICA,
     Incarnation,
     Index,
     Lsn,
@@ -164,8 +163,6 @@ class Replica:
         self._unwritten_state: HardState | None = None
         self._unpersisted_votes = 0
         self._held: list[Message] = []
-        self._leader = NO_REPLICA
-        self._leading = False
         self._ticks = 0
         self._lsn_waiters: list[tuple[Lsn, asyncio.Future[bool]]] = []
         self.learned_stores: dict[ReplicaId, StoreId] = {}
@@ -376,13 +373,6 @@ class Replica:
     # --- roles -----------------------------------------------------------------------------------
 
     def _role_changed(self) -> None:
-        leading = self.raft.role is Role.LEADER
-        if leading != self._leading:
-            self._leading = leading
-            if self.admission is not None:
-                self.admission.reset()
-        if self.raft.leader != self._leader:
-            self._leader = self.raft.leader
         self._host.leader_changed(self)
         if self._intake_waits():
             self._host.activate(self)
