@@ -157,6 +157,10 @@ class Connection(asyncio.BufferedProtocol):
         """True while frames can be written."""
         return self._transport is not None and not self._transport.is_closing()
 
+    async def wait_lost(self) -> None:
+        """Until the socket is gone. A cancelled caller leaves `lost` alone."""
+        await asyncio.wait((self.lost,))
+
     def trust(self) -> None:
         """The handshake is over: frames of full size are accepted."""
         self._reader.body_limit = PEER_FRAME_BYTES_MAX

@@ -78,15 +78,17 @@ class Inbound:
         self.queue = SendQueue(PEER_QUEUE_BYTES_MAX, PEER_BULK_MESSAGE_BYTES)
         self.connection: Connection | None = None
         self._peer: PeerIdentity | None = None
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(PEER_CONNECT_TIMEOUT_S, self._no_hello)
 
     async def close(self) -> None:
         """Cut the connection and stop what runs for it."""
+        self._closed = True
         if self.connection is not None:
             self.connection.abort("closed here")
-            await self.connection.lost
+            await self.connection.wait_lost()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -98,6 +100,8 @@ class Inbound:
     def on_open(self, connection: Connection) -> None:
         """See ConnectionOwner."""
         self.connection = connection
+        if self._closed:
+            connection.abort("closed here")
 
     def on_frame(self, connection: Connection, kind: FrameKind, body: Buffer) -> None:
         """See ConnectionOwner."""

@@ -264,14 +264,14 @@ class Line:
         if connection is None:
             return
         if self._on_gone is None:
-            await connection.lost
+            await connection.wait_lost()
             return
         while not connection.lost.done():
             self._used = False
             await asyncio.wait((connection.lost,), timeout=PEER_IDLE_ADDRESS_S)
             if not self._used and not self._pending:
                 connection.abort("unused")
-                await connection.lost
+                await connection.wait_lost()
 
     async def _sleep(self, delay_s: float) -> None:
         jitter = 1 + self._context.jitter.uniform(-_BACKOFF_JITTER, _BACKOFF_JITTER)
@@ -337,7 +337,7 @@ class Line:
         self._down = True
         self._on_dropped = _nothing
         if connection is not None:
-            await connection.lost
+            await connection.wait_lost()
         if not self._attempt.done():
             self._attempt.set_exception(NotReady("shutting down"))
         self._discard("closed here")
