@@ -1,0 +1,55 @@
+"""RaftConfig: the settings of one replica's core. All times are in ticks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from logservice import bounds
+from logservice.ids import NO_REPLICA, ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class RaftLimits:
+    """Soft limits; replicas of a shard may differ in them. Bytes are payload bytes."""
+
+    message_bytes: int = bounds.RAFT_MESSAGE_BYTES_MAX
+    inflight_messages: int = bounds.RAFT_INFLIGHT_MESSAGES_MAX
+    inflight_bytes: int = bounds.RAFT_INFLIGHT_BYTES_MAX
+    uncommitted_bytes: int = bounds.RAFT_UNCOMMITTED_BYTES_MAX
+    committed_bytes_per_ready: int = bounds.RAFT_COMMITTED_BYTES_PER_READY_MAX
+    pending_reads: int = bounds.PENDING_READS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class RaftConfig:
+    """Settings of one replica.
+
+    `election_ticks` is the least time without a leader before a campaign (the draw is between it
+    and twice it); `heartbeat_ticks` must be smaller. `change_needs_own_commit`: a leader takes no
+    membership change before the no-op of its term is committed. `guard_changes`: it takes none
+    whose new majority is not active and caught up. `lease_read` needs `check_quorum` and must be
+    the same on every replica.
+    """
+
+    replica_id: ReplicaId
+    election_ticks: int
+    heartbeat_ticks: int
+    pre_vote: bool = True
+    check_quorum: bool = True
+    limits: RaftLimits = field(default_factory=RaftLimits)
+    step_down_on_removal: bool = True
+    disable_change_validation: bool = False
+    lease_read: bool = False
+    change_needs_own_commit: bool = True
+    guard_changes: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work; raises ValueError with the name of the setting."""
+        if self.replica_id == NO_REPLICA:
+            raise ValueError("replica_id: 0 means no replica")
+        if self.heartbeat_ticks < 1:
+            raise ValueError("heartbeat_ticks: at least 1")
+        if self.election_ticks <= self.heartbeat_ticks:
+            raise ValueError("election_ticks: must be greater than heartbeat_ticks")
+        if self.lease_read and not self.check_quorum:
+            raise ValueError("lease_read: needs check_quorum")

@@ -1,0 +1,527 @@
+"""Raft: the consensus core of one replica, a deterministic function of its inputs.
+
+Inputs: `step` (a peer's message), `tick`, proposals, and what the shell reports. Effects are data:
+`ready()` gives them, `persisted()` and `applied()` say that they took place. The storage semantics
+are asynchronous throughout: several Readys may wait for the disk while messages go on; what must
+not be said before the disk has it (votes and acknowledgements, the own ones included) is in
+`messages_after_append`. See `ready.py` for the shell's duties.
+
+This module holds the term gate and the dispatch; the rules are in election, following, replication,
+proposing, reading and membership_change. The model is etcd's raft, checked against its data-driven
+tests by `tests/conformance`.
+
+INV-READY: Readys are persisted in the order they were taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logservice.entry import Entry
+from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
+from logservice.invariants import invariant
+from logservice.membership import Membership
+from logservice.raft import election, following, proposing, reading, replication
+from logservice.raft.config import RaftConfig, RaftLimits
+from logservice.raft.config_change import ConfigChange
+from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
+from logservice.raft.membership_change import ChangeOutcome, ChangeReason, apply_change
+from logservice.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+    Propose,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    RequestVote,
+    SnapshotStatus,
+    TimeoutNow,
+    TransferLeader,
+    Unreachable,
+    VoteResponse,
+)
+from logservice.raft.proposing import Proposal
+from logservice.raft.ready import Ready, Role, SoftState
+from logservice.raft.state import State
+from logservice.raft.status import ReplicaProgress, Status, status_of
+from logservice.raft.storage import LogStorage
+from logservice.snapshot import Snapshot
+
+__all__ = [
+    "ChangeOutcome",
+    "ChangeReason",
+    "DropReason",
+    "MessageRejected",
+    "Proposal",
+    "ProposalDropped",
+    "Raft",
+    "RaftConfig",
+    "RaftLimits",
+    "RejectReason",
+    "ReplicaProgress",
+    "Status",
+]
+
+NUMBER_MAX: Final = 2**62
+"""Terms and indexes of messages stay below: beyond it is damage, and adding to it stays in u64."""
+
+_FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot)
+_RESPONSES: Final = (AppendResponse, VoteResponse, HeartbeatResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A Ready that waits for the disk, and what its durability will mean."""
+
+    ready: Ready
+    term: int
+    last_index: int
+    last_term: int
+
+
+def _follow(handle: Callable[[State, Any], None]) -> Callable[[State, Any], None]:
+    """For a follower: the sender leads this term."""
+
+    def handler(s: State, m: Message) -> None:
+        s.election_elapsed = 0
+        s.lead = m.sender
+        handle(s, m)
+
+    return handler
+
+
+def _fall_back(handle: Callable[[State, Any], None]) -> Callable[[State, Any], None]:
+    """For a candidate: somebody else won this term."""
+
+    def handler(s: State, m: Message) -> None:
+        s.become_follower(s.term, m.sender)
+        handle(s, m)
+
+    return handler
+
+
+def _timeout_now(s: State, _: TimeoutNow) -> None:
+    election.start(s, transfer=True)
+
+
+def _transfer(s: State, m: TransferLeader) -> None:
+    replication.transfer(s, m.sender)
+
+
+def _forward_transfer(s: State, m: TransferLeader) -> None:
+    if s.lead != NO_REPLICA:
+        s.messages.append(TransferLeader(to=s.lead, sender=m.sender, term=Term(s.term)))
+
+
+def _forward_read(s: State, m: ReadIndexRequest) -> None:
+    if s.lead != NO_REPLICA:
+        s.messages.append(ReadIndexRequest(to=s.lead, sender=m.sender, context=m.context))
+
+
+_Handlers = dict[type, Callable[[State, Any], None]]
+
+_LEADER: Final[_Handlers] = {
+    AppendResponse: replication.handle_append_response,
+    HeartbeatResponse: replication.handle_heartbeat_response,
+    Propose: proposing.handle_forwarded,
+    ReadIndexRequest: reading.handle_request,
+    TransferLeader: _transfer,
+    Unreachable: replication.handle_unreachable,
+    SnapshotStatus: replication.handle_snapshot_status,
+}
+_CANDIDATE: Final[_Handlers] = {
+    VoteResponse: election.handle_response,
+    AppendEntries: _fall_back(following.handle_append),
+    Heartbeat: _fall_back(following.handle_heartbeat),
+    InstallSnapshot: _fall_back(following.handle_snapshot),
+}
+_FOLLOWER: Final[_Handlers] = {
+    AppendEntries: _follow(following.handle_append),
+    Heartbeat: _follow(following.handle_heartbeat),
+    InstallSnapshot: _follow(following.handle_snapshot),
+    TimeoutNow: _timeout_now,
+    Propose: proposing.handle_forwarded,
+    ReadIndexRequest: _forward_read,
+    ReadIndexResponse: reading.handle_response,
+    TransferLeader: _forward_transfer,
+}
+_BY_ROLE: Final[dict[Role, _Handlers]] = {
+    Role.LEADER: _LEADER,
+    Role.CANDIDATE: _CANDIDATE,
+    Role.PRE_CANDIDATE: _CANDIDATE,
+    Role.FOLLOWER: _FOLLOWER,
+}
+
+
+class Raft:
+    """One replica of one shard. Not thread-safe; every method returns at once."""
+
+    __slots__ = ("_hard_state", "_soft_state", "_state", "_writes")
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        storage: LogStorage,
+        hard_state: HardState,
+        membership: Membership,
+        applied: Index,
+        random: Callable[[int], int],
+    ) -> None:
+        """Start as a follower from what is durable.
+
+        `membership` and the state machine stand at `applied`, which is at or above the installed
+        snapshot; entries after it are handed out again. `random(n)` draws from 0..n-1.
+        """
+        self._state = State(config, storage, hard_state, membership, applied, random)
+        self._hard_state = hard_state
+        self._soft_state = SoftState(NO_REPLICA, Role.FOLLOWER)
+        self._writes: deque[_Write] = deque()
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def step(self, message: Message) -> None:
+        """Take a message from a peer.
+
+        Raises MessageRejected, having changed nothing but (for a newer term) the term, when no
+        correct replica sends such a message.
+        """
+        s = self._state
+        if message.to != s.id or message.sender == s.id or message.sender <= NO_REPLICA:
+            raise MessageRejected(
+                RejectReason.WRONG_ADDRESS, f"{message.sender} to {message.to} at {s.id}"
+            )
+        kind = type(message)
+        if kind is AppendResponse or kind is HeartbeatResponse or kind is VoteResponse:
+            if message.sender not in s.tracker.progress:
+                raise MessageRejected(RejectReason.UNKNOWN_PEER, f"replica {message.sender}")
+        elif kind is Unreachable or kind is SnapshotStatus:
+            raise MessageRejected(RejectReason.LOCAL_ONLY, kind.__name__)
+        _check_numbers(s, message)
+        self._dispatch(message)
+
+    def _dispatch(self, m: Message) -> None:
+        s = self._state
+        term = m.term
+        if term != s.term and term and not self._pass_term_gate(m):
+            return
+        if type(m) is RequestVote:
+            election.handle_request(s, m)
+            return
+        handler = _BY_ROLE[s.role].get(type(m))
+        if handler is not None:
+            handler(s, m)
+
+    def _pass_term_gate(self, m: Message) -> bool:
+        """Compare terms: a newer one is taken over, an older message is dropped (False)."""
+        s = self._state
+        if m.term > s.term:
+            if isinstance(m, RequestVote):
+                if election.ignores(s, m):
+                    return False
+                if m.pre:
+                    return True  # a question about a term that nobody is in
+            elif isinstance(m, VoteResponse) and m.pre and not m.reject:
+                return True  # the answer to such a question
+            s.become_follower(m.term, m.sender if isinstance(m, _FROM_LEADER) else NO_REPLICA)
+            return True
+        if isinstance(m, (AppendEntries, Heartbeat)):
+            # A leader of an older term, cut off for a while: with pre-vote or check-quorum this
+            # replica's newer term would never reach it otherwise, and it could not rejoin.
+            if s.config.check_quorum or s.config.pre_vote:
+                s.messages_after_append.append(
+                    AppendResponse(to=m.sender, sender=s.id, term=Term(s.term), index=Index(0))
+                )
+        elif isinstance(m, RequestVote) and m.pre:
+            election.refuse_old(s, m)
+        return False
+
+    def tick(self) -> None:
+        """One tick has passed."""
+        s = self._state
+        s.ticks += 1
+        s.log.retry_reads()
+        if s.role is Role.LEADER:
+            replication.tick_leader(s)
+        else:
+            election.tick_election(s)
+
+    def campaign(self) -> None:
+        """Campaign now, if this replica may (by pre-vote first, if configured)."""
+        election.start(self._state, transfer=False)
+
+    def propose(self, proposals: Sequence[Proposal]) -> list[tuple[Index, Term, Lsn]] | None:
+        """Propose entries, all or none.
+
+        Leader: they are appended; returns the place of each (LSNs must not be revealed before the
+        entry is applied). Follower: forwarded, returns None. Raises ProposalDropped.
+        """
+        return proposing.propose(self._state, proposals)
+
+    def propose_change(self, change: ConfigChange) -> tuple[Index, Term] | None:
+        """Propose a membership change; None when forwarded. Raises ProposalDropped."""
+        return proposing.propose_change(self._state, change)
+
+    def apply_config_change(self, entry: Entry) -> ChangeOutcome:
+        """Decide and, if accepted, switch to the change of a committed CONFIG entry being
+        applied.
+        """
+        return apply_change(self._state, entry)
+
+    def read_index(self, context: bytes) -> None:
+        """Ask for a linearization point; it comes as a ReadState with `context`, or never.
+
+        Raises ProposalDropped (NO_LEADER, BUSY).
+        """
+        reading.read_index(self._state, context)
+
+    def transfer_leader(self, target: ReplicaId) -> None:
+        """Hand leadership to `target`, directly or by asking the leader; may fail silently."""
+        s = self._state
+        if s.role is Role.LEADER:
+            replication.transfer(s, target)
+        elif s.lead != NO_REPLICA and s.role is Role.FOLLOWER:
+            s.messages.append(TransferLeader(to=s.lead, sender=target, term=Term(s.term)))
+
+    def report_unreachable(self, replica: ReplicaId) -> None:
+        """Messages to `replica` were lost."""
+        if self._state.role is Role.LEADER:
+            replication.handle_unreachable(
+                self._state, Unreachable(to=self._state.id, sender=replica)
+            )
+
+    def report_snapshot(self, replica: ReplicaId, ok: bool) -> None:
+        """The snapshot to `replica` was delivered, or was not."""
+        if self._state.role is Role.LEADER:
+            replication.handle_snapshot_status(
+                self._state, SnapshotStatus(to=self._state.id, sender=replica, reject=not ok)
+            )
+
+    def forget_leader(self) -> None:
+        """The leader is known to be gone: vote for others before the election timeout.
+
+        The election timer is not touched. No effect on leaders and candidates, nor under lease
+        reads, whose leader relies on this replica's memory.
+        """
+        s = self._state
+        if s.role is Role.FOLLOWER and not s.config.lease_read:
+            s.lead = NO_REPLICA
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    def has_ready(self) -> bool:
+        """`ready()` would give something to do."""
+        s = self._state
+        log = s.log
+        hard, soft = self._hard_state, self._soft_state
+        return bool(
+            s.messages
+            or s.messages_after_append
+            or log.tail.has_untaken()
+            or log.has_committed_to_hand_out()
+            or s.read_states
+            or hard.commit != log.committed
+            or hard.term != s.term
+            or hard.vote != s.vote
+            or soft.leader != s.lead
+            or soft.role is not s.role
+            or (log.tail.snapshot is not None and not log.tail.snapshot_taken)
+        )
+
+    def ready(self) -> Ready:
+        """Take everything there is to do. Each is given once; `persisted` must follow, in order."""
+        s = self._state
+        log = s.log
+        tail = log.tail
+        hard: HardState | None = None
+        must_sync = False
+        old = self._hard_state
+        if old.commit != log.committed or old.term != s.term or old.vote != s.vote:
+            must_sync = old.term != s.term or old.vote != s.vote
+            hard = self._hard_state = HardState(Term(s.term), s.vote, Index(log.committed))
+        soft: SoftState | None = None
+        if self._soft_state.leader != s.lead or self._soft_state.role is not s.role:
+            soft = self._soft_state = SoftState(s.lead, s.role)
+        entries = tail.untaken()
+        snapshot: Snapshot | None = None if tail.snapshot_taken else tail.snapshot
+        committed = log.next_committed()
+        ready = Ready(
+            soft,
+            hard,
+            must_sync or bool(entries) or snapshot is not None,
+            entries,
+            snapshot,
+            tuple(s.messages),
+            tuple(s.messages_after_append),
+            committed,
+            tuple(s.read_states),
+        )
+        self._accept(ready)
+        return ready
+
+    def _accept(self, ready: Ready) -> None:
+        s = self._state
+        log = s.log
+        if ready.messages:
+            s.messages = []
+            s.reads.close()
+        if ready.read_states:
+            s.read_states = []
+        log.tail.take()
+        if ready.committed_entries:
+            log.hand_out(ready.committed_entries)
+        if _must_write(ready):
+            unstable = log.tail.has_unstable()
+            self._writes.append(
+                _Write(
+                    ready,
+                    s.term,
+                    log.last_index if unstable else 0,
+                    log.last_term if unstable else 0,
+                )
+            )
+        if ready.messages_after_append:
+            s.messages_after_append = []
+
+    def persisted(self, ready: Ready) -> None:
+        """Everything in `ready`, and in all Readys before it, is durable.
+
+        Delivers the replica's own votes and acknowledgements. After a Ready with a snapshot the
+        state machine counts as restored: `applied_index` is the snapshot's. No effect for a Ready
+        that had nothing to write.
+        """
+        writes = self._writes
+        if not writes or writes[0].ready is not ready:
+            invariant(not _must_write(ready), "INV-READY", waiting=len(writes))
+            return
+        write = writes.popleft()
+        own = self._state.id
+        for message in ready.messages_after_append:
+            if message.to == own:
+                self._dispatch(message)
+        self._stable(write)
+
+    def _stable(self, write: _Write) -> None:
+        s = self._state
+        snapshot = write.ready.snapshot
+        if snapshot is not None:
+            # Durable under whatever term: a snapshot holds only committed entries.
+            s.log.tail.snapshot_stable(snapshot.index)
+            s.log.applied_to(snapshot.index)
+        if write.last_index and write.term == s.term:  # INV-TAIL-ABA
+            s.log.stable_to(write.last_index, write.last_term)
+
+    def applied(self, index: Index) -> None:
+        """The state machine has applied everything up to `index`."""
+        s = self._state
+        finished = s.log.applied_to(index)
+        s.uncommitted_bytes = max(0, s.uncommitted_bytes - finished)
+        if s.membership.auto_leave:
+            proposing.auto_leave(s)
+
+    # --- questions -------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        """What this replica is now."""
+        return self._state.role
+
+    @property
+    def term(self) -> Term:
+        """The present term."""
+        return Term(self._state.term)
+
+    @property
+    def leader(self) -> ReplicaId:
+        """The leader of the term as far as known, else NO_REPLICA."""
+        return self._state.lead
+
+    @property
+    def commit(self) -> Index:
+        """The commit index as far as known."""
+        return Index(self._state.log.committed)
+
+    @property
+    def last_index(self) -> Index:
+        """The last entry, durable or not."""
+        return Index(self._state.log.last_index)
+
+    @property
+    def last_lsn_next(self) -> Lsn:
+        """The LSN that follows the last entry's records: the next one a leader assigns."""
+        return self._state.log.last_next_lsn
+
+    @property
+    def applied_index(self) -> Index:
+        """What the state machine has applied."""
+        return Index(self._state.log.applied)
+
+    @property
+    def membership(self) -> Membership:
+        """The membership in force here: that of the applied entries."""
+        return self._state.membership
+
+    @property
+    def leader_transferee(self) -> ReplicaId:
+        """Whom this leader is handing over to, else NO_REPLICA."""
+        return self._state.transferee
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Payload bytes this leader has appended and not applied yet."""
+        return self._state.uncommitted_bytes
+
+    @property
+    def has_committed_in_term(self) -> bool:
+        """This leader's no-op is committed: its commit index is the latest."""
+        return self._state.role is Role.LEADER and self._state.committed_in_term()
+
+    def first_index_of_term(self) -> Index:
+        """Index of this leader's no-op; 0 when not leading."""
+        return Index(self._state.term_first_index)
+
+    def status(self) -> Status:
+        """Everything, for information and decisions of the shell; progress only when leading."""
+        return status_of(self._state)
+
+
+def _must_write(ready: Ready) -> bool:
+    return bool(
+        ready.entries
+        or ready.hard_state is not None
+        or ready.messages_after_append
+        or ready.snapshot is not None
+    )
+
+
+def _check_numbers(s: State, m: Message) -> None:
+    """Raise MessageRejected for numbers that no correct replica sends."""
+    if not 0 <= m.term < NUMBER_MAX:
+        raise MessageRejected(RejectReason.OUT_OF_RANGE, f"term {m.term}")
+    if isinstance(m, AppendEntries):
+        if not (0 <= m.prev_index < NUMBER_MAX and m.prev_term >= 0 and m.commit >= 0):
+            raise MessageRejected(RejectReason.OUT_OF_RANGE, f"append after {m.prev_index}")
+        following.check_entries(m)
+    elif isinstance(m, AppendResponse):
+        if not (0 <= m.index < NUMBER_MAX and 0 <= m.hint_index <= m.index and m.hint_term >= 0):
+            raise MessageRejected(RejectReason.OUT_OF_RANGE, f"answer for {m.index}")
+    elif isinstance(m, RequestVote):
+        if not (0 <= m.last_index < NUMBER_MAX and 0 <= m.last_term <= m.term):
+            raise MessageRejected(RejectReason.OUT_OF_RANGE, f"log ({m.last_term}, {m.last_index})")
+    elif isinstance(m, InstallSnapshot):
+        following.check_snapshot(s, m)
+    if isinstance(m, _FROM_LEADER):
+        if m.term == 0:
+            raise MessageRejected(RejectReason.OUT_OF_RANGE, "a leader of term 0")
+        if m.term == s.term and (
+            s.role is Role.LEADER or (s.lead != NO_REPLICA and s.lead != m.sender)
+        ):
+            raise MessageRejected(
+                RejectReason.SECOND_LEADER, f"{m.sender} in term {m.term} of {s.lead}"
+            )

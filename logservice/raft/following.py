@@ -1,0 +1,170 @@
+"""Following: what a replica does with what a leader sends it.
+
+Everything is checked before anything changes: entries must follow each other in index, term and
+LSN, and must not contradict what is committed here. Acknowledgements leave after the append is
+durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logservice.bounds import BLOCK_RECORDS_MAX, ENTRY_PAYLOAD_BYTES_MAX
+from logservice.entry import Entry, EntryKind
+from logservice.ids import Index, ReplicaId, Term
+from logservice.raft.errors import MessageRejected, RejectReason
+from logservice.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+)
+from logservice.raft.state import State
+from logservice.raft.storage import CompactedError, UnavailableError
+from logservice.raft.tracker import Configuration
+from logservice.snapshot import Snapshot
+
+ENTRY_RECORDS_MAX = BLOCK_RECORDS_MAX * 64
+"""Records in one entry of several blocks: far above what fits its payload, so only garbage
+exceeds it.
+"""
+
+
+def check_entries(m: AppendEntries) -> None:
+    """Raise MessageRejected unless the entries form a chain that a correct leader could send."""
+    index, term = m.prev_index, m.prev_term
+    if term > m.term:
+        raise MessageRejected(RejectReason.BROKEN_ENTRIES, "term beyond the leader's")
+    lsn = -1
+    for entry in m.entries:
+        index = Index(index + 1)
+        if entry.index != index or not term <= entry.term <= m.term:
+            raise MessageRejected(
+                RejectReason.BROKEN_ENTRIES, f"({entry.term}, {entry.index}) at {index}"
+            )
+        if lsn >= 0 and entry.lsn != lsn:
+            raise MessageRejected(RejectReason.LSN_MISMATCH, f"{entry.lsn} at {index}, not {lsn}")
+        check_counts(entry)
+        term = entry.term
+        lsn = entry.lsn + entry.record_count
+
+
+def check_counts(entry: Entry) -> None:
+    """Raise MessageRejected for a record count or payload that no entry of its kind has."""
+    count = entry.record_count
+    if count and (entry.kind is not EntryKind.BLOCK or not 0 < count <= ENTRY_RECORDS_MAX):
+        raise MessageRejected(RejectReason.BROKEN_ENTRIES, f"{count} records in {entry.kind!r}")
+    if len(entry.payload) > ENTRY_PAYLOAD_BYTES_MAX:
+        raise MessageRejected(RejectReason.BROKEN_ENTRIES, f"payload of {len(entry.payload)} bytes")
+
+
+def _acknowledge(s: State, to: ReplicaId, index: int) -> None:
+    s.messages_after_append.append(
+        AppendResponse(to=to, sender=s.id, term=Term(s.term), index=Index(index))
+    )
+
+
+def handle_append(s: State, m: AppendEntries) -> None:
+    """Append, acknowledge and commit; or refuse with a hint where the logs may agree."""
+    log = s.log
+    if m.prev_index < log.committed:
+        _acknowledge(s, m.sender, log.committed)
+        return
+    if not log.matches(m.prev_index, m.prev_term):
+        hint, hint_term = log.conflict_by_term(min(m.prev_index, log.last_index), m.prev_term)
+        s.messages_after_append.append(
+            AppendResponse(
+                to=m.sender,
+                sender=s.id,
+                term=Term(s.term),
+                index=m.prev_index,
+                reject=True,
+                hint_index=Index(hint),
+                hint_term=Term(hint_term),
+            )
+        )
+        return
+    last_new = m.prev_index + len(m.entries)
+    if m.entries:
+        try:
+            _append_new(s, m)
+        except UnavailableError:
+            return  # own storage cannot be asked just now; the leader sends again
+    log.commit_to(min(m.commit, last_new))
+    _acknowledge(s, m.sender, last_new)
+
+
+def _append_new(s: State, m: AppendEntries) -> None:
+    log = s.log
+    lsn = log.next_lsn(m.prev_index)
+    if m.entries[0].lsn != lsn:
+        raise MessageRejected(
+            RejectReason.LSN_MISMATCH,
+            f"{m.entries[0].lsn} after entry {m.prev_index}, not {lsn}",
+        )
+    position = log.first_new(m.entries)
+    if position == len(m.entries):
+        return
+    new: Sequence[Entry] = m.entries[position:] if position else m.entries
+    if new[0].index <= log.committed:
+        raise MessageRejected(
+            RejectReason.COMMITTED_CONFLICT, f"entry {new[0].index} of {log.committed} committed"
+        )
+    log.append(new)
+
+
+def handle_heartbeat(s: State, m: Heartbeat) -> None:
+    """Learn the commit index, confirm the leader."""
+    if m.commit > s.log.last_index:
+        # The leader says this replica acknowledged it. Then it was durable here, and is lost.
+        raise MessageRejected(
+            RejectReason.COMMITTED_CONFLICT, f"commit {m.commit} of {s.log.last_index} entries"
+        )
+    s.log.commit_to(m.commit)
+    s.messages.append(
+        HeartbeatResponse(to=m.sender, sender=s.id, term=Term(s.term), context=m.context)
+    )
+
+
+def check_snapshot(s: State, m: InstallSnapshot) -> None:
+    """Raise MessageRejected for a snapshot that no correct leader sends to this log."""
+    snapshot = m.snapshot
+    if snapshot.index < 1 or not 1 <= snapshot.term <= m.term or snapshot.next_lsn < 1:
+        raise MessageRejected(RejectReason.BAD_SNAPSHOT, f"({snapshot.term}, {snapshot.index})")
+    if not snapshot.membership.voters:
+        raise MessageRejected(RejectReason.BAD_SNAPSHOT, "no voters")
+    if snapshot.index > s.log.committed:
+        try:
+            known = s.log.next_lsn(s.log.committed)
+        except (CompactedError, UnavailableError):
+            return
+        if snapshot.next_lsn < known:
+            raise MessageRejected(RejectReason.BAD_SNAPSHOT, f"LSN {snapshot.next_lsn} < {known}")
+
+
+def handle_snapshot(s: State, m: InstallSnapshot) -> None:
+    """Take the snapshot over, or answer with what is committed when it brings nothing new."""
+    taken = restore(s, m.snapshot)
+    _acknowledge(s, m.sender, s.log.last_index if taken else s.log.committed)
+
+
+def restore(s: State, snapshot: Snapshot) -> bool:
+    """Replace log and membership by the snapshot's; False when the log already has its position.
+
+    A snapshot that does not name this replica is taken, too: its own addition lies above. Until
+    that is applied it is not `promotable`.
+    """
+    log = s.log
+    if snapshot.index <= log.committed:
+        return False
+    if log.matches(snapshot.index, snapshot.term):
+        log.commit_to(snapshot.index)
+        return False
+    log.restore(snapshot)
+    s.membership = snapshot.membership
+    s.tracker.restore(Configuration.of(snapshot.membership), log.last_index)
+    own = s.tracker.progress.get(s.id)
+    if own is not None:
+        own.maybe_update(own.next - 1)
+    return True

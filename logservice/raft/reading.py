@@ -1,0 +1,117 @@
+"""Reading: linearizable reads by ReadIndex (thesis section 6.4), optionally by lease.
+
+A leader answers a read with its commit index once (a) it has committed an entry of its own term, so
+that this index is the latest, for a single voter too, and (b) a quorum has confirmed, after the
+request, that nobody newer leads. The reader then waits until that index is applied where it is.
+
+Lease reads skip (b) while a confirmed round is younger than three quarters of the election timeout:
+no follower that confirmed it votes for anybody before a whole one has passed on its own clock. A
+transfer voids the lease for the rest of the term, because its target may campaign regardless.
+"""
+
+from __future__ import annotations
+
+from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
+from logservice.raft.errors import DropReason, ProposalDropped
+from logservice.raft.messages import ReadIndexRequest, ReadIndexResponse
+from logservice.raft.quorum import VoteResult
+from logservice.raft.read_rounds import ReadRequest
+from logservice.raft.ready import ReadState, Role
+from logservice.raft.sending import broadcast_heartbeat
+from logservice.raft.state import State
+
+
+def read_index(s: State, context: bytes) -> None:
+    """Ask for a linearization point for `context`; raises ProposalDropped."""
+    if s.role is Role.LEADER:
+        if not _request(s, s.id, context):
+            raise ProposalDropped(DropReason.BUSY)
+        return
+    if s.lead == NO_REPLICA:
+        raise ProposalDropped(DropReason.NO_LEADER)
+    s.messages.append(ReadIndexRequest(to=s.lead, sender=s.id, context=context))
+
+
+def handle_request(s: State, m: ReadIndexRequest) -> None:
+    """A follower asks; when too many wait it gets no answer and asks again."""
+    _request(s, m.sender, m.context)
+
+
+def _request(s: State, sender: ReplicaId, context: bytes) -> bool:
+    waiting = s.reads.waiting + len(s.postponed_reads)
+    if waiting >= s.config.limits.pending_reads:
+        return False
+    request = ReadRequest(sender, context, Index(s.log.committed))
+    if not s.committed_in_term():
+        s.postponed_reads.append(request)
+        return True
+    _serve(s, request)
+    return True
+
+
+def release_postponed(s: State) -> None:
+    """The no-op of the term may be committed now: take up the reads that waited for it."""
+    if s.postponed_reads and s.committed_in_term():
+        waiting, s.postponed_reads = s.postponed_reads, []
+        for request in waiting:
+            request.index = Index(s.log.committed)
+            _serve(s, request)
+
+
+def _serve(s: State, request: ReadRequest) -> None:
+    if (s.tracker.is_singleton() and s.id in s.tracker.config.voters) or _lease_holds(s):
+        _answer(s, request)
+        return
+    if s.reads.join(request):
+        return
+    context = s.reads.start(s.id, s.ticks)
+    s.reads.join(request)
+    broadcast_heartbeat(s, context)
+
+
+def _lease_holds(s: State) -> bool:
+    return (
+        s.config.lease_read
+        and not s.lease_void
+        and s.lease_from >= 0
+        and (s.ticks - s.lease_from) * 4 < s.config.election_ticks * 3
+    )
+
+
+def heartbeat_context(s: State) -> bytes:
+    """What regular heartbeats carry: the newest waiting round, or one that renews the lease."""
+    context = s.reads.newest_context()
+    if not context and s.config.lease_read and not s.lease_void and s.committed_in_term():
+        context = s.reads.start(s.id, s.ticks)
+    return context
+
+
+def acknowledge(s: State, replica: ReplicaId, context: bytes) -> None:
+    """`replica` confirmed a round."""
+    found = s.reads.acknowledge(replica, context)
+    if found is None or s.tracker.result(found.acks) is not VoteResult.WON:
+        return
+    if found.sent_at > s.lease_from:
+        s.lease_from = found.sent_at
+    for request in s.reads.confirm(found):
+        _answer(s, request)
+
+
+def _answer(s: State, request: ReadRequest) -> None:
+    if request.sender == s.id:
+        s.read_states.append(ReadState(request.index, request.context))
+    else:
+        s.messages.append(
+            ReadIndexResponse(
+                to=request.sender,
+                sender=s.id,
+                term=Term(s.term),
+                context=request.context,
+                index=request.index,
+            )
+        )
+
+
+def handle_response(s: State, m: ReadIndexResponse) -> None:
+    """The leader named the linearization point of a read asked for here."""
+    s.read_states.append(ReadState(m.index, m.context))

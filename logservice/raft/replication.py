@@ -1,0 +1,159 @@
+"""Replication: how answers move a leader's view of the others and the commit index, and its ticks.
+
+A leader commits by counting only entries of its own term (Raft paper 5.4.2); older ones are
+committed with them. Its own answer is counted like any other, after its own disk has the entries.
+"""
+
+from __future__ import annotations
+
+from logservice.ids import NO_REPLICA, ReplicaId
+from logservice.raft import reading
+from logservice.raft.errors import MessageRejected, RejectReason
+from logservice.raft.messages import (
+    AppendResponse,
+    HeartbeatResponse,
+    SnapshotStatus,
+    Unreachable,
+)
+from logservice.raft.progress import ProgressState
+from logservice.raft.ready import Role
+from logservice.raft.sending import (
+    broadcast_append,
+    broadcast_heartbeat,
+    send_append,
+    send_timeout_now,
+)
+from logservice.raft.state import State
+
+
+def maybe_commit(s: State) -> bool:
+    """Move the commit index as far as a quorum allows; False when it did not move."""
+    index = s.tracker.committed()
+    # Entries of this term are exactly those from the no-op on.
+    if index <= s.log.committed or index < s.term_first_index:
+        return False
+    return s.log.commit_to(index)
+
+
+def after_commit(s: State) -> None:
+    """The commit index moved: tell everybody, and serve the reads that waited for it."""
+    reading.release_postponed(s)
+    broadcast_append(s)
+
+
+def handle_append_response(s: State, m: AppendResponse) -> None:
+    """A follower (or the own disk) has entries durably, or refuses an append."""
+    progress = s.tracker.progress.get(m.sender)
+    if progress is None:
+        return  # an own acknowledgement after the own removal
+    if m.index > s.log.last_index:
+        raise MessageRejected(
+            RejectReason.OUT_OF_RANGE, f"answer for {m.index} of {s.log.last_index}"
+        )
+    progress.recent_active = True
+    if m.reject:
+        probe: int = m.hint_index
+        if m.hint_term > 0:
+            probe, _ = s.log.conflict_by_term(m.hint_index, m.hint_term)
+        if progress.maybe_decrease(m.index, probe):
+            if progress.state is ProgressState.REPLICATE:
+                progress.become_probe()
+            send_append(s, m.sender, progress)
+        return
+    if not progress.maybe_update(m.index) and not (
+        progress.match == m.index and progress.state is ProgressState.PROBE
+    ):
+        return
+    if progress.state is ProgressState.REPLICATE:
+        progress.inflights.free_through(m.index)
+    elif progress.state is ProgressState.PROBE:
+        progress.become_replicate()
+    elif progress.match + 1 >= s.log.first_index():
+        # Whatever snapshot it took: the log can serve it from here.
+        progress.become_probe()
+        progress.become_replicate()
+    own = m.sender == s.id
+    if maybe_commit(s):
+        after_commit(s)
+    elif not own and progress.can_bump_commit(s.log.committed):
+        send_append(s, m.sender, progress)
+    if own:
+        return
+    # The answer may have opened the window for several messages.
+    while progress.next <= s.log.last_index and send_append(s, m.sender, progress, if_empty=False):
+        pass
+    if m.sender == s.transferee and progress.match == s.log.last_index:
+        send_timeout_now(s, m.sender)
+
+
+def handle_heartbeat_response(s: State, m: HeartbeatResponse) -> None:
+    """A follower is alive; it may need entries, and it may confirm a read round."""
+    progress = s.tracker.progress[m.sender]
+    progress.recent_active = True
+    progress.flow_paused = False
+    if progress.match < s.log.last_index or progress.state is ProgressState.PROBE:
+        send_append(s, m.sender, progress)
+    if m.context:
+        reading.acknowledge(s, m.sender, m.context)
+
+
+def handle_unreachable(s: State, m: Unreachable) -> None:
+    """Optimism has failed: go back to probing."""
+    progress = s.tracker.progress.get(m.sender)
+    if progress is not None and progress.state is ProgressState.REPLICATE:
+        progress.become_probe()
+
+
+def handle_snapshot_status(s: State, m: SnapshotStatus) -> None:
+    """The transport is done with a snapshot; the follower's own answer may still be to come."""
+    progress = s.tracker.progress.get(m.sender)
+    if progress is None or progress.state is not ProgressState.SNAPSHOT:
+        return
+    if m.reject:
+        progress.pending_snapshot = 0
+    progress.become_probe()
+    # Wait for its answer, or for the next heartbeat's, before probing.
+    progress.flow_paused = True
+
+
+def transfer(s: State, target: ReplicaId) -> None:
+    """Start handing leadership to `target`; given up after an election timeout."""
+    progress = s.tracker.progress.get(target)
+    if progress is None or progress.learner or target in s.membership.witnesses:
+        return
+    if target in (s.transferee, s.id):
+        if target == s.id:
+            s.transferee = NO_REPLICA
+        return
+    s.election_elapsed = 0
+    s.transferee = target
+    # The target may campaign at any later time, and nobody's lease holds against that.
+    s.lease_void = True
+    if progress.match == s.log.last_index:
+        send_timeout_now(s, target)
+    else:
+        send_append(s, target, progress)
+
+
+def tick_leader(s: State) -> None:
+    """One tick: heartbeats, and at each election timeout the check that a quorum still follows."""
+    s.heartbeat_elapsed += 1
+    s.election_elapsed += 1
+    if s.election_elapsed >= s.config.election_ticks:
+        s.election_elapsed = 0
+        if s.config.check_quorum:
+            check_quorum(s)
+            if s.role is not Role.LEADER:
+                return
+        s.transferee = NO_REPLICA
+    if s.heartbeat_elapsed >= s.config.heartbeat_ticks:
+        s.heartbeat_elapsed = 0
+        broadcast_heartbeat(s, reading.heartbeat_context(s))
+
+
+def check_quorum(s: State) -> None:
+    """Step down unless a quorum was heard of since the last check."""
+    if not s.tracker.quorum_active():
+        s.become_follower(s.term, NO_REPLICA)
+    for _, progress in s.tracker.others:
+        progress.recent_active = False

@@ -1,0 +1,111 @@
+"""Sending: what a leader sends to the others, under each one's flow control.
+
+It alone builds AppendEntries, Heartbeat, InstallSnapshot and TimeoutNow. A follower is sent nothing
+while its progress is paused, so a slow or dead one costs its window and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logservice.entry import Entry, EntryKind
+from logservice.ids import Index, ReplicaId, Term
+from logservice.raft.log import payload_bytes
+from logservice.raft.messages import AppendEntries, Heartbeat, InstallSnapshot, TimeoutNow
+from logservice.raft.progress import Progress, ProgressState
+from logservice.raft.state import State
+from logservice.raft.storage import CompactedError, UnavailableError
+from logservice.snapshot import Snapshot
+
+
+def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool = True) -> bool:
+    """Send what comes next for `to`: entries, else (if `if_empty`) the commit index, or a snapshot.
+
+    False when nothing was sent: the replica is paused, has everything, or storage cannot read now
+    (the next heartbeat answer tries again).
+    """
+    if progress.flow_paused or progress.state is ProgressState.SNAPSHOT:
+        return False
+    log = s.log
+    previous = progress.next - 1
+    entries: Sequence[Entry] = ()
+    try:
+        previous_term = log.term(previous)
+        # In a full window only an empty append may leave. It is what brings a follower back whose
+        # whole window was lost: it will be refused, and the refusal resets the window.
+        if progress.state is not ProgressState.REPLICATE or not progress.inflights.full():
+            entries = log.slice(progress.next, log.last_index + 1, s.config.limits.message_bytes)
+    except CompactedError:
+        return _send_snapshot(s, to, progress)
+    except UnavailableError:
+        return False
+    if not entries and not if_empty:
+        return False
+    if to in s.membership.witnesses:
+        entries = _without_payloads(entries)
+    s.messages.append(
+        AppendEntries(
+            to=to,
+            sender=s.id,
+            term=Term(s.term),
+            prev_index=Index(previous),
+            prev_term=Term(previous_term),
+            entries=tuple(entries),
+            commit=Index(log.committed),
+        )
+    )
+    progress.sent_entries(len(entries), payload_bytes(entries))
+    progress.sent_commit = log.committed
+    return True
+
+
+def _without_payloads(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """What a witness stores: the positions, and the membership changes it must follow."""
+    return [
+        entry
+        if entry.kind is EntryKind.CONFIG
+        else Entry(entry.term, entry.index, entry.lsn, entry.record_count, entry.kind, b"")
+        for entry in entries
+    ]
+
+
+def _send_snapshot(s: State, to: ReplicaId, progress: Progress) -> bool:
+    if not progress.recent_active:
+        return False  # it could not receive it
+    try:
+        snapshot = s.log.tail.snapshot or s.log.storage.snapshot()
+    except UnavailableError:
+        return False
+    if to in s.membership.witnesses:
+        snapshot = Snapshot(
+            snapshot.index, snapshot.term, snapshot.next_lsn, snapshot.membership, b""
+        )
+    progress.become_snapshot(snapshot.index)
+    s.messages.append(InstallSnapshot(to=to, sender=s.id, term=Term(s.term), snapshot=snapshot))
+    return True
+
+
+def broadcast_append(s: State) -> None:
+    """Send to everybody, the commit index if nothing else."""
+    for replica, progress in s.tracker.others:
+        send_append(s, replica, progress)
+
+
+def send_heartbeat(s: State, to: ReplicaId, progress: Progress, context: bytes) -> None:
+    """A heartbeat names no commit beyond what the receiver is known to have."""
+    commit = min(progress.match, s.log.committed)
+    s.messages.append(
+        Heartbeat(to=to, sender=s.id, term=Term(s.term), commit=Index(commit), context=context)
+    )
+    progress.sent_commit = commit
+
+
+def broadcast_heartbeat(s: State, context: bytes) -> None:
+    """Heartbeats to everybody."""
+    for replica, progress in s.tracker.others:
+        send_heartbeat(s, replica, progress, context)
+
+
+def send_timeout_now(s: State, to: ReplicaId) -> None:
+    """Let `to` campaign at once."""
+    s.messages.append(TimeoutNow(to=to, sender=s.id, term=Term(s.term)))

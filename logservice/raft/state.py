@@ -1,0 +1,223 @@
+"""State: what one core remembers, and the transitions between roles.
+
+The other modules (election, replication, following, proposing, reading, membership) are functions
+over this one object; none of them keeps state of its own.
+
+- INV-TERM: `term` never goes back; `vote` changes within a term only from "none".
+- INV-ROLE: a leader becomes a follower before it may campaign; a follower never becomes leader
+  without having been a candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from logservice.entry import Entry, EntryKind
+from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
+from logservice.invariants import invariant
+from logservice.membership import Membership
+from logservice.raft.config import RaftConfig
+from logservice.raft.log import RaftLog
+from logservice.raft.messages import AppendResponse, Message
+from logservice.raft.read_rounds import ReadRequest, ReadRounds
+from logservice.raft.ready import ReadState, Role
+from logservice.raft.storage import LogStorage
+from logservice.raft.tracker import Configuration, Tracker
+
+_EMPTY: Final = b""
+
+
+class State:
+    """Mutable; owned by one `Raft`."""
+
+    __slots__ = (
+        "campaign_floor",
+        "config",
+        "election_elapsed",
+        "heartbeat_elapsed",
+        "id",
+        "lead",
+        "lease_from",
+        "lease_void",
+        "log",
+        "membership",
+        "messages",
+        "messages_after_append",
+        "pending_change",
+        "postponed_reads",
+        "random",
+        "randomized_timeout",
+        "read_states",
+        "reads",
+        "role",
+        "term",
+        "term_first_index",
+        "ticks",
+        "tracker",
+        "transferee",
+        "uncommitted_bytes",
+        "vote",
+    )
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        storage: LogStorage,
+        hard_state: HardState,
+        membership: Membership,
+        applied: Index,
+        random: Callable[[int], int],
+    ) -> None:
+        """Take over what is durable and start as a follower."""
+        self.config = config
+        self.id: ReplicaId = config.replica_id
+        self.random = random
+        self.log = RaftLog(storage, hard_state, applied, config.limits.committed_bytes_per_ready)
+        self.tracker = Tracker(self.id, config.limits)
+        self.membership = membership
+        self.tracker.restore(Configuration.of(membership), self.log.last_index)
+        self.term: int = hard_state.term
+        self.vote: ReplicaId = hard_state.vote
+        self.lead: ReplicaId = NO_REPLICA
+        self.role = Role.FOLLOWER
+        # A campaign from a state machine that is behind what was committed could let a replica lead
+        # without knowing the configuration its own log has committed.
+        self.campaign_floor: int = self.log.committed
+        self.ticks = 0
+        self.election_elapsed = 0
+        self.heartbeat_elapsed = 0
+        self.randomized_timeout = 0
+        self.transferee: ReplicaId = NO_REPLICA
+        self.pending_change = 0
+        self.uncommitted_bytes = 0
+        self.term_first_index = 0
+        self.reads = ReadRounds()
+        self.postponed_reads: list[ReadRequest] = []
+        self.lease_from = -1
+        self.lease_void = False
+        self.messages: list[Message] = []
+        self.messages_after_append: list[Message] = []
+        self.read_states: list[ReadState] = []
+        self._reset(self.term)
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def promotable(self) -> bool:
+        """This replica could lead: a voter with records, whose log is not being replaced."""
+        progress = self.tracker.progress.get(self.id)
+        return (
+            progress is not None
+            and not progress.learner
+            and self.log.tail.snapshot is None
+            and self.id not in self.membership.witnesses
+        )
+
+    def committed_in_term(self) -> bool:
+        """This leader has committed an entry of its own term, so it knows what is committed."""
+        return self.log.committed >= self.term_first_index > 0
+
+    def in_lease(self) -> bool:
+        """A leader was heard of recently enough that nobody else should be voted for."""
+        if not self.config.check_quorum or self.election_elapsed >= self.config.election_ticks:
+            return False
+        if self.lead != NO_REPLICA:
+            return True
+        # Before this start it may have promised a leader's lease not to vote; it cannot remember.
+        return self.config.lease_read and self.ticks < self.config.election_ticks
+
+    # --- role changes ----------------------------------------------------------------------------
+
+    def _reset(self, term: int) -> None:
+        if self.term != term:
+            invariant(term > self.term, "INV-TERM", term=term, current=self.term)
+            self.term = term
+            self.vote = NO_REPLICA
+        self.lead = NO_REPLICA
+        self.election_elapsed = 0
+        self.heartbeat_elapsed = 0
+        self.draw_timeout()
+        self.transferee = NO_REPLICA
+        tracker = self.tracker
+        tracker.votes = {}
+        last = self.log.last_index
+        for replica, progress in tracker.progress.items():
+            progress.reset(last if replica == self.id else 0, last + 1)
+        self.pending_change = 0
+        self.uncommitted_bytes = 0
+        self.term_first_index = 0
+        self.reads.reset()
+        self.postponed_reads = []
+        self.lease_from = -1
+        self.lease_void = False
+
+    def draw_timeout(self) -> None:
+        """A new election timeout between one and two times `election_ticks`."""
+        ticks = self.config.election_ticks
+        self.randomized_timeout = ticks + self.random(ticks)
+
+    def become_follower(self, term: int, lead: ReplicaId) -> None:
+        """Follow `lead` (or nobody yet) in `term`."""
+        self._reset(term)
+        self.lead = lead
+        self.role = Role.FOLLOWER
+
+    def become_pre_candidate(self) -> None:
+        """Ask whether a campaign could win; changes neither term nor vote."""
+        invariant(self.role is not Role.LEADER, "INV-ROLE", role=self.role)
+        self.tracker.votes = {}
+        self.lead = NO_REPLICA
+        self.role = Role.PRE_CANDIDATE
+
+    def become_candidate(self) -> None:
+        """Next term, own vote."""
+        invariant(self.role is not Role.LEADER, "INV-ROLE", role=self.role)
+        self._reset(self.term + 1)
+        self.vote = self.id
+        self.role = Role.CANDIDATE
+
+    def become_leader(self) -> None:
+        """Lead the present term and append its no-op."""
+        invariant(self.role is not Role.FOLLOWER, "INV-ROLE", role=self.role)
+        self._reset(self.term)
+        self.lead = self.id
+        self.role = Role.LEADER
+        own = self.tracker.progress[self.id]
+        own.become_replicate()
+        own.recent_active = True
+        # A change of an earlier term may be in the log above what is applied. Scanning for it costs
+        # more than waiting until everything up to here is applied.
+        self.pending_change = self.log.last_index
+        self.term_first_index = self.log.last_index + 1
+        self.append_own(EntryKind.NOOP, 0, _EMPTY)
+
+    # --- the leader's own log --------------------------------------------------------------------
+
+    def append_own(self, kind: EntryKind, record_count: int, payload: bytes) -> Entry:
+        """Append one entry of this leader; it gets the next index and LSN."""
+        log = self.log
+        entry = Entry(
+            Term(self.term),
+            Index(log.last_index + 1),
+            log.last_next_lsn,
+            record_count,
+            kind,
+            payload,
+        )
+        log.append((entry,))
+        self.acknowledge_own()
+        return entry
+
+    def acknowledge_own(self) -> None:
+        """The leader's vote for its own entries: delivered to itself once its disk has them."""
+        self.messages_after_append.append(
+            AppendResponse(
+                to=self.id, sender=self.id, term=Term(self.term), index=Index(self.log.last_index)
+            )
+        )
+
+    @property
+    def next_lsn(self) -> Lsn:
+        """The LSN that the next record appended here gets."""
+        return self.log.last_next_lsn

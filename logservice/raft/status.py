@@ -1,0 +1,85 @@
+"""Status: a picture of one core for the shell, HAKeeper's reports and people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logservice.ids import Index, Lsn, ReplicaId, Term
+from logservice.membership import Membership
+from logservice.raft.progress import ProgressState
+from logservice.raft.ready import Role
+from logservice.raft.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaProgress:
+    """What a leader knows of one replica; see `progress.Progress`."""
+
+    match: Index
+    next: Index
+    state: ProgressState
+    recent_active: bool
+    learner: bool
+    paused: bool
+    pending_snapshot: Index
+    inflight: int
+    inflight_bytes: int
+    inflight_full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """`progress` is empty unless this replica leads; ordered by replica id."""
+
+    replica_id: ReplicaId
+    role: Role
+    term: Term
+    vote: ReplicaId
+    leader: ReplicaId
+    commit: Index
+    applied: Index
+    last_index: Index
+    next_lsn: Lsn
+    first_index_of_term: Index
+    leader_transferee: ReplicaId
+    uncommitted_bytes: int
+    promotable: bool
+    membership: Membership
+    progress: dict[ReplicaId, ReplicaProgress]
+
+
+def status_of(s: State) -> Status:
+    """Take the picture."""
+    progress = {
+        replica: ReplicaProgress(
+            Index(item.match),
+            Index(item.next),
+            item.state,
+            item.recent_active,
+            item.learner,
+            item.paused(),
+            Index(item.pending_snapshot),
+            len(item.inflights),
+            item.inflights.bytes,
+            item.inflights.full(),
+        )
+        for replica, item in s.tracker.progress.items()
+        if s.role is Role.LEADER
+    }
+    return Status(
+        replica_id=s.id,
+        role=s.role,
+        term=Term(s.term),
+        vote=s.vote,
+        leader=s.lead,
+        commit=Index(s.log.committed),
+        applied=Index(s.log.applied),
+        last_index=Index(s.log.last_index),
+        next_lsn=s.log.last_next_lsn,
+        first_index_of_term=Index(s.term_first_index),
+        leader_transferee=s.transferee,
+        uncommitted_bytes=s.uncommitted_bytes,
+        promotable=s.promotable(),
+        membership=s.membership,
+        progress=progress,
+    )

@@ -1,0 +1,194 @@
+"""Elections: who may lead, when, and what must be durable first."""
+
+from __future__ import annotations
+
+from logservice.hard_state import HardState
+from logservice.ids import Index, ReplicaId, Term
+from logservice.raft.messages import RequestVote, TimeoutNow, VoteResponse
+from logservice.raft.ready import Role
+from tests.raft.cluster import Cluster, block, membership
+
+
+def test_a_leader_is_elected_and_commits_its_no_op() -> None:
+    cluster = Cluster(3)
+    leader = cluster.wait_for_leader()
+    assert leader.raft.term == 1
+    assert {raft.raft.leader for raft in cluster.up()} == {leader.id}
+    assert {raft.raft.commit for raft in cluster.up()} == {2}
+
+
+def test_a_single_voter_elects_itself_only_after_its_vote_is_durable() -> None:
+    cluster = Cluster(1)
+    replica = cluster.replicas[1]
+    replica.raft.campaign()
+    cluster.take(replica)
+    assert replica.raft.role is Role.PRE_CANDIDATE
+    cluster.persist(replica)  # the pre-vote needs no disk, but goes through it
+    cluster.take(replica)
+    assert replica.raft.role is Role.CANDIDATE
+    assert replica.waiting[0].hard_state == HardState(Term(1), ReplicaId(1), Index(1))
+    cluster.persist(replica)
+    assert replica.raft.role is Role.LEADER
+    cluster.take(replica)
+    assert replica.raft.commit == 1, "a leader does not count itself before its disk has the entry"
+    cluster.persist(replica)
+    assert replica.raft.commit == 2
+
+
+def test_no_vote_leaves_before_it_is_durable() -> None:
+    cluster = Cluster(3)
+    voter = cluster.replicas[2]
+    voter.raft.step(
+        RequestVote(
+            to=ReplicaId(2), sender=ReplicaId(1), term=Term(4), last_index=Index(1), last_term=Term(1)
+        )
+    )
+    ready = voter.raft.ready()
+    assert ready.must_sync
+    assert ready.hard_state == HardState(Term(4), ReplicaId(1), Index(1))
+    assert ready.messages == ()
+    assert [type(m) for m in ready.messages_after_append] == [VoteResponse]
+
+
+def test_one_vote_per_term_survives_a_restart() -> None:
+    cluster = Cluster(3)
+    request = RequestVote(
+        to=ReplicaId(2), sender=ReplicaId(1), term=Term(4), last_index=Index(1), last_term=Term(1)
+    )
+    cluster[2].step(request)
+    cluster.settle()
+    cluster.restart(2)
+    cluster.messages.clear()
+    cluster[2].step(
+        RequestVote(
+            to=ReplicaId(2), sender=ReplicaId(3), term=Term(4), last_index=Index(9), last_term=Term(3)
+        )
+    )
+    (answer,) = cluster[2].ready().messages_after_append
+    assert isinstance(answer, VoteResponse)
+    assert answer.reject
+
+
+def test_a_replica_with_an_older_log_does_not_win() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.isolate(3)
+    cluster[1].propose([block(b"x")])
+    cluster.settle()
+    cluster.crash(1)
+    cluster.heal()
+    for _ in range(200):
+        cluster.tick()
+        assert cluster[3].role is not Role.LEADER
+        if cluster[2].role is Role.LEADER:
+            break
+    assert cluster[2].role is Role.LEADER
+
+
+def test_pre_vote_keeps_a_cut_off_replica_from_raising_terms() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    cluster.tick(100)
+    assert cluster[3].term == leader.term
+    assert cluster[3].role is Role.PRE_CANDIDATE
+    cluster.heal()
+    cluster.tick(30)
+    assert (leader.role, leader.term) == (Role.LEADER, 1)
+    assert cluster[3].leader == 1
+
+
+def test_leader_stickiness_ignores_a_campaign_while_the_leader_is_heard() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    request = RequestVote(
+        to=ReplicaId(2), sender=ReplicaId(3), term=Term(9), last_index=Index(9), last_term=Term(1)
+    )
+    cluster[2].step(request)
+    cluster.settle()
+    assert cluster[2].term == leader.term
+    assert leader.role is Role.LEADER
+
+
+def test_a_leader_without_a_quorum_steps_down() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.isolate(1)
+    cluster.tick(2 * cluster.election_ticks + 1)
+    assert leader.role is not Role.LEADER
+
+
+def test_leadership_transfer_waits_for_the_target_to_catch_up() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.isolate(2)
+    leader.propose([block(b"x")])
+    cluster.settle()
+    cluster.heal()
+    leader.transfer_leader(ReplicaId(2))
+    assert leader.leader_transferee == 2
+    cluster.tick(3)
+    assert cluster[2].role is Role.LEADER
+    assert cluster[2].term == 2
+    assert leader.leader == 2
+
+
+def test_a_follower_passes_a_transfer_request_on() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster[3].transfer_leader(ReplicaId(2))
+    cluster.tick()
+    assert cluster[2].role is Role.LEADER
+
+
+def test_a_transfer_to_a_dead_replica_is_given_up() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.crash(2)
+    leader.propose([block(b"x")])
+    leader.transfer_leader(ReplicaId(2))
+    cluster.tick(cluster.election_ticks + 1)
+    assert leader.leader_transferee == 0
+    assert leader.role is Role.LEADER
+    leader.propose([block(b"y")])
+    cluster.settle()
+    assert cluster.committed_payloads()[-1] == b"y"
+
+
+def test_no_campaign_before_the_state_machine_has_what_was_committed() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    leader.propose([block(b"x")])
+    cluster.settle()
+    replica = cluster.restart(1)
+    commit = replica.storage.hard_state.commit
+    assert replica.raft.applied_index < commit
+    replica.raft.campaign()
+    assert replica.raft.role is Role.FOLLOWER
+    replica.raft.step(TimeoutNow(to=ReplicaId(1), sender=ReplicaId(2), term=Term(1)))
+    assert replica.raft.role is Role.FOLLOWER
+    cluster.settle()
+    assert replica.raft.applied_index == commit
+    replica.raft.campaign()
+    assert replica.raft.role is Role.PRE_CANDIDATE
+
+
+def test_a_learner_neither_campaigns_nor_counts() -> None:
+    cluster = Cluster(members=membership([1], learners=[2]))
+    cluster.elect(1)
+    cluster.crash(1)
+    cluster.tick(100)
+    assert cluster[2].role is Role.FOLLOWER
+    cluster[2].campaign()
+    assert cluster[2].role is Role.FOLLOWER
+
+
+def test_forget_leader_lets_a_follower_vote_at_once() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.crash(1)
+    cluster[2].forget_leader()
+    cluster[3].forget_leader()
+    cluster[2].campaign()
+    cluster.settle()
+    assert cluster[2].role is Role.LEADER
