@@ -102,7 +102,12 @@ class Engine:
     async def commit(self, updates: Sequence[Update]) -> None:
         """Make `updates` durable in the next group; returns when they are."""
         future: asyncio.Future[None] = self._loop.create_future()
-        self._writes.append(Write(updates, True, lambda: future.done() or future.set_result(None)))
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self._writes.append(Write(updates, True, done))
         self._run_guarded(self._write_waiting)
         await future
 

@@ -40,7 +40,7 @@ from logservice.nodehost.router import Router
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
-from logservice.raft.messages import Message, Unreachable
+from logservice.raft.messages import Message
 from logservice.raft.ready import Role
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import Snapshot
@@ -429,8 +429,8 @@ class NodeHost:
             if replica.raft.role is not Role.LEADER:
                 continue
             for member in replica.raft.membership.members:
-                if member.store_id == store and member.replica_id != replica.replica_id:
-                    replica.step(Unreachable(to=replica.replica_id, sender=member.replica_id))
+                if member.store_id == store:
+                    replica.unreachable(member.replica_id)
 
     async def on_request(self, peer: PeerIdentity, method: str, body: bytes) -> bytes:
         """See `TransportHandler`."""
@@ -450,7 +450,7 @@ class NodeHost:
         member = replica.raft.membership.member(message.to)
         store = member.store_id if member is not None else replica.learned_stores.get(message.to)
         if store is None or not self.transport.send(store, replica.shard, message):
-            replica.raft.report_unreachable(message.to)
+            replica.unreachable(message.to)
 
     def leader_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""

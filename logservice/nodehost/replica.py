@@ -45,9 +45,10 @@ from logservice.nodehost.pending import Pending, PendingBook
 from logservice.nodehost.reads import ReadBook
 from logservice.outcome import Applied, Rejected
 from logservice.raft.config_change import ConfigChange
-from logservice.raft.core import Raft, RaftConfig
+from logservice.raft.core import ChangeReason, Raft, RaftConfig
 from logservice.raft.errors import MessageRejected, ProposalDropped
 from logservice.raft.messages import Message
+from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Ready, Role
 from logservice.rsm.admission import Admission
 from logservice.rsm.log_rsm import LogRsm
@@ -59,6 +60,10 @@ _READY_ROUNDS_MAX = 16
 
 _EXPIRE_TICKS = 4
 """Ticks between looks at deadlines: an answer is late by at most this much."""
+
+
+_SNAPSHOT_RETRY_ELECTIONS = 5
+"""Election timeouts between looks at followers that wait for a snapshot."""
 
 
 class ReplicaHost(Protocol):
@@ -140,6 +145,7 @@ class Replica:
                 replica_id=replica_id,
                 election_ticks=options.election_ticks,
                 heartbeat_ticks=options.heartbeat_ticks,
+                guard_changes=True,
             ),
             self.reader,
             start.hard_state,
@@ -164,6 +170,7 @@ class Replica:
         self._unpersisted_votes = 0
         self._held: list[Message] = []
         self._ticks = 0
+        self._snapshot_retry_ticks = options.election_ticks * _SNAPSHOT_RETRY_ELECTIONS
         self._lsn_waiters: list[tuple[Lsn, asyncio.Future[bool]]] = []
         self.learned_stores: dict[ReplicaId, StoreId] = {}
         self.stopped = False
@@ -187,10 +194,19 @@ class Replica:
             or self.raft.has_ready()
         ):
             self._host.activate(self)
+        if self._ticks % self._snapshot_retry_ticks == 0 and self.raft.role is Role.LEADER:
+            self._retry_snapshots()
         if self._ticks % _EXPIRE_TICKS == 0:
             self.book.expire(now_s)
             self.reads.expire(now_s)
             self.intake.expire(now_s)
+
+    def unreachable(self, peer: ReplicaId) -> None:
+        """What was on its way to `peer` is lost, a snapshot too."""
+        if self.raft.role is Role.LEADER:
+            self.raft.report_unreachable(peer)
+            self.raft.report_snapshot(peer, ok=False)
+            self._host.activate(self)
 
     @property
     def ready_to_lead(self) -> bool:
@@ -338,12 +354,16 @@ class Replica:
             self.book.settle(entry.index, entry.term, Applied(data=outcome.membership.encode()))
             self._host.membership_changed(self)
         else:
-            epoch = outcome.membership.change_epoch
-            self.book.settle(
-                entry.index,
-                entry.term,
-                Rejected(Reason.STALE_EPOCH, {"epoch": str(epoch), "detail": outcome.reason}),
+            stale = outcome.reason is ChangeReason.STALE_EPOCH
+            rejected = Rejected(
+                Reason.STALE_EPOCH if stale else Reason.INVALID_ARGUMENT,
+                {
+                    "epoch": str(outcome.membership.change_epoch),
+                    "field": "change",
+                    "detail": outcome.reason.value,
+                },
             )
+            self.book.settle(entry.index, entry.term, rejected)
 
     def _recovered(self, snapshot: Snapshot) -> None:
         """A snapshot from the leader is durable: the state machine starts anew from it."""
@@ -376,6 +396,14 @@ class Replica:
         self._host.leader_changed(self)
         if self._intake_waits():
             self._host.activate(self)
+
+    def _retry_snapshots(self) -> None:
+        # A follower may lose a snapshot without a broken connection to tell of it (its replica was
+        # stopped when it came): without an answer for so long it is probed again.
+        for peer, progress in self.raft.status().progress.items():
+            if progress.state is ProgressState.SNAPSHOT:
+                self.raft.report_snapshot(peer, ok=False)
+                self._host.activate(self)
 
     def _intake_waits(self) -> bool:
         return len(self.intake) > 0 and self.ready_to_lead
