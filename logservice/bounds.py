@@ -98,6 +98,10 @@ HAKEEPER_OPERATOR_CHECK_TICKS: Final = 5
 HAKEEPER_BOOTSTRAP_TICKS_MAX: Final = 3000
 """300 s from placing the first shards to a majority of each running; then a person must look."""
 
+HAKEEPER_PLACEMENT_QUIET_TICKS: Final = 10
+"""The first shards are placed when no new store was seen for one heartbeat interval: stores started
+together all take part."""
+
 HAKEEPER_CAUGHT_UP_ENTRIES: Final = 1024
 """A replica this close behind the commit index counts as caught up: less than what a busy shard
 replicates between two heartbeats, and an idle one reaches 0."""
@@ -249,6 +253,19 @@ PEER_IDLE_ADDRESS_S: Final = 30.0
 EXPORTED_SNAPSHOTS_MAX: Final = 20
 """Exported snapshots kept per replica: enough that the largest <= truncation LSN is near it."""
 
+TRUNCATION_ALARM_BYTES: Final = 64 * 1024 * 1024
+"""Truncatable bytes that make standing still worth an alarm: less may not free even one segment."""
+
+TRUNCATION_ALARM_VISITS: Final = 2
+"""Visits of a replica without progress, one per interval, before the alarm (invariant T4)."""
+
+HAKEEPER_LOG_ENTRIES_MAX: Final = 20_000
+"""Applied entries of shard 0 kept in the log before it compacts itself: about half an hour of ticks
+and heartbeats, so that a store that was away for less catches up without a snapshot."""
+
+HAKEEPER_LOG_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The same in bytes: heartbeats of large stores are large."""
+
 # --- soft: server ---------------------------------------------------------------------------------
 
 RPC_TIMEOUT_DEFAULT_S: Final = 10.0
@@ -289,3 +306,41 @@ heartbeats.
 
 PROBE_INTERVAL_S: Final = 0.2
 """Between two rounds of asking the initial members of shard 0 at a cluster's first start."""
+
+# --- soft: log storage
+# -------------------------------------------------------------------------------
+
+LOGDB_SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""A segment file. Large enough that creating one (two directory syncs) is rare, small enough that
+whole segments become garbage soon."""
+
+LOGDB_SEGMENT_BYTES_MIN: Final = 4096
+"""Smaller segments cannot hold their header and one group."""
+
+LOGDB_ENTRY_CACHE_BYTES: Final = 64 * 1024 * 1024
+"""Newest entries kept in memory: what is applied and replicated next is not read back from the
+disk.
+"""
+
+LOGDB_REWRITE_LIVE_RATIO: Final = 0.25
+"""Copy what is live out of a segment at or below this share: writes at most 1/3 more, space at most
+4x.
+"""
+
+LOGDB_REWRITE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes copied by one garbage collection, so that it does not hold up the store."""
+
+LOGDB_READ_SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
+"""One read of a segment."""
+
+LOGDB_READ_GAP_BYTES_MAX: Final = 64 * 1024
+"""Other replicas' bytes read over rather than skipped with another system call."""
+
+LOGDB_OPEN_SEGMENTS_MAX: Final = 64
+"""Segment files kept open for reading."""
+
+LOGDB_BALLAST_BYTES: Final = 64 * 1024 * 1024
+"""Space given up when the disk is full: one segment, so that copying and start-up can work."""
+
+LOGDB_SYNC_SAMPLES: Final = 1024
+"""Latest fdatasync durations that the percentiles are taken from."""

@@ -1,0 +1,1 @@
+"""HAKeeper: what the cluster is and should be, as the replicated state machine of shard 0. Pure."""

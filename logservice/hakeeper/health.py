@@ -1,0 +1,145 @@
+"""Health: who is alive, judged from replicated reports and replicated time only.
+
+Theory of operation. A member of a shard is bound to a store and to an incarnation of its data
+directory. Its health follows from the store's last heartbeat:
+
+    store live, same incarnation, replica reported      ALIVE, or HALTED if it says so
+    store live, same incarnation, replica not reported  MISSING; LOST if its data is gone
+    store live, another incarnation                     ABSENT, after the store timeout LOST
+    store silent for longer than the store timeout      LOST
+
+ABSENT instead of LOST at once: a store started with the wrong disk mounted usually comes back with
+the right one. A decision names shard, replica and incarnation exactly, so either is safe; waiting
+is cheaper.
+
+Tolerance is what G8 protects: how many more voters may fail before the shard stops. While a joint
+change is under way both halves must have a majority, so the smaller tolerance counts.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+from logservice import bounds
+from logservice.hakeeper.proposals import ReplicaReport
+from logservice.hakeeper.state import ShardState, State, StoreState
+from logservice.ids import ReplicaId, StoreId
+from logservice.membership import Member, Membership
+
+
+class Health(enum.Enum):
+    """See the table above."""
+
+    ALIVE = "alive"
+    MISSING = "missing"
+    ABSENT = "absent"
+    HALTED = "halted"
+    LOST = "lost"
+
+
+REPLACEABLE = frozenset({Health.LOST, Health.HALTED})
+"""What a voter must be before a checker may replace it."""
+
+
+def silent(state: State, since: int) -> bool:
+    """More than the store timeout ago (strictly, as in MatrixOne); never before it is known."""
+    return state.store_timeout_ticks > 0 and since + state.store_timeout_ticks < state.tick
+
+
+def live_store(state: State, store: StoreId) -> StoreState | None:
+    """The store, unless it is unknown or expired."""
+    found = state.stores.get(store)
+    return None if found is None or silent(state, found.last_tick) else found
+
+
+def report_of(state: State, shard: ShardState, member: Member) -> ReplicaReport | None:
+    """What the member's live store says about exactly this replica in exactly this data
+    directory.
+    """
+    store = live_store(state, member.store_id)
+    if store is None or store.incarnation != member.incarnation:
+        return None
+    report = store.replicas.get(shard.shard)
+    return report if report is not None and report.replica == member.replica_id else None
+
+
+def health(state: State, shard: ShardState, member: Member) -> Health:
+    """The table above."""
+    store = state.stores.get(member.store_id)
+    if store is None:
+        return Health.LOST if silent(state, shard.created_tick) else Health.ABSENT
+    if silent(state, store.last_tick):
+        return Health.LOST
+    if store.incarnation != member.incarnation:
+        return Health.LOST if silent(state, store.incarnation_tick) else Health.ABSENT
+    report = report_of(state, shard, member)
+    if report is None:
+        return Health.LOST if member.replica_id in shard.lost else Health.MISSING
+    return Health.HALTED if report.halted else Health.ALIVE
+
+
+def healths(state: State, shard: ShardState) -> dict[ReplicaId, Health]:
+    """Of every member, by ascending replica id. A voter without a member record is LOST."""
+    members = shard.members
+    found = {
+        member.replica_id: health(state, shard, member)
+        for member in members.members
+        if members.contains(member.replica_id)
+    }
+    for voter in (*members.voters, *members.outgoing):
+        found.setdefault(voter, Health.LOST)
+    return found
+
+
+def settled(state: State, store: StoreState) -> bool:
+    """Not flapping: in the store table without a break for half a store timeout, or since its first
+    heartbeat.
+    """
+    return (
+        store.live_since == store.first_tick
+        or store.live_since + state.store_timeout_ticks // 2 <= state.tick
+    )
+
+
+def majority(voters: int) -> int:
+    """Votes that decide among so many."""
+    return voters // 2 + 1
+
+
+def tolerance(members: Membership, alive: Iterable[ReplicaId]) -> int:
+    """Voters that may still fail before the shard stops; negative when it has stopped."""
+    living = set(alive)
+    halves = [members.voters, *([members.outgoing] if members.joint else [])]
+    return min(sum(1 for voter in half if voter in living) - majority(len(half)) for half in halves)
+
+
+def leader_report(state: State, shard: ShardState) -> tuple[StoreState, ReplicaReport] | None:
+    """The report of the shard's leader with the highest term, if its store is live."""
+    best: tuple[StoreState, ReplicaReport] | None = None
+    for member in shard.members.members:
+        report = report_of(state, shard, member)
+        if report is None or not report.leads or report.halted:
+            continue
+        if best is None or report.term > best[1].term:
+            best = (state.stores[member.store_id], report)
+    return best
+
+
+def keeping_up(state: State, shard: ShardState) -> frozenset[ReplicaId]:
+    """Replicas that the leader's fresh report calls recently active and caught up, and that are
+    ALIVE.
+
+    Empty without a fresh report: a stale view decides nothing (G8).
+    """
+    found = leader_report(state, shard)
+    if found is None:
+        return frozenset()
+    store, leader = found
+    if store.last_tick + bounds.HAKEEPER_LEADER_FRESH_TICKS < state.tick:
+        return frozenset()
+    enough = leader.committed - bounds.HAKEEPER_CAUGHT_UP_ENTRIES
+    matched = {replica for replica, index in leader.match if index >= enough}
+    good = (matched & set(leader.active)) | {leader.replica}
+    living = healths(state, shard)
+    return frozenset(replica for replica in good if living.get(replica) is Health.ALIVE)

@@ -1,0 +1,220 @@
+"""Heartbeats: how reports become state.
+
+Theory of operation. A heartbeat is accepted in the order of its process: `sequence` grows within a
+`boot_id`, and a boot id that was followed by another never counts again, so a late one cannot take
+the view back. Reports are differences to an earlier heartbeat; when that one is not the last we
+applied, the reports are ignored and the answer asks for all of them.
+
+A shard's membership only ever moves to a higher change epoch, by the report of anybody: changes are
+compare-and-swap on the epoch, so there is one history and a higher epoch is later in it. Two
+different memberships of one epoch are a bug or a broken disk somewhere: the known one is kept and a
+flag is raised, HAKeeper goes on (in MatrixOne it panics on every replica). A shard that HAKeeper
+did not create is never touched; reports of it are only shown.
+
+Everything is checked before anything is changed, so a refused heartbeat changed nothing.
+"""
+
+from __future__ import annotations
+
+from logservice_wire.errors import Reason
+
+from logservice import bounds
+from logservice.hakeeper import delivery, replies
+from logservice.hakeeper.health import silent
+from logservice.hakeeper.proposals import (
+    AckCommands,
+    ReplicaReport,
+    ServiceHeartbeat,
+    StoreHeartbeat,
+)
+from logservice.hakeeper.state import ServiceState, ShardState, State, StoreState, decoded
+from logservice.ids import NO_REPLICA, ShardId
+from logservice.membership import MembershipCorrupt
+from logservice.outcome import Applied, Outcome, Rejected
+
+
+def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
+    """Take in a store's heartbeat; the outcome carries its commands (`replies.HeartbeatReply`).
+
+    Rejected: INVALID_ARGUMENT for contradictory reports, BUSY when the table of stores is full,
+    STALE_EPOCH for a heartbeat of an earlier process.
+    """
+    problem = _problem(state, beat)
+    if problem:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": problem})
+    store = state.stores.get(beat.store)
+    if store is None and len(state.stores) >= bounds.HAKEEPER_STORES_MAX:
+        return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_STORES_MAX)})
+    if store is not None and beat.boot_id in store.old_boots:
+        return Rejected(Reason.STALE_EPOCH, {"holder": str(store.boot_id)})
+    same_boot = store is not None and store.boot_id == beat.boot_id
+    if store is not None and same_boot and beat.sequence <= store.sequence:
+        return _reply(state, store, need_full=False)
+    if beat.base and (store is None or not same_boot or beat.base != store.sequence):
+        if store is not None and same_boot:
+            _mark_alive(state, store)
+            delivery.acknowledge(state, store, beat.results)
+        return _reply(state, store, need_full=True)
+    store = _identify(state, store, beat)
+    _mark_alive(state, store)
+    _take_reports(state, store, beat)
+    delivery.acknowledge(state, store, beat.results)
+    return _reply(state, store, need_full=False)
+
+
+def apply_service(state: State, beat: ServiceHeartbeat) -> Outcome:
+    """Take in a service's heartbeat; the outcome carries its commands. Rejected: BUSY."""
+    service = state.services.get(beat.service)
+    if service is None:
+        if len(state.services) >= bounds.HAKEEPER_SERVICES_MAX and not _forget_a_service(state):
+            return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_SERVICES_MAX)})
+        service = ServiceState(beat.service, beat.kind, beat.address, {}, state.tick)
+        state.services[beat.service] = service
+    service.kind, service.address = beat.kind, beat.address
+    service.labels = dict(sorted(beat.labels.items()))
+    service.last_tick = state.tick
+    acked = set(beat.acked)
+    service.queue = [item for item in service.queue if item.id not in acked]
+    reply = replies.HeartbeatReply(state.phase, state.tick, commands=delivery.due(service.queue))
+    return Applied(data=replies.encode(reply))
+
+
+def apply_ack(state: State, ack: AckCommands) -> Outcome:
+    """Acknowledgements outside of a heartbeat. Rejected: INVALID_ARGUMENT for an unknown target."""
+    for store in state.sorted_stores():
+        if store.store == ack.target:
+            delivery.acknowledge(state, store, ack.results)
+            return Applied()
+    service = state.services.get(ack.target)
+    if service is None:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "target"})
+    acked = {result.id for result in ack.results}
+    service.queue = [item for item in service.queue if item.id not in acked]
+    return Applied()
+
+
+def _problem(state: State, beat: StoreHeartbeat) -> str:
+    """Which field contradicts itself; empty if none does."""
+    if len({report.shard for report in beat.replicas}) != len(beat.replicas):
+        return "replicas"
+    for report in beat.replicas:
+        shard = state.shards.get(report.shard)
+        known = shard.membership if shard is not None else b""
+        if report.membership == known or not report.membership:
+            continue
+        try:
+            if decoded(report.membership).change_epoch != report.epoch:
+                return "epoch"
+        except MembershipCorrupt:
+            return "membership"
+    return ""
+
+
+def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> StoreState:
+    """The store's record, brought to this process, data directory and place."""
+    if store is None:
+        store = StoreState(
+            beat.store, "", "", "", beat.incarnation, beat.boot_id, 0,
+            first_tick=state.tick, last_tick=state.tick, live_since=state.tick,
+            incarnation_tick=state.tick,
+        )  # fmt: skip
+        state.stores[beat.store] = store
+        state.dirty = True
+    if store.boot_id != beat.boot_id:
+        store.old_boots = [*store.old_boots, store.boot_id][-bounds.HAKEEPER_BOOTS_REMEMBERED :]
+        store.boot_id = beat.boot_id
+        state.dirty = True
+    if store.incarnation != beat.incarnation:
+        store.incarnation = beat.incarnation
+        store.incarnation_tick = state.tick
+        store.queue = []
+        store.stored = ()
+    store.sequence = beat.sequence
+    store.host = beat.host
+    store.peer_address, store.client_address = beat.peer_address, beat.client_address
+    store.labels = dict(sorted(beat.labels.items()))
+    store.disk_used, store.disk_free = beat.disk_used, beat.disk_free
+    return store
+
+
+def _mark_alive(state: State, store: StoreState) -> None:
+    if store.expired or silent(state, store.last_tick):
+        store.expired = False
+        store.live_since = state.tick
+        state.dirty = True
+    store.last_tick = state.tick
+
+
+def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None:
+    """Replace (base 0) or update what the store runs, and learn from it about its shards."""
+    if beat.stored is not None and beat.stored != store.stored:
+        store.stored = beat.stored
+        state.dirty = True
+    before = store.replicas
+    after: dict[ShardId, ReplicaReport] = dict(before) if beat.base else {}
+    for shard_id in beat.gone:
+        after.pop(shard_id, None)
+    after.update((report.shard, report) for report in beat.replicas)
+    store.replicas = after
+    if len(after) != len(before):
+        state.dirty = True
+    for report in beat.replicas:
+        if _changed(before.get(report.shard), report):
+            state.dirty = True
+        shard = state.shards.get(report.shard)
+        if shard is not None and shard.initial:
+            _learn(state, shard, report)
+
+
+def _changed(before: ReplicaReport | None, after: ReplicaReport) -> bool:
+    """In anything the checkers decide on, positions in the log excepted."""
+    return before is None or (
+        before.replica != after.replica
+        or before.epoch != after.epoch
+        or before.leads != after.leads
+        or before.halted != after.halted
+    )
+
+
+def _learn(state: State, shard: ShardState, report: ReplicaReport) -> None:
+    members = shard.members
+    if report.membership and report.membership != shard.membership:
+        if report.epoch > members.change_epoch:
+            shard.membership = report.membership
+            shard.disagreement = ""
+            members = shard.members
+            shard.started = [one for one in shard.started if members.contains(one)]
+            shard.lost = [one for one in shard.lost if members.contains(one)]
+            state.dirty = True
+        elif report.epoch == members.change_epoch:
+            shard.disagreement = f"replica {report.replica} reports another membership"
+    if not members.contains(report.replica):
+        return
+    if report.replica not in shard.started:
+        shard.started = sorted([*shard.started, report.replica])
+    if report.leader != NO_REPLICA and report.term >= shard.leader_term:
+        shard.leader, shard.leader_term = report.leader, report.term
+
+
+def _reply(state: State, store: StoreState | None, *, need_full: bool) -> Outcome:
+    reply = replies.HeartbeatReply(
+        state.phase,
+        state.tick,
+        need_full=need_full,
+        commands=delivery.due(store.queue) if store is not None else (),
+        directory=tuple(
+            replies.DirectoryEntry(known.store, known.peer_address, known.client_address)
+            for known in state.sorted_stores()
+        ),
+        hakeeper=state.hakeeper_membership(),
+    )
+    return Applied(data=replies.encode(reply))
+
+
+def _forget_a_service(state: State) -> bool:
+    """Make room by dropping the service that has been silent for longest, if it has expired."""
+    oldest = min(state.services.values(), key=lambda service: (service.last_tick, service.service))
+    if oldest.last_tick + bounds.HAKEEPER_SERVICE_TIMEOUT_TICKS >= state.tick:
+        return False
+    del state.services[oldest.service]
+    return True

@@ -1,0 +1,101 @@
+"""Placement: which store gets a replica.
+
+Theory of operation. Candidates are live stores that host no member of the shard and no
+learner on its way there. Replicas of a shard never share a host label, unless the whole cluster has
+only one (a single machine): "whole cluster" counts every store ever seen, else the loss of all
+other hosts would look like permission. Among the candidates the least loaded goes first, ties by
+store id. Load counts members of all shards plus replicas that operators are bringing, and grows
+with every choice made in the same pass, so that shards repaired together do not all choose the same
+store.
+
+A flapping store (not `settled`) gets no repair, which can wait, and a new shard only if need be.
+
+This file alone chooses stores. It never chooses one twice for a shard, and gives fewer than asked
+rather than break a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logservice.hakeeper.health import settled, silent
+from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State, StoreState
+from logservice.ids import ShardId, StoreId
+
+
+class Placement:
+    """The choices of one pass over one state."""
+
+    def __init__(self, state: State) -> None:
+        """Count what every store carries."""
+        self._state = state
+        self._stores = [
+            store for store in state.sorted_stores() if not silent(state, store.last_tick)
+        ]
+        self._one_host = len({store.host_label for store in state.stores.values()}) <= 1
+        self._load: dict[StoreId, int] = {}
+        self._arriving: dict[StoreId, int] = {}
+        self._on_the_way: dict[ShardId, list[StoreId]] = {}
+        for shard in state.sorted_shards():
+            for member in shard.members.members:
+                if shard.members.contains(member.replica_id):
+                    self._count(member.store_id)
+        for operator in state.sorted_operators():
+            if operator.kind in CHANGES_MEMBERSHIP and operator.replica != operator.old:
+                self.take(operator.shard, operator.store)
+
+    def _count(self, store: StoreId) -> None:
+        self._load[store] = self._load.get(store, 0) + 1
+
+    def take(self, shard: ShardId, store: StoreId) -> None:
+        """A replica of `shard` goes to `store`."""
+        self._count(store)
+        self._arriving[store] = self._arriving.get(store, 0) + 1
+        self._on_the_way.setdefault(shard, []).append(store)
+
+    def arriving(self, store: StoreId) -> int:
+        """Learners that operators are bringing to it."""
+        return self._arriving.get(store, 0)
+
+    def choose(
+        self, shard: ShardState | None, count: int, leaving: StoreId | None = None
+    ) -> Sequence[StoreState]:
+        """Up to `count` stores for new replicas of `shard` (None: a shard that does not exist yet).
+
+        `leaving`: the store of the replica to be replaced; its host becomes free, the store itself
+        does not (it may come back as it was). Does not `take` them.
+        """
+        stores_used, hosts_used = self._used(shard, leaving)
+        avoid = shard.avoid if shard is not None else {}
+        chosen: list[StoreState] = []
+        for store in sorted(self._stores, key=self._preference):
+            if len(chosen) == count:
+                break
+            if shard is not None and not settled(self._state, store):
+                continue
+            if store.store in stores_used or avoid.get(store.store, 0) > self._state.tick:
+                continue
+            if not self._one_host and store.host_label in hosts_used:
+                continue
+            chosen.append(store)
+            hosts_used.add(store.host_label)
+        return chosen
+
+    def _preference(self, store: StoreState) -> tuple[bool, int, StoreId]:
+        return not settled(self._state, store), self._load.get(store.store, 0), store.store
+
+    def _used(
+        self, shard: ShardState | None, leaving: StoreId | None
+    ) -> tuple[set[StoreId], set[str]]:
+        if shard is None:
+            return set(), set()
+        members = shard.members
+        stores = {
+            member.store_id for member in members.members if members.contains(member.replica_id)
+        }
+        stores.update(self._on_the_way.get(shard.shard, ()))
+        hosts: set[str] = set()
+        for store in stores - {leaving}:
+            known = self._state.stores.get(store)
+            hosts.add(known.host_label if known is not None else store)
+        return stores, hosts

@@ -1,0 +1,67 @@
+"""Replies: what the outcome of a heartbeat carries back, and its byte form.
+
+The answer of a store's heartbeat holds its commands, the store directory (who is where) and shard
+0's membership, which every store persists so that it finds HAKeeper again after everything was
+down.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from logservice import bounds
+from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.store_commands import QueuedCommand
+from logservice.hakeeper.wire_types import MembershipBytes, Natural, Store, Text
+
+_VERSION = b"\x01"
+
+
+class ReplyCorrupt(ValueError):
+    """The bytes are not a reply of a version this code knows."""
+
+
+class DirectoryEntry(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Where a store is."""
+
+    store: Store
+    peer_address: Text
+    client_address: Text
+
+
+class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """`need_full`: the report was a difference to something unknown; send a full one next.
+
+    `hakeeper`: shard 0's membership, empty before the first InitialCluster.
+    """
+
+    phase: Phase
+    tick: Natural
+    need_full: bool = False
+    commands: tuple[QueuedCommand, ...] = ()
+    directory: Annotated[
+        tuple[DirectoryEntry, ...], Meta(max_length=bounds.HAKEEPER_STORES_MAX)
+    ] = ()
+    hakeeper: MembershipBytes = b""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(HeartbeatReply)
+
+
+def encode(reply: HeartbeatReply) -> bytes:
+    """The byte form."""
+    return _VERSION + _encoder.encode(reply)
+
+
+def decode(data: bytes) -> HeartbeatReply:
+    """Inverse of `encode`; raises ReplyCorrupt for anything else."""
+    if data[:1] != _VERSION:
+        raise ReplyCorrupt(f"reply version {data[:1].hex()}")
+    try:
+        return _decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ReplyCorrupt(str(error)) from error

@@ -1,0 +1,438 @@
+"""A tiny deterministic cluster: stores that carry out HAKeeper's commands on pretended shards.
+
+Raft is reduced to what HAKeeper can see of it: a membership that changes only with a live majority
+(of both halves while joint) and only at the expected epoch, a leader among the live voters, logs
+that learners copy at some speed, and reports that lag. Everything that would break a guarantee is
+asserted here, at the moment it would happen, against the truth and not against HAKeeper's view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logservice_wire.errors import Reason
+
+from logservice import bounds
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import ProposalId, encode_command
+from logservice.hakeeper import proposals, replies
+from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.safety import voters_after
+from logservice.hakeeper.state import State
+from logservice.hakeeper.store_commands import (
+    ChangeMembership,
+    CommandResult,
+    QueuedCommand,
+    RemoveReplica,
+    StartReplica,
+    TransferLeader,
+)
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    NO_REPLICA,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)
+from logservice.membership import Member, Membership
+from logservice.outcome import Applied, Outcome, Rejected
+from logservice.raft.config_change import ChangeKind
+
+HEARTBEAT_TICKS = 10
+
+
+@dataclass
+class Copy:
+    """One replica's data in one data directory."""
+
+    replica: ReplicaId
+    applied: int
+    membership: Membership
+    running: bool = True
+    halted: str = ""
+
+
+@dataclass
+class Store:
+    """A process and its data directory."""
+
+    name: StoreId
+    host: str
+    incarnation: Incarnation
+    boot_id: int
+    up: bool = True
+    reachable: bool = True
+    sequence: int = 0
+    base: int = 0
+    copies: dict[ShardId, Copy] = field(default_factory=dict)
+    reported: dict[ShardId, proposals.ReplicaReport] = field(default_factory=dict)
+    results: list[CommandResult] = field(default_factory=list)
+    executed: set[int] = field(default_factory=set)
+    refuses: set[ShardId] = field(default_factory=set)
+    """Shards it fails to start, e.g. because its disk is full."""
+
+
+@dataclass
+class Truth:
+    """One shard as it really is."""
+
+    membership: Membership
+    last: int = 1
+    leader: ReplicaId = NO_REPLICA
+    term: int = 1
+    leave_at: int = 0
+    changes: list[str] = field(default_factory=list)
+
+
+class Model:
+    """`run(ticks)` lets time pass; fields of `stores` are what tests break."""
+
+    def __init__(self, stores: int = 3, *, timeout: int = 100, hosts: int = 0) -> None:
+        self.rsm = HAKeeperRsm()
+        self.index = 1
+        self.term = 1
+        self.now = 0
+        self.copy_speed = 5000
+        self.drop_reply: Callable[[StoreId], bool] = lambda _: False
+        self.stores: dict[StoreId, Store] = {}
+        self.shards: dict[ShardId, Truth] = {}
+        self.executions: list[tuple[StoreId, QueuedCommand]] = []
+        self.timeout = timeout
+        for number in range(1, stores + 1):
+            self.add_store(f"s{number}", f"h{number % hosts}" if hosts else "")
+
+    # --- what tests do --------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self.rsm.state
+
+    def add_store(self, name: str, host: str = "") -> Store:
+        number = len(self.stores) + 1
+        store = Store(StoreId(name), host, Incarnation(1000 + number), 10_000 + number)
+        self.stores[store.name] = store
+        return store
+
+    def start(self, shards: int = 1, replicas: int = 3) -> None:
+        """Shard 0 on the first `replicas` stores; log shards as asked; run until RUNNING."""
+        members = [
+            Member(ReplicaId(number + 1), store.name, store.incarnation)
+            for number, store in enumerate(list(self.stores.values())[:replicas])
+        ]
+        membership = initial_membership(members)
+        self.shards[HAKEEPER_SHARD] = Truth(membership)
+        for member in members:
+            copies = self.stores[member.store_id].copies
+            copies[HAKEEPER_SHARD] = Copy(member.replica_id, 1, membership)
+        specs = tuple(proposals.ShardSpec(f"log-{n}", replicas) for n in range(1, shards + 1))
+        outcome = self.propose(
+            proposals.InitialCluster("c", membership.encode(), specs, replicas, self.timeout)
+        )
+        assert outcome == Applied(data=b"bootstrapping")
+        self.run(60)
+        assert self.state.phase is Phase.RUNNING
+
+    def propose(self, proposal: proposals.Proposal) -> Outcome:
+        self.index += 1
+        payload = encode_command(ProposalId(7, self.index), proposals.encode(proposal))
+        entry = Entry(Term(self.term), Index(self.index), Lsn(1), 0, EntryKind.COMMAND, payload)
+        [(proposal_id, outcome)] = self.rsm.update(entry)
+        assert proposal_id == ProposalId(7, self.index)
+        return outcome
+
+    def kill(self, name: str) -> None:
+        self.stores[StoreId(name)].up = False
+
+    def revive(self, name: str) -> None:
+        """The process starts again on its data."""
+        store = self.stores[StoreId(name)]
+        store.up = True
+        store.boot_id += 1_000_000
+        store.sequence = store.base = 0
+        store.reported.clear()
+        store.results.clear()
+        store.executed.clear()
+
+    def wipe(self, name: str) -> None:
+        """The process starts again on an empty data directory."""
+        store = self.stores[StoreId(name)]
+        self.revive(name)
+        store.incarnation = Incarnation(store.incarnation + 1_000_000)
+        store.copies.clear()
+
+    def new_hakeeper_leader(self) -> None:
+        """Another replica of shard 0, recovered from a snapshot, goes on in a new term."""
+        before = self.rsm.save_snapshot()
+        self.rsm = HAKeeperRsm()
+        self.rsm.recover_from_snapshot(before)
+        assert self.rsm.save_snapshot() == before
+        self.term += 1
+
+    def run(self, ticks: int) -> None:
+        for _ in range(ticks):
+            self.now += 1
+            self._raft()
+            self.propose(proposals.Tick(Term(self.term)))
+            for number, store in enumerate(self.stores.values()):
+                if store.up and store.reachable and (self.now + number) % HEARTBEAT_TICKS == 0:
+                    self.heartbeat(store)
+            assert not any("refused" in flag for flag in self.state.flags), self.state.flags
+
+    def run_until(self, condition: Callable[[], bool], ticks: int) -> int:
+        for passed in range(ticks):
+            if condition():
+                return passed
+            self.run(1)
+        raise AssertionError(f"not within {ticks} ticks; {self.describe()}")
+
+    def describe(self) -> str:
+        lines = [f"tick {self.state.tick} flags {sorted(self.state.flags)}"]
+        lines += [repr(operator) for operator in self.state.sorted_operators()]
+        lines += [f"{shard} {truth}" for shard, truth in sorted(self.shards.items())]
+        return "\n".join(lines)
+
+    def healthy(self, wanted: int = 3) -> bool:
+        """Every shard has its voters, all of them running, and nothing is left to do."""
+        born = {shard.shard for shard in self.state.shards.values() if shard.initial}
+        return (
+            not self.state.operators
+            and born == set(self.shards)
+            and all(
+                len(truth.membership.voters) == wanted
+                and not truth.membership.joint
+                and not truth.membership.learners
+                and set(truth.membership.voters) <= self.running(shard)
+                for shard, truth in self.shards.items()
+            )
+        )
+
+    def running(self, shard: ShardId) -> set[ReplicaId]:
+        """Members that run, on the store and data directory the membership names."""
+        found = set()
+        for member in self.shards[shard].membership.members:
+            store = self.stores[member.store_id]
+            copy = store.copies.get(shard)
+            if (
+                store.up
+                and store.incarnation == member.incarnation
+                and copy is not None
+                and copy.replica == member.replica_id
+                and copy.running
+                and not copy.halted
+            ):
+                found.add(member.replica_id)
+        return found
+
+    def tolerance(self, shard: ShardId) -> int:
+        """Further failures the shard survives, in truth."""
+        return self._tolerance(self.shards[shard].membership, shard)
+
+    def _tolerance(self, membership: Membership, shard: ShardId) -> int:
+        up = self.running(shard)
+        halves = [membership.voters] + ([membership.outgoing] if membership.outgoing else [])
+        return min(len(up & set(half)) - (len(half) // 2 + 1) for half in halves)
+
+    # --- pretended Raft -------------------------------------------------------------------------
+
+    def _raft(self) -> None:
+        for shard, truth in self.shards.items():
+            up = self.running(shard)
+            if self.tolerance(shard) < 0:
+                truth.leader = NO_REPLICA
+                continue
+            if truth.membership.joint and self.now >= truth.leave_at:
+                self._enter(shard, truth, truth.membership, "leave", outgoing=())
+            if truth.leader not in up or truth.leader not in truth.membership.voters:
+                truth.leader = min(up & set(truth.membership.voters))
+                truth.term += 1
+            truth.last += 3
+            for member in truth.membership.members:
+                if member.replica_id not in up:
+                    continue
+                copy = self.stores[member.store_id].copies[shard]
+                if member.replica_id in truth.membership.voters:
+                    copy.applied = truth.last
+                else:
+                    copy.applied = min(truth.last, copy.applied + self.copy_speed)
+                if copy.applied >= truth.last - 100:
+                    copy.membership = truth.membership
+
+    def _enter(
+        self,
+        shard: ShardId,
+        truth: Truth,
+        base: Membership,
+        what: str,
+        **fields: tuple[ReplicaId, ...] | tuple[Member, ...],
+    ) -> None:
+        truth.last += 1
+        values = {
+            "voters": base.voters, "outgoing": base.outgoing, "learners": base.learners,
+            "removed": base.removed, "members": base.members,
+        }  # fmt: skip
+        values |= fields
+        kept = {*values["voters"], *values["outgoing"], *values["learners"]}
+        members = tuple(member for member in values["members"] if member.replica_id in kept)
+        gone = {member.replica_id for member in values["members"]} - kept
+        truth.membership = Membership(
+            voters=values["voters"],
+            outgoing=values["outgoing"],
+            learners=values["learners"],
+            removed=tuple(sorted({*values["removed"], *gone})),
+            auto_leave=bool(values["outgoing"]),
+            change_epoch=Index(truth.last),
+            members=members,
+        )
+        truth.changes.append(what)
+
+    def _change(self, command: ChangeMembership) -> CommandResult | None:
+        truth = self.shards[command.shard]
+        if self.tolerance(command.shard) < 0:
+            return CommandResult(0, Reason.DEADLINE.value)
+        old = truth.membership
+        if command.expected_epoch != old.change_epoch or old.joint:
+            return CommandResult(0, Reason.STALE_EPOCH.value)
+        before = self.tolerance(command.shard)
+        voters = voters_after(old, command)
+        learners = set(old.learners)
+        members = {member.replica_id: member for member in old.members}
+        for step in command.steps:
+            assert step.replica not in old.removed, "a removed replica id came back"
+            if step.kind is ChangeKind.ADD_LEARNER:
+                learners.add(step.replica)
+            else:
+                learners.discard(step.replica)
+            if step.kind is not ChangeKind.REMOVE:
+                members[step.replica] = Member(step.replica, StoreId(step.store), step.incarnation)
+        changed = set(voters) ^ set(old.voters)
+        joint = len(changed) > 1
+        self._enter(
+            command.shard, truth, old, "+".join(step.kind.name for step in command.steps),
+            voters=voters, outgoing=old.voters if joint else (), learners=tuple(sorted(learners)),
+            members=tuple(members[replica] for replica in sorted(members)),
+        )  # fmt: skip
+        truth.leave_at = self.now + 2
+        after = self._tolerance(Membership(voters=voters), command.shard)
+        assert min(after, self.tolerance(command.shard)) >= before, "G8: tolerance was lowered"
+        stores = [m.store_id for m in truth.membership.members]
+        assert len(set(stores)) == len(stores), "two members of a shard on one store"
+        return None
+
+    # --- stores ---------------------------------------------------------------------------------
+
+    def heartbeat(self, store: Store, *, lose_reply: bool = False) -> None:
+        reports = {
+            shard: self._report(store, shard, copy)
+            for shard, copy in store.copies.items()
+            if copy.running
+        }
+        store.sequence += 1
+        full = store.base == 0
+        beat = proposals.StoreHeartbeat(
+            store.name, store.host, f"{store.name}:1", f"{store.name}:2",
+            store.incarnation, store.boot_id, store.sequence, store.base,
+            replicas=tuple(
+                report
+                for shard, report in sorted(reports.items())
+                if full or store.reported.get(shard) != report
+            ),
+            gone=() if full else tuple(sorted(set(store.reported) - set(reports))),
+            stored=tuple(
+                (shard, copy.replica)
+                for shard, copy in sorted(store.copies.items())
+                if not copy.running
+            ),
+            results=tuple(store.results),
+        )  # fmt: skip
+        outcome = self.propose(beat)
+        if lose_reply or self.drop_reply(store.name):
+            return
+        assert isinstance(outcome, Applied), outcome
+        reply = replies.decode(outcome.data)
+        assert reply.hakeeper == self.state.hakeeper_membership()
+        store.results.clear()
+        store.base = 0 if reply.need_full else store.sequence
+        store.reported = reports
+        for queued in reply.commands:
+            if queued.id not in store.executed:
+                store.executed.add(queued.id)
+                self.execute(store, queued)
+
+    def _report(self, store: Store, shard: ShardId, copy: Copy) -> proposals.ReplicaReport:
+        truth = self.shards[shard]
+        leads = truth.leader == copy.replica
+        up = self.running(shard)
+        match = tuple(
+            (member.replica_id, Index(self.stores[member.store_id].copies[shard].applied))
+            for member in truth.membership.members
+            if leads and member.replica_id in up and member.replica_id != copy.replica
+        )
+        return proposals.ReplicaReport(
+            shard, copy.replica, copy.membership.change_epoch, copy.membership.encode(), leads,
+            truth.term, truth.leader, Index(1), Index(copy.applied), Index(copy.applied),
+            Index(copy.applied), match=match, active=tuple(replica for replica, _ in match),
+            halted=copy.halted,
+        )  # fmt: skip
+
+    def execute(self, store: Store, queued: QueuedCommand) -> None:
+        """Carry out one command; the result goes with the next heartbeat."""
+        self.executions.append((store.name, queued))
+        command = queued.command
+        problem: CommandResult | None = None
+        if isinstance(command, StartReplica):
+            problem = self._start(store, command)
+        elif isinstance(command, RemoveReplica):
+            truth = self.shards[command.shard]
+            assert not truth.membership.contains(command.replica), "G8: a member was killed"
+            copy = store.copies.get(command.shard)
+            if copy is not None and copy.replica == command.replica:
+                del store.copies[command.shard]
+        elif isinstance(command, ChangeMembership):
+            problem = self._change(command)
+        else:
+            assert isinstance(command, TransferLeader)
+            truth = self.shards[command.shard]
+            if command.target in self.running(command.shard):
+                truth.leader, truth.term = command.target, truth.term + 1
+        reason = problem.reason if problem is not None else ""
+        store.results.append(CommandResult(queued.id, reason))
+
+    def _start(self, store: Store, command: StartReplica) -> CommandResult | None:
+        if command.shard in store.refuses:
+            return CommandResult(0, Reason.DISK_FULL.value)
+        assert command.incarnation == store.incarnation, "started in another data directory"
+        membership = Membership.decode(command.membership)
+        assert membership.contains(command.replica)
+        if command.shard not in self.shards:
+            assert not command.join
+            self.shards[command.shard] = Truth(membership)
+        copy = store.copies.get(command.shard)
+        if copy is not None:
+            if copy.replica != command.replica:
+                return CommandResult(0, Reason.SHARD_EXISTS.value)
+            copy.running = True
+            return None
+        if not command.fresh:
+            return CommandResult(0, Reason.SHARD_NOT_FOUND.value)
+        store.copies[command.shard] = Copy(
+            command.replica, 0 if command.join else 1, Membership() if command.join else membership
+        )
+        return None
+
+
+def rejected(outcome: Outcome) -> Reason:
+    """The reason of a Rejected."""
+    assert isinstance(outcome, Rejected), outcome
+    return outcome.reason
+
+
+def expiry(model: Model) -> int:
+    """Ticks that surely expire a store that has just been heard from."""
+    return model.timeout + HEARTBEAT_TICKS + bounds.HAKEEPER_OPERATOR_CHECK_TICKS
