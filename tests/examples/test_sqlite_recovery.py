@@ -10,14 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from examples.sqlite_wal.page_record import CommitRecord, PageRecord, RecordError, decode
+from examples.sqlite_wal.page_record import (
+    KIND_COMMIT,
+    CommitRecord,
+    PageRecord,
+    RecordError,
+    decode,
+)
 from examples.sqlite_wal.recovery import (
+    LastVersions,
     RecoveryError,
     last_versions,
     records_of_parquet,
     recover,
 )
-from examples.sqlite_wal.shipper import Shipper
+from examples.sqlite_wal.shipper import Shipped, Shipper
 from examples.sqlite_wal.workload import Database, Result
 
 
@@ -57,17 +64,24 @@ class Story:
             result = self.database.run_transaction()
             assert self.shipper.ship() == (result is Result.COMMITTED)
 
+    def last_versions_after(self, checkpoint: Shipped) -> LastVersions:
+        return last_versions(
+            self.log.from_lsn(checkpoint.next_lsn),
+            first_lsn=checkpoint.next_lsn,
+            first_transaction=checkpoint.transactions + 1,
+        )
+
 
 def test_pages_behind_a_checkpoint_restore_the_database(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.run(150)
     story.database.checkpoint(story.image)
-    checkpoint_lsn = story.shipper.acked.next_lsn
+    checkpoint = story.shipper.acked
     story.run(150)
     rows = story.database.rows_hash()
     story.database.run_unshipped_transaction()
 
-    versions = last_versions(story.log.from_lsn(checkpoint_lsn), checkpoint_lsn)
+    versions = story.last_versions_after(checkpoint)
     recovered = recover(story.image, versions, story.recovered)
 
     assert recovered.integrity == "ok"
@@ -81,7 +95,7 @@ def test_pages_behind_a_checkpoint_restore_the_database(tmp_path: Path) -> None:
 def test_a_database_that_shrinks_is_restored_to_its_size(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.database.checkpoint(story.image)
-    checkpoint_lsn = story.shipper.acked.next_lsn
+    checkpoint = story.shipper.acked
     story.run(100)
     with sqlite3.connect(story.database.path) as connection:
         connection.execute("DELETE FROM document")
@@ -89,7 +103,7 @@ def test_a_database_that_shrinks_is_restored_to_its_size(tmp_path: Path) -> None
         connection.execute("VACUUM")
     connection.close()
     assert story.shipper.ship() >= 1
-    versions = last_versions(story.log.from_lsn(checkpoint_lsn), checkpoint_lsn)
+    versions = story.last_versions_after(checkpoint)
     assert max(versions.pages) > versions.last_commit.database_pages
     recovered = recover(story.image, versions, story.recovered)
     assert recovered.integrity == "ok"
@@ -125,19 +139,32 @@ def test_after_an_unknown_outcome_nothing_is_shipped(tmp_path: Path) -> None:
     story.database.close()
 
 
-def test_holes_are_noticed(tmp_path: Path) -> None:
+def test_what_is_missing_or_doubled_is_noticed(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.run(20)
     records = story.log.from_lsn(1)
-    with pytest.raises(RecoveryError, match="follows"):
-        last_versions(records[:5] + records[6:], 1)
-    renumbered = list(enumerate([value for _, value in records[:5] + records[6:]], 1))
-    with pytest.raises(RecoveryError, match="frames"):
-        last_versions(renumbered, 1)
-    with pytest.raises(RecoveryError, match="end with a commit"):
-        last_versions(records[:-1], 1)
-    with pytest.raises(RecoveryError, match="end with a commit"):
-        last_versions([], 1)
+    markers = [at for at, (_, value) in enumerate(records) if value[0] == KIND_COMMIT]
+    cases = {
+        "frames": records[:1] + records[2:],
+        "follows": [*records[:5], *records[4:]],
+        "comes as number": records[: markers[2] + 1] + records[markers[3] + 1 :],
+        "end with a commit": records[:-1],
+        "do not end": [],
+    }
+    for message, damaged in cases.items():
+        with pytest.raises(RecoveryError, match=message):
+            last_versions(damaged, first_lsn=1, first_transaction=1)
+    with pytest.raises(RecoveryError, match="comes as number"):
+        last_versions(records[markers[0] + 1 :], first_lsn=1, first_transaction=1)
+    story.database.close()
+
+
+def test_a_gap_in_the_lsns_loses_nothing(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.run(5)
+    records = [(lsn + (7 if lsn > 9 else 0), value) for lsn, value in story.log.from_lsn(1)]
+    versions = last_versions(records, first_lsn=1, first_transaction=1)
+    assert versions.transactions == story.shipper.acked.transactions
     story.database.close()
 
 

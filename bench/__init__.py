@@ -1,0 +1,1 @@
+"""Measurements of the service as its users see it: `python -m bench`."""

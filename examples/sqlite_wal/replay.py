@@ -1,0 +1,65 @@
+"""Getting the shard back: the replay job on Spark, or the plain client where there is no Java.
+
+Spark's workers must run the environment's own interpreter, and everything stays on loopback.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark_logservice
+
+from examples.sqlite_wal.screen import DemoFailed
+
+SUBMIT_TIMEOUT_S = 180
+CORES = 2
+PARTITIONS = 4
+
+
+def java_is_here() -> bool:
+    """Whether Spark can run."""
+    return shutil.which("java") is not None
+
+
+def replay_on_spark(
+    endpoints: Sequence[str], shard: int, first_lsn: int, next_lsn: int, out: Path
+) -> None:
+    """Run the replay job by spark-submit for ``[first_lsn, next_lsn)`` into Parquet files below
+    `out`.
+
+    Raises DemoFailed with the end of the job's log.
+    """
+    job = Path(pyspark_logservice.__file__).with_name("replay.py")
+    command = [
+        str(Path(sys.executable).with_name("spark-submit")),
+        "--master", f"local[{CORES}]",
+        "--conf", "spark.ui.enabled=false",
+        str(job),
+        "--endpoints", ",".join(endpoints),
+        "--shard", str(shard),
+        "--from", str(first_lsn),
+        "--to", str(next_lsn),
+        "--partitions", str(PARTITIONS),
+        "--out", str(out),
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        command,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SUBMIT_TIMEOUT_S,
+    )
+    if done.returncode != 0:
+        raise DemoFailed(f"spark-submit ended with {done.returncode}:\n{done.stderr[-4000:]}")
