@@ -1,0 +1,21 @@
+"""Client of the log service: `LogClient` for asyncio, `SyncLogClient` for everybody else.
+
+Errors are the classes of `logservice_wire.errors`; blocks are made by `logservice_wire.block`.
+"""
+
+from logservice_client.channels import Tls
+from logservice_client.client import LogClient
+from logservice_client.hakeeper import HakeeperClient
+from logservice_client.read_result import Gap, GapReason, ReadResult, Records
+from logservice_client.shard import Shard
+
+__all__ = [
+    "Gap",
+    "GapReason",
+    "HakeeperClient",
+    "LogClient",
+    "ReadResult",
+    "Records",
+    "Shard",
+    "Tls",
+]

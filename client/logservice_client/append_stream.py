@@ -1,0 +1,123 @@
+"""AppendStream: one gRPC stream of one session. Sends blocks, hands over acks, ends once.
+
+It decides nothing: how a stream ended is one typed error; `Appender` knows what follows from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from logservice_wire.errors import UnknownOutcome
+from logservice_wire.v1 import log_pb2
+
+from logservice_client.batch import Batch
+from logservice_client.channels import ChannelPool
+from logservice_client.failure import error_of
+from logservice_client.methods import APPEND_STREAM
+
+_END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]
+"""The stubs of grpc.aio forget this one."""
+
+AckHandler = Callable[[Sequence[log_pb2.AppendStreamResponse.Ack]], None]
+
+
+class AppendStream:
+    """One call. `leader_address` is the newest hint that an ack carried, empty without one."""
+
+    def __init__(
+        self,
+        pool: ChannelPool,
+        address: str,
+        shard: int,
+        session: int,
+        epoch: int,
+        on_acks: AckHandler,
+    ) -> None:
+        """Start the call; nothing is sent before the first `send`."""
+        self.address = address
+        self.leader_address = ""
+        self._call: Any = pool.stream(address, APPEND_STREAM)()
+        self._open: log_pb2.AppendStreamRequest.Open | None = log_pb2.AppendStreamRequest.Open(
+            shard_id=shard, session_id=session, writer_epoch=epoch
+        )
+        self._on_acks = on_acks
+        self._loop = asyncio.get_running_loop()
+        self._heard_at_s = self._loop.time()
+        self._broken_off = ""
+        self._reader = self._loop.create_task(self._read())
+
+    @property
+    def ended(self) -> bool:
+        """No more acks will come."""
+        return self._reader.done()
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the stream has ended."""
+        self._reader.add_done_callback(lambda _: callback())
+
+    def silent_s(self, now_s: float) -> float:
+        """Seconds since the last ack, or since the stream was idle."""
+        return now_s - self._heard_at_s
+
+    async def send(self, batches: Sequence[Batch], *, first_unsettled: bool = False) -> None:
+        """Send encoded batches as one message; a failure is reported by `raise_failure`."""
+        request = log_pb2.AppendStreamRequest()
+        if self._open is not None:
+            request.open.CopyFrom(self._open)
+            self._open = None
+        for batch in batches:
+            request.blocks.add(
+                sequence=batch.sequence, block=batch.block, expected_lsn=batch.expected_lsn
+            )
+        if first_unsettled:
+            self._heard_at_s = self._loop.time()
+        try:
+            await self._call.write(request)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await asyncio.wait([self._reader])
+        except asyncio.CancelledError:
+            if not self._broken_off:
+                raise
+            await asyncio.wait([self._reader])
+
+    async def raise_failure(self) -> None:
+        """Raise what ended the stream."""
+        if self._broken_off:
+            raise UnknownOutcome(self._broken_off)
+        if self._reader.cancelled():
+            raise UnknownOutcome("the stream was cancelled")
+        await self._reader
+        raise UnknownOutcome("the server closed the stream")
+
+    def break_off(self, why: str) -> None:
+        """End the stream from this side, as if the connection had been lost."""
+        self._broken_off = why
+        self._call.cancel()
+
+    async def close(self) -> None:
+        """Cancel what is left of the call and wait for the reader."""
+        self._call.cancel()
+        if not self._reader.done():
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+        elif not self._reader.cancelled():
+            self._reader.exception()
+
+    async def _read(self) -> None:
+        call = self._call
+        while True:
+            try:
+                response = await call.read()
+            except grpc.aio.AioRpcError as failure:
+                raise error_of(failure, mutating=True) from failure
+            if response is _END_OF_STREAM:
+                return
+            self._heard_at_s = self._loop.time()
+            hint: str = response.position.leader_address
+            if hint:
+                self.leader_address = hint
+            self._on_acks(response.acks)

@@ -1,0 +1,381 @@
+"""Appender: one shard's appends, batched naturally over one stream, each applied at most once.
+
+Theory of operation. Callers put records into the BatchQueue and wait for a future. One worker task
+numbers batches (`sequence`), sends them and lets the acks settle the futures. There is no linger
+timer: a block leaves as soon as fewer than `NATURAL_BLOCKS_INFLIGHT_MAX` are in flight, and whoever
+comes meanwhile shares the next one. So one caller pays no delay and a thousand share a few blocks.
+
+What may happen to a numbered batch is decided by its session, never by one attempt:
+
+INV-APPENDER-1: a batch is repeated only under the same session, sequence and bytes; the server
+applies that at most once and answers the original LSN.
+INV-APPENDER-2: batches are sent, resent and settled in the order of their sequences.
+INV-APPENDER-3: a batch moves to another session only when a smaller sequence of the old one is
+known never to be applied (a *hole*): the old session then refuses it as a gap for ever, so it
+cannot be applied twice.
+INV-APPENDER-4: what the caller is told is never more than what is known: "not applied" only if no
+attempt can have been applied or can still be.
+
+Failures, in these terms. The stream breaks, the leader changes, a queue is full: pause, connect to
+wherever the route says, resend everything unsettled, go on. A batch is refused for good (fenced,
+wrong LSN, corrupt): its callers get the error, its sequence becomes a hole, what was sent behind it
+moves to a new session. The session expired: unsettled batches are of unknown outcome. A deadline
+passes: the callers are told; a batch that was sent stays in its place and is resent as long as
+anybody behind it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    LogServiceError,
+    NotReady,
+    Outcome,
+    Reason,
+    UnknownOutcome,
+)
+from logservice_wire.v1 import log_pb2
+
+from logservice_client.append_stream import AppendStream
+from logservice_client.batch import Batch, BatchQueue
+from logservice_client.bounds import (
+    BLOCKS_INFLIGHT_MAX,
+    BYTES_INFLIGHT_MAX,
+    MESSAGE_BYTES_MAX,
+    NATURAL_BLOCKS_INFLIGHT_MAX,
+    STALL_TIMEOUT_MAX_S,
+    STALL_TIMEOUT_S,
+    WATCH_INTERVAL_S,
+)
+from logservice_client.caller import Caller
+from logservice_client.failure import REPEATABLE
+from logservice_client.methods import OPEN_SESSION
+from logservice_client.pacing import Backoff, Deadline
+
+_FOR_GOOD: Final = frozenset(
+    {Reason.FENCED, Reason.INVALID_ARGUMENT, Reason.TOO_LARGE, Reason.CORRUPT_BLOCK}
+)
+"""Refusals that hold for every copy of the block, those still on their way included."""
+
+_FOR_EVERYBODY: Final = frozenset(
+    {Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED, Reason.WRONG_CLUSTER}
+)
+"""Refusals of the client, not of one block."""
+
+
+class Appender:
+    """The appending half of one shard's handle. Everything runs on the client's loop."""
+
+    def __init__(self, caller: Caller, shard: int) -> None:
+        """Idle until the first append."""
+        self._caller = caller
+        self._shard = shard
+        self._loop = asyncio.get_running_loop()
+        self.queue = BatchQueue(self._loop)
+        self._unsettled: deque[Batch] = deque()
+        self._unsettled_bytes = 0
+        self._session = 0
+        self._next_sequence = 1
+        self._sealed = False
+        self._followed_hint = ""
+        self._worker: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._stream: AppendStream | None = None
+        self._stall_s = STALL_TIMEOUT_S
+        self._backoff = Backoff()
+        self._closed = False
+
+    def started(self) -> None:
+        """Something was queued: make sure that the worker looks at it."""
+        if not self._wake.is_set():
+            self._wake.set()
+        if self._worker is None:
+            if self._closed:
+                self._give_up_all(NotReady("the client is closed"))
+                return
+            self._worker = self._loop.create_task(self._work(), name=f"append-{self._shard}")
+
+    async def wait_for_room(self) -> None:
+        """Return when the queue may take more; memory stays bounded while the log is away."""
+        while self.queue.crowded and not self._closed:
+            self._room.clear()
+            await self._room.wait()
+
+    async def close(self) -> None:
+        """Stop; whoever still waits learns whether the outcome is unknown or nothing was sent."""
+        self._closed = True
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.cancel()
+            await asyncio.wait([worker])
+        self._give_up_all(NotReady("the client was closed"))
+        self._room.set()
+
+    # --- the worker ------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        watch = self._loop.create_task(self._watch())
+        try:
+            while True:
+                while not (self.queue.pending or self._unsettled):
+                    self._wake.clear()
+                    await self._wake.wait()
+                address = ""
+                try:
+                    address = await self._caller.router.pick(self._shard, self._patience())
+                    await self._ensure_session()
+                    if self._unsettled or self.queue.pending:
+                        await self._serve(address)
+                except LogServiceError as error:
+                    if address:
+                        self._caller.router.learn_failure(self._shard, address, error)
+                        self._failed(error)
+                    elif error.reason is Reason.SHARD_NOT_FOUND:
+                        self._give_up_all(error)
+                    else:
+                        self._delayed(error)
+                    if self._unsettled or self.queue.pending:
+                        await asyncio.sleep(self._backoff.next_s(error))
+        finally:
+            watch.cancel()
+
+    def _patience(self) -> Deadline:
+        return Deadline(self._stall_s)
+
+    async def _ensure_session(self) -> None:
+        if self._sealed and not self._unsettled:
+            self._forget_unsettled()
+        if self._session == 0:
+            opened = await self._caller.call(
+                self._shard,
+                OPEN_SESSION,
+                log_pb2.OpenSessionRequest(shard_id=self._shard),
+                self._stall_s,
+            )
+            self._session = opened.session_id
+            self._next_sequence = 1
+
+    async def _serve(self, address: str) -> None:
+        """One stream, until it fails or another address or epoch is wanted."""
+        batches: Sequence[Batch] = tuple(self._unsettled)
+        epoch = batches[0].epoch if batches else self.queue.pending[0].epoch
+        stream = AppendStream(
+            self._caller.pool, address, self._shard, self._session, epoch, self._acked
+        )
+        stream.on_change(self._wake.set)
+        self._stream = stream
+        try:
+            while True:
+                if batches:
+                    for batch in batches:
+                        batch.attempts += 1
+                        batch.on_wire = True
+                    alone = len(batches) == len(self._unsettled)
+                    await stream.send(batches, first_unsettled=alone)
+                    batches = ()
+                if stream.ended:
+                    await stream.raise_failure()
+                batches = self._take(epoch)
+                if batches:
+                    continue
+                if not self._unsettled and self._should_move(stream, epoch):
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+        finally:
+            self._stream = None
+            await stream.close()
+
+    def _should_move(self, stream: AppendStream, epoch: int) -> bool:
+        pending = self.queue.pending
+        if self._sealed or (pending and pending[0].epoch != epoch):
+            return True
+        hint = stream.leader_address
+        if not pending or hint in ("", stream.address, self._followed_hint):
+            return False
+        # Once per hint: an address that cannot be reached must not cost a stream per block.
+        self._followed_hint = hint
+        self._caller.router.learn_leader(self._shard, hint)
+        return True
+
+    def _take(self, epoch: int) -> list[Batch]:
+        """Number and encode what may leave now; at most one message's worth."""
+        queue, unsettled = self.queue, self._unsettled
+        pending = queue.pending
+        taken: list[Batch] = []
+        if (
+            not pending
+            or self._sealed
+            or (len(unsettled) >= NATURAL_BLOCKS_INFLIGHT_MAX and not pending[0].full)
+        ):
+            return taken
+        crowded = queue.crowded
+        now_us = time.time_ns() // 1000
+        size = 0
+        while (
+            pending
+            and pending[0].epoch == epoch
+            and len(unsettled) < BLOCKS_INFLIGHT_MAX
+            and self._unsettled_bytes < BYTES_INFLIGHT_MAX
+            and size < MESSAGE_BYTES_MAX
+        ):
+            batch = queue.pop()
+            if batch is None:
+                break
+            if batch.epoch != epoch:
+                queue.put_back([batch])
+                break
+            batch.sequence = self._next_sequence
+            self._next_sequence += 1
+            size += len(batch.encode(now_us))
+            unsettled.append(batch)
+            self._unsettled_bytes += batch.size
+            taken.append(batch)
+        if crowded:
+            self._room.set()
+        return taken
+
+    def _acked(self, acks: Sequence[log_pb2.AppendStreamResponse.Ack]) -> None:
+        """Settle batches in order; called by the stream for every message of acks."""
+        for ack in acks:
+            batch = self._unsettled[0] if self._unsettled else None
+            if batch is None or (ack.sequence, ack.record_count) != (
+                batch.sequence,
+                batch.record_count,
+            ):
+                raise UnknownOutcome(f"an ack of sequence {ack.sequence} fits no block")
+            self._unsettled.popleft()
+            self._unsettled_bytes -= batch.size
+            batch.settle(ack.lsn)
+        self._stall_s = STALL_TIMEOUT_S
+        self._backoff.reset()
+        self._wake.set()
+
+    # --- failures --------------------------------------------------------------------------------
+
+    def _failed(self, error: LogServiceError) -> None:
+        """The attempt to serve the queue at some address ended with `error`."""
+        refused = self._refused(error)
+        for batch in self._unsettled:
+            if batch.on_wire:
+                batch.on_wire = False
+                batch.maybe_applied |= error.outcome is Outcome.UNKNOWN or batch is not refused
+        if error.reason is Reason.SESSION_EXPIRED:
+            self._lose_session(error)
+        elif error.reason in _FOR_EVERYBODY:
+            self._give_up_all(error)
+        elif error.reason in REPEATABLE or error.outcome is Outcome.UNKNOWN:
+            self._delayed(error)
+        elif refused is not None:
+            self._refuse(refused, error)
+        elif (waiting := self.queue.pop()) is not None:
+            # Refused before a block was sent: the first one asked for this stream.
+            waiting.fail(error)
+
+    def _delayed(self, error: LogServiceError) -> None:
+        """Everybody goes on waiting; `error` is what they hear if the deadline comes first."""
+        for batch in (*self._unsettled, *self.queue.pending):
+            batch.last_error = error
+
+    def _refused(self, error: LogServiceError) -> Batch | None:
+        """The batch that `error` is about: the one it names, else the first unsettled one."""
+        named = error.number("sequence")
+        for batch in self._unsettled:
+            if named in (0, batch.sequence):
+                return batch
+        return None
+
+    def _refuse(self, refused: Batch, error: LogServiceError) -> None:
+        """`refused` is not applied by this attempt, and no attempt will be made again."""
+        for_good = error.reason in _FOR_GOOD or (
+            error.reason is Reason.WRONG_EXPECTED_LSN
+            and error.number("next") > refused.expected_lsn
+        )
+        # An earlier attempt that ended without an outcome may still be on its way.
+        hole = for_good or not refused.maybe_applied
+        position = self._unsettled.index(refused)
+        behind = list(self._unsettled)[position + 1 :]
+        while len(self._unsettled) > position:
+            self._unsettled_bytes -= self._unsettled.pop().size
+        refused.fail(error if hole else _unknown(error))
+        if hole and not behind and refused.attempts == 1:
+            # No copy of this number is anywhere: the next block may have it.
+            self._next_sequence = refused.sequence
+        else:
+            self._sealed = True
+        if hole:
+            self.queue.put_back([batch for batch in behind if batch.futures])
+        else:
+            for batch in behind:
+                batch.fail(_unknown(error))
+        if error.reason is Reason.FENCED:
+            for batch in [*self.queue.pending]:
+                if batch.epoch == refused.epoch:
+                    self.queue.drop(batch)
+                    batch.fail(error)
+
+    def _lose_session(self, error: LogServiceError) -> None:
+        for batch in self._unsettled:
+            batch.fail(_unknown(error))
+        self._forget_unsettled()
+
+    def _give_up_all(self, error: LogServiceError) -> None:
+        for batch in self._unsettled:
+            batch.fail(_unknown(error))
+        self._forget_unsettled()
+        while (waiting := self.queue.pop()) is not None:
+            waiting.fail(error)
+
+    def _forget_unsettled(self) -> None:
+        self._unsettled.clear()
+        self._unsettled_bytes = 0
+        self._session = 0
+        self._sealed = False
+
+    # --- deadlines and stalls --------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Look at deadlines and stalls now and then: one timer for all callers."""
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            if not (self._unsettled or self.queue.pending):
+                continue
+            now_s = self._loop.time()
+            self._expire(now_s)
+            stream = self._stream
+            if stream is not None and self._unsettled and stream.silent_s(now_s) > self._stall_s:
+                self._stall_s = min(self._stall_s * 2, STALL_TIMEOUT_MAX_S)
+                stream.break_off(f"no ack for {stream.silent_s(now_s):.1f} s")
+
+    def _expire(self, now_s: float) -> None:
+        for batch in [*self.queue.pending]:
+            if batch.deadline_s <= now_s:
+                self.queue.drop(batch)
+                batch.fail(batch.last_error or NotReady("the deadline passed before it was sent"))
+        for batch in [*self._unsettled]:
+            if batch.deadline_s <= now_s and batch.futures:
+                last = batch.last_error
+                if batch.on_wire or batch.maybe_applied or last is None:
+                    batch.fail(DeadlineExceeded("no ack in time", sequence=batch.sequence))
+                else:
+                    self._refuse(batch, last)
+                    return
+        if self._stream is None and not any(batch.futures for batch in self._unsettled):
+            self._forget_unsettled()
+
+
+def _unknown(error: LogServiceError) -> LogServiceError:
+    """What the callers of a sent block are told when `error` ends the attempts to append it."""
+    if error.outcome is Outcome.UNKNOWN:
+        return error
+    unknown = UnknownOutcome(error.message)
+    unknown.metadata = dict(error.metadata)
+    unknown.__cause__ = error
+    return unknown

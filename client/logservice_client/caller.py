@@ -1,0 +1,113 @@
+"""Caller: one unary call, repeated within its deadline as far as that is safe.
+
+An attempt goes to a connected address. Afterwards either the answer is known, or the failure says
+what may be done (`failure.may_repeat`): another attempt, elsewhere if the replica was the trouble,
+after a jittered pause. When the deadline ends the repetition, the last failure is raised; but once
+any attempt of a mutating call had an unknown outcome, "not applied" would be a lie, and
+UnknownOutcome is raised instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, TypeVar
+
+import grpc.aio
+from logservice_wire.errors import LogServiceError, Outcome, Reason, UnknownOutcome
+
+from logservice_client.bounds import ATTEMPT_TIMEOUT_S, HALTED_REPLICAS_MAX, TIMEOUT_DEFAULT_S
+from logservice_client.channels import ChannelPool
+from logservice_client.failure import REPEATABLE, error_of, may_repeat
+from logservice_client.methods import Method
+from logservice_client.pacing import Backoff, Deadline
+from logservice_client.routing import Router
+
+AFTER_UNKNOWN: Final = "after_unknown"
+"""Metadata key: an attempt before the one that failed like this may have taken effect."""
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+class Caller:
+    """Calls of one client."""
+
+    def __init__(self, pool: ChannelPool, router: Router) -> None:
+        """Use the client's connections and routes."""
+        self.pool = pool
+        self.router = router
+
+    async def call(
+        self,
+        shard: int | None,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float | None = None,
+    ) -> ResponseT:
+        """Call `method` at a replica of `shard`, or at any store when `shard` is None.
+
+        Raises the error that the server answered, NotReady or another retryable one when the
+        deadline passed without an effect, UnknownOutcome when a mutating call may have had one.
+        """
+        deadline = Deadline(TIMEOUT_DEFAULT_S if timeout_s is None else timeout_s)
+        backoff = Backoff()
+        attempt_s = ATTEMPT_TIMEOUT_S
+        unknown: LogServiceError | None = None
+        halted = 0
+        while True:
+            address = ""
+            try:
+                if shard is None:
+                    address = await self.router.pick_any(deadline)
+                else:
+                    address = await self.router.pick(shard, deadline)
+                limit_s = deadline.remaining_s()
+                if method.idempotent:
+                    limit_s, attempt_s = min(limit_s, attempt_s), attempt_s * 2
+                return await self._attempt(address, shard, method, request, limit_s)
+            except LogServiceError as error:
+                if address:
+                    self.router.learn_failure(shard, address, error)
+                elif error.reason is Reason.SHARD_NOT_FOUND:
+                    raise
+                if method.mutating and error.outcome is Outcome.UNKNOWN:
+                    unknown = error
+                halted += error.reason is Reason.HALTED
+                pause_s = backoff.next_s(error)
+                if (
+                    halted >= HALTED_REPLICAS_MAX
+                    or deadline.remaining_s() <= pause_s
+                    or not may_repeat(error, mutating=method.mutating, idempotent=method.idempotent)
+                ):
+                    raise _honest(error, unknown) from error
+            await asyncio.sleep(pause_s)
+
+    async def _attempt(
+        self,
+        address: str,
+        shard: int | None,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float,
+    ) -> ResponseT:
+        try:
+            response: ResponseT = await self.pool.unary(address, method)(
+                request, timeout=max(timeout_s, 0.001)
+            )
+        except grpc.aio.AioRpcError as failure:
+            raise error_of(failure, mutating=method.mutating) from failure
+        if shard is not None:
+            self.router.learn_position(shard, response.position)  # type: ignore[attr-defined]
+        return response
+
+
+def _honest(error: LogServiceError, unknown: LogServiceError | None) -> LogServiceError:
+    """What the caller is told when `error` ends a call that had an `unknown` attempt before."""
+    if unknown is None or unknown is error:
+        return error
+    if error.reason in REPEATABLE:
+        honest: LogServiceError = UnknownOutcome(error.message)
+        honest.metadata = dict(error.metadata)
+        return honest
+    error.metadata = {**error.metadata, AFTER_UNKNOWN: "true"}
+    return error

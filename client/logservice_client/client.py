@@ -1,0 +1,70 @@
+"""LogClient: the asyncio client. One per process is enough; handles share its connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from logservice_wire.errors import InvalidArgument
+
+from logservice_client.caller import Caller
+from logservice_client.channels import ChannelPool, Tls
+from logservice_client.hakeeper import HakeeperClient
+from logservice_client.routing import Router
+from logservice_client.shard import Shard
+
+
+class LogClient:
+    """Talks to a cluster of stores. Make it inside a running event loop; close it there.
+
+    async with LogClient(["127.0.0.1:9700", "127.0.0.1:9701"]) as client:
+        lsn = await client.shard(1).append(b"record")
+    """
+
+    def __init__(self, endpoints: str | Sequence[str], *, tls: Tls | None = None) -> None:
+        """`endpoints`: client addresses (host:port) of one or more stores, as a list or separated
+        by commas. The others are found through them. No I/O happens here.
+        """
+        asyncio.get_running_loop()
+        names = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+        addresses = [address.strip() for address in names if address.strip()]
+        if not addresses:
+            raise InvalidArgument("at least one address is needed", field="endpoints")
+        self._pool = ChannelPool(tls)
+        self._router = Router(self._pool, addresses)
+        self._caller = Caller(self._pool, self._router)
+        self._shards: dict[int, Shard] = {}
+        self.hakeeper = HakeeperClient(self._caller)
+
+    def shard(self, shard_id: int) -> Shard:
+        """The handle of a log; the same one every time, so that all callers share its blocks."""
+        if shard_id < 1:
+            raise InvalidArgument("logs are numbered from 1", field="shard_id")
+        shard = self._shards.get(shard_id)
+        if shard is None:
+            shard = self._shards[shard_id] = Shard(self._caller, shard_id)
+        return shard
+
+    def replica_addresses(self, shard_id: int) -> tuple[str, ...]:
+        """Client addresses of the shard's replicas as last told by HAKeeper, leader first."""
+        return self._router.replicas(shard_id)
+
+    async def close(self) -> None:
+        """Close connections. Appends that still wait fail, with what is known of their outcome."""
+        for shard in self._shards.values():
+            await shard.close()
+        await self._router.close()
+        await self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

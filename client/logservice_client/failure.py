@@ -1,0 +1,75 @@
+"""Failures of gRPC calls as typed errors, and which of them a call may be repeated after.
+
+A store's own errors carry ErrorInfo and come back as they were raised. What gRPC itself reports has
+none, and then the one question is whether the request can have taken effect: it cannot when no
+connection existed (the caller checks that before, `ChannelPool.connect`); after that a lost
+connection leaves a mutating call's outcome unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from logservice_wire.errors import (
+    Busy,
+    DeadlineExceeded,
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    Outcome,
+    PermissionDenied,
+    Reason,
+    TooLarge,
+    Unauthenticated,
+    UnknownOutcome,
+)
+from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
+
+_BROKEN: Final = "broken"
+"""Metadata key of a failure that no repetition cures: the other side has a bug."""
+
+ELSEWHERE: Final = frozenset(
+    {Reason.NOT_LEADER, Reason.SHARD_NOT_FOUND, Reason.NOT_READY, Reason.HALTED}
+)
+"""This replica cannot serve the call; another one may."""
+
+REPEATABLE: Final = ELSEWHERE | {Reason.BUSY, Reason.SEQUENCE_GAP}
+"""Not applied, and worth another attempt within the deadline."""
+
+
+def error_of(failure: grpc.aio.AioRpcError, *, mutating: bool) -> LogServiceError:
+    """The typed error of a failed call."""
+    rpc: Any = failure
+    for key, value in rpc.trailing_metadata() or ():
+        if key == STATUS_DETAILS_KEY:
+            error = from_status_details(value)
+            if error is not None:
+                return error
+    code: grpc.StatusCode = rpc.code()
+    message = f"{code.name}: {rpc.details()}"
+    match code:
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED | grpc.StatusCode.ABORTED:
+            return UnknownOutcome(message) if mutating else NotReady(message)
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DeadlineExceeded(message)
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            # gRPC refuses a message over its length limit with this code.
+            return TooLarge(message) if "larger than max" in message else Busy(message)
+        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
+            return InvalidArgument(message)
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return Unauthenticated(message)
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return PermissionDenied(message)
+    return UnknownOutcome(message, **{_BROKEN: code.name})
+
+
+def may_repeat(error: LogServiceError, *, mutating: bool, idempotent: bool) -> bool:
+    """Whether the same request may be sent again, possibly to another replica."""
+    if error.reason in REPEATABLE:
+        return True
+    if error.outcome is Outcome.UNKNOWN and error.reason is not Reason.SESSION_EXPIRED:
+        return _BROKEN not in error.metadata and (idempotent or not mutating)
+    return False

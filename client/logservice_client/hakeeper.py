@@ -1,0 +1,57 @@
+"""HakeeperClient: the state of the cluster, new shards, unique ids. Any store answers."""
+
+from __future__ import annotations
+
+import uuid
+
+from logservice_wire.v1 import hakeeper_pb2
+
+from logservice_client.bounds import TIMEOUT_DEFAULT_S
+from logservice_client.caller import Caller
+from logservice_client.methods import ALLOCATE_IDS, CREATE_SHARD, GET_CLUSTER_STATE
+from logservice_client.pacing import Deadline
+
+
+class HakeeperClient:
+    """Get it from `LogClient.hakeeper`; timeouts and errors as in `Shard`."""
+
+    def __init__(self, caller: Caller) -> None:
+        """Use the client's connections."""
+        self._caller = caller
+
+    async def cluster_state(
+        self, *, stale: bool = False, timeout: float | None = None
+    ) -> hakeeper_pb2.ClusterState:
+        """Stores, shards, replicas, repairs under way. `stale`: as the asked store knows it."""
+        request = hakeeper_pb2.GetClusterStateRequest(stale=stale)
+        return await self._caller.call(None, GET_CLUSTER_STATE, request, timeout)
+
+    async def shard_info(
+        self, shard_id: int, *, timeout: float | None = None
+    ) -> hakeeper_pb2.ShardInfo:
+        """Where the replicas of a shard are; raises ShardNotFound."""
+        deadline = Deadline(TIMEOUT_DEFAULT_S if timeout is None else timeout)
+        return await self._caller.router.shard_info(shard_id, deadline)
+
+    async def create_shard(
+        self,
+        *,
+        shard_id: int = 0,
+        name: str = "",
+        replicas: int = 0,
+        timeout: float | None = None,
+    ) -> int:
+        """Create a log and return its id. 0: choose the id; the cluster's number of replicas.
+
+        Raises ShardExists, NotEnoughStores; after UnknownOutcome ask `shard_info`.
+        """
+        request = hakeeper_pb2.CreateShardRequest(shard_id=shard_id, name=name, replicas=replicas)
+        return (await self._caller.call(None, CREATE_SHARD, request, timeout)).shard_id
+
+    async def allocate_ids(
+        self, count: int = 1, *, key: str = "", timeout: float | None = None
+    ) -> range:
+        """`count` ids that nobody else gets from the counter `key`."""
+        request = hakeeper_pb2.AllocateIdsRequest(key=key, count=count, request_id=uuid.uuid4().hex)
+        response = await self._caller.call(None, ALLOCATE_IDS, request, timeout)
+        return range(response.first, response.first + count)

@@ -1,0 +1,45 @@
+"""Deadline and Backoff: how long a call may go on, and how fast it repeats itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from logservice_wire.errors import LogServiceError
+
+from logservice_client.bounds import BACKOFF_FIRST_S, BACKOFF_MAX_S
+
+
+class Deadline:
+    """A moment on the running loop's clock; every attempt and pause of a call counts against it."""
+
+    __slots__ = ("at_s",)
+
+    def __init__(self, timeout_s: float) -> None:
+        """`timeout_s` from now."""
+        self.at_s = asyncio.get_running_loop().time() + timeout_s
+
+    def remaining_s(self) -> float:
+        """Seconds left; not positive once it has passed."""
+        return self.at_s - asyncio.get_running_loop().time()
+
+
+class Backoff:
+    """Growing, jittered pauses: many clients that failed together do not come back together."""
+
+    __slots__ = ("_pause_s",)
+
+    def __init__(self) -> None:
+        """Start with the shortest pause."""
+        self._pause_s = BACKOFF_FIRST_S
+
+    def reset(self) -> None:
+        """Progress was made: start over with the shortest pause."""
+        self._pause_s = BACKOFF_FIRST_S
+
+    def next_s(self, error: LogServiceError | None = None) -> float:
+        """The next pause, never below what a BUSY server asked for."""
+        asked_s = error.number("retry_after_ms") / 1000 if error is not None else 0.0
+        pause_s = self._pause_s * random.uniform(0.5, 1.0)
+        self._pause_s = min(self._pause_s * 2, BACKOFF_MAX_S)
+        return max(asked_s, pause_s)

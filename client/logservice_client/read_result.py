@@ -1,0 +1,121 @@
+"""What reading returns: runs of LSNs, each records or a typed gap.
+
+Blocks arrive as they were appended and stay opaque bytes until records are asked for; each is
+validated (CRC, offsets) when it arrives, so that damage between the leader and here is noticed. A
+block that begins below the LSN asked for is shown from that LSN on.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logservice_wire.block import Block
+from logservice_wire.v1 import log_pb2
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class GapReason(enum.Enum):
+    """Why LSNs carry no records."""
+
+    FENCED = log_pb2.GAP_REASON_FENCED
+    """Appended with an old writer epoch, or with none."""
+    WRONG_EXPECTED_LSN = log_pb2.GAP_REASON_WRONG_EXPECTED_LSN
+    SEQUENCE = log_pb2.GAP_REASON_SEQUENCE
+    """A duplicate, a gap or an expired session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """LSNs ``first_lsn <= lsn < next_lsn`` that no record has or ever will have."""
+
+    first_lsn: int
+    record_count: int
+    term: int
+    reason: GapReason
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN behind the gap."""
+        return self.first_lsn + self.record_count
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Consecutive records of one block. `skipped`: records of the block that lie before."""
+
+    first_lsn: int
+    record_count: int
+    term: int
+    block: Block
+    skipped: int
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN behind the last record."""
+        return self.first_lsn + self.record_count
+
+    @property
+    def timestamp_us(self) -> int:
+        """When the client made the block, microseconds since 1970."""
+        return self.block.timestamp_us
+
+    def records(self) -> list[bytes]:
+        """The records; the i-th has LSN ``first_lsn + i``."""
+        return self.block.records(self.skipped, self.skipped + self.record_count)
+
+    def to_arrow(self) -> pyarrow.RecordBatch:
+        """Columns lsn, term, timestamp, value; values are not copied. Needs the [arrow] extra."""
+        from logservice_client.arrow import record_batch
+
+        return record_batch(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """One answer to a read.
+
+    items: runs in order, without holes between them. next_lsn: where to go on; the LSN asked for
+    when there is nothing yet. first_lsn, applied_lsn: the oldest and newest readable LSN then.
+    """
+
+    items: tuple[Records | Gap, ...]
+    next_lsn: int
+    first_lsn: int
+    applied_lsn: int
+
+    @property
+    def blocks(self) -> tuple[Records, ...]:
+        """The items that are records."""
+        return tuple(item for item in self.items if isinstance(item, Records))
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """The items that are not."""
+        return tuple(item for item in self.items if isinstance(item, Gap))
+
+    def records(self) -> list[bytes]:
+        """All records in order; gaps are left out."""
+        return [record for block in self.blocks for record in block.records()]
+
+
+def result_of(response: log_pb2.ReadResponse, lsn: int) -> ReadResult:
+    """The answer to a read from `lsn`; raises CorruptBlock when a block is damaged."""
+    return ReadResult(
+        items=tuple(item_of(run, lsn) for run in response.blocks),
+        next_lsn=response.next_lsn,
+        first_lsn=response.position.first_lsn,
+        applied_lsn=response.position.applied_lsn,
+    )
+
+
+def item_of(run: log_pb2.LogBlock, lsn: int) -> Records | Gap:
+    """One run, without the LSNs below `lsn`."""
+    skipped = max(0, lsn - run.first_lsn)
+    first_lsn, count = run.first_lsn + skipped, run.record_count - skipped
+    if run.gap != log_pb2.GAP_REASON_NONE:
+        return Gap(first_lsn, count, run.term, GapReason(run.gap))
+    return Records(first_lsn, count, run.term, Block.parse(run.block), skipped)

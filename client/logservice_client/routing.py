@@ -1,0 +1,254 @@
+"""Router: which address to send a shard's next request to.
+
+What is known of a shard comes from three sources, newest first: leader hints in answers and
+errors, HAKeeper's GetShardInfo (asked through any store), and the endpoints that the user named.
+Any replica accepts any request, so a wrong or old route costs a hop, never a wrong result; and when
+HAKeeper has no leader itself, the replicas known from before still work. Hence the rules:
+
+- a failed address goes to the end of the list for a while; it is never forgotten;
+- connecting races: the next address is tried beside a silent one after `CONNECT_STAGGER_S`, at once
+  beside one that refused; the first to connect wins;
+- HAKeeper is asked in the background after a failure, and waited for only while nothing is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+import grpc.aio
+from logservice_wire.errors import LogServiceError, NotReady, Outcome, Reason
+from logservice_wire.v1 import hakeeper_pb2, log_pb2
+
+from logservice_client.bounds import (
+    ATTEMPT_TIMEOUT_S,
+    CONNECT_STAGGER_S,
+    FAILED_ADDRESS_S,
+    ROUTE_REFRESH_S,
+    UNREADY_ADDRESS_S,
+)
+from logservice_client.channels import ChannelPool
+from logservice_client.failure import ELSEWHERE, error_of
+from logservice_client.methods import GET_SHARD_INFO
+from logservice_client.pacing import Deadline
+
+ValueT = TypeVar("ValueT")
+
+
+class Route:
+    """What is known of one shard. `leader` is empty when unknown."""
+
+    __slots__ = ("asked_at_s", "leader", "refresh", "replicas")
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self.leader = ""
+        self.replicas: tuple[str, ...] = ()
+        self.asked_at_s = float("-inf")
+        self.refresh: asyncio.Task[None] | None = None
+
+
+class Router:
+    """Routes of one client. It sends GetShardInfo itself and nothing else."""
+
+    def __init__(self, pool: ChannelPool, endpoints: Sequence[str]) -> None:
+        """`endpoints`: client addresses (host:port) of any stores; shuffled to spread clients."""
+        self._pool = pool
+        self._endpoints = random.sample(list(endpoints), len(endpoints))
+        self._routes: dict[int, Route] = {}
+        self._failed_until_s: dict[str, float] = {}
+
+    async def pick(self, shard: int, deadline: Deadline) -> str:
+        """A connected address for the shard, its leader if that is known and reachable.
+
+        Raises NotReady when no address connects before `deadline`, ShardNotFound when HAKeeper
+        says that there is no such shard.
+        """
+        route = self._routes.get(shard)
+        if route is None or not (route.leader or route.replicas):
+            await self._learn_first(shard, deadline)
+        return await self.connect_first(self.candidates(shard), deadline)
+
+    async def pick_any(self, deadline: Deadline) -> str:
+        """A connected address of any store, for what every store answers."""
+        return await self.connect_first(self.candidates(None), deadline)
+
+    def candidates(self, shard: int | None) -> list[str]:
+        """Addresses worth trying, best first: leader, replicas, endpoints; failed ones last."""
+        route = self._routes.get(shard) if shard is not None else None
+        known: list[str] = []
+        if route is not None:
+            known = [route.leader] if route.leader else []
+            known += route.replicas
+        known += self._endpoints
+        if route is None:
+            known += [address for other in self._routes.values() for address in other.replicas]
+        now = asyncio.get_running_loop().time()
+        failed = self._failed_until_s
+        return sorted(dict.fromkeys(known), key=lambda address: failed.get(address, 0.0) > now)
+
+    def replicas(self, shard: int) -> tuple[str, ...]:
+        """Addresses of the shard's replicas as HAKeeper last told, leader first."""
+        route = self._routes.get(shard)
+        return route.replicas if route is not None else ()
+
+    def learn_position(self, shard: int, position: log_pb2.LogPosition) -> None:
+        """Note the leader that an answer names."""
+        if position.leader_address:
+            self.learn_leader(shard, position.leader_address)
+
+    def learn_leader(self, shard: int, address: str) -> None:
+        """Send the shard's next request to `address` first."""
+        self._route(shard).leader = address
+
+    def learn_failure(self, shard: int | None, address: str, error: LogServiceError) -> None:
+        """Note that `address` could not serve the call, and why."""
+        now = asyncio.get_running_loop().time()
+        hint = error.metadata.get("address", "") if error.reason is Reason.NOT_LEADER else ""
+        if error.outcome is Outcome.UNKNOWN or error.metadata.get("address") == address:
+            self._failed_until_s[address] = now + FAILED_ADDRESS_S
+        elif error.reason in ELSEWHERE and hint != address:
+            self._failed_until_s[address] = now + UNREADY_ADDRESS_S
+        else:
+            return
+        if shard is None:
+            return
+        route = self._route(shard)
+        if hint:
+            route.leader = hint
+            self._failed_until_s.pop(hint, None)
+        elif route.leader == address:
+            route.leader = ""
+        self._refresh_soon(shard)
+
+    async def connect_first(self, candidates: Sequence[str], deadline: Deadline) -> str:
+        """The first of `candidates` that connects; earlier ones get a head start."""
+        if self._pool.connected(candidates[0]):
+            return candidates[0]
+
+        async def connect(address: str) -> str:
+            try:
+                await self._pool.connect(address)
+            except NotReady:
+                self._failed_until_s[address] = asyncio.get_running_loop().time() + FAILED_ADDRESS_S
+                raise
+            return address
+
+        return await _race(connect, candidates, deadline)
+
+    async def shard_info(self, shard: int, deadline: Deadline) -> hakeeper_pb2.ShardInfo:
+        """GetShardInfo of the first store that answers; raises ShardNotFound, NotReady."""
+
+        async def ask(address: str) -> hakeeper_pb2.ShardInfo | LogServiceError:
+            await self._pool.connect(address)
+            call = self._pool.unary(address, GET_SHARD_INFO)
+            timeout_s = max(0.001, min(deadline.remaining_s(), ATTEMPT_TIMEOUT_S))
+            try:
+                info: hakeeper_pb2.ShardInfo = await call(
+                    hakeeper_pb2.GetShardInfoRequest(shard_id=shard), timeout=timeout_s
+                )
+            except grpc.aio.AioRpcError as failure:
+                error = error_of(failure, mutating=False)
+                if error.reason is Reason.SHARD_NOT_FOUND:
+                    return error  # an answer like any other: no other store knows better
+                raise error from failure
+            return info
+
+        found = await _race(ask, self.candidates(shard), deadline)
+        if isinstance(found, LogServiceError):
+            raise found
+        self._learn_info(shard, found)
+        return found
+
+    async def close(self) -> None:
+        """Stop asking."""
+        tasks = [route.refresh for route in self._routes.values() if route.refresh is not None]
+        await _cancelled(tasks)
+
+    def _route(self, shard: int) -> Route:
+        return self._routes.setdefault(shard, Route())
+
+    def _learn_info(self, shard: int, info: hakeeper_pb2.ShardInfo) -> None:
+        route = self._route(shard)
+        route.asked_at_s = asyncio.get_running_loop().time()
+        route.replicas = tuple(address for address in info.client_addresses if address)
+        if info.leader_address and not route.leader:
+            route.leader = info.leader_address
+
+    async def _learn_first(self, shard: int, deadline: Deadline) -> None:
+        """Ask HAKeeper because nothing is known; the endpoints have to do when it cannot tell."""
+        route = self._route(shard)
+        if asyncio.get_running_loop().time() - route.asked_at_s < ROUTE_REFRESH_S:
+            return
+        try:
+            limit = Deadline(min(deadline.remaining_s(), ATTEMPT_TIMEOUT_S))
+            await self.shard_info(shard, limit)
+        except LogServiceError as error:
+            if error.reason is Reason.SHARD_NOT_FOUND:
+                raise
+            route.asked_at_s = asyncio.get_running_loop().time()
+
+    def _refresh_soon(self, shard: int) -> None:
+        route = self._route(shard)
+        now = asyncio.get_running_loop().time()
+        if route.refresh is None and now - route.asked_at_s >= ROUTE_REFRESH_S:
+            route.asked_at_s = now
+            route.refresh = asyncio.create_task(self._refresh(shard))
+
+    async def _refresh(self, shard: int) -> None:
+        route = self._route(shard)
+        try:
+            await self.shard_info(shard, Deadline(ATTEMPT_TIMEOUT_S))
+        except LogServiceError:
+            pass  # whoever needs the route goes on with what is known and asks again
+        finally:
+            route.refresh = None
+
+
+async def _race(
+    attempt: Callable[[str], Awaitable[ValueT]], candidates: Iterable[str], deadline: Deadline
+) -> ValueT:
+    """The first success of `attempt` over `candidates`, started one by one.
+
+    The next starts after `CONNECT_STAGGER_S`, or at once when one has failed. Losers are cancelled.
+    Raises the last failure, or NotReady when `deadline` passes first.
+    """
+    waiting = list(candidates)
+    running: set[asyncio.Task[ValueT]] = set()
+    failure: LogServiceError = NotReady("no address to try")
+    try:
+        while waiting or running:
+            if waiting:
+                running.add(asyncio.ensure_future(_started(attempt, waiting.pop(0))))
+            remaining_s = deadline.remaining_s()
+            if remaining_s <= 0:
+                raise NotReady("no store answered in time") from failure
+            pause_s = min(CONNECT_STAGGER_S, remaining_s) if waiting else remaining_s
+            done, running = await asyncio.wait(
+                running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                error = task.exception()
+                if error is None:
+                    return task.result()
+                if not isinstance(error, LogServiceError):
+                    raise error
+                failure = error
+        raise failure
+    finally:
+        await _cancelled(running)
+
+
+async def _started(attempt: Callable[[str], Awaitable[ValueT]], address: str) -> ValueT:
+    return await attempt(address)
+
+
+async def _cancelled(tasks: Iterable[asyncio.Task[ValueT]]) -> None:
+    """Cancel and forget; waits until they are gone so that nothing outlives its loop."""
+    pending = [task for task in tasks if not task.done()]
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending)

@@ -1,0 +1,353 @@
+"""Shard: the handle of one log: append, read, follow, truncate, and what belongs to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+
+import grpc.aio
+from logservice_wire.block import encoded_size, peek_block
+from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, RECORD_BYTES_MAX
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    StaleTruncate,
+    TooLarge,
+)
+from logservice_wire.v1 import log_pb2
+
+from logservice_client.appender import Appender
+from logservice_client.batch import Batch
+from logservice_client.bounds import TIMEOUT_DEFAULT_S
+from logservice_client.caller import AFTER_UNKNOWN, Caller
+from logservice_client.failure import error_of, may_repeat
+from logservice_client.methods import (
+    ACQUIRE_WRITER,
+    ALLOCATE_TIMESTAMPS,
+    CONNECT,
+    FOLLOW,
+    GET_SHARD_STATUS,
+    READ,
+    RELEASE_HOLD,
+    RELEASE_WRITER,
+    SET_HOLD,
+    TRUNCATE,
+)
+from logservice_client.pacing import Backoff, Deadline
+from logservice_client.read_result import Gap, ReadResult, Records, item_of, result_of
+
+Record = bytes | bytearray | memoryview
+
+
+class Shard:
+    """One log, as one client sees it. Get it from `LogClient.shard`; safe for many tasks.
+
+    Every call takes `timeout` in seconds (default `TIMEOUT_DEFAULT_S`) and raises classes of
+    `logservice_wire.errors`; `error.outcome` tells whether a failed call may have taken effect.
+    """
+
+    def __init__(self, caller: Caller, shard_id: int) -> None:
+        """See `LogClient.shard`."""
+        self.shard_id = shard_id
+        self.writer_epoch = 0
+        self._caller = caller
+        self._appender = Appender(caller, shard_id)
+        self._loop = asyncio.get_running_loop()
+
+    # --- appending -------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        record: Record | Sequence[Record],
+        *,
+        expected_lsn: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Append one record, or several that become durable together; return the (first) LSN.
+
+        Returns when the records are on the disks of a majority. Calls of many tasks share blocks;
+        their LSNs are in the order of the calls. Several records always share one block, so they
+        are appended together or not at all, with consecutive LSNs. With `expected_lsn` the first
+        record lands exactly there, or WrongExpectedLsn{next} is raised.
+
+        Each record is appended at most once, however often the client has to try. After an error
+        with outcome UNKNOWN (UnknownOutcome, DeadlineExceeded, SessionExpired), or a cancellation,
+        it may have been appended or may still be: read on from the last LSN you know to find out.
+        """
+        queue = self._appender.queue
+        if queue.crowded:
+            await self._appender.wait_for_room()
+        deadline_s = self._loop.time() + (TIMEOUT_DEFAULT_S if timeout is None else timeout)
+        if isinstance(record, bytes) and expected_lsn is None:
+            if len(record) > RECORD_BYTES_MAX:
+                raise _too_large(encoded_size(1, len(record)))
+            future = queue.put_record(record, self.writer_epoch, deadline_s)
+        else:
+            records = _checked(record)
+            size = sum(map(len, records))
+            if (
+                len(records) > BLOCK_RECORDS_MAX
+                or encoded_size(len(records), size) > BLOCK_BYTES_MAX
+                or max(map(len, records)) > RECORD_BYTES_MAX
+            ):
+                raise _too_large(encoded_size(len(records), size))
+            future = queue.put_records(
+                records, size, self.writer_epoch, deadline_s, _expected(expected_lsn)
+            )
+        return await self._lsn(future, timeout)
+
+    async def append_block(
+        self,
+        block: bytes,
+        *,
+        expected_lsn: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Append a block made by `logservice_wire.block.encode_block`; return its first LSN.
+
+        The leader checks its checksum. Otherwise as `append`.
+        """
+        count = peek_block(block)
+        if self._appender.queue.crowded:
+            await self._appender.wait_for_room()
+        deadline_s = self._loop.time() + (TIMEOUT_DEFAULT_S if timeout is None else timeout)
+        future = self._appender.queue.put_block(
+            bytes(block), count, self.writer_epoch, deadline_s, _expected(expected_lsn)
+        )
+        return await self._lsn(future, timeout)
+
+    async def _lsn(self, future: asyncio.Future[int], timeout: float | None) -> int:
+        batch = self._appender.queue.last_batch()
+        self._appender.started()
+        if timeout is None:
+            try:
+                return await future
+            except asyncio.CancelledError:
+                batch.abandoned += 1
+                raise
+        return await self._lsn_within(future, batch, timeout)
+
+    async def _lsn_within(self, future: asyncio.Future[int], batch: Batch, timeout_s: float) -> int:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            batch.abandoned += 1
+            if batch.sequence == 0:
+                # Its records are left out when the batch is numbered.
+                raise batch.last_error or NotReady("not sent in time") from None
+            raise DeadlineExceeded("no ack in time") from None
+        except asyncio.CancelledError:
+            batch.abandoned += 1
+            raise
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        lsn: int,
+        *,
+        max_bytes: int = 0,
+        stale: bool = False,
+        timeout: float | None = None,
+    ) -> ReadResult:
+        """Read from `lsn` on, about `max_bytes` (0: the server's default), at least one block.
+
+        At the tail + 1 the result is empty. Raises Truncated{first_lsn} below the oldest record,
+        BeyondTail{next_lsn} further on. `stale`: whatever the replica has applied, without asking
+        the others; else nothing acked before the call is missed.
+        """
+        request = log_pb2.ReadRequest(
+            shard_id=self.shard_id, lsn=lsn, max_bytes=max_bytes, stale=stale
+        )
+        response = await self._caller.call(self.shard_id, READ, request, timeout)
+        return result_of(response, lsn)
+
+    async def follow(
+        self,
+        lsn: int,
+        *,
+        until_lsn: int | None = None,
+        until_tail: bool = False,
+        from_timestamp_us: int = 0,
+        until_timestamp_us: int = 0,
+        patience: float = TIMEOUT_DEFAULT_S,
+    ) -> AsyncIterator[Records | Gap]:
+        """Read from `lsn` on and wait for more, for ever or until a condition holds.
+
+        until_lsn: stop after that LSN. until_tail: stop at the tail as it is now. The timestamps
+        skip blocks written before, and stop at the first one written at or after. Goes on elsewhere
+        when a replica is lost; raises when none can serve for `patience` seconds.
+        """
+        backoff = Backoff()
+        deadline = Deadline(patience)
+        if until_tail:
+            status = await self.status(timeout=patience)
+            tail = status.position.applied_lsn
+            until_lsn = tail if until_lsn is None else min(until_lsn, tail)
+        while until_lsn is None or lsn <= until_lsn:
+            address = ""
+            try:
+                address = await self._caller.router.pick(self.shard_id, deadline)
+                request = log_pb2.FollowRequest(
+                    shard_id=self.shard_id,
+                    lsn=lsn,
+                    until_lsn=until_lsn or 0,
+                    from_timestamp_us=from_timestamp_us,
+                    until_timestamp_us=until_timestamp_us,
+                )
+                async with aclosing(self._responses(address, request)) as responses:
+                    async for response in responses:
+                        for run in response.blocks:
+                            item = item_of(run, lsn)
+                            if until_lsn is not None and item.next_lsn > until_lsn + 1:
+                                item = _cut(item, until_lsn)
+                            lsn = item.next_lsn
+                            yield item
+                            if until_lsn is not None and lsn > until_lsn:
+                                return
+                        lsn = max(lsn, response.next_lsn)
+                        backoff.reset()
+                        deadline = Deadline(patience)
+                return
+            except LogServiceError as error:
+                if address:
+                    self._caller.router.learn_failure(self.shard_id, address, error)
+                pause_s = backoff.next_s(error)
+                if not may_repeat(error, mutating=False, idempotent=True) or (
+                    deadline.remaining_s() <= pause_s
+                ):
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def _responses(
+        self, address: str, request: log_pb2.FollowRequest
+    ) -> AsyncGenerator[log_pb2.ReadResponse]:
+        call = self._caller.pool.follow(address, FOLLOW)(request)
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as failure:
+            raise error_of(failure, mutating=False) from failure
+        finally:
+            call.cancel()
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    async def connect(self, *, timeout: float | None = None) -> log_pb2.LogPosition:
+        """Probe: write and read through the shard's state machine; return the log's position."""
+        request = log_pb2.ConnectRequest(shard_id=self.shard_id)
+        return (await self._caller.call(self.shard_id, CONNECT, request, timeout)).position
+
+    async def truncate(self, lsn: int, *, timeout: float | None = None) -> int:
+        """Allow every record up to and including `lsn` to go; return the truncation LSN.
+
+        That is below `lsn` when a hold asks for more. Raises StaleTruncate{current} when `lsn` is
+        not above the current one.
+        """
+        request = log_pb2.TruncateRequest(
+            shard_id=self.shard_id, lsn=lsn, writer_epoch=self.writer_epoch
+        )
+        try:
+            response = await self._caller.call(self.shard_id, TRUNCATE, request, timeout)
+        except StaleTruncate as error:
+            current = error.number("current")
+            if AFTER_UNKNOWN in error.metadata and current >= lsn:
+                return current  # our own attempt whose answer was lost
+            raise
+        return response.truncated_lsn
+
+    async def status(
+        self, *, stale: bool = False, timeout: float | None = None
+    ) -> log_pb2.GetShardStatusResponse:
+        """Positions, writer, holds, sessions."""
+        request = log_pb2.GetShardStatusRequest(shard_id=self.shard_id, stale=stale)
+        return await self._caller.call(self.shard_id, GET_SHARD_STATUS, request, timeout)
+
+    async def acquire_writer(
+        self,
+        holder: str,
+        *,
+        expected_epoch: int = 0,
+        takeover: bool = False,
+        timeout: float | None = None,
+    ) -> int:
+        """Become the only one whose appends and truncates take effect; return the new epoch.
+
+        Compare-and-swap: `expected_epoch` is the epoch as the caller knows it (0: none granted
+        yet), else StaleEpoch{epoch, holder}; `takeover` takes it whatever it is. This handle's
+        appends carry the epoch from now on. It is never acquired again by itself: after Fenced
+        another writer is at work, and whether to take over is the caller's decision.
+        """
+        request = log_pb2.AcquireWriterRequest(
+            shard_id=self.shard_id, holder=holder, expected_epoch=expected_epoch, takeover=takeover
+        )
+        response = await self._caller.call(self.shard_id, ACQUIRE_WRITER, request, timeout)
+        self.writer_epoch = response.epoch
+        return self.writer_epoch
+
+    async def release_writer(self, *, timeout: float | None = None) -> None:
+        """Give the right up; appends of this handle carry no epoch afterwards."""
+        request = log_pb2.ReleaseWriterRequest(shard_id=self.shard_id, epoch=self.writer_epoch)
+        await self._caller.call(self.shard_id, RELEASE_WRITER, request, timeout)
+        self.writer_epoch = 0
+
+    async def set_hold(self, name: str, lsn: int, *, timeout: float | None = None) -> None:
+        """Keep records from `lsn` on until the hold is moved or released; HoldRefused if gone."""
+        request = log_pb2.SetHoldRequest(shard_id=self.shard_id, name=name, lsn=lsn)
+        await self._caller.call(self.shard_id, SET_HOLD, request, timeout)
+
+    async def release_hold(self, name: str, *, timeout: float | None = None) -> None:
+        """Drop a hold; one that does not exist is dropped already."""
+        request = log_pb2.ReleaseHoldRequest(shard_id=self.shard_id, name=name)
+        await self._caller.call(self.shard_id, RELEASE_HOLD, request, timeout)
+
+    async def allocate_timestamps(self, count: int = 1, *, timeout: float | None = None) -> range:
+        """`count` timestamps that nobody else gets, above all given out before."""
+        request = log_pb2.AllocateTimestampsRequest(shard_id=self.shard_id, count=count)
+        response = await self._caller.call(self.shard_id, ALLOCATE_TIMESTAMPS, request, timeout)
+        return range(response.first, response.first + count)
+
+    async def close(self) -> None:
+        """Stop appending; see `LogClient.close`."""
+        await self._appender.close()
+
+
+def _checked(record: Record | Sequence[Record]) -> list[bytes]:
+    """The records to append, as bytes objects that nobody can change while they wait."""
+    if isinstance(record, bytes | bytearray | memoryview):
+        return [bytes(record)]
+    if isinstance(record, str):
+        raise InvalidArgument("a record is bytes, not str", field="record")
+    records = list(record)
+    if not records:
+        raise InvalidArgument("nothing to append", field="record")
+    for kind in set(map(type, records)):
+        if not issubclass(kind, bytes | bytearray | memoryview):
+            raise InvalidArgument(f"a record is bytes, not {kind.__name__}", field="record")
+    return [bytes(item) for item in records]
+
+
+def _expected(lsn: int | None) -> int:
+    if lsn is None:
+        return 0
+    if lsn < 1:
+        raise InvalidArgument("LSNs start at 1", field="expected_lsn")
+    return lsn
+
+
+def _too_large(size: int) -> TooLarge:
+    return TooLarge(
+        "more than one block can hold", name="block_bytes", value=size, limit=BLOCK_BYTES_MAX
+    )
+
+
+def _cut(item: Records | Gap, last_lsn: int) -> Records | Gap:
+    """`item` without the LSNs after `last_lsn`."""
+    count = last_lsn - item.first_lsn + 1
+    if isinstance(item, Gap):
+        return Gap(item.first_lsn, count, item.term, item.reason)
+    return Records(item.first_lsn, count, item.term, item.block, item.skipped)

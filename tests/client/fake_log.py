@@ -1,0 +1,180 @@
+"""FakeLog: one shard in memory, with the rules of the real one that a client depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from logservice_wire.block import validate_block
+from logservice_wire.bounds import SESSION_WINDOW
+from logservice_wire.errors import (
+    BeyondTail,
+    Fenced,
+    HoldRefused,
+    LogServiceError,
+    Reason,
+    SequenceGap,
+    SessionExpired,
+    StaleEpoch,
+    StaleTruncate,
+    Truncated,
+    WrongExpectedLsn,
+)
+from logservice_wire.v1 import log_pb2
+
+GAP_REASONS = {
+    Reason.FENCED: log_pb2.GAP_REASON_FENCED,
+    Reason.WRONG_EXPECTED_LSN: log_pb2.GAP_REASON_WRONG_EXPECTED_LSN,
+    Reason.SEQUENCE_GAP: log_pb2.GAP_REASON_SEQUENCE,
+    Reason.SESSION_EXPIRED: log_pb2.GAP_REASON_SEQUENCE,
+}
+
+
+@dataclasses.dataclass
+class FakeSession:
+    last: int = 0
+    window: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Applied:
+    lsn: int
+    count: int
+    duplicate: bool = False
+
+
+class FakeLog:
+    """`gaps`: whether a refused block keeps its LSNs, as it does when apply refuses it."""
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        self.runs: list[log_pb2.LogBlock] = []
+        self.next_lsn = 1
+        self.truncated = 0
+        self.sessions: dict[int, FakeSession] = {}
+        self.sessions_opened = 0
+        self.holder = ""
+        self.epoch = 0
+        self.fencing = False
+        self.holds: dict[str, int] = {}
+        self.next_timestamp = 1
+        self.term = 1
+        self.gaps = False
+
+    def open_session(self) -> int:
+        self.sessions_opened += 1
+        session = 100 + self.sessions_opened
+        self.sessions[session] = FakeSession()
+        return session
+
+    def append(
+        self,
+        block: bytes,
+        *,
+        session: int = 0,
+        sequence: int = 0,
+        epoch: int = 0,
+        expected: int = 0,
+    ) -> Applied:
+        count = validate_block(block)
+        found = self.sessions.get(session)
+        try:
+            duplicate = self._check(session, found, sequence, epoch, expected)
+        except LogServiceError as error:
+            if self.gaps:
+                self._add(count, b"", GAP_REASONS[error.reason])
+            raise
+        if duplicate is not None:
+            return duplicate
+        lsn = self._add(count, block, log_pb2.GAP_REASON_NONE)
+        if found is not None:
+            found.last = sequence
+            found.window[sequence] = (lsn, count)
+            found.window.pop(sequence - SESSION_WINDOW, None)
+        return Applied(lsn, count)
+
+    def _check(
+        self, session: int, found: FakeSession | None, sequence: int, epoch: int, expected: int
+    ) -> Applied | None:
+        if session:
+            if found is None:
+                raise SessionExpired(sequence=sequence)
+            if sequence in found.window:
+                return Applied(*found.window[sequence], duplicate=True)
+            if sequence <= found.last:
+                raise SessionExpired(sequence=sequence)
+            if sequence > found.last + 1:
+                raise SequenceGap(last=found.last, sequence=sequence)
+        if self.fencing and epoch != self.epoch:
+            raise Fenced(epoch=self.epoch, holder=self.holder, sequence=sequence)
+        if expected and expected != self.next_lsn:
+            raise WrongExpectedLsn(next=self.next_lsn, sequence=sequence)
+        return None
+
+    def _add(self, count: int, block: bytes, gap: log_pb2.GapReason) -> int:
+        lsn = self.next_lsn
+        self.runs.append(
+            log_pb2.LogBlock(
+                first_lsn=lsn, record_count=count, block=block, gap=gap, term=self.term
+            )
+        )
+        self.next_lsn += count
+        return lsn
+
+    def read(self, lsn: int, max_bytes: int) -> log_pb2.ReadResponse:
+        if lsn <= self.truncated:
+            raise Truncated(first_lsn=self.truncated + 1)
+        if lsn > self.next_lsn:
+            raise BeyondTail(next_lsn=self.next_lsn)
+        response = log_pb2.ReadResponse(next_lsn=lsn)
+        size = 0
+        for run in self.runs[self._position(lsn) :]:
+            if size and size + len(run.block) > max_bytes:
+                break
+            response.blocks.append(run)
+            response.next_lsn = run.first_lsn + run.record_count
+            size += len(run.block)
+        return response
+
+    def _position(self, lsn: int) -> int:
+        low, high = 0, len(self.runs)
+        while low < high:
+            middle = (low + high) // 2
+            run = self.runs[middle]
+            if run.first_lsn + run.record_count <= lsn:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def truncate(self, lsn: int, epoch: int) -> int:
+        if self.fencing and epoch != self.epoch:
+            raise Fenced(epoch=self.epoch, holder=self.holder)
+        if lsn <= self.truncated:
+            raise StaleTruncate(current=self.truncated)
+        if lsn >= self.next_lsn:
+            raise BeyondTail(next_lsn=self.next_lsn)
+        self.truncated = min([lsn, *(hold - 1 for hold in self.holds.values())])
+        return self.truncated
+
+    def acquire(self, holder: str, expected: int, takeover: bool) -> int:
+        if not takeover and expected != self.epoch:
+            raise StaleEpoch(epoch=self.epoch, holder=self.holder)
+        self.epoch += 1
+        self.holder, self.fencing = holder, True
+        return self.epoch
+
+    def release(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise StaleEpoch(epoch=self.epoch, holder=self.holder)
+        self.holder = ""
+        self.epoch += 1
+
+    def set_hold(self, name: str, lsn: int) -> None:
+        if lsn <= self.truncated:
+            raise HoldRefused(first_lsn=self.truncated + 1)
+        self.holds[name] = lsn
+
+    def allocate_timestamps(self, count: int) -> int:
+        first = self.next_timestamp
+        self.next_timestamp += count
+        return first

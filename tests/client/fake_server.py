@@ -1,0 +1,454 @@
+"""FakeCluster: stores that speak the public contract over real gRPC, with their logs in memory.
+
+All stores share the logs, so "replication" is perfect; what can be made to fail is what a client
+sees: stores that are dead, silent or not ready, leaders that move, answers that get lost after the
+append took effect, blocks that are refused.
+
+``python -m tests.client.fake_server --stores 3`` serves until it is told to stop, for measuring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from logservice_wire.errors import (
+    LogServiceError,
+    NotLeader,
+    NotReady,
+    ShardExists,
+    ShardNotFound,
+)
+from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
+from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
+
+from tests.client.fake_log import Applied, FakeLog
+
+OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.max_receive_message_length", 64 << 20),
+)
+
+
+class Fault:
+    """What happens to the next append that arrives: `error` before it is applied, or `lost` after.
+
+    `lost`: "before" and "after" break the stream without a status of ours, without and with the
+    effect.
+    """
+
+    def __init__(self, error: LogServiceError | None = None, *, lost: str = "") -> None:
+        self.error = error
+        self.lost = lost
+
+
+class ConnectionLost(Exception):
+    """The answer got lost on the way."""
+
+
+class FakeCluster:
+    """The stores and what they share."""
+
+    def __init__(self) -> None:
+        self.stores: list[FakeStore] = []
+        self.logs: dict[int, FakeLog] = {}
+        self.leader = 0
+        self.forward = True
+        self.hakeeper_ready = True
+        self.advertise_leader = True
+        self.commit_delay_s = 0.0
+        self.faults: deque[Fault] = deque()
+        self.ids: dict[str, int] = {}
+        self.id_requests: dict[str, int] = {}
+        self.blocks_seen = 0
+        self.streams_seen = 0
+
+    @classmethod
+    async def start(cls, stores: int = 3, shards: tuple[int, ...] = (1,)) -> FakeCluster:
+        cluster = cls()
+        for shard in shards:
+            cluster.logs[shard] = FakeLog(shard)
+        for number in range(stores):
+            store = FakeStore(cluster, f"store-{number + 1}")
+            await store.start()
+            cluster.stores.append(store)
+        return cluster
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [store.address for store in self.stores]
+
+    @property
+    def leader_store(self) -> FakeStore | None:
+        return self.stores[self.leader] if self.leader >= 0 else None
+
+    async def stop(self) -> None:
+        for store in self.stores:
+            await store.kill()
+
+    def position(self, log: FakeLog) -> log_pb2.LogPosition:
+        position = log_pb2.LogPosition(first_lsn=log.truncated + 1, applied_lsn=log.next_lsn - 1)
+        leader = self.leader_store
+        if leader is not None and self.advertise_leader:
+            position.leader_store, position.leader_address = leader.name, leader.address
+        return position
+
+    def shard_info(self, shard: int) -> hakeeper_pb2.ShardInfo:
+        if not self.hakeeper_ready:
+            raise NotReady("HAKeeper has no leader")
+        if shard not in self.logs:
+            raise ShardNotFound(shard=shard)
+        leader = self.leader_store
+        leading = leader.address if leader is not None else ""
+        addresses = sorted(self.endpoints, key=lambda address: address != leading)
+        return hakeeper_pb2.ShardInfo(
+            shard_id=shard,
+            wanted_replicas=len(self.stores),
+            leader_address=leading,
+            client_addresses=addresses,
+        )
+
+    async def apply(self, append: Callable[[], Applied]) -> Applied:
+        """One append, with whatever fault is next in line."""
+        self.blocks_seen += 1
+        fault = self.faults.popleft() if self.faults else Fault()
+        if fault.error is not None:
+            raise fault.error
+        if fault.lost == "before":
+            raise ConnectionLost
+        applied = append()
+        if fault.lost == "after":
+            raise ConnectionLost
+        return applied
+
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+def typed(handler: Handler) -> Handler:
+    """Errors of the handler as the real server sends them."""
+
+    @functools.wraps(handler)
+    async def guarded(store: FakeStore, request: Any, context: Any) -> Any:
+        store.calls.append(handler.__name__)
+        if store.silent:
+            await asyncio.Event().wait()
+        try:
+            return await handler(store, request, context)
+        except LogServiceError as error:
+            await context.abort(
+                grpc.StatusCode[error.status],
+                error.message,
+                ((STATUS_DETAILS_KEY, to_status_details(error)),),
+            )
+        except ConnectionLost:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "connection lost")
+
+    return guarded
+
+
+class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
+    """One server process: `kill` closes every connection, `restart` comes back on the same port."""
+
+    def __init__(self, cluster: FakeCluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.address = "127.0.0.1:0"
+        self.ready = True
+        self.silent = False
+        self.calls: list[str] = []
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        server = grpc.aio.server(options=OPTIONS)
+        log_pb2_grpc.add_LogServicer_to_server(self, server)
+        hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(self, server)
+        port = server.add_insecure_port(self.address)
+        self.address = f"127.0.0.1:{port}"
+        await server.start()
+        self._server = server
+
+    async def kill(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)
+
+    def log(self, shard: int) -> FakeLog:
+        if not self.ready:
+            raise NotReady("no leader")
+        log = self.cluster.logs.get(shard)
+        if log is None:
+            raise ShardNotFound(shard=shard)
+        return log
+
+    def leading_log(self, shard: int) -> FakeLog:
+        """The log if this store may write to it: it leads, or it forwards to a living leader."""
+        log = self.log(shard)
+        leader = self.cluster.leader_store
+        if leader is None or leader._server is None:
+            raise NotReady("no leader")
+        if leader is not self and not self.cluster.forward:
+            raise NotLeader(leader=leader.name, address=leader.address)
+        return log
+
+    # --- Log -------------------------------------------------------------------------------------
+
+    @typed
+    async def Connect(self, request: log_pb2.ConnectRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        return log_pb2.ConnectResponse(position=self.cluster.position(log))
+
+    @typed
+    async def OpenSession(self, request: log_pb2.OpenSessionRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        return log_pb2.OpenSessionResponse(
+            position=self.cluster.position(log), session_id=log.open_session()
+        )
+
+    @typed
+    async def Append(self, request: log_pb2.AppendRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        applied = await self.cluster.apply(
+            lambda: log.append(
+                request.block,
+                session=request.session_id,
+                sequence=request.sequence,
+                epoch=request.writer_epoch,
+                expected=request.expected_lsn,
+            )
+        )
+        return log_pb2.AppendResponse(
+            position=self.cluster.position(log),
+            lsn=applied.lsn,
+            record_count=applied.count,
+            duplicate=applied.duplicate,
+        )
+
+    @typed
+    async def AppendStream(self, request: Any, context: Any) -> None:
+        self.cluster.streams_seen += 1
+        first = await anext(request)
+        opened = first.open
+        log = self.leading_log(opened.shard_id)
+        waiting: asyncio.Queue[log_pb2.AppendStreamRequest.Block | None] = asyncio.Queue()
+
+        async def receive(message: log_pb2.AppendStreamRequest) -> None:
+            for block in message.blocks:
+                waiting.put_nowait(block)
+            async for later in request:
+                for block in later.blocks:
+                    waiting.put_nowait(block)
+            waiting.put_nowait(None)
+
+        receiver = asyncio.create_task(receive(first))
+        try:
+            await self._serve_stream(opened, log, waiting, context)
+        finally:
+            receiver.cancel()
+
+    async def _serve_stream(
+        self,
+        opened: log_pb2.AppendStreamRequest.Open,
+        log: FakeLog,
+        waiting: asyncio.Queue[log_pb2.AppendStreamRequest.Block | None],
+        context: Any,
+    ) -> None:
+        """Like the real one: what is there goes into one commit; acks in order until a failure."""
+        finished = False
+        while not finished:
+            group = [await waiting.get()]
+            while not waiting.empty():
+                group.append(waiting.get_nowait())
+            if self.cluster.commit_delay_s:
+                await asyncio.sleep(self.cluster.commit_delay_s)
+            response = log_pb2.AppendStreamResponse()
+            failure: Exception | None = None
+            for block in group:
+                if block is None:
+                    finished = True
+                    break
+                try:
+                    self.leading_log(opened.shard_id)
+                    applied = await self.cluster.apply(
+                        functools.partial(
+                            log.append,
+                            block.block,
+                            session=opened.session_id,
+                            sequence=block.sequence,
+                            epoch=opened.writer_epoch,
+                            expected=block.expected_lsn,
+                        )
+                    )
+                except (LogServiceError, ConnectionLost) as error:
+                    failure = error
+                    break
+                response.acks.add(
+                    sequence=block.sequence,
+                    lsn=applied.lsn,
+                    record_count=applied.count,
+                    duplicate=applied.duplicate,
+                )
+            if response.acks:
+                response.position.CopyFrom(self.cluster.position(log))
+                await context.write(response)
+            if failure is not None:
+                raise failure
+
+    @typed
+    async def Read(self, request: log_pb2.ReadRequest, context: Any) -> Any:
+        log = self.log(request.shard_id)
+        response = log.read(request.lsn, request.max_bytes or 1 << 20)
+        response.position.CopyFrom(self.cluster.position(log))
+        return response
+
+    @typed
+    async def Follow(self, request: log_pb2.FollowRequest, context: Any) -> None:
+        log = self.log(request.shard_id)
+        lsn = request.lsn
+        while request.until_lsn == 0 or lsn <= request.until_lsn:
+            if not self.ready:
+                raise NotReady("stopping")
+            response = log.read(lsn, 1 << 20)
+            if not response.blocks:
+                await asyncio.sleep(0.005)
+                continue
+            response.position.CopyFrom(self.cluster.position(log))
+            lsn = response.next_lsn
+            await context.write(response)
+
+    @typed
+    async def Truncate(self, request: log_pb2.TruncateRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        fault = self.cluster.faults.popleft() if self.cluster.faults else Fault()
+        if fault.error is not None:
+            raise fault.error
+        truncated = log.truncate(request.lsn, request.writer_epoch)
+        if fault.lost == "after":
+            raise ConnectionLost
+        return log_pb2.TruncateResponse(
+            position=self.cluster.position(log), truncated_lsn=truncated
+        )
+
+    @typed
+    async def GetShardStatus(self, request: log_pb2.GetShardStatusRequest, context: Any) -> Any:
+        log = self.log(request.shard_id)
+        return log_pb2.GetShardStatusResponse(
+            position=self.cluster.position(log),
+            truncated_lsn=log.truncated,
+            writer_holder=log.holder,
+            writer_epoch=log.epoch,
+            holds=[log_pb2.Hold(name=name, lsn=lsn) for name, lsn in sorted(log.holds.items())],
+            next_timestamp=log.next_timestamp,
+            sessions=len(log.sessions),
+            store_id=self.name,
+        )
+
+    @typed
+    async def AcquireWriter(self, request: log_pb2.AcquireWriterRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        fault = self.cluster.faults.popleft() if self.cluster.faults else Fault()
+        epoch = log.acquire(request.holder, request.expected_epoch, request.takeover)
+        if fault.lost == "after":
+            raise ConnectionLost
+        return log_pb2.AcquireWriterResponse(position=self.cluster.position(log), epoch=epoch)
+
+    @typed
+    async def ReleaseWriter(self, request: log_pb2.ReleaseWriterRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        log.release(request.epoch)
+        return log_pb2.ReleaseWriterResponse(position=self.cluster.position(log))
+
+    @typed
+    async def SetHold(self, request: log_pb2.SetHoldRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        log.set_hold(request.name, request.lsn)
+        return log_pb2.SetHoldResponse(position=self.cluster.position(log))
+
+    @typed
+    async def ReleaseHold(self, request: log_pb2.ReleaseHoldRequest, context: Any) -> Any:
+        log = self.leading_log(request.shard_id)
+        log.holds.pop(request.name, None)
+        return log_pb2.ReleaseHoldResponse(position=self.cluster.position(log))
+
+    @typed
+    async def AllocateTimestamps(
+        self, request: log_pb2.AllocateTimestampsRequest, context: Any
+    ) -> Any:
+        log = self.leading_log(request.shard_id)
+        return log_pb2.AllocateTimestampsResponse(
+            position=self.cluster.position(log), first=log.allocate_timestamps(request.count)
+        )
+
+    # --- HAKeeper --------------------------------------------------------------------------------
+
+    @typed
+    async def GetShardInfo(self, request: hakeeper_pb2.GetShardInfoRequest, context: Any) -> Any:
+        return self.cluster.shard_info(request.shard_id)
+
+    @typed
+    async def GetClusterState(
+        self, request: hakeeper_pb2.GetClusterStateRequest, context: Any
+    ) -> Any:
+        state = hakeeper_pb2.ClusterState(cluster_id="fake", state="running")
+        for store in self.cluster.stores:
+            state.stores.add(store_id=store.name, client_address=store.address)
+        state.shards.extend(self.cluster.shard_info(shard) for shard in sorted(self.cluster.logs))
+        return state
+
+    @typed
+    async def CreateShard(self, request: hakeeper_pb2.CreateShardRequest, context: Any) -> Any:
+        shard = request.shard_id or max(self.cluster.logs, default=0) + 1
+        if shard in self.cluster.logs:
+            raise ShardExists(shard=shard)
+        self.cluster.logs[shard] = FakeLog(shard)
+        return hakeeper_pb2.CreateShardResponse(shard_id=shard)
+
+    @typed
+    async def AllocateIds(self, request: hakeeper_pb2.AllocateIdsRequest, context: Any) -> Any:
+        requests, ids = self.cluster.id_requests, self.cluster.ids
+        fault = self.cluster.faults.popleft() if self.cluster.faults else Fault()
+        if request.request_id not in requests:
+            requests[request.request_id] = ids.get(request.key, 1)
+            ids[request.key] = requests[request.request_id] + request.count
+        if fault.lost == "after":
+            raise ConnectionLost
+        return hakeeper_pb2.AllocateIdsResponse(first=requests[request.request_id])
+
+
+async def serve(stores: int, commit_delay_ms: float, shards: int) -> None:
+    """Serve until cancelled; the first line printed is the endpoints."""
+    cluster = await FakeCluster.start(stores, tuple(range(1, shards + 1)))
+    cluster.commit_delay_s = commit_delay_ms / 1000
+    print(",".join(cluster.endpoints), flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stores", type=int, default=3)
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--commit-delay-ms", type=float, default=0.0)
+    options = parser.parse_args()
+    asyncio.run(serve(options.stores, options.commit_delay_ms, options.shards))
+
+
+if __name__ == "__main__":
+    main()
+
+
+async def settled(iterator: AsyncIterator[Any], count: int) -> list[Any]:
+    """The first `count` items of an endless iterator."""
+    items = []
+    async for item in iterator:
+        items.append(item)
+        if len(items) == count:
+            break
+    return items
