@@ -1,0 +1,164 @@
+"""The shapes of load, the same for both sides: how many callers, over what, with what.
+
+A shape makes its callers for one side and closes what they used. "One client": all callers share
+one client object and so one connection; the log client then batches what waits. "Connections":
+every caller has a channel of its own and sends unary requests, as 64 separate processes would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import grpc.aio
+from logservice_client import LogClient
+from logservice_wire.block import encode_block
+from logservice_wire.v1 import log_pb2
+
+from bench import etcd
+from bench.closed_loop import Request
+
+TIMEOUT_S: Final = 30.0
+APPEND: Final = "/logservice.v1.Log/Append"
+SHARD: Final = 1
+KEYS: Final = 10_000
+
+_OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One row of the table. `etcd` is None where it has nothing comparable."""
+
+    name: str
+    ours: Callable[[Target], AbstractAsyncContextManager[list[Request]]]
+    etcd: Callable[[str], AbstractAsyncContextManager[list[Request]]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running cluster of ours."""
+
+    endpoints: Sequence[str]
+    leader: str
+
+
+def one_client(callers: int, size: int) -> Shape:
+    """Callers that share one client."""
+
+    @asynccontextmanager
+    async def ours(target: Target) -> AsyncIterator[list[Request]]:
+        async with LogClient(target.endpoints) as client:
+            shard = client.shard(SHARD)
+            record = bytes(size)
+
+            async def append() -> int:
+                await shard.append(record)
+                return 1
+
+            await append()
+            yield [append] * callers
+
+    @asynccontextmanager
+    async def peer(leader: str) -> AsyncIterator[list[Request]]:
+        async with grpc.aio.insecure_channel(leader) as channel:
+            yield [_put(channel, number, size) for number in range(callers)]
+
+    return Shape(f"{callers} {_callers(callers)}, {size} B", ours, peer)
+
+
+def connections(callers: int, size: int) -> Shape:
+    """Callers with a connection each, unary requests."""
+
+    @asynccontextmanager
+    async def ours(target: Target) -> AsyncIterator[list[Request]]:
+        async with _channels(target.leader, callers) as channels:
+            yield [_append(channel, size) for channel in channels]
+
+    @asynccontextmanager
+    async def peer(leader: str) -> AsyncIterator[list[Request]]:
+        async with _channels(leader, callers) as channels:
+            yield [_put(channel, number, size) for number, channel in enumerate(channels)]
+
+    return Shape(f"{callers} connections, unary, {size} B", ours, peer)
+
+
+def blocks(in_flight: int, records: int, size: int) -> Shape:
+    """Whole blocks, a few under way; counted in records."""
+
+    @asynccontextmanager
+    async def ours(target: Target) -> AsyncIterator[list[Request]]:
+        async with LogClient(target.endpoints) as client:
+            shard = client.shard(SHARD)
+            batch = [bytes(size)] * records
+
+            async def append() -> int:
+                await shard.append(batch)
+                return records
+
+            await append()
+            yield [append] * in_flight
+
+    return Shape(f"blocks of {records} x {size} B, {in_flight} under way", ours, None)
+
+
+@asynccontextmanager
+async def _channels(address: str, count: int) -> AsyncIterator[list[grpc.aio.Channel]]:
+    async with AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(
+                grpc.aio.insecure_channel(address, options=_OWN_CONNECTION)
+            )
+            for _ in range(count)
+        ]
+        await asyncio.gather(*(channel.channel_ready() for channel in channels))
+        yield channels
+
+
+def _append(channel: grpc.aio.Channel, size: int) -> Request:
+    call = channel.unary_unary(
+        APPEND,
+        request_serializer=log_pb2.AppendRequest.SerializeToString,
+        response_deserializer=log_pb2.AppendResponse.FromString,
+    )
+    record = [bytes(size)]
+
+    async def append() -> int:
+        block = encode_block(record, timestamp_us=time.time_ns() // 1000)
+        await call(log_pb2.AppendRequest(shard_id=SHARD, block=block), timeout=TIMEOUT_S)
+        return 1
+
+    return append
+
+
+def _put(channel: grpc.aio.Channel, number: int, size: int) -> Request:
+    call = etcd.call(channel, etcd.PUT)
+    value = bytes(size)
+    keys = itertools.cycle(b"%d/%d" % (number, key) for key in range(KEYS))
+
+    async def put() -> int:
+        await call(etcd.put_request(next(keys), value), timeout=TIMEOUT_S)
+        return 1
+
+    return put
+
+
+def _callers(count: int) -> str:
+    return "caller" if count == 1 else "callers in one client"
+
+
+SHAPES: Final = (
+    one_client(1, 16),
+    one_client(1, 256),
+    one_client(64, 16),
+    one_client(64, 256),
+    one_client(1000, 16),
+    one_client(1000, 256),
+    connections(64, 256),
+    blocks(8, 1000, 100),
+)
