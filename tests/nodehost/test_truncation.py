@@ -1,0 +1,482 @@
+"""TruncationWorker against a small host that checks T1 to T3 itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pytest
+from logservice_wire.errors import InvalidArgument, ShardNotFound
+
+from logservice.bounds import TRUNCATION_ALARM_VISITS
+from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.membership import Membership
+from logservice.nodehost.executor import InlineExecutor, ThreadExecutor
+from logservice.nodehost.exports import ExportedSnapshots
+from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.truncation import Step, TruncationReport, TruncationWorker
+from logservice.raft.ready import Role
+from logservice.snapshot import Snapshot
+from tests.nodehost.fake_meter import FakeMeter
+
+T = TypeVar("T")
+ENTRY_BYTES = 100
+
+
+@dataclass(eq=False)
+class FakeReplica:
+    """A log of entries with `records` records each, behind one installed snapshot."""
+
+    shard: ShardId
+    replica: ReplicaId
+    lsns: list[int] = field(default_factory=lambda: [0, 1])
+    """next LSN after index 0, 1, 2 ...; the log starts behind a snapshot at index 1."""
+    installed: Index = Index(1)
+    applied: Index = Index(1)
+    truncated: Lsn = Lsn(0)
+    halted: str = ""
+
+    def append(self, entries: int, records: int = 1) -> None:
+        for _ in range(entries):
+            self.lsns.append(self.lsns[-1] + records)
+        self.applied = Index(len(self.lsns) - 1)
+
+    @property
+    def next_lsn(self) -> int:
+        return self.lsns[self.applied]
+
+
+class FakeHost:
+    """Runs fake replicas, and fails the test when an install breaks T1, T2 or T3."""
+
+    def __init__(self) -> None:
+        self.replicas: dict[ShardId, FakeReplica] = {}
+        self.installs: list[tuple[ShardId, Index, Lsn]] = []
+        self.on_install: Callable[[], Awaitable[None]] | None = None
+
+    def add(self, shard: int, replica: int) -> FakeReplica:
+        made = FakeReplica(ShardId(shard), ReplicaId(replica))
+        self.replicas[made.shard] = made
+        return made
+
+    def replica_infos(self) -> list[ReplicaInfo]:
+        return [self._info(replica) for _, replica in sorted(self.replicas.items())]
+
+    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
+        replica = self.replicas.get(shard)
+        return self._info(replica) if replica is not None else None
+
+    def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+        return [(replica.shard, replica.replica) for replica in self.replicas.values()]
+
+    def applied_snapshot(self, shard: ShardId) -> Snapshot:
+        replica = self.replicas[shard]
+        return Snapshot(replica.applied, Term(1), Lsn(replica.next_lsn), Membership(), b"s" * 50)
+
+    async def install_snapshot(
+        self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
+    ) -> None:
+        if self.on_install is not None:
+            await self.on_install()
+        replica = self.replicas.get(shard)
+        if replica is None:
+            raise ShardNotFound(shard=shard)
+        assert snapshot.next_lsn == replica.lsns[snapshot.index]
+        if shard != 0:
+            assert snapshot.next_lsn - 1 <= truncation_lsn <= replica.truncated, "T1, T2"
+        assert snapshot.index <= replica.applied, "T3"
+        assert snapshot.index > replica.installed
+        replica.installed = snapshot.index
+        self.installs.append((shard, snapshot.index, truncation_lsn))
+
+    def _info(self, replica: FakeReplica) -> ReplicaInfo:
+        return ReplicaInfo(
+            shard=replica.shard, replica=replica.replica, store_id=StoreId("s"),
+            incarnation=Incarnation(1), membership=Membership(), role=Role.FOLLOWER, term=Term(1),
+            leader=replica.replica, first_index=Index(replica.installed + 1),
+            last_index=replica.applied, committed=replica.applied, applied=replica.applied,
+            first_lsn=Lsn(replica.truncated + 1), applied_lsn=Lsn(replica.next_lsn - 1),
+            truncated_lsn=replica.truncated, match=(), recently_active=(), halted=replica.halted,
+        )  # fmt: skip
+
+
+class HostMeter(FakeMeter):
+    """ENTRY_BYTES per entry, truncatable when all its records are at or below the LSN."""
+
+    def __init__(self, host: FakeHost) -> None:
+        super().__init__()
+        self._host = host
+
+    def bytes_between(
+        self, shard: ShardId, replica: ReplicaId, after: Index, through: Index
+    ) -> int:
+        return ENTRY_BYTES * (through - after)
+
+    def truncatable_bytes(self, shard: ShardId, replica: ReplicaId, truncation_lsn: Lsn) -> int:
+        log = self._host.replicas[shard]
+        whole = (i for i in range(log.installed + 1, log.applied + 1) if log.lsns[i] > 1)
+        return ENTRY_BYTES * sum(log.lsns[index] - 1 <= truncation_lsn for index in whole)
+
+
+class World:
+    """A host, its exports and the worker."""
+
+    def __init__(self) -> None:
+        self.vfs = MemoryVfs()
+        self.host = FakeHost()
+        self.garbage_runs = 0
+        self.open()
+
+    def open(self) -> None:
+        """As after a restart: what was only in memory is gone."""
+        meter = HostMeter(self.host)
+        self.exports = ExportedSnapshots(self.vfs, "/exports", meter, count_max=5)
+        self.worker = TruncationWorker(
+            self.host, self.exports, meter, self._collect, InlineExecutor(),
+            alarm_bytes=10 * ENTRY_BYTES, hakeeper_entries_max=20,
+            hakeeper_bytes_max=1000 * ENTRY_BYTES,
+        )  # fmt: skip
+
+    async def _collect(self) -> None:
+        self.garbage_runs += 1
+
+    async def run(self) -> TruncationReport:
+        return await self.worker.run_once()
+
+    async def steps(self) -> set[str]:
+        return set((await self.run()).counts)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_t1_the_largest_export_at_or_below_the_truncation_lsn_is_installed(
+    world: World,
+) -> None:
+    log = world.host.add(1, 11)
+    for _ in range(4):
+        log.append(10)
+        assert (await world.run()).counts == {"nothing_truncated": 1, "exported": 1}
+    log.truncated = Lsn(25)
+    assert await world.steps() == {Step.INSTALLED, Step.NOT_ADVANCED}
+    # Exports were at LSN 10, 20, 30, 40: the nearest *above* 25 would lose 26 to 30.
+    assert world.host.installs == [(1, 21, 25)]
+    assert world.exports.count(ShardId(1), ReplicaId(11)) == 2
+    assert world.garbage_runs == 5
+
+
+async def test_the_trace_of_the_system_we_learn_from(world: World) -> None:
+    """MatrixOne's test: an export above the truncation LSN is left alone until it is passed."""
+    log = world.host.add(1, 11)
+    log.append(12)
+    log.truncated = Lsn(4)
+    assert await world.steps() == {Step.NO_EXPORT, Step.EXPORTED}
+    assert await world.steps() == {Step.NO_EXPORT, Step.NOT_ADVANCED}
+    log.append(1)
+    log.truncated = Lsn(10)
+    assert await world.steps() == {Step.NO_EXPORT, Step.EXPORTED}
+    log.append(10)
+    log.truncated = Lsn(13)
+    assert await world.steps() == {Step.INSTALLED, Step.EXPORTED}
+    assert world.host.installs == [(1, 14, 13)]
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_t2_t3_random_traffic_and_restarts_never_break_an_invariant(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World()
+    logs = {world.host.add(shard, 10 + shard): [(0, 0)] for shard in (1, 2)}
+    for _ in range(80):
+        for log, truncations in logs.items():
+            tail = Index(len(log.lsns) - 1)
+            match rng.randrange(6):
+                case 0 | 1 | 2:
+                    log.append(rng.randint(1, 30), rng.choice([0, 1, 1, 7]))
+                case 3 if log.applied == tail:
+                    log.append(1, records=0)
+                    lsn = rng.randint(truncations[-1][1], log.next_lsn - 1)
+                    truncations.append((log.applied, lsn))
+                case 4:
+                    # A restart from the installed snapshot: it has to catch up again, and does not
+                    # know the newest truncation LSN until it has.
+                    log.applied = rng.choice([log.applied, log.installed])
+                case _:
+                    log.applied = tail
+            log.truncated = Lsn(max(lsn for index, lsn in truncations if index <= log.applied))
+        if rng.random() < 0.2:
+            world.vfs.crash()
+            world.open()
+        await world.run()
+    assert len(world.host.installs) > 3
+    for log in logs:
+        log.applied = Index(len(log.lsns) - 1)
+        log.truncated = Lsn(log.next_lsn - 1)
+    for _ in range(2):
+        await world.run()
+    assert all(log.installed == log.applied for log in logs)
+
+
+async def test_t3_an_export_above_the_applied_index_waits_for_the_replica(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(30)
+    await world.run()
+    log.truncated = Lsn(30)
+    log.applied = Index(5)
+    world.open()
+    assert await world.steps() == {Step.NOT_APPLIED, Step.NOT_ADVANCED}
+    log.applied = Index(31)
+    assert Step.INSTALLED in await world.steps()
+
+
+async def test_t4_what_is_truncatable_is_freed_within_two_visits(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(50)
+    log.truncated = Lsn(50)
+    for _ in range(2):
+        report = await world.run()
+    assert (log.installed, report.alarms) == (51, ())
+    assert world.exports.count(log.shard, log.replica) == 0
+
+
+async def test_t4_standing_still_raises_an_alarm_with_the_reason(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(100)
+    await world.run()
+    log.truncated = Lsn(60)
+    for visit in range(1, 5):
+        report = await world.run()
+        assert len(report.alarms) == (visit >= TRUNCATION_ALARM_VISITS)
+        assert world.worker.alarms == report.alarms
+    (alarm,) = report.alarms
+    assert (alarm.shard, alarm.replica, alarm.reason) == (1, 11, Step.NO_EXPORT)
+    assert (alarm.truncatable_bytes, alarm.visits) == (60 * ENTRY_BYTES, 4)
+    log.truncated = Lsn(100)
+    assert (await world.run()).alarms == ()
+    assert log.installed == 101
+
+
+async def test_t4_less_than_a_segment_is_no_reason_for_an_alarm(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(100)
+    await world.run()
+    log.truncated = Lsn(9)
+    for _ in range(5):
+        assert (await world.run()).alarms == ()
+
+
+async def test_t4_every_early_return_is_counted(world: World) -> None:
+    log = world.host.add(1, 11)
+    await world.run()
+    log.append(5)
+    await world.run()
+    log.halted = "corrupt"
+    await world.run()
+    assert world.worker.counts == {
+        "nothing_truncated": 2, "not_advanced": 1, "exported": 1, "halted": 1,
+    }  # fmt: skip
+
+
+async def test_a_shard_without_records_frees_its_commands(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(40, records=0)
+    await world.run()
+    await world.run()
+    assert log.installed == 41
+
+
+async def test_an_idle_shard_causes_no_file_work(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(5)
+    await world.run()
+    world.vfs.capacity_bytes = 0
+    for _ in range(3):
+        assert await world.steps() == {Step.NOTHING_TRUNCATED, Step.NOT_ADVANCED}
+
+
+async def test_exports_behind_what_is_installed_are_dropped(world: World) -> None:
+    log = world.host.add(1, 11)
+    for _ in range(3):
+        log.append(10)
+        await world.run()
+    log.installed = Index(25)  # a snapshot of the leader
+    log.truncated = Lsn(24)
+    await world.run()
+    assert world.exports.oldest_index(log.shard, log.replica) == 31
+
+
+async def test_exports_of_a_replica_without_data_are_removed(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(5)
+    await world.run()
+    del world.host.replicas[log.shard]
+    world.host.add(1, 12)
+    assert Step.LEFTOVER_REMOVED in await world.steps()
+    assert world.exports.replicas() == []
+
+
+async def test_a_full_disk_stops_exports_but_not_truncation(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(30)
+    await world.run()
+    world.vfs.capacity_bytes = 0
+    log.append(30)
+    log.truncated = Lsn(40)
+    assert await world.steps() == {Step.INSTALLED, Step.EXPORT_FAILED}
+    assert log.installed == 31
+    log.truncated = Lsn(60)
+    assert await world.steps() == {Step.NO_EXPORT, Step.INSTALLED}
+    assert log.installed == 61
+
+
+async def test_a_damaged_export_is_passed_over(world: World) -> None:
+    log = world.host.add(1, 11)
+    for _ in range(2):
+        log.append(10)
+        await world.run()
+    world.vfs.flip(f"/exports/shard-1/replica-11/snapshot-{21:016x}.snap", 50, 1)
+    log.truncated = Lsn(20)
+    assert await world.steps() == {Step.DAMAGED_EXPORT, Step.EXPORTED}
+    assert Step.INSTALLED in await world.steps()
+    assert log.installed == 21
+
+
+async def test_one_replica_that_fails_does_not_keep_the_others(world: World) -> None:
+    first, second = world.host.add(1, 11), world.host.add(2, 12)
+    for log in (first, second):
+        log.append(10)
+        log.truncated = Lsn(10)
+    await world.run()
+
+    async def fail_once() -> None:
+        world.host.on_install = None
+        raise InvalidArgument("refused")
+
+    world.host.on_install = fail_once
+    report = await world.run()
+    assert report.counts == {"install_failed": 1, "installed": 1, "not_advanced": 2}
+    assert (first.installed, second.installed) == (1, 11)
+
+
+async def test_a_replica_that_stops_during_its_visit_is_counted_as_stopped(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(10)
+    log.truncated = Lsn(10)
+    await world.run()
+
+    async def stop() -> None:
+        del world.host.replicas[log.shard]
+
+    world.host.on_install = stop
+    assert await world.steps() == {Step.STOPPED}
+
+
+async def test_hakeeper_compacts_behind_the_state_of_the_visit_before(world: World) -> None:
+    log = world.host.add(0, 1)
+    log.append(20, records=0)
+    assert await world.steps() == {Step.SHORT_LOG}
+    log.append(5, records=0)
+    assert await world.steps() == {Step.SHORT_LOG}
+    log.append(5, records=0)
+    assert await world.steps() == {Step.COMPACTED}
+    assert log.installed == 26
+    assert await world.steps() == {Step.SHORT_LOG}
+    assert world.exports.replicas() == []
+
+
+async def test_hakeeper_compacts_by_bytes_too(world: World) -> None:
+    log = world.host.add(0, 1)
+    log.append(1001, records=0)
+    await world.run()
+    await world.run()
+    assert log.installed == 1002
+
+
+async def test_a_hakeeper_replica_that_was_replaced_starts_from_its_own_state(
+    world: World,
+) -> None:
+    log = world.host.add(0, 1)
+    log.append(30, records=0)
+    await world.run()
+    log.replica = ReplicaId(2)
+    assert await world.steps() == {Step.SHORT_LOG}
+    assert await world.steps() == {Step.COMPACTED}
+
+
+async def test_runs_do_not_overlap(world: World) -> None:
+    log = world.host.add(1, 11)
+    log.append(10)
+    log.truncated = Lsn(10)
+    await world.run()
+    gate = asyncio.Event()
+    world.host.on_install = gate.wait  # type: ignore[assignment]
+    running = asyncio.create_task(world.run())
+    await asyncio.sleep(0.01)
+    assert await world.steps() == {Step.ALREADY_RUNNING}
+    gate.set()
+    assert Step.INSTALLED in (await running).counts
+
+
+class SlowExecutor:
+    """Holds the work back until told."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], object], Future[object]]] = []
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+        self.waiting.append((work, future))  # type: ignore[arg-type]
+        return future
+
+    def finish(self) -> None:
+        for work, future in self.waiting:
+            future.set_result(work())
+        self.waiting.clear()
+
+    def shutdown(self) -> None:
+        self.finish()
+
+
+@pytest.mark.parametrize("waits", range(1, 6))
+async def test_a_run_that_is_cancelled_anywhere_can_be_run_again(world: World, waits: int) -> None:
+    log = world.host.add(1, 11)
+    log.append(10)
+    await world.run()
+    log.append(10)
+    log.truncated = Lsn(10)
+    slow = SlowExecutor()
+    world.worker._executor = slow
+    task = asyncio.create_task(world.run())
+    for _ in range(waits):
+        await asyncio.sleep(0.002)
+        if len(slow.waiting) and _ < waits - 1:
+            slow.finish()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    slow.finish()
+    world.worker._executor = InlineExecutor()
+    for _ in range(2):
+        await world.run()
+    assert log.installed == 11
+    assert world.exports.newest_index(log.shard, log.replica) == 21
+    assert world.vfs.listdir("/exports/shard-1/replica-11") == [f"snapshot-{21:016x}.snap"]
+
+
+async def test_file_work_may_run_on_a_thread(world: World) -> None:
+    executor = ThreadExecutor("exports")
+    world.worker._executor = executor
+    log = world.host.add(1, 11)
+    for _ in range(3):
+        log.append(10)
+        await world.run()
+    log.truncated = Lsn(25)
+    await world.run()
+    executor.shutdown()
+    assert log.installed == 21
