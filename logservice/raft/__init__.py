@@ -1,1 +1,1 @@
-"""The consensus core: a pure, deterministic state machine in etcd/raft's model. No I/O, no clock."""
+"""The consensus core: a pure, deterministic state machine in etcd's model. No I/O, no clock."""

@@ -47,7 +47,7 @@ from logservice.raft.messages import (
     Unreachable,
     VoteResponse,
 )
-from logservice.raft.proposing import Proposal
+from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Ready, Role, SoftState
 from logservice.raft.state import State
 from logservice.raft.status import ReplicaProgress, Status, status_of
@@ -453,7 +453,7 @@ class Raft:
         return Index(self._state.log.last_index)
 
     @property
-    def last_lsn_next(self) -> Lsn:
+    def next_lsn(self) -> Lsn:
         """The LSN that follows the last entry's records: the next one a leader assigns."""
         return self._state.log.last_next_lsn
 

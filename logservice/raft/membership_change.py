@@ -19,9 +19,14 @@ from dataclasses import dataclass, replace
 from logservice.entry import Entry
 from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, StoreId
 from logservice.membership import Member, Membership
-from logservice.raft import confchange
 from logservice.raft.changer import Changer, ChangeRefused, Refusal, Result
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
+from logservice.raft.config_change import (
+    ChangeCorrupt,
+    ChangeKind,
+    ChangeStep,
+    ConfigChange,
+    decode_change,
+)
 from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Role
@@ -33,7 +38,7 @@ from logservice.raft.tracker import Configuration
 _ADDS = (ChangeKind.ADD_VOTER, ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS)
 
 
-class ChangeReason(enum.Enum):
+class ChangeReason(enum.StrEnum):
     """Why a committed change was or was not accepted."""
 
     ACCEPTED = "accepted"
@@ -143,8 +148,8 @@ def _try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
 def apply_change(s: State, entry: Entry) -> ChangeOutcome:
     """Decide the change of a committed CONFIG entry and switch to it if accepted."""
     try:
-        change = confchange.decode(entry.payload)
-    except confchange.ChangeCorrupt:
+        change = decode_change(entry.payload)
+    except ChangeCorrupt:
         return ChangeOutcome(False, ChangeReason.CORRUPT, s.membership)
     result = _try_change(s, change)
     if isinstance(result, ChangeReason):

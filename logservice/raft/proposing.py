@@ -8,29 +8,24 @@ empty queue takes one proposal of any size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import NO_REPLICA, Index, Lsn, Term
 from logservice.membership import Membership
-from logservice.raft import confchange
-from logservice.raft.config_change import ConfigChange
+from logservice.raft.config_change import (
+    ChangeCorrupt,
+    ConfigChange,
+    decode_change,
+    encode_change,
+)
 from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
 from logservice.raft.following import check_counts
 from logservice.raft.membership_change import check_new_majority
 from logservice.raft.messages import Propose
+from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Role
 from logservice.raft.sending import broadcast_append
 from logservice.raft.state import State
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """One entry to be; `record_count` is 0 unless `kind` is BLOCK."""
-
-    kind: EntryKind
-    record_count: int
-    payload: bytes
 
 
 def propose(s: State, proposals: Sequence[Proposal]) -> list[tuple[Index, Term, Lsn]] | None:
@@ -86,7 +81,7 @@ def _forward(s: State, entries: Sequence[Entry]) -> None:
 
 def propose_change(s: State, change: ConfigChange) -> tuple[Index, Term] | None:
     """Append a membership change; None when it went to the leader instead."""
-    payload = confchange.encode(change)
+    payload = encode_change(change)
     if s.role is not Role.LEADER:
         _forward(s, [Entry(Term(0), Index(0), Lsn(0), 0, EntryKind.CONFIG, payload)])
         return None
@@ -129,8 +124,8 @@ def handle_forwarded(s: State, m: Propose) -> None:
         check_counts(entry)
         if entry.kind is EntryKind.CONFIG:
             try:
-                changes.append(confchange.decode(entry.payload))
-            except confchange.ChangeCorrupt as error:
+                changes.append(decode_change(entry.payload))
+            except ChangeCorrupt as error:
                 raise MessageRejected(RejectReason.BROKEN_ENTRIES, str(error)) from error
         elif entry.kind is EntryKind.NOOP:
             raise MessageRejected(RejectReason.BROKEN_ENTRIES, "a no-op is never forwarded")
@@ -162,4 +157,4 @@ def auto_leave(s: State) -> None:
         or s.id not in s.tracker.progress
     ):
         return
-    append_change(s, confchange.encode(ConfigChange(expected_epoch=membership.change_epoch)))
+    append_change(s, encode_change(ConfigChange(expected_epoch=membership.change_epoch)))

@@ -15,7 +15,7 @@ from typing import Final
 
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
+from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
 from logservice.invariants import invariant
 from logservice.membership import Membership
 from logservice.raft.config import RaftConfig
@@ -216,8 +216,3 @@ class State:
                 to=self.id, sender=self.id, term=Term(self.term), index=Index(self.log.last_index)
             )
         )
-
-    @property
-    def next_lsn(self) -> Lsn:
-        """The LSN that the next record appended here gets."""
-        return self.log.last_next_lsn

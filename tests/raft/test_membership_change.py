@@ -1,0 +1,311 @@
+"""Membership changes: simple and joint, ordered by epoch, remembered by snapshots."""
+
+from __future__ import annotations
+
+import pytest
+
+from logservice.ids import Incarnation, Index, ReplicaId, StoreId
+from logservice.membership import Member
+from logservice.raft.config_change import (
+    ChangeCorrupt,
+    ChangeKind,
+    ChangeStep,
+    ConfigChange,
+    Transition,
+    decode_change,
+    encode_change,
+)
+from logservice.raft.core import ChangeReason, DropReason, ProposalDropped, Raft
+from logservice.raft.ready import Role
+from tests.raft.cluster import Cluster, add, add_learner, block, change, membership, remove
+
+
+def test_a_voter_is_added_and_counts() -> None:
+    cluster = Cluster(1)
+    leader = cluster.elect(1)
+    cluster.start(2)
+    leader.propose_change(change(add(2), epoch=1))
+    cluster.settle()
+    assert leader.membership.voters == (1, 2)
+    assert leader.membership.change_epoch == 3
+    assert cluster[2].membership == leader.membership
+    cluster.crash(2)
+    leader.propose([block(b"a")])
+    cluster.settle()
+    assert leader.commit == 3, "two of two are needed now"
+
+
+def test_replacement_is_one_joint_change_that_leaves_by_itself() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.start(4)
+    leader.propose_change(change(add_learner(4)))
+    cluster.settle()
+    cluster.crash(3)
+    leader.propose_change(change(add(4), remove(3)))
+    cluster.settle()
+    assert leader.membership.voters == (1, 2, 4)
+    assert leader.membership.removed == (3,)
+    assert not leader.membership.joint
+    assert {replica.raft.membership for replica in cluster.up()} == {leader.membership}
+
+
+def test_both_majorities_are_needed_while_joint() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    for number in (4, 5):
+        cluster.start(number)
+    leader.propose_change(change(add(4, 5), remove(2, 3), transition=Transition.EXPLICIT))
+    cluster.settle()
+    assert leader.membership.joint
+    assert leader.membership.outgoing == (1, 2, 3)
+    before = leader.commit
+    cluster.isolate(2)
+    cluster.isolate(3)
+    leader.propose([block(b"a")])
+    cluster.settle()
+    assert leader.commit == before, "the outgoing majority is missing"
+    cluster.heal()
+    cluster.isolate(4)
+    cluster.isolate(5)
+    leader.propose([block(b"b")])
+    cluster.tick(2)
+    assert leader.commit == before + 1, "the incoming majority has the first block only"
+    cluster.heal()
+    cluster.tick(3)
+    assert leader.commit == before + 2
+    leader.propose_change(change())
+    cluster.settle()
+    assert leader.membership.voters == (1, 4, 5)
+    assert leader.membership.removed == (2, 3)
+
+
+def test_a_removed_leader_steps_down() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    leader.propose_change(change(remove(1)))
+    cluster.settle()
+    assert cluster.role(1) is Role.FOLLOWER
+    new = cluster.wait_for_leader()
+    assert new.id in (2, 3)
+    assert new.raft.membership.voters == (2, 3)
+    cluster[1].campaign()
+    assert cluster.role(1) is Role.FOLLOWER
+
+
+def test_a_voter_becomes_a_learner_through_learners_next() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    leader.propose_change(change(add_learner(3), transition=Transition.EXPLICIT))
+    cluster.settle()
+    assert leader.membership.learners_next == (3,)
+    assert leader.membership.voters == (1, 2)
+    leader.propose_change(change())
+    cluster.settle()
+    assert leader.membership.learners == (3,)
+    assert leader.membership.removed == ()
+    assert leader.status().progress[ReplicaId(3)].learner
+
+
+def propose_error(raft: Raft, requested: ConfigChange) -> DropReason:
+    with pytest.raises(ProposalDropped) as dropped:
+        raft.propose_change(requested)
+    return dropped.value.reason
+
+
+def test_one_change_at_a_time() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    leader.propose_change(change(add_learner(4)))
+    assert propose_error(leader, change(add_learner(5))) is DropReason.CHANGE_PENDING
+    cluster.settle()
+    leader.propose_change(change(add_learner(5)))
+    cluster.settle()
+    assert leader.membership.learners == (4, 5)
+
+
+def test_no_change_before_the_no_op_of_the_term_is_committed() -> None:
+    cluster = Cluster(3)
+    cluster.drop = lambda m: type(m).__name__ == "AppendResponse"
+    leader = cluster.elect(1)
+    assert propose_error(leader, change(add_learner(4))) is DropReason.TERM_NOT_COMMITTED
+    cluster.drop = lambda _: False
+    cluster.tick(2)
+    assert leader.propose_change(change(add_learner(4))) == (3, 1)
+
+
+def test_the_form_must_fit_the_configuration() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    assert propose_error(leader, change()) is DropReason.NOT_JOINT
+    leader.propose_change(change(remove(3), transition=Transition.EXPLICIT))
+    cluster.settle()
+    assert propose_error(leader, change(add(4))) is DropReason.JOINT
+
+
+def outcome_reason(cluster: Cluster, requested: ConfigChange) -> ChangeReason:
+    """The reason that every replica finds when it applies `requested`."""
+    found: set[ChangeReason] = set()
+    leader = cluster[1]
+    before = leader.membership
+    placed = leader.propose_change(requested)
+    assert placed is not None
+    apply = Raft.apply_config_change
+
+    for replica in cluster.up():
+        cluster.take(replica)
+    entry = next(e for e in leader._state.log.tail.entries if e.index == placed[0])
+    cluster.settle()
+    for replica in cluster.up():
+        if replica.raft.membership == before:
+            found.add(apply(replica.raft, entry).reason)
+        else:
+            found.add(ChangeReason.ACCEPTED)
+    (reason,) = found
+    return reason
+
+
+def test_a_change_made_on_an_old_epoch_changes_nothing() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    assert outcome_reason(cluster, change(add_learner(4), epoch=1)) is ChangeReason.ACCEPTED
+    assert outcome_reason(cluster, change(add_learner(5), epoch=1)) is ChangeReason.STALE_EPOCH
+    assert cluster[1].membership.learners == (4,)
+    epoch = cluster[1].membership.change_epoch
+    assert outcome_reason(cluster, change(add_learner(5), epoch=epoch)) is ChangeReason.ACCEPTED
+
+
+def test_a_removed_id_never_comes_back() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    assert outcome_reason(cluster, change(remove(3))) is ChangeReason.ACCEPTED
+    for steps in (add(3), add_learner(3)):
+        assert outcome_reason(cluster, change(steps)) is ChangeReason.REMOVED_ID
+
+
+def test_changes_that_make_no_sense_are_refused_alike_everywhere() -> None:
+    cluster = Cluster(2)
+    cluster.elect(1)
+    assert outcome_reason(cluster, change(add(0))) is ChangeReason.INVALID_ID
+    assert outcome_reason(cluster, change(remove(1, 2))) is ChangeReason.NO_VOTERS_LEFT
+    witness = ChangeStep(ChangeKind.ADD_WITNESS, ReplicaId(2))
+    assert outcome_reason(cluster, ConfigChange((witness,))) is ChangeReason.WITNESS
+
+
+def at(replica: int, store: str, incarnation: int, kind: ChangeKind) -> ConfigChange:
+    step = ChangeStep(kind, ReplicaId(replica), StoreId(store), Incarnation(incarnation))
+    return ConfigChange((step,))
+
+
+def test_members_are_bound_to_their_data_directory() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    learner = ChangeKind.ADD_LEARNER
+    assert outcome_reason(cluster, at(4, "store-4", 44, learner)) is ChangeReason.ACCEPTED
+    assert leader.membership.member(ReplicaId(4)) == Member(
+        ReplicaId(4), StoreId("store-4"), Incarnation(44)
+    )
+    other_disk = at(4, "store-4", 45, learner)
+    assert outcome_reason(cluster, other_disk) is ChangeReason.OTHER_ADDRESS
+    same_disk = at(5, "store-4", 44, learner)
+    assert outcome_reason(cluster, same_disk) is ChangeReason.OTHER_ADDRESS
+    moved = at(4, "store-9", 44, ChangeKind.UPDATE)
+    assert outcome_reason(cluster, moved) is ChangeReason.ACCEPTED
+    assert leader.membership.member(ReplicaId(4)) == Member(
+        ReplicaId(4), StoreId("store-9"), Incarnation(44)
+    )
+    assert outcome_reason(cluster, change(add(4))) is ChangeReason.ACCEPTED
+    assert outcome_reason(cluster, change(remove(4))) is ChangeReason.ACCEPTED
+    assert leader.membership.member(ReplicaId(4)) is None
+
+
+def test_a_change_that_would_stop_the_shard_is_refused_when_guarded() -> None:
+    cluster = Cluster(3, guard_changes=True)
+    leader = cluster.elect(1)
+    swap = change(add(4, 5), remove(2, 3))
+    assert propose_error(leader, swap) is DropReason.NEW_MAJORITY_NOT_READY
+    cluster.start(4)
+    cluster.start(5)
+    leader.propose_change(change(add_learner(4)))
+    cluster.settle()
+    leader.propose_change(change(add_learner(5)))
+    cluster.settle()
+    leader.propose_change(swap)
+    cluster.settle()
+    assert leader.membership.voters == (1, 4, 5)
+
+
+def test_a_new_leader_finishes_a_joint_change() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.start(4)
+    leader.propose_change(change(add(4), remove(3)))
+    index = leader.last_index
+    # The leader dies once it has applied the joint configuration and proposed to leave it.
+    while leader.applied_index < index:
+        for replica in cluster.up():
+            cluster.take(replica)
+            while replica.waiting:
+                cluster.persist(replica)
+            while replica.to_apply:
+                cluster.apply(replica)
+        messages, cluster.messages = cluster.messages, []
+        for message in messages:
+            cluster.deliver(message)
+    assert leader.membership.joint
+    cluster.crash(1)
+    new = cluster.wait_for_leader()
+    cluster.tick(5)
+    assert new.raft.membership.voters == (1, 2, 4)
+    assert not new.raft.membership.joint
+
+
+def test_a_witness_votes_without_storing_records() -> None:
+    cluster = Cluster(2)
+    leader = cluster.elect(1)
+    cluster.start(3)
+    witness = ConfigChange((ChangeStep(ChangeKind.ADD_WITNESS, ReplicaId(3)),))
+    leader.propose_change(witness)
+    cluster.settle()
+    assert leader.membership.witnesses == (3,)
+    cluster.crash(2)
+    leader.propose([block(b"payload", 2)])
+    cluster.settle()
+    assert leader.commit == leader.last_index
+    stored = cluster.replicas[3].storage
+    (entry,) = stored.entries(stored.last_index(), Index(stored.last_index() + 1), 100)
+    assert (entry.payload, entry.record_count) == (b"", 2)
+    cluster[3].campaign()
+    assert cluster.role(3) is Role.FOLLOWER
+    assert not cluster[3].status().promotable
+
+
+def test_the_byte_form_of_a_change() -> None:
+    changes = [
+        ConfigChange(),
+        change(add(1, 2), remove(3), epoch=7, transition=Transition.EXPLICIT),
+        ConfigChange(context=b"why"),
+        ConfigChange(expected_epoch=Index(0)),
+        at(4, "störe", 2**63 - 1, ChangeKind.UPDATE),
+    ]
+    for one in changes:
+        data = encode_change(one)
+        assert decode_change(data) == one
+        for cut in range(1, len(data)):
+            with pytest.raises(ChangeCorrupt):
+                decode_change(data[:cut])
+        if data:
+            with pytest.raises(ChangeCorrupt):
+                decode_change(data + b"\0")
+
+
+def test_learners_of_the_initial_configuration_follow() -> None:
+    cluster = Cluster(members=membership([1, 2], learners=[3]))
+    leader = cluster.elect(1)
+    leader.propose([block(b"a")])
+    cluster.settle()
+    assert cluster[3].applied_index == leader.commit
+    cluster.crash(2)
+    leader.propose([block(b"b")])
+    cluster.settle()
+    assert leader.commit == leader.last_index - 1, "a learner does not count"

@@ -1,0 +1,244 @@
+"""Replication: what is sent, acknowledged and committed, under loss, restarts and slow disks."""
+
+from __future__ import annotations
+
+import pytest
+
+from logservice.ids import NO_REPLICA, ReplicaId
+from logservice.raft.config import RaftLimits
+from logservice.raft.core import DropReason, ProposalDropped
+from logservice.raft.messages import AppendEntries, AppendResponse
+from logservice.raft.progress import ProgressState
+from tests.raft.cluster import Cluster, block
+
+
+def test_proposals_are_committed_and_applied_everywhere() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    places = leader.propose([block(b"a", 3), block(b"b", 2)])
+    assert places == [(3, 1, 1), (4, 1, 4)]
+    assert leader.next_lsn == 6
+    cluster.settle()
+    assert cluster.committed_payloads() == [b"a", b"b"]
+    assert all(replica.raft.applied_index == 4 for replica in cluster.up())
+    cluster.check_logs()
+
+
+def test_appends_leave_in_parallel_with_the_own_write() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    leader.propose([block(b"a")])
+    ready = leader.ready()
+    assert [type(m) for m in ready.messages] == [AppendEntries, AppendEntries]
+    assert [type(m) for m in ready.messages_after_append] == [AppendResponse]
+    assert ready.entries[0].payload == b"a"
+
+
+def test_two_followers_commit_without_the_leaders_disk_and_it_applies_only_what_it_has() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    leader.propose([block(b"a")])
+    cluster.take(cluster.replicas[1])
+    waiting = cluster.replicas[1].waiting
+    assert len(waiting) == 1
+    for number in (2, 3):
+        for message in [m for m in cluster.messages if m.to == number]:
+            cluster.deliver(message)
+    cluster.messages.clear()
+    for number in (2, 3):
+        replica = cluster.replicas[number]
+        cluster.take(replica)
+        cluster.persist(replica)
+    for message in list(cluster.messages):
+        cluster.deliver(message)
+    cluster.messages.clear()
+    assert leader.commit == 3
+    assert not leader.ready().committed_entries
+    assert leader.applied_index == 2
+
+
+def test_acknowledgements_wait_for_the_disk() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1).propose([block(b"a")])
+    cluster.take(cluster.replicas[1])
+    (append,) = [m for m in cluster.messages if m.to == 2]
+    cluster[2].step(append)
+    ready = cluster[2].ready()
+    assert ready.must_sync
+    assert ready.messages == ()
+    assert [type(m) for m in ready.messages_after_append] == [AppendResponse]
+
+
+def test_a_follower_that_was_away_catches_up() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    for number in range(20):
+        leader.propose([block(b"%d" % number)])
+        cluster.settle()
+    cluster.heal()
+    cluster.tick(30)
+    assert cluster[3].applied_index == leader.commit
+    cluster.check_logs()
+
+
+def test_uncommitted_entries_of_an_old_leader_are_replaced() -> None:
+    cluster = Cluster(3)
+    old = cluster.elect(1)
+    cluster.isolate(1)
+    old.propose([block(b"lost", 7)])
+    cluster.settle()
+    assert old.last_index == 3
+    leader = cluster.wait_for_leader(besides=1)
+    leader.raft.propose([block(b"kept", 2)])
+    cluster.settle()
+    cluster.heal()
+    cluster.tick(30)
+    assert cluster.committed_payloads() == [b"kept"]
+    assert old.next_lsn == 3, "the LSNs of the lost block were given to the next one"
+    cluster.check_logs()
+
+
+def test_everything_restarts_with_what_was_durable() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    for number in range(5):
+        leader.propose([block(b"%d" % number)])
+    cluster.settle()
+    for number in (1, 2, 3):
+        cluster.restart(number)
+    new = cluster.wait_for_leader()
+    assert new.raft.term == 2
+    cluster.tick(3)
+    assert cluster.committed_payloads() == [b"0", b"1", b"2", b"3", b"4"]
+    assert all(len(replica.applied) == 5 + 2 for replica in cluster.up())
+
+
+def test_what_was_not_durable_is_gone_after_a_crash() -> None:
+    cluster = Cluster(1)
+    leader = cluster.elect(1)
+    leader.propose([block(b"a")])
+    cluster.take(cluster.replicas[1])
+    assert leader.last_index == 3
+    cluster.restart(1)
+    assert cluster[1].last_index == 2
+
+
+def test_lost_appends_are_sent_again_after_a_heartbeat() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.drop = lambda m: isinstance(m, AppendEntries)
+    leader.propose([block(b"a")])
+    cluster.settle()
+    assert leader.commit == 2
+    cluster.drop = lambda _: False
+    cluster.tick(2)
+    assert leader.commit == 3
+
+
+def test_an_unreachable_replica_is_probed() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    assert leader.status().progress[ReplicaId(2)].state is ProgressState.REPLICATE
+    leader.report_unreachable(ReplicaId(2))
+    assert leader.status().progress[ReplicaId(2)].state is ProgressState.PROBE
+    cluster.tick(2)
+    assert leader.status().progress[ReplicaId(2)].state is ProgressState.REPLICATE
+
+
+def test_the_window_bounds_what_is_on_the_way() -> None:
+    cluster = Cluster(3, limits=RaftLimits(inflight_messages=3))
+    leader = cluster.elect(1)
+    cluster.isolate(2)
+    for number in range(10):
+        leader.propose([block(b"%d" % number)])
+    cluster.settle()
+    progress = leader.status().progress[ReplicaId(2)]
+    assert progress.inflight == 3
+    assert progress.paused
+    cluster.heal()
+    cluster.tick(10)
+    assert cluster[2].applied_index == leader.commit == 12
+
+
+def test_the_window_bounds_bytes() -> None:
+    limits = RaftLimits(inflight_bytes=1000, message_bytes=400)
+    cluster = Cluster(3, limits=limits)
+    leader = cluster.elect(1)
+    cluster.isolate(2)
+    for _ in range(20):
+        leader.propose([block(b"x" * 300)])
+    cluster.settle()
+    assert leader.status().progress[ReplicaId(2)].inflight_bytes == 1200
+    cluster.heal()
+    cluster.tick(20)
+    assert cluster[2].applied_index == leader.commit
+
+
+def test_a_leader_without_a_quorum_refuses_more_than_its_bound() -> None:
+    cluster = Cluster(3, limits=RaftLimits(uncommitted_bytes=1000))
+    leader = cluster.elect(1)
+    cluster.isolate(1)
+    leader.propose([block(b"x" * 600)])
+    with pytest.raises(ProposalDropped) as dropped:
+        leader.propose([block(b"x" * 600)])
+    assert dropped.value.reason is DropReason.BUSY
+    assert leader.last_index == 3, "all or none"
+    cluster.heal()
+    cluster.tick(3)
+    assert leader.uncommitted_bytes == 0
+    leader.propose([block(b"x" * 5000)])
+    cluster.settle()
+    assert leader.commit == 4
+
+
+def test_a_follower_forwards_proposals() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    assert cluster[2].propose([block(b"a", 2)]) is None
+    cluster.settle()
+    assert cluster.committed_payloads() == [b"a"]
+    assert cluster[2].next_lsn == 3
+
+
+def test_proposals_without_a_leader_or_during_a_transfer_are_dropped() -> None:
+    cluster = Cluster(3)
+    with pytest.raises(ProposalDropped) as dropped:
+        cluster[1].propose([block(b"a")])
+    assert dropped.value.reason is DropReason.NO_LEADER
+    leader = cluster.elect(1)
+    cluster.crash(2)
+    leader.transfer_leader(ReplicaId(2))
+    with pytest.raises(ProposalDropped) as dropped:
+        leader.propose([block(b"a")])
+    assert dropped.value.reason is DropReason.TRANSFERRING
+
+
+def test_apply_is_bounded_per_ready() -> None:
+    cluster = Cluster(1, limits=RaftLimits(committed_bytes_per_ready=100))
+    replica = cluster.replicas[1]
+    leader = cluster.elect(1)
+    leader.propose([block(b"x" * 40) for _ in range(10)])
+    cluster.take(replica)
+    cluster.persist(replica)
+    cluster.take(replica)
+    assert [entry.index for entry in replica.to_apply] == [3, 4]
+    while replica.to_apply:
+        cluster.apply(replica)
+    cluster.take(replica)
+    assert [entry.index for entry in replica.to_apply] == [5, 6]
+    cluster.settle()
+    assert leader.applied_index == 12
+
+
+def test_a_cut_off_leader_learns_of_the_newer_term_when_it_comes_back() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.isolate(1)
+    cluster.replicas[1].up = False
+    new = cluster.wait_for_leader()
+    cluster.heal()
+    cluster.replicas[1].up = True
+    cluster.tick(2)
+    assert cluster[1].leader == new.id != NO_REPLICA
+    assert cluster[1].term == new.raft.term
