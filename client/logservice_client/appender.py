@@ -182,11 +182,11 @@ class Appender:
                     batches = ()
                 if stream.ended:
                     await stream.raise_failure()
+                if not self._unsettled and self._should_move(stream, epoch):
+                    return
                 batches = self._take(epoch)
                 if batches:
                     continue
-                if not self._unsettled and self._should_move(stream, epoch):
-                    return
                 self._wake.clear()
                 await self._wake.wait()
         finally:
@@ -327,8 +327,11 @@ class Appender:
         self._forget_unsettled()
 
     def _give_up_all(self, error: LogServiceError) -> None:
+        # A first block that is surely not applied is a hole: nothing behind it can be applied.
+        first = self._unsettled[0] if self._unsettled else None
+        hole = first is not None and not (first.maybe_applied or first.on_wire)
         for batch in self._unsettled:
-            batch.fail(_unknown(error))
+            batch.fail(error if hole else _unknown(error))
         self._forget_unsettled()
         while (waiting := self.queue.pop()) is not None:
             waiting.fail(error)

@@ -1,0 +1,351 @@
+"""What goes wrong on the way: nothing is lost, nothing is doubled, nobody is told a lie."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from logservice_client import LogClient
+from logservice_wire.block import encode_block
+from logservice_wire.errors import (
+    Busy,
+    DeadlineExceeded,
+    DiskFull,
+    Fenced,
+    LogServiceError,
+    NotLeader,
+    NotReady,
+    Outcome,
+    PermissionDenied,
+    SequenceGap,
+    SessionExpired,
+    StaleTruncate,
+    UnknownOutcome,
+    WrongExpectedLsn,
+)
+
+from tests.client.fake_server import FakeCluster, Fault
+
+
+async def contents(client: LogClient) -> list[bytes]:
+    shard = client.shard(1)
+    return [record for block in (await shard.read(1)).blocks for record in block.records()]
+
+
+async def append_all(client: LogClient, records: list[bytes]) -> list[int | BaseException]:
+    shard = client.shard(1)
+    return await asyncio.gather(
+        *(shard.append(record) for record in records), return_exceptions=True
+    )
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+async def test_a_lost_answer_is_not_a_second_append(
+    client: LogClient, cluster: FakeCluster, lost: str
+) -> None:
+    shard = client.shard(1)
+    assert await shard.append(b"a") == 1
+    cluster.faults.append(Fault(lost=lost))
+    assert await shard.append(b"b") == 2
+    assert await contents(client) == [b"a", b"b"]
+    assert cluster.logs[1].sessions_opened == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotReady("no leader"),
+        NotLeader(),
+        UnknownOutcome("leadership lost"),
+        Busy(retry_after_ms=5),
+        SequenceGap(last=0),
+    ],
+)
+async def test_passing_failures_are_retried_in_order(
+    client: LogClient, cluster: FakeCluster, error: LogServiceError
+) -> None:
+    shard = client.shard(1)
+    await shard.append(b"first")
+    cluster.faults += [Fault(), Fault(error), Fault(error)]
+    blocks = [encode_block([b"%d" % number], 0) for number in range(8)]
+    lsns = await asyncio.gather(*(shard.append_block(block) for block in blocks))
+    assert lsns == list(range(2, 10))
+    assert await contents(client) == [b"first", *(b"%d" % number for number in range(8))]
+    assert cluster.logs[1].sessions_opened == 1
+
+
+async def test_the_leader_dies_under_load(client: LogClient, cluster: FakeCluster) -> None:
+    cluster.commit_delay_s = 0.002
+    shard = client.shard(1)
+    written: list[bytes] = []
+
+    async def writer(name: int) -> None:
+        for number in range(40):
+            record = b"%d-%d" % (name, number)
+            lsn = await shard.append(record)
+            while len(written) < lsn:
+                written.append(b"")
+            written[lsn - 1] = record
+
+    async def chaos() -> None:
+        for leader in (1, 2, 0):
+            await asyncio.sleep(0.02)
+            dead = cluster.leader
+            await cluster.stores[dead].kill()
+            await asyncio.sleep(0.02)
+            cluster.leader = leader
+            await cluster.stores[dead].start()
+
+    await asyncio.gather(chaos(), *(writer(name) for name in range(8)))
+    assert await contents(client) == written
+    assert len(written) == len(set(written)) == 320
+    assert cluster.logs[1].sessions_opened <= 2
+
+
+async def test_a_stopped_store_is_left_behind(cluster: FakeCluster) -> None:
+    for store in cluster.stores[:2]:
+        await store.kill()
+    cluster.leader = 2
+    async with LogClient(cluster.endpoints) as client:
+        assert await client.shard(1).append(b"a", timeout=5) == 1
+        assert len((await client.hakeeper.cluster_state(timeout=5)).stores) == 3
+
+
+async def test_a_silent_store_is_left_behind(cluster: FakeCluster) -> None:
+    cluster.stores[0].silent = True
+    cluster.leader = 1
+    async with LogClient(cluster.endpoints[:1]) as client:
+        with pytest.raises(LogServiceError):
+            await client.shard(1).status(timeout=0.3)
+    async with LogClient(cluster.endpoints) as client:
+        await client.shard(1).append(b"a")
+        assert (await client.shard(1).status()).position.applied_lsn == 1
+
+
+async def test_the_hint_of_not_leader_is_followed(cluster: FakeCluster) -> None:
+    cluster.forward = False
+    cluster.hakeeper_ready = False
+    cluster.leader = 2
+    async with LogClient(cluster.endpoints[:1]) as client:
+        assert await client.shard(1).append(b"a") == 1
+        assert await client.shard(1).truncate(1) == 1
+    assert "AppendStream" in cluster.stores[2].calls
+
+
+async def test_the_stream_moves_to_the_leader(client: LogClient, cluster: FakeCluster) -> None:
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.leader = 1
+    await shard.append(b"b")
+    await shard.append(b"c")
+    assert "AppendStream" in cluster.stores[1].calls
+    seen = cluster.streams_seen
+    for _ in range(5):
+        await shard.append(b"d")
+    assert cluster.streams_seen == seen
+    assert cluster.logs[1].sessions_opened == 1
+
+
+async def test_without_hakeeper_the_endpoints_do(cluster: FakeCluster) -> None:
+    cluster.hakeeper_ready = False
+    async with LogClient(cluster.endpoints) as client:
+        assert await client.shard(1).append(b"a", timeout=5) == 1
+
+
+async def test_nobody_home_is_definitely_not_applied(cluster: FakeCluster) -> None:
+    endpoints = cluster.endpoints
+    await cluster.stop()
+    async with LogClient(endpoints) as client:
+        shard = client.shard(1)
+        for call in (shard.append(b"a", timeout=0.2), shard.truncate(1, timeout=0.2)):
+            with pytest.raises(LogServiceError) as caught:
+                await call
+            assert caught.value.outcome is Outcome.NOT_APPLIED
+
+
+async def test_an_append_that_gave_up_before_it_was_sent_never_happens(
+    cluster: FakeCluster,
+) -> None:
+    cluster.leader = -1
+    async with LogClient(cluster.endpoints) as client:
+        shard = client.shard(1)
+        given_up = asyncio.create_task(shard.append(b"given up"))
+        waiting = asyncio.create_task(shard.append(b"patient"))
+        with pytest.raises(NotReady):
+            await shard.append([b"in a", b"hurry"], timeout=0.1)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        cluster.leader = 0
+        assert await waiting == 1
+        assert await contents(client) == [b"patient"]
+
+
+async def test_a_sent_append_that_gave_up_is_of_unknown_outcome(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.commit_delay_s = 0.3
+    with pytest.raises(DeadlineExceeded) as caught:
+        await shard.append(b"slow", timeout=0.1)
+    assert caught.value.outcome is Outcome.UNKNOWN
+    assert await shard.append(b"later") == 3
+    assert await contents(client) == [b"a", b"slow", b"later"]
+
+
+async def test_an_expired_session_is_an_unknown_outcome_and_later_appends_go_on(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.logs[1].sessions.clear()
+    with pytest.raises(SessionExpired) as caught:
+        await shard.append(b"b")
+    assert caught.value.outcome is Outcome.UNKNOWN
+    assert await shard.append(b"c") == 2
+    assert await contents(client) == [b"a", b"c"]
+    assert cluster.logs[1].sessions_opened == 2
+
+
+async def test_a_refused_block_does_not_take_others_with_it(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    shard = client.shard(1)
+    cluster.commit_delay_s = 0.005
+    results = await asyncio.gather(
+        *(
+            shard.append([b"%d" % number], expected_lsn=99 if number == 3 else None)
+            for number in range(8)
+        ),
+        *(shard.append_block(encode_block([b"b%d" % number], 0)) for number in range(8)),
+        return_exceptions=True,
+    )
+    (refused,) = [result for result in results if isinstance(result, BaseException)]
+    assert isinstance(refused, WrongExpectedLsn)
+    found = await contents(client)
+    assert len(found) == len(set(found)) == 15
+    for result, record in zip(
+        results, [b"%d" % n for n in range(8)] + [b"b%d" % n for n in range(8)], strict=True
+    ):
+        if isinstance(result, int):
+            assert found[result - 1] == record
+
+
+async def test_fenced_fails_everything_of_that_epoch(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    shard = client.shard(1)
+    await shard.acquire_writer("ours")
+    await shard.append(b"a")
+    cluster.commit_delay_s = 0.01
+    cluster.logs[1].acquire("theirs", 0, takeover=True)
+    results = await append_all(client, [b"%d" % number for number in range(20)])
+    assert all(isinstance(result, Fenced) for result in results)
+    assert await contents(client) == [b"a"]
+    assert await shard.acquire_writer("ours", takeover=True) == 3
+    assert await shard.append(b"b") == 2
+
+
+@pytest.mark.parametrize("error", [DiskFull(), PermissionDenied(role="writer")])
+async def test_lasting_refusals_reach_the_caller_at_once(
+    client: LogClient, cluster: FakeCluster, error: LogServiceError
+) -> None:
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.faults.append(Fault(error))
+    with pytest.raises(type(error)):
+        await shard.append(b"b")
+    assert await shard.append(b"c") == 2
+    assert await contents(client) == [b"a", b"c"]
+
+
+async def test_refused_after_a_lost_answer_is_unknown(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    """The first copy may still be on its way, so "disk full" is not the whole truth."""
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.faults += [Fault(lost="before"), Fault(DiskFull())]
+    with pytest.raises(UnknownOutcome):
+        await shard.append(b"b")
+    assert await shard.append(b"c") == 2
+    assert cluster.logs[1].sessions_opened == 2
+
+
+async def test_truncate_whose_answer_was_lost_has_succeeded(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    shard = client.shard(1)
+    await shard.append([b"a"] * 5)
+    cluster.faults.append(Fault(lost="after"))
+    assert await shard.truncate(3) == 3
+    with pytest.raises(StaleTruncate):
+        await shard.truncate(3)
+
+
+async def test_acquire_whose_answer_was_lost_is_not_repeated(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    cluster.faults.append(Fault(lost="after"))
+    with pytest.raises(UnknownOutcome):
+        await client.shard(1).acquire_writer("ours")
+    assert cluster.logs[1].epoch == 1
+
+
+async def test_ids_whose_answer_was_lost_are_the_same_ids(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    cluster.faults.append(Fault(lost="after"))
+    assert await client.hakeeper.allocate_ids(3) == range(1, 4)
+    assert await client.hakeeper.allocate_ids(1) == range(4, 5)
+
+
+async def test_follow_survives_its_replica(client: LogClient, cluster: FakeCluster) -> None:
+    shard = client.shard(1)
+    await shard.append(b"0")
+    found: list[bytes] = []
+
+    async def follow() -> None:
+        async for item in shard.follow(1, until_lsn=30):
+            found.extend(item.records())  # type: ignore[union-attr]
+
+    following = asyncio.create_task(follow())
+    for number in range(1, 30):
+        if number % 10 == 0:
+            dead, cluster.leader = cluster.leader, (cluster.leader + 1) % 3
+            await cluster.stores[dead].kill()
+            await cluster.stores[dead].start()
+        await shard.append(b"%d" % number)
+    await following
+    assert found == [b"%d" % number for number in range(30)]
+
+
+async def test_a_damaged_block_is_noticed_by_the_reader(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    await client.shard(1).append(b"abcdef")
+    run = cluster.logs[1].runs[0]
+    damaged = bytearray(run.block)
+    damaged[-4] ^= 1
+    run.block = bytes(damaged)
+    with pytest.raises(LogServiceError, match="CORRUPT_BLOCK"):
+        await client.shard(1).read(1)
+
+
+async def test_closing_tells_what_is_known(cluster: FakeCluster) -> None:
+    cluster.commit_delay_s = 5
+    client = LogClient(cluster.endpoints)
+    shard = client.shard(1)
+    sent = asyncio.create_task(shard.append(b"sent"))
+    while not cluster.streams_seen:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.02)
+    second = asyncio.create_task(shard.append(b"sent too"))
+    await asyncio.sleep(0.02)
+    third = asyncio.create_task(shard.append(b"waits"))
+    await asyncio.sleep(0)
+    await client.close()
+    outcomes = await asyncio.gather(sent, second, third, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [UnknownOutcome, UnknownOutcome, NotReady]
+    with pytest.raises(NotReady):
+        await shard.append(b"late")
