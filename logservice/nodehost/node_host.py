@@ -457,6 +457,13 @@ class NodeHost:
         if len(replica.intake):
             self._router.route(replica)
 
+    def halt(self, replica: Replica, reason: str) -> None:
+        """See `ReplicaHost`."""
+        logger.error("shard %d replica %d halted: %s", replica.shard, replica.replica_id, reason)
+        self._halted[replica.shard] = reason
+        self._replicas.pop(replica.shard, None)
+        replica.stop()
+
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
         for member in replica.raft.membership.members:

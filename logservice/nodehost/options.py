@@ -14,16 +14,14 @@ class NodeHostOptions:
     """Times in ticks unless the name says otherwise.
 
     entry_bytes_target: how much waits for a shard before it goes into an entry of its own; blocks
-    that arrive in one pass share an entry up to this. cache_bytes: applied entries of one replica
-    kept in memory for followers and readers at the tail. fsync_inline_max_s: a disk slower than
-    this gets its own thread, so that ticks go on (DESIGN §8).
+    that arrive in one pass share an entry up to this. fsync_inline_max_s: a disk slower than this
+    gets its own thread, so that ticks go on (DESIGN section 8).
     """
 
     tick_ms: int = 50
     heartbeat_ticks: int = 2
     election_ticks: int = 20
     entry_bytes_target: int = 1024 * 1024
-    cache_bytes: int = 2 * 1024 * 1024
     fsync_inline_max_s: float = 0.003
     pending_proposals_max: int = bounds.PENDING_PROPOSALS_MAX
     pending_proposal_bytes_max: int = bounds.PENDING_PROPOSAL_BYTES_MAX

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from logservice_wire.errors import Busy, NotLeader, NotReady, Reason, UnknownOutcome
+from logservice_wire.errors import Busy, Halted, NotLeader, NotReady, Reason, UnknownOutcome
 
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
@@ -81,6 +81,10 @@ class ReplicaHost(Protocol):
         """Requests that wait may go elsewhere now."""
         ...
 
+    def halt(self, replica: Replica, reason: str) -> None:
+        """Its data cannot be trusted: it stops, and HAKeeper is told."""
+        ...
+
     def membership_changed(self, replica: Replica) -> None:
         """Addresses may have to be learned."""
         ...
@@ -131,7 +135,7 @@ class Replica:
         self._host = host
         self._options = options
         self._log = start.log
-        self.reader = LogReader(start.log, options.cache_bytes)
+        self.reader = LogReader(start.log)
         applied = Index(0)
         membership = Membership()
         if start.snapshot is not None:
@@ -239,6 +243,14 @@ class Replica:
         """See `engine.Active`."""
         if self.stopped:
             return None
+        try:
+            return self._collect()
+        except Halted as halted:
+            # One replica's data is damaged; the other shards of the store go on.
+            self._host.halt(self, halted.message)
+            return None
+
+    def _collect(self) -> Write | None:
         if self.ready_to_lead:
             self.intake.drain(self.applied)
         self.reads.begin_round(self._ask_read_index, self._ticks)
@@ -306,7 +318,6 @@ class Replica:
             ready = item.ready
             if ready.snapshot is not None:
                 self._recovered(ready.snapshot)
-            self.reader.persisted(ready.entries)
             self.raft.persisted(ready)
             self._unpersisted_votes -= item.vote_changed
         if not self._unpersisted_votes and self._held:
@@ -342,7 +353,6 @@ class Replica:
         if self.admission is not None and self.applied == self.raft.last_index:
             self.admission.tail_applied()
         self.reads.applied(self.applied)
-        self.reader.trim(self.applied)
         if self._lsn_waiters:
             self._wake_lsn_waiters()
         if self._intake_waits():
@@ -370,7 +380,6 @@ class Replica:
         self.state_machine.recover_from_snapshot(snapshot.state)
         self.applied = snapshot.index
         self.applied_term = snapshot.term
-        self.reader.reset()
         self.book.skipped(snapshot.index)
         self.reads.applied(self.applied)
         self._wake_lsn_waiters()
