@@ -69,6 +69,8 @@ class FakeCluster:
         self.id_requests: dict[str, int] = {}
         self.blocks_seen = 0
         self.streams_seen = 0
+        self.blocks_received = 0
+        self._received = asyncio.Event()
 
     @classmethod
     async def start(cls, stores: int = 3, shards: tuple[int, ...] = (1,)) -> FakeCluster:
@@ -92,6 +94,16 @@ class FakeCluster:
     async def stop(self) -> None:
         for store in self.stores:
             await store.kill()
+
+    def note_received(self, blocks: int) -> None:
+        self.blocks_received += blocks
+        self._received.set()
+
+    async def received(self, blocks: int) -> None:
+        """Return when that many blocks have arrived on streams, applied or not."""
+        while self.blocks_received < blocks:
+            self._received.clear()
+            await self._received.wait()
 
     def position(self, log: FakeLog) -> log_pb2.LogPosition:
         position = log_pb2.LogPosition(first_lsn=log.truncated + 1, applied_lsn=log.next_lsn - 1)
@@ -242,9 +254,11 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         async def receive(message: log_pb2.AppendStreamRequest) -> None:
             for block in message.blocks:
                 waiting.put_nowait(block)
+            self.cluster.note_received(len(message.blocks))
             async for later in request:
                 for block in later.blocks:
                     waiting.put_nowait(block)
+                self.cluster.note_received(len(later.blocks))
             waiting.put_nowait(None)
 
         receiver = asyncio.create_task(receive(first))

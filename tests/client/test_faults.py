@@ -337,11 +337,9 @@ async def test_closing_tells_what_is_known(cluster: FakeCluster) -> None:
     client = LogClient(cluster.endpoints)
     shard = client.shard(1)
     sent = asyncio.create_task(shard.append(b"sent"))
-    while not cluster.streams_seen:
-        await asyncio.sleep(0.005)
-    await asyncio.sleep(0.02)
+    await cluster.received(1)
     second = asyncio.create_task(shard.append(b"sent too"))
-    await asyncio.sleep(0.02)
+    await cluster.received(2)
     third = asyncio.create_task(shard.append(b"waits"))
     await asyncio.sleep(0)
     await client.close()
