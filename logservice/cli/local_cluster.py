@@ -25,16 +25,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import grpc
-from logservice_wire.errors import InvalidArgument, NotReady
-from logservice_wire.v1 import log_pb2, log_pb2_grpc
+from logservice_client.methods import CONNECT
+from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady
+from logservice_wire.v1 import log_pb2
 
 from logservice import config as store_config
+from logservice.cli.direct_call import call_store
 from logservice.cli.store_process import StoreProcess
 from logservice.cli.toml_text import toml_text
 
 Sections = Mapping[str, Mapping[str, object]]
 """Configuration by section and key, as in the TOML file."""
+
+_PROBE_TIMEOUT_S = 2.0
 
 _STOP_TIMEOUT_S = 15.0
 """After SIGTERM: leadership is handed away and the log closed; then it is killed."""
@@ -262,11 +265,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def _accepts(address: str, shard: int) -> bool:
-    with grpc.insecure_channel(address) as channel:
-        try:
-            log_pb2_grpc.LogStub(channel).Connect(
-                log_pb2.ConnectRequest(shard_id=shard), timeout=2.0
-            )
-        except grpc.RpcError:
-            return False
+    try:
+        call_store(address, CONNECT, log_pb2.ConnectRequest(shard_id=shard), _PROBE_TIMEOUT_S)
+    except LogServiceError:
+        return False
     return True

@@ -1,0 +1,49 @@
+"""direct_call: one unary call to one given store, without routing or retries.
+
+For what only that store can answer (its own status) or must do (hand over its leadership).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import grpc
+from logservice_client.methods import Method
+from logservice_wire.errors import DeadlineExceeded, LogServiceError, NotReady, UnknownOutcome
+from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+def call_store(
+    address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+) -> ResponseT:
+    """Raises the store's error; NotReady when it cannot be reached."""
+    options = [("grpc.enable_http_proxy", 0)]
+    with grpc.insecure_channel(address, options) as channel:
+        call = channel.unary_unary(
+            method.path,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=method.decode,
+        )
+        try:
+            response: ResponseT = call(request, timeout=timeout_s)
+        except grpc.RpcError as failure:
+            raise _typed(failure, address) from failure
+        return response
+
+
+def _typed(failure: Any, address: str) -> LogServiceError:
+    for key, value in failure.trailing_metadata() or ():
+        if key == STATUS_DETAILS_KEY:
+            error = from_status_details(value)
+            if error is not None:
+                return error
+    code: grpc.StatusCode = failure.code()
+    message = f"{address}: {code.name}: {failure.details()}"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return NotReady(message)
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded(message)
+    return UnknownOutcome(message)
