@@ -93,4 +93,4 @@ def bytes_on_disk(folder: Path) -> int:
 
 def is_segment(path: Path) -> bool:
     """Whether a file of the data directory holds log entries."""
-    return path.suffix == ".seg" and path.is_file()
+    return path.suffix == ".segment" and path.is_file()
