@@ -191,6 +191,9 @@ class Replica:
 
     def tick(self, now_s: float) -> None:
         """One tick passed."""
+        if self._log.faulty:
+            self._host.halt(self, self._log.faulty)
+            return
         self._ticks += 1
         self.raft.tick()
         if (

@@ -23,13 +23,14 @@ class StoreContext:
 
     def position(self, shard: ShardId) -> log_pb2.LogPosition:
         """What every response says about the log; empty when the replica is gone."""
-        info = self.host.replica_info(shard)
-        if info is None:
+        try:
+            first_lsn, applied_lsn = self.host.log_bounds(shard)
+        except ShardNotFound:
             return log_pb2.LogPosition()
         leader = self.host.leader_store(shard)
         return log_pb2.LogPosition(
-            first_lsn=info.first_lsn,
-            applied_lsn=info.applied_lsn,
+            first_lsn=first_lsn,
+            applied_lsn=applied_lsn,
             leader_store=leader or "",
             leader_address=self.client_address(leader) if leader else "",
         )
