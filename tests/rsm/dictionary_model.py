@@ -1,0 +1,151 @@
+"""What a log shard's state machine should do, as simply as it can be said.
+
+No window, no tables of fixed size kept up to date, no incremental anything: the model remembers all
+that ever happened and works every answer out from that. It shares no code with `logservice.rsm`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Answer = tuple[str, dict[str, int | str]]
+"""("ok", numbers) or (reason, metadata as numbers and words)."""
+
+
+def ok(**numbers: int) -> Answer:
+    return "ok", {"lsn": 0, "count": 0, "value": 0, "duplicate": 0, **numbers}
+
+
+@dataclass
+class ModelSession:
+    opened: int
+    used: int
+    accepted: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class DictionaryModel:
+    """Limits are given, so that a test can make them small."""
+
+    window: int
+    sessions_max: int
+    idle_entries: int
+    holds_max: int
+    next_lsn: int = 1
+    index: int = 0
+    truncated: int = 0
+    requested: int = 0
+    timestamps: int = 1
+    holds: dict[str, int] = field(default_factory=dict)
+    sessions: dict[int, ModelSession] = field(default_factory=dict)
+    grants: list[str] = field(default_factory=list)
+    released: bool = True
+    gaps: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def entry(self) -> None:
+        self.index += 1
+
+    @property
+    def writer(self) -> dict[str, int | str]:
+        return {"epoch": len(self.grants), "holder": "" if self.released else self.grants[-1]}
+
+    def may_write(self, epoch: int) -> bool:
+        if not self.grants:
+            return epoch == 0
+        return not self.released and epoch == len(self.grants)
+
+    def append(self, count: int, session: int, sequence: int, epoch: int, expected: int) -> Answer:
+        lsn, self.next_lsn = self.next_lsn, self.next_lsn + count
+        answer = self._judge(lsn, count, session, sequence, epoch, expected)
+        if answer[0] != "ok":
+            self.gaps.append((lsn, count, answer[0]))
+        elif answer[1]["duplicate"]:
+            self.gaps.append((lsn, count, "SEQUENCE_GAP"))
+        return answer
+
+    def _judge(
+        self, lsn: int, count: int, session: int, sequence: int, epoch: int, expected: int
+    ) -> Answer:
+        row = None
+        if session:
+            if session not in self.sessions:
+                return "SESSION_EXPIRED", {}
+            row = self.sessions[session]
+            row.used = self.index
+            last = len(row.accepted)
+            if sequence > last + 1:
+                return "SEQUENCE_GAP", {"last": last}
+            if sequence <= last:
+                if sequence <= last - self.window or sequence < 1:
+                    return "SESSION_EXPIRED", {}
+                original, records = row.accepted[sequence - 1]
+                return ok(lsn=original, count=records, duplicate=1)
+        if not self.may_write(epoch):
+            return "FENCED", self.writer
+        if expected not in (0, lsn):
+            return "WRONG_EXPECTED_LSN", {"next": lsn + count}
+        if row is not None:
+            row.accepted.append((lsn, count))
+        return ok(lsn=lsn, count=count)
+
+    def open_session(self) -> Answer:
+        if len(self.sessions) == self.sessions_max:
+            oldest = min(self.sessions, key=lambda session: (self.sessions[session].used, session))
+            if self.index - self.sessions[oldest].used <= self.idle_entries:
+                return "BUSY", {"retry_after_ms": 1000}
+            del self.sessions[oldest]
+        self.sessions[self.index] = ModelSession(self.index, self.index)
+        return ok(value=self.index)
+
+    def truncate(self, lsn: int, epoch: int) -> Answer:
+        if not self.may_write(epoch):
+            return "FENCED", self.writer
+        if lsn <= self.requested:
+            return "STALE_TRUNCATE", {"current": self.truncated, "requested": self.requested}
+        if lsn >= self.next_lsn:
+            return "BEYOND_TAIL", {"next_lsn": self.next_lsn}
+        self.requested = lsn
+        return ok(value=self._settle())
+
+    def _settle(self) -> int:
+        bound = min([self.requested, *(lsn - 1 for lsn in self.holds.values())])
+        self.truncated = max(self.truncated, bound)
+        return self.truncated
+
+    def set_hold(self, name: str, lsn: int) -> Answer:
+        if lsn <= self.truncated:
+            return "HOLD_REFUSED", {"first_lsn": self.truncated + 1}
+        if name not in self.holds and len(self.holds) == self.holds_max:
+            return "BUSY", {"retry_after_ms": 1000}
+        self.holds[name] = lsn
+        self._settle()
+        return ok(value=lsn)
+
+    def release_hold(self, name: str) -> Answer:
+        unknown = name not in self.holds
+        self.holds.pop(name, None)
+        return ok(value=self._settle(), duplicate=int(unknown))
+
+    def acquire(self, expected: int, takeover: bool, holder: str) -> Answer:
+        if expected != len(self.grants) and not takeover:
+            return "STALE_EPOCH", self.writer
+        self.grants.append(holder)
+        self.released = False
+        self.requested = self.truncated
+        return ok(value=len(self.grants))
+
+    def release(self, epoch: int) -> Answer:
+        if not self.grants or epoch != len(self.grants):
+            return "STALE_EPOCH", self.writer
+        again, self.released = self.released, True
+        return ok(value=epoch, duplicate=int(again))
+
+    def allocate(self, count: int) -> Answer:
+        first, self.timestamps = self.timestamps, self.timestamps + count
+        return ok(value=first, count=count)
+
+    def connect(self) -> Answer:
+        return ok(lsn=self.next_lsn, value=self.index)
+
+    def gaps_above_truncation(self) -> list[tuple[int, int, str]]:
+        return [gap for gap in self.gaps if gap[0] + gap[1] - 1 > self.truncated]

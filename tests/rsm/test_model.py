@@ -1,0 +1,261 @@
+"""LogRsm against a dumb dictionary model: random traffic, small limits, snapshots in the middle.
+
+Every answer must be the model's, the state must stay the model's, a machine that was restored from
+a snapshot must go on like the one that was not, and replaying the log must give the same bytes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from logservice.bounds import HOLDS_MAX, SESSION_IDLE_ENTRIES, SESSION_WINDOW, SESSIONS_MAX
+from logservice.ids import Lsn
+from logservice.outcome import Applied, Outcome
+from logservice.rsm import log_rsm, sessions, snapshot_codec
+from logservice.rsm.commands import (
+    AcquireWriter,
+    AllocateTimestamps,
+    Command,
+    Connect,
+    OpenSession,
+    ReleaseHold,
+    ReleaseWriter,
+    SetHold,
+    Truncate,
+)
+from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.queries import RejectedRangesQuery
+from tests.rsm.dictionary_model import Answer, DictionaryModel
+from tests.rsm.shard_driver import ShardDriver, request
+
+NAMES = ("a", "bb", "ü")
+Step = tuple[str, tuple[int, ...]]
+
+small = st.integers(0, 4)
+block = st.tuples(
+    st.integers(1, 3), small, st.integers(-6, 2), st.sampled_from([0, 0, 0, 0, -1, 1]), small
+)
+steps: st.SearchStrategy[list[Step]] = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), block),
+        st.tuples(st.just("append"), block),
+        st.tuples(st.just("append"), block),
+        st.tuples(st.just("open"), st.tuples()),
+        st.tuples(st.just("truncate"), st.tuples(st.integers(-2, 9), st.sampled_from([0, 0, 1]))),
+        st.tuples(st.just("hold"), st.tuples(small, st.integers(-2, 9))),
+        st.tuples(st.just("unhold"), st.tuples(small)),
+        st.tuples(st.just("acquire"), st.tuples(st.sampled_from([0, 0, 1]), st.integers(0, 1))),
+        st.tuples(st.just("release"), st.tuples(st.sampled_from([0, 0, 1]))),
+        st.tuples(st.just("allocate"), st.tuples(st.integers(1, 50))),
+        st.tuples(st.just("connect"), st.tuples()),
+        st.tuples(st.just("noop"), st.tuples()),
+        st.tuples(st.just("snapshot"), st.tuples()),
+    ),
+    min_size=10,
+    max_size=60,
+)
+
+
+@contextmanager
+def small_limits() -> Iterator[DictionaryModel]:
+    """Limits that sixty steps can reach."""
+    model = DictionaryModel(window=3, sessions_max=2, idle_entries=6, holds_max=2)
+    assert (SESSION_WINDOW, SESSIONS_MAX, SESSION_IDLE_ENTRIES, HOLDS_MAX) == (
+        64,
+        4096,
+        100_000,
+        256,
+    )
+    with (
+        mock.patch.object(sessions, "SESSION_WINDOW", model.window),
+        mock.patch.object(sessions, "SESSIONS_MAX", model.sessions_max),
+        mock.patch.object(sessions, "SESSION_IDLE_ENTRIES", model.idle_entries),
+        mock.patch.object(snapshot_codec, "SESSION_WINDOW", model.window),
+        mock.patch.object(log_rsm, "HOLDS_MAX", model.holds_max),
+    ):
+        yield model
+
+
+def answer_of(outcome: Outcome) -> Answer:
+    if isinstance(outcome, Applied):
+        numbers: dict[str, int | str] = {
+            "lsn": outcome.lsn, "count": outcome.count, "value": outcome.value,
+            "duplicate": int(outcome.duplicate),
+        }  # fmt: skip
+        return "ok", numbers
+    numeric = {k: int(v) if k != "holder" else v for k, v in outcome.metadata.items()}
+    return outcome.reason.value, numeric
+
+
+class Pair:
+    """The machine and the model, given the same entries. `seen`: reasons of all answers so far."""
+
+    def __init__(self, model: DictionaryModel) -> None:
+        self.shard = ShardDriver()
+        self.model = model
+        self.seen: Counter[str] = Counter()
+
+    def step(self, kind: str, numbers: tuple[int, ...]) -> None:
+        """Resolve the numbers, which are relative to the present state, and take the step."""
+        model = self.model
+        if kind == "snapshot":
+            data = self.shard.rsm.save_snapshot()
+            self.shard.rsm.recover_from_snapshot(data)
+            assert self.shard.rsm.save_snapshot() == data
+            return
+        model.entry()
+        match kind, numbers:
+            case "append", (count, chosen, ahead, epoch, expected):
+                self._append(count, chosen, ahead, epoch, expected)
+            case "noop", ():
+                self.shard.noop()
+            case "open", ():
+                self._command(OpenSession(), model.open_session())
+            case "truncate", (ahead, older):
+                lsn, epoch = max(0, model.truncated + ahead), self._epoch(-older)
+                self._command(Truncate(Lsn(lsn), epoch), model.truncate(lsn, epoch))
+            case "hold", (name, ahead):
+                lsn, text = max(0, model.truncated + ahead), NAMES[name % 3]
+                self._command(SetHold(Lsn(lsn), text), model.set_hold(text, lsn))
+            case "unhold", (name,):
+                self._command(ReleaseHold(NAMES[name % 3]), model.release_hold(NAMES[name % 3]))
+            case "acquire", (older, takeover):
+                epoch = self._epoch(-older)
+                command = AcquireWriter(epoch, bool(takeover), f"w{model.index}")
+                self._command(command, model.acquire(epoch, bool(takeover), f"w{model.index}"))
+            case "release", (older,):
+                epoch = self._epoch(-older)
+                self._command(ReleaseWriter(epoch), model.release(epoch))
+            case "allocate", (count,):
+                self._command(AllocateTimestamps(count), model.allocate(count))
+            case _:
+                self._command(Connect(), model.connect())
+        self._compare()
+
+    def _append(self, count: int, chosen: int, ahead: int, epoch: int, expected: int) -> None:
+        """One entry with two blocks, the second of them without conditions but the epoch."""
+        model = self.model
+        known = [0, 0, *model.sessions, 999]
+        session = known[chosen % len(known)]
+        row = model.sessions.get(session)
+        sequence = max(0, (len(row.accepted) if row else 0) + 1 + min(ahead, 1))
+        want = {0: 0, 1: 0, 2: model.next_lsn, 3: model.next_lsn + 1}.get(expected, 1)
+        number = self._epoch(epoch)
+        outcomes = self.shard.append_all(
+            request(count, session=session, sequence=sequence, epoch=number, expected=want),
+            request(1, epoch=number),
+        )
+        expected_answers = [
+            model.append(count, session, sequence, number, want),
+            model.append(1, 0, 0, number, 0),
+        ]
+        assert [answer_of(outcome) for outcome in outcomes] == expected_answers
+        self.seen.update(reason for reason, _ in expected_answers)
+        self.seen["repeated"] += bool(expected_answers[0][1].get("duplicate"))
+
+    def _command(self, command: Command, expected: Answer) -> None:
+        assert answer_of(self.shard.command(command)) == expected, command
+        self.seen[f"{type(command).__name__} {expected[0]}"] += 1
+
+    def _epoch(self, offset: int) -> int:
+        return max(0, len(self.model.grants) + offset)
+
+    def _compare(self) -> None:
+        status, model = self.shard.status, self.model
+        assert (status.applied_index, status.next_lsn) == (model.index, model.next_lsn)
+        assert status.truncated_lsn == model.truncated < status.first_lsn
+        assert status.requested_truncation_lsn == model.requested
+        assert dict(status.holds) == model.holds
+        assert {"epoch": status.writer_epoch, "holder": status.writer_holder} == model.writer
+        assert status.session_count == len(model.sessions)
+        gaps = self.shard.rsm.lookup(RejectedRangesQuery(Lsn(1), Lsn(model.next_lsn)))
+        assert isinstance(gaps, tuple)
+        assert [(g.first_lsn, g.record_count, g.reason.value) for g in gaps] == (
+            model.gaps_above_truncation()
+        )
+
+
+@settings(
+    max_examples=400, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+@given(steps)
+def test_g2_g4_g5_g9_every_answer_is_the_models(taken: list[Step]) -> None:
+    with small_limits() as model:
+        pair = Pair(model)
+        for kind, numbers in taken:
+            pair.step(kind, numbers)
+        replayed = LogRsm()
+        for entry in pair.shard.entries:
+            replayed.update(entry)
+        assert replayed.save_snapshot() == pair.shard.rsm.save_snapshot()
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(steps, st.integers(0, 60))
+def test_inv_rsm_canon_a_replica_restored_anywhere_ends_with_the_same_bytes(
+    taken: list[Step], cut: int
+) -> None:
+    with small_limits() as model:
+        pair = Pair(model)
+        for kind, numbers in taken:
+            pair.step(kind, numbers)
+        entries = pair.shard.entries
+        first, second = LogRsm(), LogRsm()
+        for entry in entries[:cut]:
+            first.update(entry)
+        second.recover_from_snapshot(first.save_snapshot())
+        outcomes: list[list[object]] = [[], []]
+        for entry in entries[cut:]:
+            for machine, log in zip((first, second), outcomes, strict=True):
+                log.extend(machine.update(entry))
+        assert outcomes[0] == outcomes[1]
+        assert first.save_snapshot() == second.save_snapshot()
+
+
+def random_step(rng: random.Random) -> Step:
+    """Like `steps`, but long runs of them stay lively."""
+    roll = rng.random()
+    if roll < 0.6:
+        ahead = rng.choice([0, 0, 0, 0, -1, -2, -3, -5, 1])
+        epoch = rng.choice([0] * 12 + [-1, 1])
+        return "append", (rng.randint(1, 3), rng.randrange(5), ahead, epoch, rng.randrange(5))
+    kind = rng.choice(
+        ["open", "truncate", "hold", "unhold", "acquire", "release", "allocate", "noop", "snapshot"]
+    )
+    rare = int(rng.random() < 0.2)
+    numbers = {
+        "truncate": (rng.randint(-2, 9), rare),
+        "hold": (rng.randrange(4), rng.randint(-2, 9)),
+        "unhold": (rng.randrange(4),),
+        "acquire": (rare, int(rng.random() < 0.3)),
+        "release": (0 if rng.random() < 0.1 else 1,),
+        "allocate": (rng.randint(1, 9),),
+    }
+    return kind, numbers.get(kind, ())
+
+
+def test_g2_g4_g5_g9_long_runs_reach_every_answer() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        rng = random.Random(seed)
+        with small_limits() as model:
+            pair = Pair(model)
+            for _ in range(150):
+                pair.step(*random_step(rng))
+            seen.update(pair.seen)
+    expected = {
+        "ok", "repeated", "SESSION_EXPIRED", "SEQUENCE_GAP", "FENCED", "WRONG_EXPECTED_LSN",
+        "OpenSession ok", "OpenSession BUSY", "Truncate ok", "Truncate FENCED",
+        "Truncate STALE_TRUNCATE", "Truncate BEYOND_TAIL", "SetHold ok", "SetHold HOLD_REFUSED",
+        "SetHold BUSY", "ReleaseHold ok", "AcquireWriter ok", "AcquireWriter STALE_EPOCH",
+        "ReleaseWriter ok", "ReleaseWriter STALE_EPOCH", "AllocateTimestamps ok",
+    }  # fmt: skip
+    assert {name for name in expected if seen[name] < 5} == set()
