@@ -3,7 +3,7 @@
 The ids (``INV-<AREA>-<NAME>``) live in the code; docs/invariants.md is made from it, so the two
 cannot disagree. A statement is the text after the id in the docstring or comment that introduces
 it: the first one that *begins* a paragraph or list item with the id, else the first one that
-mentions it.
+mentions it. An id that no prose mentions is stated by the condition that is checked.
 
     python tools/list_invariants.py            prints the document
     python tools/list_invariants.py --write    writes docs/invariants.md
@@ -42,6 +42,7 @@ class Invariant:
 
     statement: str = ""
     introduces: bool = False
+    conditions: set[str] = field(default_factory=set)
     checked_in: set[str] = field(default_factory=set)
     mentioned_in: set[str] = field(default_factory=set)
     tested_in: set[str] = field(default_factory=set)
@@ -78,14 +79,15 @@ def statements_in(prose: str) -> Iterator[tuple[str, str, bool]]:
             yield match.group(), text, position == 0 and not lead
 
 
-def checked_ids(source: str) -> Iterator[str]:
-    """Ids passed to a call: the checks themselves."""
+def checks_in(source: str) -> Iterator[tuple[str, str]]:
+    """`(id, condition)` of every call that is given an id: the checks themselves."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             for argument in node.args:
                 match argument:
                     case ast.Constant(value=str(text)) if INVARIANT_ID.fullmatch(text):
-                        yield text
+                        condition = node.args[0]
+                        yield text, "" if condition is argument else ast.unparse(condition)
 
 
 def collect(root: Path) -> dict[str, Invariant]:
@@ -99,8 +101,9 @@ def collect(root: Path) -> dict[str, Invariant]:
             name = str(path.relative_to(root))
             for identifier in INVARIANT_ID.findall(source):
                 invariants.setdefault(identifier, Invariant()).mentioned_in.add(name)
-            for identifier in checked_ids(source):
+            for identifier, condition in checks_in(source):
                 invariants[identifier].checked_in.add(name)
+                invariants[identifier].conditions.add(condition)
             for prose in prose_of(source):
                 for identifier, text, introduces in statements_in(prose):
                     known = invariants[identifier]
@@ -119,7 +122,8 @@ def render(invariants: dict[str, Invariant]) -> str:
     for identifier, known in sorted(invariants.items()):
         places = ", ".join(f"`{name}`" for name in sorted(known.checked_in or known.mentioned_in))
         tests = ", ".join(f"`{name}`" for name in sorted(known.tested_in))
-        statement = known.statement.replace("|", "\\|")
+        statement = known.statement or "; ".join(f"`{text}`" for text in sorted(known.conditions))
+        statement = statement.replace("|", "\\|")
         rows.append(f"| {identifier} | {statement} | {places} | {tests} |\n")
     return HEADER + "".join(rows)
 

@@ -134,7 +134,9 @@ def file_calls(source: str) -> list[str]:
         match node.func:
             case ast.Name(id="open"):
                 problems.append(f"{node.lineno}: open()")
-            case ast.Attribute(value=ast.Name(id="os" | "shutil" as module), attr=name):
+            case ast.Attribute(value=ast.Name(id="os" | "shutil" as module), attr=name) if (
+                name not in {"strerror", "fspath"}
+            ):
                 problems.append(f"{node.lineno}: {module}.{name}()")
     return problems
 
