@@ -74,7 +74,7 @@ def statements_in(prose: str) -> Iterator[tuple[str, str, bool]]:
         found = list(INVARIANT_ID.finditer(paragraph))
         for position, match in enumerate(found):
             end = found[position + 1].start() if position + 1 < len(found) else len(paragraph)
-            text = " ".join(paragraph[match.end() : end].split()).strip(" :,;.*()`-")
+            text = " ".join(paragraph[match.end() : end].split()).strip(" :,;.*`-")
             lead = paragraph[: match.start()].strip(" \n-*`(")
             yield match.group(), text, position == 0 and not lead
 

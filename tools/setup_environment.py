@@ -142,19 +142,19 @@ def _install_pins() -> None:
     pins = [argument for name in PINS[1:] for argument in ("-r", str(_pin_file(name)))]
     _pip("install", "--no-deps", "--no-build-isolation", *pins)
     here = [argument for path in (ROOT / "client", ROOT) for argument in ("-e", str(path))]
-    _pip("install", "--no-deps", "--no-build-isolation", *here)
-    _pip("check")
+    _pip("install", "--no-deps", "--no-build-isolation", *here, attempts=1)
+    _pip("check", attempts=1)
 
 
-def _pip(*arguments: str) -> None:
+def _pip(*arguments: str, attempts: int = PIP_ATTEMPTS) -> None:
     """Runs pip quietly; a registry that answers slowly gets a few attempts."""
     command = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     command += [arguments[0], *([] if arguments[0] == "check" else ["-q"]), *arguments[1:]]
     print("pip " + " ".join(arguments).replace(f"{ROOT}/", ""), flush=True)
-    for attempt in range(1, PIP_ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         if subprocess.run(command, check=False).returncode == 0:
             return
-        print(f"pip failed (attempt {attempt} of {PIP_ATTEMPTS})", flush=True)
+        print(f"pip failed (attempt {attempt} of {attempts})", flush=True)
     sys.exit(1)
 
 
