@@ -8,6 +8,7 @@ from logservice_client.client import LogClient
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.read_result import Gap, GapReason, ReadResult, Records
 from logservice_client.shard import Shard
+from logservice_client.sync import SyncLogClient
 
 __all__ = [
     "Gap",
@@ -17,5 +18,6 @@ __all__ = [
     "ReadResult",
     "Records",
     "Shard",
+    "SyncLogClient",
     "Tls",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import grpc.aio
@@ -175,7 +175,7 @@ class Shard:
         from_timestamp_us: int = 0,
         until_timestamp_us: int = 0,
         patience: float = TIMEOUT_DEFAULT_S,
-    ) -> AsyncIterator[Records | Gap]:
+    ) -> AsyncGenerator[Records | Gap]:
         """Read from `lsn` on and wait for more, for ever or until a condition holds.
 
         until_lsn: stop after that LSN. until_tail: stop at the tail as it is now. The timestamps

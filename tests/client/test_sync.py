@@ -1,0 +1,70 @@
+"""The synchronous face: the same calls from ordinary code and from many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from logservice_client import SyncLogClient
+from logservice_wire.block import encode_block
+from logservice_wire.errors import InvalidArgument, Truncated
+
+from tests.client.fake_server import FakeCluster
+from tests.client.running_fake import running_fake
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    with running_fake(stores=1) as cluster:
+        yield cluster
+
+
+def test_every_call(cluster: FakeCluster) -> None:
+    with SyncLogClient(cluster.endpoints) as client:
+        shard_id = client.hakeeper.create_shard(name="all calls")
+        shard = client.shard(shard_id)
+        assert shard.shard_id == shard_id
+        assert shard.acquire_writer("me") == shard.writer_epoch == 1
+        assert shard.append([b"a", b"b"]) == 1
+        assert shard.append_block(encode_block([b"c"], 0), expected_lsn=3) == 3
+        assert shard.read(2).records() == [b"b", b"c"]
+        assert [item.first_lsn for item in shard.follow(1, until_tail=True)] == [1, 3]
+        shard.set_hold("h", 2)
+        assert shard.truncate(2) == 1
+        shard.release_hold("h")
+        with pytest.raises(Truncated):
+            shard.read(1)
+        assert shard.status().writer_holder == "me"
+        assert shard.connect().applied_lsn == 3
+        assert len(shard.allocate_timestamps(3)) == 3
+        shard.release_writer()
+        assert client.hakeeper.allocate_ids(2) == range(1, 3)
+        assert client.hakeeper.shard_info(shard_id).shard_id == shard_id
+        assert len(client.hakeeper.cluster_state().stores) == 1
+        assert client.replica_addresses(shard_id) == tuple(cluster.endpoints)
+    client.close()
+
+
+def test_threads_share_blocks(cluster: FakeCluster) -> None:
+    with SyncLogClient(cluster.endpoints) as client:
+        shard = client.shard(client.hakeeper.create_shard())
+        with ThreadPoolExecutor(16) as threads:
+            lsns = list(threads.map(lambda number: shard.append(b"%d" % number), range(500)))
+        assert sorted(lsns) == list(range(1, 501))
+        found = shard.read(1).records()
+        assert [found[lsn - 1] for lsn in lsns] == [b"%d" % number for number in range(500)]
+
+
+def test_a_follow_that_is_left_early_is_ended(cluster: FakeCluster) -> None:
+    with SyncLogClient(cluster.endpoints) as client:
+        shard = client.shard(client.hakeeper.create_shard())
+        shard.append(b"a")
+        items = shard.follow(1)
+        assert next(items).first_lsn == 1
+        items.close()  # type: ignore[attr-defined]
+
+
+def test_arguments_are_checked_where_they_are_given() -> None:
+    with pytest.raises(InvalidArgument):
+        SyncLogClient("")
