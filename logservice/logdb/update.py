@@ -49,3 +49,29 @@ class Update:
     reset_log: bool = False
     bootstrap: Bootstrap | None = None
     remove: bool = False
+
+
+def merge(earlier: Update, later: Update) -> Update | None:
+    """One update of a replica that leaves what the two leave one after the other; None if none
+    does.
+
+    Only entries and hard states merge: a snapshot, a bootstrap or a removal keeps its own group, in
+    order. Entries of `later` replace those of `earlier` at and after their first index.
+    """
+    for update in (earlier, later):
+        if update.snapshot is not None or update.bootstrap is not None or update.remove:
+            return None
+    entries = later.entries
+    if not entries:
+        entries = earlier.entries
+    elif earlier.entries:
+        keep = entries[0].index - earlier.entries[0].index
+        if keep > len(earlier.entries):
+            return None
+        entries = earlier.entries[: max(keep, 0)] + entries
+    return Update(
+        earlier.shard,
+        earlier.replica,
+        hard_state=later.hard_state or earlier.hard_state,
+        entries=entries,
+    )

@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from logservice.clock import Clock
-from logservice.logdb.commit_group import CommitGroup
-from logservice.logdb.log_db import LogDb
-from logservice.logdb.update import Update
+from logservice.ids import ReplicaId, ShardId
+from logservice.invariants import invariant
+from logservice.logdb.log_db import CommitGroup, LogDb
+from logservice.logdb.update import Update, merge
 from logservice.nodehost.executor import Executor
 from logservice.nodehost.transport.seam import Transport
 
@@ -139,22 +140,48 @@ class Engine:
             self._loop.call_soon(self._pass)
 
     def _write_waiting(self) -> None:
-        if self._writing or not self._writes:
-            return
-        writes, self._writes = self._writes, []
-        updates = [update for write in writes for update in write.updates]
-        if not updates:
-            # Nothing for the disk, but these had to wait for the groups before them (INV-ENGINE-1).
-            self._durable(None, writes)
-            return
-        sync = any(write.sync for write in writes)
-        group = self._logdb.begin(updates)
-        if self._write_s <= self._inline_max_s:
-            started = self._clock.monotonic()
-            self._logdb.write(group, sync=sync)
-            self._measured(self._clock.monotonic() - started)
+        while self._writes and not self._writing:
+            updates, sync, writes = self._next_group()
+            if not updates:
+                # Nothing for the disk, but these had to wait for the groups before (INV-ENGINE-1).
+                self._durable(None, writes)
+                continue
+            group = self._logdb.begin(updates)
+            if self._write_s > self._inline_max_s:
+                self._write_in_executor(group, sync, writes)
+                return
+            self._measured(self._timed_write(group, sync))
             self._durable(group, writes)
-            return
+
+    def _next_group(self) -> tuple[list[Update], bool, list[Write]]:
+        """What goes to the disk next: all that waits, up to a write that must have its own group.
+
+        Several writes of one replica become one update where that leaves the same; log storage takes
+        one per replica and group.
+        """
+        merged: dict[tuple[ShardId, ReplicaId], Update] = {}
+        sync = False
+        taken = 0
+        for write in self._writes:
+            step: dict[tuple[ShardId, ReplicaId], Update] = {}
+            for update in write.updates:
+                key = (update.shard, update.replica)
+                earlier = step.get(key) or merged.get(key)
+                together = update if earlier is None else merge(earlier, update)
+                if together is None:
+                    break
+                step[key] = together
+            else:
+                merged.update(step)
+                sync = sync or write.sync
+                taken += 1
+                continue
+            break
+        invariant(taken > 0, "INV-ENGINE-1", write=self._writes[0])
+        writes, self._writes = self._writes[:taken], self._writes[taken:]
+        return list(merged.values()), sync, writes
+
+    def _write_in_executor(self, group: CommitGroup, sync: bool, writes: list[Write]) -> None:
         self._writing = True
         future = self._executor.submit(lambda: self._timed_write(group, sync))
         future.add_done_callback(

@@ -7,9 +7,11 @@ consecutive).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from logservice_wire.errors import BeyondTail, InvalidArgument, Reason, ShardNotFound, Truncated
 
-from logservice.entry import EntryKind
+from logservice.entry import Entry, EntryKind
 from logservice.envelope import decode_blocks
 from logservice.ids import Index, Lsn
 from logservice.invariants import invariant
@@ -42,35 +44,44 @@ def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     size = 0
     position = lsn
     index = replica.reader.index_of_lsn(lsn)
-    while index <= replica.applied and (not runs or size < max_bytes):
+    while index <= replica.applied:
         try:
             entries = replica.reader.entries(
                 index, Index(replica.applied + 1), max(max_bytes - size, 1)
             )
         except CompactedError:
             raise Truncated(f"LSN {lsn} is truncated", first_lsn=replica.first_lsn) from None
-        gaps = _gaps(replica, entries[0].lsn, entries[-1].next_lsn)
-        for entry in entries:
-            if entry.kind is not EntryKind.BLOCK:
+        for run in _runs(replica, entries):
+            end = Lsn(run.first_lsn + run.record_count)
+            if end <= lsn:
                 continue
-            block_lsn = entry.lsn
-            for envelope in decode_blocks(entry.payload):
-                end = Lsn(block_lsn + envelope.record_count)
-                if end > lsn:
-                    invariant(
-                        block_lsn == position or (not runs and block_lsn < lsn),
-                        "INV-READ-1",
-                        expected=position,
-                        found=block_lsn,
-                    )
-                    gap = gaps.get(block_lsn)
-                    block = b"" if gap is not None else envelope.block
-                    runs.append(LogRun(block_lsn, envelope.record_count, entry.term, block, gap))
-                    size += len(block)
-                    position = end
-                block_lsn = end
+            if runs and size + len(run.block) > max_bytes:
+                return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
+            invariant(
+                run.first_lsn == position or (not runs and run.first_lsn < lsn),
+                "INV-READ-1",
+                expected=position,
+                found=run.first_lsn,
+            )
+            runs.append(run)
+            size += len(run.block)
+            position = end
         index = Index(entries[-1].index + 1)
     return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
+
+
+def _runs(replica: Replica, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
+    """Every block of `entries`, or the gap in its place."""
+    gaps = _gaps(replica, entries[0].lsn, entries[-1].next_lsn)
+    for entry in entries:
+        if entry.kind is not EntryKind.BLOCK:
+            continue
+        lsn = entry.lsn
+        for envelope in decode_blocks(entry.payload):
+            gap = gaps.get(lsn)
+            block = b"" if gap is not None else envelope.block
+            yield LogRun(lsn, envelope.record_count, entry.term, block, gap)
+            lsn = Lsn(lsn + envelope.record_count)
 
 
 def _gaps(replica: Replica, low: Lsn, high: Lsn) -> dict[Lsn, Reason]:

@@ -262,6 +262,10 @@ class Replica:
             if not self.raft.has_ready():
                 break
             accepted.append(self._accept(self.raft.ready()))
+            if accepted[-1].ready.snapshot is not None:
+                # It goes to the disk in a group of its own, and what follows rests on it.
+                self._host.activate(self)
+                break
         else:
             self._host.activate(self)
         if not accepted:

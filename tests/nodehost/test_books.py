@@ -5,15 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
-from logservice.entry import Entry, EntryKind
-from logservice.envelope import ProposalId
-from logservice.ids import Index, Lsn, Term
-from logservice.invariants import InvariantViolation
-from logservice.nodehost.pending import Pending, PendingBook
-from logservice.nodehost.reads import ReadBook
-from logservice.outcome import Applied, Rejected
-from logservice.raft.ready import ReadState
 from logservice_wire.errors import (
     Busy,
     DeadlineExceeded,
@@ -23,6 +14,15 @@ from logservice_wire.errors import (
     Reason,
     UnknownOutcome,
 )
+
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import ProposalId
+from logservice.ids import Index, Lsn, Term
+from logservice.invariants import InvariantViolation
+from logservice.nodehost.pending import Pending, PendingBook
+from logservice.nodehost.reads import ReadBook
+from logservice.outcome import Applied, Rejected
+from logservice.raft.ready import ReadState
 
 
 def entry(index: int, term: int) -> Entry:

@@ -1,0 +1,170 @@
+"""A cluster of real NodeHosts in one process: real logdb on real files, a network in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from logservice.clock import SystemClock
+from logservice.ids import (
+    NO_SESSION,
+    ClusterId,
+    Incarnation,
+    Lsn,
+    ReplicaId,
+    SessionId,
+    ShardId,
+    StoreId,
+)
+from logservice.membership import Member, Membership
+from logservice.nodehost.executor import ThreadExecutor
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.rsm.append_request import AppendRequest
+from logservice.rsm.log_rsm import LogRsm
+from logservice.state_machine import StateMachine
+from tests.nodehost.logdb_files import OpenLogDb
+
+SHARD = ShardId(1)
+CLUSTER = ClusterId("test-cluster")
+
+
+def log_machine(shard: ShardId) -> StateMachine:
+    return LogRsm()
+
+
+class Store:
+    """One store: what survives a crash is `directory`; the rest is made by `up`."""
+
+    def __init__(self, number: int, directory: Path, network: MemoryNetwork, seed: int) -> None:
+        self.number = number
+        self.store_id = StoreId(f"store-{number}")
+        self.incarnation = Incarnation(0)
+        self.directory = directory
+        self.network = network
+        self.random = random.Random(seed * 100 + number)
+        self.host: NodeHost | None = None
+        self.files: OpenLogDb | None = None
+        self.fatal: list[BaseException] = []
+        self.inline_max_s = 1.0
+
+    async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
+        self.files = OpenLogDb(self.directory, self.store_id)
+        self.incarnation = self.files.incarnation
+        identity = PeerIdentity(
+            CLUSTER, self.store_id, self.incarnation, self.random.getrandbits(63)
+        )
+        self.host = NodeHost(
+            NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s),
+            identity=identity,
+            logdb=self.files.logdb,
+            transport=MemoryTransport(identity, self.network),
+            executor=ThreadExecutor("fsync"),
+            state_machines=machines,
+            clock=SystemClock(),
+            on_fatal=self.fatal.append,
+            rng=self.random,
+        )
+        await self.host.start()
+        return self.host
+
+    async def down(self) -> None:
+        """Stop without telling anybody anything: as far as the log goes, a crash."""
+        assert self.host is not None
+        assert self.files is not None
+        await self.host.stop()
+        self.files.close()
+        self.host = None
+
+
+class Cluster:
+    """Stores 1..n; shard 1 on the first three."""
+
+    def __init__(self, directory: Path, stores: int = 3, seed: int = 1) -> None:
+        self.network = MemoryNetwork(through_codec=True)
+        self.stores = {
+            number: Store(number, directory / f"store-{number}", self.network, seed)
+            for number in range(1, stores + 1)
+        }
+
+    def membership(self, voters: tuple[int, ...] = (1, 2, 3)) -> Membership:
+        return Membership(
+            voters=tuple(ReplicaId(number) for number in voters),
+            members=tuple(
+                Member(
+                    ReplicaId(number), self.stores[number].store_id, self.stores[number].incarnation
+                )
+                for number in voters
+            ),
+        )
+
+    async def up(self, voters: tuple[int, ...] = (1, 2, 3)) -> None:
+        for store in self.stores.values():
+            await store.up()
+        self.introduce()
+        for number in voters:
+            await self.host(number).start_replica(
+                SHARD, ReplicaId(number), self.membership(voters), join=False
+            )
+
+    def introduce(self) -> None:
+        """Everybody learns everybody's address."""
+        for store in self.stores.values():
+            for other in self.stores.values():
+                if store.host is not None and other.host is not None:
+                    store.host.transport.set_address(other.store_id, other.host.transport.address)
+
+    async def down(self) -> None:
+        for store in self.stores.values():
+            if store.host is not None:
+                await store.down()
+            assert not store.fatal, store.fatal
+
+    def host(self, number: int) -> NodeHost:
+        host = self.stores[number].host
+        assert host is not None
+        return host
+
+    async def leader(self, shard: ShardId = SHARD, timeout_s: float = 10.0) -> int:
+        """Wait for a leader that has applied its first entry; its store's number."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while asyncio.get_running_loop().time() < deadline:
+            for number, store in self.stores.items():
+                if store.host is None:
+                    continue
+                info = store.host.replica_info(shard)
+                if info is not None and store.host.replica(shard).ready_to_lead:
+                    return number
+            await asyncio.sleep(0.01)
+        infos = [store.host and store.host.replica_infos() for store in self.stores.values()]
+        raise AssertionError(f"no leader: {infos}")
+
+
+def request(
+    records: int = 1,
+    block: bytes = b"x",
+    *,
+    session: int = 0,
+    sequence: int = 0,
+    epoch: int = 0,
+    expected: int = 0,
+) -> AppendRequest:
+    return AppendRequest(
+        session=SessionId(session) if session else NO_SESSION,
+        sequence=sequence,
+        writer_epoch=epoch,
+        expected_lsn=Lsn(expected),
+        record_count=records,
+        block=block,
+    )
+
+
+async def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,337 @@
+"""NodeHost: appends, reads, leaders that die, replicas that come back, membership that changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import (
+    BeyondTail,
+    DeadlineExceeded,
+    Fenced,
+    InvalidArgument,
+    LogServiceError,
+    Reason,
+    SequenceGap,
+    ShardExists,
+    ShardNotFound,
+    StaleEpoch,
+    Truncated,
+)
+
+from logservice.ids import Index, Lsn, ReplicaId, ShardId
+from logservice.logdb.update import Bootstrap
+from logservice.membership import Membership
+from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
+from logservice.rsm import commands
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+
+ACQUIRE = commands.AcquireWriter(holder="db-1", expected_epoch=0, takeover=False)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path, stores=4)
+    await cluster.up()
+    yield cluster
+    await cluster.down()
+
+
+def values(cluster: Cluster, number: int) -> list[tuple[int, bytes]]:
+    host = cluster.host(number)
+    slice_ = host.read_log(SHARD, Lsn(1), 1 << 20)
+    return [(run.first_lsn, bytes(run.block)) for run in slice_.runs if run.gap is None]
+
+
+async def append_any(cluster: Cluster, block: bytes, **fields: int) -> int:
+    """Append through whichever store is up, as a client would, until it is acked."""
+    for _ in range(100):
+        for store in cluster.stores.values():
+            if store.host is None or store.host.replica_info(SHARD) is None:
+                continue
+            try:
+                applied = await store.host.append(SHARD, request(block=block, **fields), 2.0)
+            except (DeadlineExceeded, ShardNotFound):
+                continue
+            except LogServiceError as error:
+                if error.retryable:
+                    continue
+                raise
+            return applied.lsn
+    raise AssertionError("no append went through")
+
+
+async def test_appends_get_dense_lsns_and_every_replica_reads_them(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    host = cluster.host(leader)
+    applied = await asyncio.gather(
+        *(host.append(SHARD, request(2, b"%d" % n), 5.0) for n in range(100))
+    )
+    assert sorted(a.lsn for a in applied) == list(range(1, 201, 2))
+    for number in (1, 2, 3):
+        await cluster.host(number).read_index(SHARD, 5.0)
+        slice_ = cluster.host(number).read_log(SHARD, Lsn(1), 1 << 20)
+        assert slice_.next_lsn == 201
+        assert {bytes(run.block) for run in slice_.runs} == {b"%d" % n for n in range(100)}
+        middle = cluster.host(number).read_log(SHARD, Lsn(100), 1)
+        assert [run.first_lsn for run in middle.runs] == [99], "the block that holds LSN 100"
+
+
+async def test_a_follower_forwards(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    follower = 1 + leader % 3
+    applied = await cluster.host(follower).append(SHARD, request(block=b"via follower"), 5.0)
+    assert applied.lsn == 1
+    session = await cluster.host(follower).propose(
+        SHARD, commands.encode(commands.OpenSession()), 5.0
+    )
+    assert session.value > 1
+
+
+async def test_reading_at_the_edges(cluster: Cluster) -> None:
+    host = cluster.host(await cluster.leader())
+    assert host.read_log(SHARD, Lsn(1), 10).runs == ()
+    await host.append(SHARD, request(3, b"abc"), 5.0)
+    assert host.read_log(SHARD, Lsn(4), 10).runs == ()
+    with pytest.raises(BeyondTail) as beyond:
+        host.read_log(SHARD, Lsn(5), 10)
+    assert beyond.value.number("next_lsn") == 4
+    with pytest.raises(InvalidArgument):
+        host.read_log(SHARD, Lsn(0), 10)
+    with pytest.raises(ShardNotFound):
+        host.read_log(ShardId(9), Lsn(1), 10)
+    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(2), 0)), 5.0)
+    with pytest.raises(Truncated) as truncated:
+        host.read_log(SHARD, Lsn(2), 10)
+    assert truncated.value.number("first_lsn") == 3
+
+
+async def test_the_leader_dies_and_nothing_acked_is_lost(cluster: Cluster) -> None:
+    acked: dict[int, bytes] = {}
+    for n in range(20):
+        acked[await append_any(cluster, b"before %d" % n)] = b"before %d" % n
+    dead = await cluster.leader()
+    await cluster.stores[dead].down()
+    for n in range(20):
+        acked[await append_any(cluster, b"after %d" % n)] = b"after %d" % n
+    await cluster.stores[dead].up()
+    cluster.introduce()
+    leader = await cluster.leader()
+    last = max(acked)
+    for number in (1, 2, 3):
+        await eventually(
+            lambda number=number: (  # type: ignore[misc]
+                cluster.host(number).log_bounds(SHARD)[1] >= last
+            )
+        )
+        found = dict(values(cluster, number))
+        assert {lsn: found.get(lsn) for lsn in acked} == acked
+    assert leader in (1, 2, 3)
+
+
+async def test_all_stores_stop_and_start(cluster: Cluster) -> None:
+    for n in range(30):
+        await append_any(cluster, b"%d" % n)
+    before = values(cluster, await cluster.leader())
+    for number in (1, 2, 3):
+        await cluster.stores[number].down()
+    for number in (1, 2, 3):
+        await cluster.stores[number].up()
+    cluster.introduce()
+    leader = await cluster.leader()
+    assert values(cluster, leader) == before
+    assert await append_any(cluster, b"next") == len(before) + 1
+
+
+async def test_sessions_and_writer_epochs_through_the_leader(cluster: Cluster) -> None:
+    host = cluster.host(await cluster.leader())
+    session = (await host.propose(SHARD, commands.encode(commands.OpenSession()), 5.0)).value
+    first = await host.append(SHARD, request(block=b"a", session=session, sequence=1), 5.0)
+    again = await host.append(SHARD, request(block=b"a", session=session, sequence=1), 5.0)
+    assert (again.lsn, again.duplicate) == (first.lsn, True)
+    with pytest.raises(SequenceGap):
+        await host.append(SHARD, request(session=session, sequence=5), 5.0)
+    pipelined = [
+        host.submit_append(SHARD, request(session=session, sequence=n), 5.0) for n in (2, 3, 4, 3)
+    ]
+    outcomes = await asyncio.gather(*pipelined)
+    assert [o.lsn for o in outcomes] == [2, 3, 4, 3]
+    granted = await host.propose(SHARD, commands.encode(ACQUIRE), 5.0)
+    assert granted.value == 1
+    with pytest.raises(Fenced):
+        await host.append(SHARD, request(), 5.0)
+    assert (await host.append(SHARD, request(epoch=1), 5.0)).lsn == 5
+
+
+async def test_a_block_behind_an_uncommitted_grant_waits_and_is_refused(cluster: Cluster) -> None:
+    host = cluster.host(await cluster.leader())
+    grant = asyncio.ensure_future(host.propose(SHARD, commands.encode(ACQUIRE), 5.0))
+    await asyncio.sleep(0)
+    late = host.submit_append(SHARD, request(block=b"late"), 5.0)
+    await grant
+    with pytest.raises(Fenced):
+        await late
+    assert host.log_bounds(SHARD) == (1, 0), "it never got an LSN, so there is no gap"
+
+
+async def test_a_minority_answers_in_time_and_heals(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    host = cluster.host(leader)
+    for other in (1, 2, 3):
+        if other != leader:
+            cluster.network.cut(cluster.stores[leader].store_id, cluster.stores[other].store_id)
+    with pytest.raises(LogServiceError) as caught:
+        await host.append(SHARD, request(block=b"lost?"), 0.5)
+    assert caught.value.reason in (Reason.DEADLINE, Reason.UNKNOWN_OUTCOME, Reason.NOT_LEADER)
+    with pytest.raises(LogServiceError):
+        await host.read_index(SHARD, 0.3)
+    cluster.network.heal()
+    await append_any(cluster, b"healed")
+    await eventually(lambda: len({cluster.host(n).log_bounds(SHARD)[1] for n in (1, 2, 3)}) == 1)
+    assert values(cluster, 1) == values(cluster, 2) == values(cluster, 3)
+
+
+async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
+    for n in range(10):
+        await append_any(cluster, b"%d" % n)
+    leader = await cluster.leader()
+    gone = 1 + leader % 3
+    await cluster.stores[gone].down()
+    host = cluster.host(leader)
+    spare = cluster.stores[4]
+    info = host.replica_info(SHARD)
+    assert info is not None
+    learner = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
+    with pytest.raises(StaleEpoch):
+        await host.change_membership(SHARD, ConfigChange((learner,), Index(999)), 5.0)
+    membership = await host.change_membership(
+        SHARD, ConfigChange((learner,), info.membership.change_epoch), 5.0
+    )
+    assert membership.learners == (40,)
+    await cluster.host(4).start_replica(SHARD, ReplicaId(40), Membership(), join=True)
+    await eventually(lambda: cluster.host(4).log_bounds(SHARD)[1] >= 10)
+    swap = ConfigChange(
+        (
+            ChangeStep(ChangeKind.ADD_VOTER, ReplicaId(40), spare.store_id, spare.incarnation),
+            ChangeStep(ChangeKind.REMOVE, ReplicaId(gone)),
+        ),
+        membership.change_epoch,
+    )
+    await host.change_membership(SHARD, swap, 5.0)
+
+    def swapped() -> bool:
+        now = host.replica_info(SHARD)
+        assert now is not None
+        return not now.membership.joint and 40 in now.membership.voters
+
+    await eventually(swapped)
+    final = host.replica_info(SHARD)
+    assert final is not None
+    assert gone not in final.membership.voters
+    assert gone in final.membership.removed
+    assert values(cluster, 4) == values(cluster, leader)
+    await append_any(cluster, b"with the new one")
+
+
+async def test_leadership_transfer_is_awaited(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    target = 1 + leader % 3
+    await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(target), 5.0)
+    assert await cluster.leader() == target
+    with pytest.raises(InvalidArgument):
+        await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(77), 1.0)
+
+
+async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    host = cluster.host(leader)
+    for n in range(10):
+        await host.append(SHARD, request(block=b"%d" % n), 5.0)
+    snapshot = host.applied_snapshot(SHARD)
+    for n in range(10, 20):
+        await host.append(SHARD, request(block=b"%d" % n), 5.0)
+    with pytest.raises(InvalidArgument):
+        await host.install_snapshot(SHARD, snapshot, Lsn(9))
+    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(12), 0)), 5.0)
+    await host.install_snapshot(SHARD, snapshot, Lsn(12))
+    info = host.replica_info(SHARD)
+    assert info is not None
+    assert info.first_index == snapshot.index + 1
+    assert [bytes(r.block) for r in host.read_log(SHARD, Lsn(13), 1000).runs] == [
+        b"%d" % n for n in range(12, 20)
+    ]
+    await cluster.stores[leader].down()
+    await cluster.stores[leader].up()
+    cluster.introduce()
+    await append_any(cluster, b"20")
+    await eventually(lambda: cluster.host(leader).log_bounds(SHARD)[1] == 21)
+    assert cluster.host(leader).log_bounds(SHARD)[0] == 13
+
+
+async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    behind = 1 + leader % 3
+    await cluster.stores[behind].down()
+    for n in range(10):
+        await append_any(cluster, b"%d" % n)
+    leader = await cluster.leader()
+    host = cluster.host(leader)
+    for number in (1, 2, 3):
+        if number != behind:
+            await cluster.host(number).read_index(SHARD, 5.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(5), 0)), 5.0)
+    # Every other replica compacts behind LSN 5: nobody can send those entries any more.
+    snapshot = None
+    for number in (1, 2, 3):
+        if number == behind:
+            continue
+        store_host = cluster.host(number)
+        replica = store_host.replica(SHARD)
+        index = replica.reader.index_of_lsn(Lsn(5))
+        machine = type(replica.state_machine)()
+        for entry in replica.reader.entries(Index(2), Index(index + 1), 1 << 20):
+            machine.update(entry)
+        snapshot = store_host.applied_snapshot(SHARD).__class__(
+            index,
+            replica.reader.term(index),
+            replica.reader.next_lsn(index),
+            replica.raft.membership,
+            machine.save_snapshot(),
+        )
+        await store_host.install_snapshot(SHARD, snapshot, Lsn(5))
+    await cluster.stores[behind].up()
+    cluster.introduce()
+    await eventually(lambda: cluster.host(behind).log_bounds(SHARD)[1] >= 10)
+    assert cluster.host(behind).log_bounds(SHARD)[0] == 6
+    slice_ = cluster.host(behind).read_log(SHARD, Lsn(6), 1000)
+    assert [bytes(r.block) for r in slice_.runs] == [b"%d" % n for n in range(5, 10)]
+
+
+async def test_starting_replicas(cluster: Cluster) -> None:
+    await cluster.leader()
+    host = cluster.host(1)
+    await host.start_replica(SHARD, ReplicaId(1), cluster.membership(), join=False)
+    with pytest.raises(ShardExists):
+        await host.start_replica(SHARD, ReplicaId(9), cluster.membership(), join=False)
+    assert host.bootstrap_of(SHARD) == Bootstrap(cluster.membership(), False)
+    await host.remove_replica(SHARD, ReplicaId(1))
+    assert host.stored_replicas() == []
+    with pytest.raises(InvalidArgument):
+        await host.start_replica(SHARD, ReplicaId(1), cluster.membership(), join=False)
+    with pytest.raises(ShardNotFound):
+        await host.append(SHARD, request(), 1.0)
+
+
+async def test_a_slow_disk_moves_to_its_thread_and_everything_goes_on(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    for store in cluster.stores.values():
+        store.inline_max_s = -1.0
+    await cluster.up()
+    host = cluster.host(await cluster.leader())
+    applied = await asyncio.gather(
+        *(host.append(SHARD, request(block=b"%d" % n), 5.0) for n in range(200))
+    )
+    assert sorted(a.lsn for a in applied) == list(range(1, 201))
+    await cluster.down()
