@@ -27,7 +27,8 @@ from typing import Protocol
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId
 from logservice.invariants import invariant
-from logservice.logdb.log_db import CommitGroup, LogDb
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update, merge
 from logservice.nodehost.executor import Executor
 from logservice.nodehost.transport.seam import Transport

@@ -26,7 +26,8 @@ from logservice_wire.errors import (
 from logservice.clock import Clock
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.log_db import LogDb, LogDbStats
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.stats import LogDbStats
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost.engine import Engine
