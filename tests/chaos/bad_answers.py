@@ -214,9 +214,7 @@ def gap_changes_its_reason(history: History, chance: random.Random) -> bool:
     read = pick(history, chance, Read, lambda op: op.final and any(run.gap for run in op.runs))
     if read is None:
         return False
-    runs = tuple(
-        dataclasses.replace(run, gap="SEQUENCE_GAP") if run.gap else run for run in read.runs
-    )
+    runs = tuple(dataclasses.replace(run, gap="SEQUENCE") if run.gap else run for run in read.runs)
     return swap(history, read, runs=runs)
 
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 VIOLATIONS_PER_RULE_MAX = 20
-GAP_REASONS = frozenset({"FENCED", "WRONG_EXPECTED_LSN", "SEQUENCE_GAP", "SESSION_EXPIRED"})
+GAP_REASONS = frozenset({"FENCED", "WRONG_EXPECTED_LSN", "SEQUENCE"})
 
 
 class Outcome(Enum):
@@ -45,7 +45,11 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """`lsn`: of the first record when OK. `stream`, `sequence`: empty and 0 without a session."""
+    """`lsn`: of the first record when OK.
+
+    `stream`, `sequence`: appends whose LSNs are in the order of their sequences; empty without.
+    `session`: the stream is one session, so what is missing ends it for what comes behind.
+    """
 
     client: str
     batch: str
@@ -56,6 +60,7 @@ class Append:
     lsn: int = 0
     stream: str = ""
     sequence: int = 0
+    session: bool = True
 
     @property
     def finished(self) -> float:
@@ -321,6 +326,8 @@ class _Checker:
             for append in appends:
                 base = self._base.get(append.batch)
                 if base is None:
+                    if not append.session:
+                        continue
                     if append.outcome is Outcome.FAILED:
                         failed = append.batch
                     elif last + 1 >= kept:

@@ -157,6 +157,14 @@ class Connection(asyncio.BufferedProtocol):
         """True while frames can be written."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def loops_back(self) -> bool:
+        """Both ends are one socket: dialing a free local port can be given that very port."""
+        if self._transport is None:
+            return False
+        mine = self._transport.get_extra_info("sockname")
+        return bool(mine) and mine == self._transport.get_extra_info("peername")
+
     async def wait_lost(self) -> None:
         """Until the socket is gone. A cancelled caller leaves `lost` alone."""
         await asyncio.wait((self.lost,))

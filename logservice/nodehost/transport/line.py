@@ -352,6 +352,9 @@ class Line:
     def on_open(self, connection: Connection) -> None:
         """See ConnectionOwner: the dialer speaks first."""
         self._connection = connection
+        if connection.loops_back:
+            connection.abort("connected to itself")
+            return
         hello = Hello(PROTOCOL, self._lane, self._context.identity, self._expected)
         body = encode_hello(hello)
         connection.write_frame(FrameKind.HELLO, [body], len(body))

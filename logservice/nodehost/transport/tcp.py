@@ -4,6 +4,8 @@ This file holds the whole together: the listener, one main line per known store 
 kept), a bulk line per store from its first snapshot on, and short-lived lines to bare addresses (a
 store that asks its way into the cluster knows only ``host:port``).
 
+INV-TRANSPORT-1: a transport is started at most once at a time.
+
 Lanes. INV-LANE-1: all messages of a shard but InstallSnapshot use the main line, in order. A large
 append does not switch to the bulk line, since it would be overtaken there and rejected by the
 follower; it waits behind the small messages of other shards instead (see `send_queue`). A snapshot

@@ -1,0 +1,96 @@
+"""The last word: every replica, read on its own from its first LSN to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import grpc.aio
+from logservice_client.read_result import Gap, result_of
+from logservice_wire.v1 import log_pb2, log_pb2_grpc
+
+from tests.chaos.history import Read, Run
+from tests.chaos.records import runs_of
+
+_READ_BYTES = 4 * 1024 * 1024
+_OPTIONS = [("grpc.max_receive_message_length", 64 * 1024 * 1024)]
+
+
+class NotConverged(Exception):
+    """Replicas did not come to the same state in time."""
+
+
+async def status(address: str, shard: int, *, stale: bool) -> log_pb2.GetShardStatusResponse | None:
+    """A store's view of the shard; None when it cannot tell."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        request = log_pb2.GetShardStatusRequest(shard_id=shard, stale=stale)
+        try:
+            stub = log_pb2_grpc.LogStub(channel)
+            answer: log_pb2.GetShardStatusResponse = await stub.GetShardStatus(request, timeout=3.0)
+        except grpc.aio.AioRpcError:
+            return None
+        return answer
+
+
+async def converged(
+    addresses: dict[str, str], shard: int, wanted: int, timeout_s: float
+) -> list[str]:
+    """Wait until at least `wanted` stores hold the same applied state; their names.
+
+    Nobody may append meanwhile. Raises NotConverged with what each store says.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answers = await asyncio.gather(
+            *(status(address, shard, stale=True) for address in addresses.values())
+        )
+        told = dict(zip(addresses, answers, strict=True))
+        strong = await asyncio.gather(
+            *(status(address, shard, stale=False) for address in addresses.values())
+        )
+        known = [answer.applied_index for answer in strong if answer is not None]
+        holders = [name for name, answer in told.items() if answer is not None]
+        indexes = {answer.applied_index for answer in answers if answer is not None}
+        if len(holders) >= wanted and known and len(indexes) == 1 and max(known) in indexes:
+            return holders
+        if time.monotonic() > deadline:
+            views = {
+                name: answer and (answer.term, answer.applied_index, answer.committed_index)
+                for name, answer in told.items()
+            }
+            raise NotConverged(
+                f"shard {shard} after {timeout_s:g} s, (term, applied, committed) by store: "
+                f"{views}; linearizable applied: {known}"
+            )
+        await asyncio.sleep(0.1)
+
+
+async def read_all(store: str, address: str, shard: int) -> Read:
+    """Everything one replica holds. Raises grpc's error when it cannot be read."""
+    invoked = time.monotonic()
+    runs: list[Run] = []
+    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+        stub = log_pb2_grpc.LogStub(channel)
+        about = await stub.GetShardStatus(
+            log_pb2.GetShardStatusRequest(shard_id=shard, stale=True), timeout=10.0
+        )
+        first, applied = about.position.first_lsn, about.position.applied_lsn
+        lsn = first
+        while lsn <= applied:
+            request = log_pb2.ReadRequest(
+                shard_id=shard, lsn=lsn, max_bytes=_READ_BYTES, stale=True
+            )
+            response = await stub.Read(request, timeout=30.0)
+            for item in result_of(response, lsn).items:
+                if isinstance(item, Gap):
+                    runs.append(Run(item.first_lsn, item.record_count, gap=item.reason.name))
+                else:
+                    runs += runs_of(item.first_lsn, item.records())
+            if response.next_lsn <= lsn:
+                break
+            lsn = response.next_lsn
+    return Read(
+        "final", store, invoked, time.monotonic(), first, tuple(runs), lsn, first, applied,
+        False, True,
+    )  # fmt: skip

@@ -1,0 +1,85 @@
+"""Nemesis: who is killed or paused, when, for how long. The plan depends on the seed only.
+
+Each step is one disturbance and what it waits for afterwards. Between steps the run demands that
+appends make progress again: a fault that hits a cluster which does nothing tests nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Fault(Enum):
+    """What is done. The values are shown to people."""
+
+    KILL = "kill a store"
+    KILL_LEADER = "kill the leader"
+    KILL_TWO = "kill two stores"
+    KILL_ALL = "kill all stores"
+    KILL_RESTARTED = "kill again while starting"
+    PAUSE = "pause a store"
+    PAUSE_LEADER = "pause the leader"
+
+
+KILLS = {
+    Fault.KILL: 1,
+    Fault.KILL_LEADER: 1,
+    Fault.KILL_TWO: 2,
+    Fault.KILL_ALL: 3,
+    Fault.KILL_RESTARTED: 2,
+    Fault.PAUSE: 0,
+    Fault.PAUSE_LEADER: 0,
+}
+"""SIGKILLs of each, with three stores."""
+
+_WEIGHTS = {
+    Fault.KILL: 8,
+    Fault.KILL_LEADER: 6,
+    Fault.KILL_TWO: 2,
+    Fault.KILL_ALL: 1,
+    Fault.KILL_RESTARTED: 2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`victims`: indices of stores in random order, the leader's is chosen at the time. `before_s`:
+    undisturbed time; `down_s`: how long a killed or paused store stays away.
+    """
+
+    fault: Fault
+    victims: tuple[int, ...]
+    before_s: float
+    down_s: float
+
+
+def plan(seed: int, kills: int, pauses: int, stores: int) -> list[Step]:
+    """Steps with exactly `kills` SIGKILLs and `pauses` pauses, in random order."""
+    chance = random.Random(f"nemesis/{seed}")
+    faults: list[Fault] = []
+    left = kills
+    while left:
+        fitting = [
+            fault
+            for fault in _WEIGHTS
+            if kills_of(fault, stores) <= left and (stores > 2 or fault is not Fault.KILL_TWO)
+        ]
+        fault = chance.choices(fitting, [_WEIGHTS[one] for one in fitting])[0]
+        faults.append(fault)
+        left -= kills_of(fault, stores)
+    faults += [chance.choice((Fault.PAUSE, Fault.PAUSE_LEADER)) for _ in range(pauses)]
+    chance.shuffle(faults)
+    steps = []
+    for fault in faults:
+        victims = tuple(chance.sample(range(stores), stores))
+        paused = fault in (Fault.PAUSE, Fault.PAUSE_LEADER)
+        down_s = chance.uniform(0.5, 4.0) if paused else chance.choice((0.0, 0.3, 1.0, 2.5))
+        steps.append(Step(fault, victims, chance.uniform(0.3, 1.5), down_s))
+    return steps
+
+
+def kills_of(fault: Fault, stores: int) -> int:
+    """SIGKILLs that the fault costs."""
+    return stores if fault is Fault.KILL_ALL else KILLS[fault]

@@ -1,0 +1,169 @@
+"""World: the store processes and client processes of a chaos run, and what they are told to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+from logservice.cli.local_cluster import LocalCluster
+from tests.chaos.client import Counts, Settings
+from tests.chaos.final_read import status
+from tests.chaos.nemesis import Fault, Step
+
+_CLIENT_STOP_S = 30.0
+
+
+class Client:
+    """One client process and its newest counts."""
+
+    def __init__(self, settings: Settings) -> None:
+        """`start` runs it."""
+        self.settings = settings
+        self.counts = Counts()
+        self._log_path = Path(settings.directory) / f"client-{settings.name}.log"
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Spawn the process."""
+        with self._log_path.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.chaos.client", json.dumps(asdict(self.settings)),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
+                env=dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path)),
+            )  # fmt: skip
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        if self._process is None or self._process.stdout is None:
+            return
+        async for line in self._process.stdout:
+            self.counts = Counts(**json.loads(line))
+
+    async def stop(self) -> str:
+        """Let it finish what is under way; returns what was wrong with it, or nothing."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return ""
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(_CLIENT_STOP_S):
+                code = await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return f"client {self.settings.name} did not stop"
+        if self._reader is not None:
+            await self._reader
+        if code:
+            lines = self._log_path.read_text(errors="replace").splitlines()[-15:]
+            return f"client {self.settings.name} ended with {code}:\n" + "\n".join(lines)
+        return ""
+
+    def died(self) -> bool:
+        """It ended without being told to."""
+        return self._process is not None and self._process.returncode is not None
+
+
+class World:
+    """Stores and clients; knows which stores are down on purpose."""
+
+    def __init__(self, cluster: LocalCluster, clients: list[Client], shards: list[int]) -> None:
+        """Nothing is started."""
+        self.cluster = cluster
+        self.clients = clients
+        self.shards = shards
+        self.names = list(cluster.stores)
+        self.problems: list[str] = []
+        self.done: Counter[str] = Counter()
+        self.kills = 0
+        self.pauses = 0
+        self._down: set[str] = set()
+
+    @property
+    def acked(self) -> int:
+        """Records acked so far, over all clients."""
+        return sum(client.counts.acked for client in self.clients)
+
+    def addresses(self) -> dict[str, str]:
+        """Client addresses by store."""
+        return {name: place.client for name, place in self.cluster.stores.items()}
+
+    async def leader(self, shard: int) -> str | None:
+        """The store that leads, as any store tells."""
+        for name, address in self.addresses().items():
+            if name not in self._down:
+                answer = await status(address, shard, stale=True)
+                if answer is not None and answer.position.leader_store in self.names:
+                    return str(answer.position.leader_store)
+        return None
+
+    def check_alive(self) -> None:
+        """Stores and clients that ended by themselves are problems; stores are started again."""
+        for name in self.names:
+            process = self.cluster.process(name)
+            if name not in self._down and process.pid() is None:
+                self.problems.append(f"{name} ended by itself:\n{process.last_lines(30)}")
+                self.cluster.start(name)
+        for client in self.clients:
+            if client.died():
+                self.problems.append(f"client {client.settings.name} ended by itself")
+
+    async def disturb(self, step: Step) -> None:
+        """Carry out one step and bring everything back."""
+        names = [self.names[victim] for victim in step.victims]
+        if step.fault in (Fault.KILL_LEADER, Fault.PAUSE_LEADER):
+            leader = await self.leader(self.shards[step.victims[0] % len(self.shards)])
+            if leader is not None:
+                names.remove(leader)
+                names.insert(0, leader)
+        self.done[step.fault.value] += 1
+        match step.fault:
+            case Fault.PAUSE | Fault.PAUSE_LEADER:
+                await self._pause(names[0], step.down_s)
+            case Fault.KILL_ALL:
+                await self._kill(names, step.down_s)
+            case Fault.KILL_TWO:
+                await self._kill(names[:2], step.down_s)
+            case Fault.KILL_RESTARTED:
+                await self._kill(names[:1], step.down_s)
+                await asyncio.sleep(step.before_s)
+                await self._kill(names[:1], 0.0)
+            case _:
+                await self._kill(names[:1], step.down_s)
+
+    async def _kill(self, names: list[str], down_s: float) -> None:
+        self._down.update(names)
+        killed = await asyncio.gather(
+            *(asyncio.to_thread(self.cluster.kill, name) for name in names)
+        )
+        self.kills += sum(killed)
+        for name, was_running in zip(names, killed, strict=True):
+            if not was_running:
+                lines = self.cluster.process(name).last_lines(30)
+                self.problems.append(f"{name} had ended by itself:\n{lines}")
+        await asyncio.sleep(down_s)
+        for name in names:
+            await asyncio.to_thread(self.cluster.start, name)
+            self._down.discard(name)
+
+    async def _pause(self, name: str, down_s: float) -> None:
+        process = self.cluster.process(name)
+        if not process.signal(signal.SIGSTOP):
+            return
+        self.pauses += 1
+        try:
+            await asyncio.sleep(down_s)
+        finally:
+            process.signal(signal.SIGCONT)
+
+    async def stop_clients(self) -> None:
+        """All of them at once."""
+        told = await asyncio.gather(*(client.stop() for client in self.clients))
+        self.problems += [problem for problem in told if problem]
