@@ -299,10 +299,11 @@ STORE_COMMAND_TIMEOUT_S: Final = 10.0
 STORE_COMMANDS_REMEMBERED: Final = 4096
 """Executed command ids a store recognises when they are delivered again."""
 
-HAKEEPER_COMPACT_ENTRIES: Final = 5000
-"""Shard 0 compacts itself after this many applied entries: about five minutes of ticks and
-heartbeats.
-"""
+HAKEEPER_ATTEMPT_TIMEOUT_S: Final = 1.0
+"""One store asked for shard 0 on somebody's behalf; then the next one is asked. About an election."""
+
+HAKEEPER_RETRY_S: Final = 0.1
+"""Between two rounds of asking every store that may run shard 0."""
 
 PROBE_INTERVAL_S: Final = 0.2
 """Between two rounds of asking the initial members of shard 0 at a cluster's first start."""

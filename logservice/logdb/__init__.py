@@ -1,1 +1,3 @@
-"""Log storage: shared segment files, a LevelDB index derived from them, recovery, garbage collection."""
+"""Log storage: shared segment files, a LevelDB index derived from them, recovery, garbage
+collection.
+"""

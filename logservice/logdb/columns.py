@@ -1,0 +1,109 @@
+"""EntryRun: where consecutive entries of one replica lie in one segment, as compact columns.
+
+16 bytes per entry: LSN u64, offset u32, payload length u32; terms are run-length coded (a term
+lasts for many entries), record counts are differences of LSNs (INV-LOG-LSN), kinds and write
+sequences stay on disk. The same columns are the unit of the in-memory index and the row of the
+derived one.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from logservice.invariants import invariant
+
+invariant(array("I").itemsize == 4 and array("Q").itemsize == 8, "INV-COLUMNS-WIDTH")
+
+
+@dataclass(slots=True)
+class EntryRun:
+    """Entries ``first .. first + len - 1``, all in `segment`.
+
+    write_sequence: of the first; consecutive only until runs are merged. term_starts: index at
+    which each term of `terms` begins. next_lsn: the LSN after the last entry. size: bytes in the
+    segment.
+    """
+
+    segment: int
+    first: int
+    write_sequence: int
+    lsns: array[int]
+    offsets: array[int]
+    lengths: array[int]
+    term_starts: array[int]
+    terms: array[int]
+    next_lsn: int
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.lsns)
+
+    @property
+    def last(self) -> int:
+        """Index of the last entry."""
+        return self.first + len(self.lsns) - 1
+
+    def term(self, index: int) -> int:
+        """Term of an entry of this run."""
+        return self.terms[bisect_right(self.term_starts, index) - 1]
+
+    def lsn_after(self, index: int) -> int:
+        """The LSN that follows the records of an entry of this run."""
+        position = index - self.first + 1
+        return self.lsns[position] if position < len(self.lsns) else self.next_lsn
+
+    def find_lsn(self, lsn: int) -> int:
+        """Index of the last entry that starts at or before `lsn`; `lsn` >= the run's first."""
+        return self.first + bisect_right(self.lsns, lsn) - 1
+
+    def extend(self, other: EntryRun) -> None:
+        """Take over the entries that follow directly in the same segment."""
+        invariant(
+            other.segment == self.segment and other.first == self.last + 1,
+            "INV-COLUMNS-EXTEND", last=self.last, first=other.first,
+        )  # fmt: skip
+        start = 0
+        if self.terms and other.terms[0] == self.terms[-1]:
+            start = 1
+        self.term_starts.extend(other.term_starts[start:])
+        self.terms.extend(other.terms[start:])
+        self.lsns.extend(other.lsns)
+        self.offsets.extend(other.offsets)
+        self.lengths.extend(other.lengths)
+        self.next_lsn = other.next_lsn
+        self.size += other.size
+
+    def keep(self, first: int, last: int) -> EntryRun:
+        """A copy of the part ``first .. last``, both inside."""
+        low, high = first - self.first, last - self.first + 1
+        invariant(0 <= low < high <= len(self), "INV-COLUMNS-KEEP", first=first, last=last)
+        start = bisect_right(self.term_starts, first) - 1
+        end = bisect_right(self.term_starts, last)
+        term_starts = self.term_starts[start:end]
+        term_starts[0] = first
+        lengths = self.lengths[low:high]
+        return EntryRun(
+            self.segment, first, self.write_sequence + low, self.lsns[low:high],
+            self.offsets[low:high], lengths, term_starts, self.terms[start:end],
+            self.lsn_after(last), sum(72 + ((length + 7) & ~7) for length in lengths),
+        )  # fmt: skip
+
+
+def to_bytes(column: array[int]) -> bytes:
+    """A column as little-endian bytes."""
+    if sys.byteorder == "big":
+        column = array(column.typecode, column)
+        column.byteswap()
+    return column.tobytes()
+
+
+def from_bytes(typecode: str, data: bytes | memoryview) -> array[int]:
+    """Inverse of `to_bytes`; `typecode` is ``"I"`` or ``"Q"``."""
+    column: array[int] = array(typecode)
+    column.frombytes(data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column

@@ -1,0 +1,60 @@
+"""Kv: the ordered key-value store that holds the derived index.
+
+`leveldb_kv` is the real one, `memory_kv` its twin; `tests/logdb/test_kv_conformance.py` runs over
+both.
+
+- INV-KV-1: one `write` is atomic and durable when it returns. There is no un-synced write:
+  mixing both kinds in one LevelDB can lose the earlier and keep the later (LevelDB's log rotation
+  does not sync).
+- INV-KV-2: after the first exception from `write` the handle answers nothing any more. LevelDB
+  goes on acknowledging writes that it will lose after one failed append (google/leveldb#1180).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+
+class KvError(Exception):
+    """The key-value store failed; the handle is dead."""
+
+
+class KvCorrupt(KvError):
+    """What is on disk is damaged. The content is derived: destroy it and rebuild."""
+
+
+class Kv(Protocol):
+    """An open key-value store."""
+
+    def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
+        """Apply all or nothing, durably; a key in both lists ends up put. Raises KvError, for
+        good.
+        """
+        ...
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, None when there is none. Raises KvError."""
+        ...
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys that start with `prefix`, ascending, with values. Raises KvError, also while
+        iterating.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the handle."""
+        ...
+
+
+class KvEngine(Protocol):
+    """Makes, opens and destroys stores by path."""
+
+    def open(self, path: str) -> Kv:
+        """Open the store, creating an empty one when there is none. Raises KvCorrupt, KvError."""
+        ...
+
+    def destroy(self, path: str) -> None:
+        """Remove the store with all its content; it must not be open."""
+        ...

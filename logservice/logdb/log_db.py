@@ -1,0 +1,460 @@
+"""LogDb: durable logs and states of all replicas in one data directory.
+
+One commit group at a time makes the updates of any number of replicas durable with one vectored
+write and one fdatasync:
+
+    begin (loop thread)   check, encode, choose the place; no I/O write (any thread)    file calls
+    only; touches nothing but the group; any exception is fatal finish (loop thread)  the group
+    becomes visible to readers
+
+- INV-LOGDB-1: at most one group between begin and finish.
+- INV-LOGDB-2: after an exception of `write` nothing is written any more: what reached the disk is
+  unknown until the directory is opened again, and fdatasync must not be repeated.
+- INV-LOGDB-3: an update of nothing but a commit index needs no sync of its own. Written un-synced
+  it would be a second un-synced group (INV-GROUP-2), so it waits in memory and travels with the
+  next group; losing it in a crash costs nothing, because the leader says it again.
+
+Files: ``segments/``, ``index/`` (derived), ``BALLAST``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Sequence
+
+from logservice_wire.errors import Halted, InvalidArgument
+
+from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
+from logservice.clock import Clock, SystemClock
+from logservice.hard_state import HardState
+from logservice.ids import Index, ReplicaId, ShardId
+from logservice.invariants import invariant
+from logservice.logdb.ballast import Ballast
+from logservice.logdb.checkpoint import (
+    CheckpointBatch,
+    CheckpointUnusable,
+    build_checkpoint,
+    load_checkpoint,
+)
+from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, Run
+from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.entry_cache import EntryCache
+from logservice.logdb.garbage import (
+    GarbagePlan,
+    GcReport,
+    plan_garbage,
+    runs_of_entries,
+    runs_of_records,
+)
+from logservice.logdb.kv import Kv, KvCorrupt, KvEngine
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.plan import commit_only, plan_run
+from logservice.logdb.record import Meta, RecordCorrupt, RecordKind
+from logservice.logdb.recovery import Recovered, check_base, recover
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.replica_state import Key, ReplicaState
+from logservice.logdb.segment import SegmentFiles
+from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
+from logservice.logdb.stats import LogDbStats
+from logservice.logdb.update import Update
+from logservice.logdb.vfs import Vfs
+
+
+class LogDb:
+    """See the head of this file. Not thread-safe but for `write`."""
+
+    def __init__(
+        self,
+        directory: str,
+        files: SegmentFiles,
+        kv: Kv,
+        ballast: Ballast,
+        recovered: Recovered,
+        options: LogDbOptions,
+        clock: Clock,
+    ) -> None:
+        """Use `LogDb.open`."""
+        self.directory = directory
+        self.recovery_report = recovered.report
+        self._files = files
+        self._kv = kv
+        self._ballast = ballast
+        self._options = options
+        self._writer = SegmentWriter(
+            files, ballast, recovered.position, options.segment_bytes, clock
+        )
+        self._states = recovered.states
+        self._logs: dict[Key, ReplicaLog] = {}
+        self._cache = EntryCache(options.entry_cache_bytes)
+        self._waiting: dict[Key, Index] = {}
+        self._new_faults: list[Key] = list(recovered.report.newly_faulty)
+        self._in_flight: CommitGroup | None = None
+        self._failure = ""
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        identity: DataDirectory,
+        vfs: Vfs,
+        kv: KvEngine,
+        options: LogDbOptions | None = None,
+        clock: Clock | None = None,
+    ) -> LogDb:
+        """Recover what is in `directory` and make what is kept durable.
+
+        `identity` is the open data directory that `directory` is, or lies in: its incarnation seeds
+        every checksum. Raises OSError, KvError, SegmentVersionError. Always opens after a crash;
+        damage shows in `recovery_report` and in `ReplicaLog.faulty`.
+        """
+        options = options or LogDbOptions()
+        if options.segment_bytes < LOGDB_SEGMENT_BYTES_MIN:
+            raise InvalidArgument(
+                f"segment_bytes must be at least {LOGDB_SEGMENT_BYTES_MIN}", field="segment_bytes"
+            )
+        segments = posixpath.join(directory, "segments")
+        vfs.make_directory(segments)
+        vfs.fsync_directory(directory)
+        ballast = Ballast(
+            vfs, posixpath.join(directory, "BALLAST"), directory, options.ballast_bytes
+        )
+        if vfs.free_bytes(directory) < options.segment_bytes:
+            ballast.release()
+        files = SegmentFiles(vfs, segments, identity.incarnation)
+        opened, recovered = _recover(files, kv, posixpath.join(directory, "index"))
+        for segment, size in recovered.seal.items():
+            files.cut(segment, size)
+        files.unlink(recovered.empty)
+        db = cls(directory, files, opened, ballast, recovered, options, clock or SystemClock())
+        if db._new_faults:
+            db.commit(())
+        db.checkpoint()
+        ballast.restore(2 * options.segment_bytes)
+        return db
+
+    def close(self) -> None:
+        """Write what still waits, the durable mark and the derived index; release all files."""
+        try:
+            if not self._failure and self._in_flight is None:
+                self._commit_runs(self._pending_runs(self._next_write_sequence))
+                self.mark_durable()
+                self.checkpoint()
+        finally:
+            self._failure = self._failure or "closed"
+            self._kv.close()
+            self._files.close()
+            self._writer.close()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+        """Replicas with data here, removed ones aside, sorted."""
+        return sorted(
+            (ShardId(state.shard), ReplicaId(state.replica))
+            for state in self._states.values() if state.exists
+        )  # fmt: skip
+
+    def removed(self) -> set[tuple[ShardId, ReplicaId]]:
+        """Replicas that were removed here; their ids are refused for ever."""
+        return {
+            (ShardId(state.shard), ReplicaId(state.replica))
+            for state in self._states.values() if state.removed
+        }  # fmt: skip
+
+    def log(self, shard: ShardId, replica: ReplicaId) -> ReplicaLog:
+        """The replica's log, empty if nothing was written yet; InvalidArgument for a removed
+        one.
+        """
+        key = (shard, replica)
+        log = self._logs.get(key)
+        if log is None:
+            state = self._states.setdefault(key, ReplicaState(shard, replica))
+            if state.removed:
+                raise InvalidArgument(
+                    f"replica {replica} of shard {shard} was removed from this store",
+                    field="replica",
+                )
+            log = self._logs[key] = ReplicaLog(state, self._files, self._fault_found)
+        return log
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def begin(self, updates: Sequence[Update]) -> CommitGroup:
+        """Check and encode one group; at most one update per replica. Makes no file call.
+
+        Raises InvariantViolation for an update that does not continue its log, Halted after a
+        failure.
+        """
+        self._check_usable()
+        runs: list[Run] = []
+        sequence = self._next_write_sequence
+        may_wait = True
+        seen: set[Key] = set()
+        for update in updates:
+            key = (update.shard, update.replica)
+            invariant(key not in seen, "INV-LOGDB-ONE-UPDATE", key=key)
+            seen.add(key)
+            state = self._states.get(key)
+            if state is None:
+                state = self._states[key] = ReplicaState(*key)
+            run = plan_run(state, update, sequence)
+            if run is not None:
+                may_wait = may_wait and commit_only(run)
+                sequence += run.record_count
+                runs.append(run)
+        if not may_wait or self._new_faults:
+            more = self._pending_runs(sequence, {(run.shard, run.replica) for run in runs})
+            sequence += sum(run.record_count for run in more)
+            runs += more
+            may_wait = False
+        return self._begin_runs(runs, sequence, may_wait=may_wait)
+
+    def write(self, group: CommitGroup, *, sync: bool = True) -> None:
+        """Write the group and fdatasync it. May run on any thread; any exception is fatal.
+
+        sync False: a group of nothing but commit indexes is not written now (INV-LOGDB-3). Every
+        other group is synced all the same.
+        """
+        if group.empty or (group.may_wait and not sync):
+            return
+        try:
+            self._writer.write(group, self._kv)
+        except BaseException as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            raise
+
+    def finish(self, group: CommitGroup) -> None:
+        """Make the group visible to readers."""
+        invariant(self._in_flight is group, "INV-LOGDB-1")
+        invariant(not self._failure, "INV-LOGDB-2", failure=self._failure)
+        self._in_flight = None
+        if not group.written:
+            invariant(group.empty or group.may_wait, "INV-LOGDB-UNWRITTEN")
+            for run in group.runs:
+                self._let_wait(run)
+            return
+        self._writer.advance(group)
+        for run in group.runs:
+            if group.flags & FLAG_REWRITE:
+                self._states[run.shard, run.replica].relocate(run)
+            else:
+                self._apply(run)
+
+    def commit(self, updates: Sequence[Update], *, sync: bool = True) -> None:
+        """begin, write and finish in one."""
+        group = self.begin(updates)
+        self.write(group, sync=sync)
+        self.finish(group)
+
+    def begin_mark(self) -> CommitGroup:
+        """A group that says that all before it is durable; empty when the newest group says so.
+
+        To be written and finished like any other once the store was idle for DURABLE_MARK_MS.
+        """
+        self._check_usable()
+        flags = FLAG_MARK if self._writer.unmarked else 0
+        return self._begin_runs([], self._next_write_sequence, flags=flags)
+
+    def mark_durable(self) -> None:
+        """begin_mark, write and finish in one."""
+        group = self.begin_mark()
+        self.write(group)
+        self.finish(group)
+
+    # --- maintenance -----------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Bring the derived index up to the last finished group. Raises KvError, which is fatal."""
+        self._check_usable()
+        batch = self._checkpoint_batch()
+        try:
+            self._kv.write(batch.puts, batch.deletes)
+        except BaseException as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            raise
+
+    def collect_garbage(self) -> GcReport:
+        """Unlink dead segments, after copying durably what is alive in those that are mostly dead.
+
+        Not while a group is in flight. Any OSError or KvError is fatal, as for `write`.
+        """
+        self._check_usable()
+        sizes, options = self._files.sizes, self._options
+        plan = plan_garbage(
+            self._states.values(), sizes, self._writer.position.segment,
+            options.rewrite_live_ratio, options.rewrite_bytes_max,
+        )  # fmt: skip
+        if not plan.victims:
+            return GcReport(pinned=tuple(plan.pinned))
+        before = self._writer.counters.bytes_rewritten
+        try:
+            records = self._copy_out(plan)
+            victims = plan.victims
+            self.checkpoint()
+            freed = sum(sizes[segment] for segment in victims)
+            self._files.unlink(victims)
+            oldest = min(sizes, default=self._writer.position.segment)
+            for state in self._states.values():
+                state.forget_cuts(oldest)
+            self._ballast.restore(2 * options.segment_bytes)
+        except BaseException as error:
+            self._failure = self._failure or f"{type(error).__name__}: {error}"
+            raise
+        rewritten = self._writer.counters.bytes_rewritten - before
+        return GcReport(tuple(victims), freed, records, rewritten, tuple(plan.pinned))
+
+    def stats(self) -> LogDbStats:
+        """The figures of this moment."""
+        counters = self._writer.counters
+        return LogDbStats(
+            segment_bytes=sum(self._files.sizes.values()),
+            segment_files=len(self._files.sizes),
+            groups=counters.groups,
+            fsyncs=counters.fsyncs,
+            entries_written=counters.entries_written,
+            bytes_written=counters.bytes_written,
+            bytes_rewritten=counters.bytes_rewritten,
+            sync_p50_us=counters.latencies.percentile(0.50),
+            sync_p99_us=counters.latencies.percentile(0.99),
+            free_bytes=self._files.vfs.free_bytes(self.directory),
+            ballast=self._ballast.held,
+            faulty_replicas=sum(bool(s.faulty) for s in self._states.values() if s.exists),
+        )
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    @property
+    def _next_write_sequence(self) -> int:
+        return self._writer.position.next_write_sequence
+
+    def _check_usable(self) -> None:
+        if self._failure:
+            raise Halted(f"log storage of {self.directory} has stopped: {self._failure}")
+        invariant(self._in_flight is None, "INV-LOGDB-1")
+
+    def _checkpoint_batch(self) -> CheckpointBatch:
+        return build_checkpoint(
+            self._states.values(), self._writer.position, self._files.incarnation
+        )
+
+    def _begin_runs(
+        self, runs: list[Run], next_sequence: int, *, flags: int = 0, may_wait: bool = False
+    ) -> CommitGroup:
+        group = self._writer.begin(
+            runs, flags=flags, may_wait=may_wait, next_write_sequence=next_sequence,
+            checkpoint=self._checkpoint_batch,
+        )  # fmt: skip
+        self._in_flight = group
+        return group
+
+    def _commit_runs(self, runs: list[Run], flags: int = 0) -> None:
+        count = sum(run.record_count for run in runs)
+        next_sequence = self._next_write_sequence
+        if not flags & FLAG_REWRITE:
+            next_sequence += count
+        group = self._begin_runs(runs, next_sequence, flags=flags)
+        self.write(group)
+        self.finish(group)
+
+    def _pending_runs(self, sequence: int, present: Collection[Key] = ()) -> list[Run]:
+        """Fault marks and commit indexes that wait for a group; commits not of `present`
+        replicas.
+        """
+        runs: list[Run] = []
+        for key in self._new_faults:
+            state = self._states[key]
+            if not state.removed:
+                mark = Meta(RecordKind.FAULTY, sequence, state.faulty)
+                runs.append(Run(*key, sequence, [mark]))
+                sequence += 1
+        self._new_faults.clear()
+        for key, commit in self._waiting.items():
+            if key not in present:
+                runs.append(Run(*key, sequence, [Meta(RecordKind.COMMIT, sequence, commit)]))
+                sequence += 1
+        return runs
+
+    def _let_wait(self, run: Run) -> None:
+        """Show a commit index that is not on disk yet."""
+        state = self._states[run.shard, run.replica]
+        for meta in run.metas:
+            assert isinstance(meta.value, int)
+            hard = state.hard_state
+            state.hard_state = HardState(hard.term, hard.vote, meta.value)
+            self._waiting[state.key] = meta.value
+
+    def _apply(self, run: Run) -> None:
+        key = (run.shard, run.replica)
+        state = self._states[key]
+        state.apply(run)
+        if state.removed:
+            self._logs.pop(key, None)
+            self._waiting.pop(key, None)
+            state.clear()
+            return
+        for meta in run.metas:
+            if meta.kind in (RecordKind.COMMIT, RecordKind.HARD_STATE):
+                self._waiting.pop(key, None)
+        log = self._logs.get(key)
+        if log is None:
+            return
+        log.cached.cut(state.index.last_index + 1)
+        log.cached.drop_through(state.index.floor_index)
+        if run.entries:
+            self._cache.put(log.cached, run.entries)
+
+    def _fault_found(self, log: ReplicaLog) -> None:
+        self._states[log.shard, log.replica].dirty = True
+        self._new_faults.append((log.shard, log.replica))
+
+    def _copy_out(self, plan: GarbagePlan) -> int:
+        """Copy what lives in the plan's victims, in one group; returns the number of records.
+
+        A segment that cannot be read is no victim: its replica becomes faulty.
+        """
+        oldest = min(self._files.sizes)
+        copies: list[tuple[ReplicaState, int, list[Run]]] = []
+        for state, number in plan.chunks:
+            chunk = state.index.chunks[number]
+            first = max(chunk.first, state.index.floor_index + 1)
+            log = ReplicaLog(state, self._files, self._fault_found)
+            try:
+                entries = log.raw_entries(first, chunk.last + 1)
+            except (RecordCorrupt, OSError) as error:
+                state.faulty = state.faulty or f"copying entries from {first} on: {error}"
+                self._fault_found(log)
+                plan.victims = [victim for victim in plan.victims if victim != chunk.segment]
+                continue
+            copies.append((state, number, runs_of_entries(state, entries)))
+        victims = set(plan.victims)
+        copies = [copy for copy in copies if copy[0].index.chunks[copy[1]].segment in victims]
+        runs = [run for _, _, entry_runs in copies for run in entry_runs]
+        for state in self._states.values():
+            runs += runs_of_records(state, victims, oldest)
+        self._commit_runs(runs, FLAG_REWRITE if runs else 0)
+        for state, number, entry_runs in copies:
+            columns = [run.columns for run in entry_runs if run.columns is not None]
+            state.index.relocate(number, columns)
+        return sum(run.record_count for run in runs)
+
+
+def _recover(files: SegmentFiles, engine: KvEngine, path: str) -> tuple[Kv, Recovered]:
+    """Recover from the derived index and the segments, or from the segments alone."""
+    why = ""
+    try:
+        kv = engine.open(path)
+    except KvCorrupt as error:
+        why = str(error)
+    else:
+        try:
+            base = load_checkpoint(kv, files.incarnation)
+            check_base(files, base)
+            return kv, recover(files, base)
+        except (CheckpointUnusable, KvCorrupt) as error:
+            why = str(error)
+            kv.close()
+    engine.destroy(path)
+    return engine.open(path), recover(files, None, why if files.sizes else "")

@@ -1,0 +1,24 @@
+"""LogDbOptions: the soft limits of one data directory's log storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logservice import bounds
+
+
+@dataclass(frozen=True, slots=True)
+class LogDbOptions:
+    """segment_bytes: preallocated size of a segment; a larger group gets a segment of its own size.
+
+    entry_cache_bytes: payload bytes of the newest entries kept in memory for all replicas together.
+    rewrite_live_ratio: a sealed segment with at most this share of live entry bytes is emptied by
+    copying. rewrite_bytes_max: bytes copied by one `collect_garbage`. ballast_bytes: space set
+    aside for truncation, garbage collection and start-up on a full disk; 0 for none.
+    """
+
+    segment_bytes: int = bounds.LOGDB_SEGMENT_BYTES
+    entry_cache_bytes: int = bounds.LOGDB_ENTRY_CACHE_BYTES
+    rewrite_live_ratio: float = bounds.LOGDB_REWRITE_LIVE_RATIO
+    rewrite_bytes_max: int = bounds.LOGDB_REWRITE_BYTES_MAX
+    ballast_bytes: int = bounds.LOGDB_BALLAST_BYTES

@@ -1,0 +1,138 @@
+"""Planning an update: check that it continues what is there, and say which records it becomes.
+
+The checks are the last line before the disk: a caller that breaks one has lost track of its own
+log, and writing would turn that into damage.
+
+- INV-PLAN-TERM: terms never fall. INV-PLAN-VOTE: a vote given in a term is never changed.
+- INV-PLAN-COMMIT: commit never falls and never passes the last entry.
+- INV-PLAN-CUT: a committed entry is never replaced.
+- INV-PLAN-LOG: entries join the log and each other: index, term, LSN (INV-LOG-LSN).
+- INV-PLAN-SNAPSHOT: an installed snapshot agrees with the entry at its index, if there is one.
+"""
+
+from __future__ import annotations
+
+from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA
+from logservice.invariants import invariant
+from logservice.logdb.commit_group import Run
+from logservice.logdb.record import Installed, Meta, MetaValue, RecordKind
+from logservice.logdb.replica_state import ReplicaState
+from logservice.logdb.update import InstalledSnapshot, Update
+
+
+def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | None:
+    """The records that make `update` durable, None if it changes nothing."""
+    key = state.key
+    invariant(not state.removed, "INV-PLAN-REMOVED", key=key)
+    run = Run(update.shard, update.replica, write_sequence, [])
+
+    def add(kind: RecordKind, value: MetaValue) -> None:
+        run.metas.append(Meta(kind, write_sequence + len(run.metas), value))
+
+    if update.remove:
+        add(RecordKind.TOMBSTONE, None)
+        return run
+    last, tail_lsn = state.index.last_index, state.index.tail_lsn
+    snapshot = _checked_snapshot(state, update)
+    if snapshot is not None:
+        floor = snapshot.snapshot
+        if update.reset_log or floor.index >= last:
+            last, tail_lsn = floor.index, floor.next_lsn
+    if update.entries:
+        _check_entries(state, update, snapshot, last, tail_lsn)
+        last = update.entries[-1].index
+    hard = update.hard_state
+    if hard is not None and hard != state.hard_state:
+        old = state.hard_state
+        _check_hard_state(old, hard, last, key)
+        if (hard.term, hard.vote) == (old.term, old.vote):
+            add(RecordKind.COMMIT, hard.commit)
+        else:
+            add(RecordKind.HARD_STATE, hard)
+    if update.bootstrap is not None:
+        add(RecordKind.BOOTSTRAP, update.bootstrap)
+    if snapshot is not None:
+        add(RecordKind.INSTALLED, Installed(snapshot, update.reset_log))
+    run.entries = update.entries
+    return run if run.metas or run.entries else None
+
+
+def commit_only(run: Run) -> bool:
+    """Whether the run may wait for the next group that must be synced."""
+    return not run.entries and all(meta.kind is RecordKind.COMMIT for meta in run.metas)
+
+
+def _check_hard_state(
+    old: HardState, new: HardState, last: int, key: tuple[int, int]
+) -> None:
+    invariant(new.term >= old.term, "INV-PLAN-TERM", key=key, old=old, new=new)
+    invariant(
+        new.term > old.term or old.vote in (NO_REPLICA, new.vote),
+        "INV-PLAN-VOTE", key=key, old=old, new=new,
+    )  # fmt: skip
+    invariant(
+        old.commit <= new.commit <= last, "INV-PLAN-COMMIT", key=key, old=old, new=new, last=last
+    )
+
+
+def _checked_snapshot(state: ReplicaState, update: Update) -> InstalledSnapshot | None:
+    """The snapshot to install; one below the installed one changes nothing."""
+    installed = update.snapshot
+    index = state.index
+    if installed is None:
+        return None
+    snapshot = installed.snapshot
+    if update.reset_log:
+        invariant(
+            snapshot.index >= max(state.hard_state.commit, index.floor_index),
+            "INV-PLAN-SNAPSHOT", key=state.key, snapshot=snapshot.index, hard=state.hard_state,
+        )  # fmt: skip
+        return installed
+    if snapshot.index < index.floor_index:
+        return None
+    if snapshot.index <= index.last_index:
+        ours = (index.term(snapshot.index), index.next_lsn(snapshot.index))
+        invariant(
+            ours == (snapshot.term, snapshot.next_lsn) or (snapshot.index, ours) == (0, (0, 1)),
+            "INV-PLAN-SNAPSHOT", key=state.key, snapshot=snapshot.index, ours=ours,
+        )  # fmt: skip
+    return installed
+
+
+def _check_entries(
+    state: ReplicaState,
+    update: Update,
+    snapshot: InstalledSnapshot | None,
+    last: int,
+    tail_lsn: int,
+) -> None:
+    index, entries = state.index, update.entries
+    first = entries[0]
+    floor, floor_term, floor_lsn = index.floor_index, index.floor_term, index.floor_next_lsn
+    if snapshot is not None:
+        floor, floor_term = snapshot.snapshot.index, snapshot.snapshot.term
+        floor_lsn = snapshot.snapshot.next_lsn
+    invariant(
+        floor < first.index <= last + 1,
+        "INV-PLAN-LOG", key=state.key, first=first.index, floor=floor, last=last,
+    )  # fmt: skip
+    invariant(
+        first.index > state.hard_state.commit,
+        "INV-PLAN-CUT", key=state.key, first=first.index, commit=state.hard_state.commit,
+    )  # fmt: skip
+    if first.index == floor + 1:
+        lsn, term = floor_lsn, floor_term
+    elif first.index == last + 1:
+        lsn, term = tail_lsn, index.term(last)
+    else:
+        lsn, term = index.next_lsn(first.index - 1), index.term(first.index - 1)
+    position: int = first.index
+    for entry in entries:
+        if entry.index != position or entry.lsn != lsn or entry.term < term:
+            invariant(
+                False, "INV-PLAN-LOG", key=state.key, index=entry.index, expected=position,
+                lsn=entry.lsn, expected_lsn=lsn, term=entry.term, term_before=term,
+            )  # fmt: skip
+        position += 1
+        lsn, term = entry.lsn + entry.record_count, entry.term

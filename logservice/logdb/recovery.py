@@ -1,0 +1,298 @@
+"""Recovery: from files to the state of every replica.
+
+1. *Base*: the derived index, if it fits the files; else nothing (all segments are read). 2. *Scan*
+the segments from the base's position on (`segment_scan`). 3. *Judge* what does not verify. At most
+one group was ever un-synced (INV-GROUP-2), so:
+   - a damaged group, or garbage, with nothing written after it is **torn**: never acked (or inside
+     the stated window before the durable mark), dropped whole;
+   - a damaged group with a successor was durable: **corruption** of what may have been acked. Its
+     directory says whose; what nobody can be blamed for makes every replica faulty. A successor
+     names its predecessor, so garbage behind a torn point of an earlier life is known as such. 4.
+     *Resolve* each replica: newest record of each kind; entries from the newest run backwards
+     (`resolve`). 5. Make durable what is kept, cut what is dropped, go on in a new segment: never
+     behind a torn point.
+
+- INV-REC-3: recovery writes nothing before it has decided everything; run twice it decides the
+  same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from logservice.logdb.checkpoint import CheckpointUnusable, LogPosition
+from logservice.logdb.commit_group import (
+    GROUP_HEADER_BYTES,
+    NO_GROUP,
+    GroupPosition,
+    Run,
+    decode_group_header,
+)
+from logservice.logdb.replica_state import Key, ReplicaState
+from logservice.logdb.resolve import Damage, resolve
+from logservice.logdb.segment import (
+    SEGMENT_HEADER_BYTES,
+    SegmentFiles,
+    decode_segment_header,
+    segment_name,
+)
+from logservice.logdb.segment_scan import (
+    DamagedRun,
+    Hole,
+    ScannedGroup,
+    SegmentScan,
+    scan_segment,
+)
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery found. rebuilt: why the derived index was not used, empty if it was.
+
+    newly_faulty: replicas that were not marked faulty on disk before.
+    """
+
+    rebuilt: str = ""
+    segments_scanned: int = 0
+    groups: int = 0
+    bytes_scanned: int = 0
+    torn_bytes: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    newly_faulty: list[Key] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The outcome. position: where the next group goes. seal: segment to cut -> its size."""
+
+    states: dict[Key, ReplicaState]
+    position: LogPosition
+    report: RecoveryReport
+    seal: dict[int, int]
+    empty: list[int]
+
+
+def check_base(files: SegmentFiles, base: tuple[LogPosition, dict[Key, ReplicaState]]) -> None:
+    """Raise CheckpointUnusable unless every place that the base names exists."""
+    position, states = base
+    if position.offset and position.segment not in files.sizes:
+        raise CheckpointUnusable(f"{segment_name(position.segment)} is missing")
+    if position.offset > files.sizes.get(position.segment, position.offset):
+        raise CheckpointUnusable(f"{segment_name(position.segment)} is too short")
+    for state in states.values():
+        places = {chunk.segment for chunk in state.index.chunks}
+        places |= {origin.segment for origin in state.origins.values()}
+        missing = places - files.sizes.keys()
+        if missing:
+            raise CheckpointUnusable(f"{segment_name(min(missing))} is missing")
+    last = position.last
+    if last != NO_GROUP and last.segment in files.sizes:
+        data = files.read(last.segment, last.offset, GROUP_HEADER_BYTES)
+        header = decode_group_header(
+            data, last.segment, last.offset, files.seed(last.segment), last.offset
+        )
+        if header is None or header.position != last:
+            raise CheckpointUnusable("its last group is not in its segment")
+
+
+def recover(
+    files: SegmentFiles, base: tuple[LogPosition, dict[Key, ReplicaState]] | None, why: str = ""
+) -> Recovered:
+    """Decide what the files say. Reads only; `why` is the reason for having no base.
+
+    Raises CheckpointUnusable when the segments contradict the base; call again without one.
+    """
+    report = RecoveryReport(rebuilt=why)
+    position, states = base or (LogPosition(), {})
+    scans = [_scan(files, segment, position, report) for segment in files.ids()
+             if segment >= position.segment]  # fmt: skip
+    damages = report.damages
+    kept = _judge(scans, position, damages, report)
+    if base is not None and damages and _contradicts(kept, position):
+        raise CheckpointUnusable("the segments do not continue it")
+    next_sequence = position.next_write_sequence
+    runs: dict[Key, list[Run]] = {}
+    damaged: dict[Key, list[DamagedRun]] = {}
+    for group in kept:
+        for run in group.runs:
+            if run.write_sequence >= position.next_write_sequence:
+                runs.setdefault((run.shard, run.replica), []).append(run)
+        for bad in group.damaged:
+            if bad.row.write_sequence >= position.next_write_sequence:
+                damaged.setdefault((bad.row.shard, bad.row.replica), []).append(bad)
+    for scan in scans:
+        for group in scan.groups():
+            for run in group.runs:
+                entries = len(run.columns) if run.columns is not None else 0
+                top = run.write_sequence + len(run.metas) + entries
+                next_sequence = max(next_sequence, top)
+            for bad in group.damaged:
+                next_sequence = max(next_sequence, bad.row.write_sequence + bad.row.record_count)
+    for key in runs.keys() | damaged.keys():
+        state = states.setdefault(key, ReplicaState(*key))
+        known = state.faulty
+        damages += resolve(
+            state, runs.get(key, []), damaged.get(key, []), position.next_write_sequence
+        )
+        if state.faulty and not known:
+            report.newly_faulty.append(key)
+    _blame_all(states, damages, report)
+    last = kept[-1] if kept else None
+    highest = max(files.sizes, default=0)
+    return Recovered(
+        states,
+        LogPosition(
+            max(highest, position.segment) + 1, 0, last.position if last else position.last,
+            last.sequence if last else position.sequence, next_sequence,
+        ),
+        report, *_leftovers(scans, kept, position),
+    )  # fmt: skip
+
+
+def _scan(
+    files: SegmentFiles, segment: int, position: LogPosition, report: RecoveryReport
+) -> SegmentScan:
+    view = files.read_all(segment)
+    start = SEGMENT_HEADER_BYTES
+    if segment == position.segment:
+        start = max(start, position.offset)
+    decode_segment_header(view[:SEGMENT_HEADER_BYTES], segment, files.incarnation)
+    report.segments_scanned += 1
+    report.bytes_scanned += max(0, len(view) - start)
+    return scan_segment(view, segment, start, files.seed(segment))
+
+
+def _judge(
+    scans: list[SegmentScan], position: LogPosition, damages: list[Damage], report: RecoveryReport
+) -> list[ScannedGroup]:
+    """The groups that count, oldest first; what is corrupt goes to `damages`."""
+    kept: list[ScannedGroup] = []
+    successor: GroupPosition | None = None
+    for scan in reversed(scans):
+        items = _before(scan, successor)
+        if successor is None:
+            newest = items[-1] if items else None
+            if isinstance(newest, ScannedGroup) and not newest.intact:
+                items.pop()
+                report.torn_bytes += newest.size
+        elif successor.segment == scan.segment and not _reaches(items, successor, position):
+            damages.append(
+                Damage(scan.segment, successor.offset, "the last group of the segment is lost")
+            )
+        for item in reversed(items):
+            if isinstance(item, Hole):
+                damages.append(
+                    Damage(item.segment, item.start, f"{item.end - item.start} unreadable bytes")
+                )
+                continue
+            kept.append(item)
+            if item.header is not None:
+                successor = item.header.previous
+            elif successor is None:
+                successor = item.position
+    kept.reverse()
+    report.groups = len(kept)
+    _check_chain(kept, position, damages)
+    return kept
+
+
+def _before(
+    scan: SegmentScan, successor: GroupPosition | None
+) -> list[ScannedGroup | Hole]:
+    """Items of a scan that are not known to have been dropped by an earlier recovery."""
+    if successor is None or successor == NO_GROUP:
+        return list(scan.items)
+    if scan.segment > successor.segment:
+        return []
+    if scan.segment < successor.segment:
+        return list(scan.items)
+    return [
+        item for item in scan.items
+        if (item.position.offset if isinstance(item, ScannedGroup) else item.start)
+        <= successor.offset
+    ]  # fmt: skip
+
+
+def _reaches(
+    items: list[ScannedGroup | Hole], successor: GroupPosition, position: LogPosition
+) -> bool:
+    """Whether the group that the successor names is among the items, in a hole, or before them."""
+    if (successor.segment, successor.offset) < (position.segment, position.offset):
+        return True
+    if not items:
+        return False
+    last = items[-1]
+    if isinstance(last, Hole):
+        return last.end > successor.offset
+    return last.position.offset == successor.offset
+
+
+def _check_chain(
+    kept: list[ScannedGroup], position: LogPosition, damages: list[Damage]
+) -> None:
+    """Every group must name the one before it, unless that was collected or is damaged."""
+    before: ScannedGroup | None = None
+    for group in kept:
+        header = group.header
+        if header is not None:
+            previous = header.previous
+            if before is None:
+                expected = position.last if position.last != NO_GROUP else previous
+            elif before.header is not None and previous.segment == before.position.segment:
+                expected = before.position
+            else:
+                expected = previous
+            between = any(
+                damage.segment == previous.segment and damage.offset <= previous.offset
+                for damage in damages
+            )
+            if previous != expected and not between:
+                damages.append(
+                    Damage(group.position.segment, group.position.offset, "broken chain")
+                )
+        if before is not None and group.sequence <= before.sequence:
+            damages.append(
+                Damage(group.position.segment, group.position.offset, "sequence out of order")
+            )
+        before = group
+
+
+def _contradicts(kept: list[ScannedGroup], position: LogPosition) -> bool:
+    """Whether the first group after the base does not continue its last one."""
+    if not kept or kept[0].header is None:
+        return False
+    return kept[0].header.previous != position.last
+
+
+def _blame_all(
+    states: dict[Key, ReplicaState], damages: list[Damage], report: RecoveryReport
+) -> None:
+    """Damage that belongs to nobody makes everybody faulty."""
+    anonymous = [damage for damage in damages if damage.key is None and not damage.harmless]
+    if not anonymous:
+        return
+    for key, state in states.items():
+        if not state.faulty and not state.removed:
+            state.faulty = str(anonymous[0])
+            state.dirty = True
+            report.newly_faulty.append(key)
+
+
+def _leftovers(
+    scans: list[SegmentScan], kept: list[ScannedGroup], position: LogPosition
+) -> tuple[dict[int, int], list[int]]:
+    """(segment to cut and sync -> its size, segments to remove) at the end of the log.
+
+    Removed is only the newest, if nothing but one torn group ever got into it: a life that was cut
+    short before its first fdatasync. Anything else that is unreadable stays as evidence.
+    """
+    end_segment = kept[-1].position.segment if kept else position.segment
+    end_offset = kept[-1].end if kept else position.offset
+    seal: dict[int, int] = {}
+    empty: list[int] = []
+    for scan in scans:
+        if scan.segment == end_segment and end_offset:
+            seal[scan.segment] = end_offset
+        elif scan.segment >= end_segment and scan is scans[-1] and len(scan.items) <= 1:
+            empty.append(scan.segment)
+    return seal, empty

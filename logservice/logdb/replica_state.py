@@ -1,0 +1,178 @@
+"""ReplicaState: everything durable about one replica, and how a run of records changes it.
+
+The same `apply` serves a group that was just written and, for what is not an entry, recovery. Of
+every kind only the newest record counts; `Origin` remembers which segment holds it, because that
+segment must not go before the record was copied.
+
+- INV-STATE-1: terms never fall, a vote never changes within a term, commit never falls.
+- INV-STATE-2: a *cut* (an overwrite or a reset at write sequence w from index i on) is
+  remembered while a segment older than the one it was made in exists: entries with smaller
+  sequences may still lie there, and whatever superseded them may be collected first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from logservice.hard_state import HardState
+from logservice.ids import Index
+from logservice.invariants import invariant
+from logservice.logdb.commit_group import Run
+from logservice.logdb.index import EntryIndex
+from logservice.logdb.record import Installed, Meta, RecordKind
+from logservice.logdb.update import Bootstrap, InstalledSnapshot
+
+Key = tuple[int, int]
+"""(shard, replica)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the newest record of a kind is."""
+
+    write_sequence: int
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Entries at or after `index` with a smaller write sequence are dead.
+
+    segment: where a record that says so is; born: the segment it was first said in.
+    """
+
+    write_sequence: int
+    index: Index
+    segment: int
+    born: int
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """The durable state of one replica."""
+
+    shard: int
+    replica: int
+    hard_state: HardState = field(default_factory=HardState)
+    bootstrap: Bootstrap | None = None
+    installed: InstalledSnapshot | None = None
+    removed: bool = False
+    faulty: str = ""
+    origins: dict[RecordKind, Origin] = field(default_factory=dict)
+    cuts: list[Cut] = field(default_factory=list)
+    index: EntryIndex = field(default_factory=EntryIndex)
+    dirty: bool = True
+    rows: dict[int, int] = field(default_factory=dict)
+    """Chunks that have a row in the derived index: first index -> segment."""
+    saved: dict[RecordKind, int] = field(default_factory=dict)
+    """Large records that have a row in the derived index: kind -> write sequence."""
+
+    @property
+    def key(self) -> Key:
+        """(shard, replica)."""
+        return self.shard, self.replica
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything about it is on disk, a tombstone aside."""
+        return bool(self.origins or self.index.chunks) and not self.removed
+
+    def apply(self, run: Run) -> None:
+        """Take in a run that was written after everything known so far."""
+        self.dirty = True
+        for meta in run.metas:
+            self.apply_meta(meta, run.segment)
+            if isinstance(meta.value, Installed):
+                snapshot = meta.value.snapshot.snapshot
+                if meta.value.reset:
+                    self.add_cut(Cut(meta.write_sequence, Index(0), run.segment, run.segment))
+                    self.index.cut(0)
+                self.index.compact(snapshot.index, snapshot.term, snapshot.next_lsn)
+        if run.columns is None:
+            return
+        if run.columns.first <= self.index.last_index:
+            self.add_cut(
+                Cut(
+                    run.columns.write_sequence, Index(run.columns.first), run.segment, run.segment
+                )
+            )
+            self.index.cut(run.columns.first)
+        self.index.append(run.columns)
+
+    def apply_meta(self, meta: Meta, segment: int) -> None:
+        """Take in one record that is not an entry, unless a newer one of its kind is known.
+
+        A copy with the same write sequence counts as newer. Does not touch the index.
+        """
+        known = self.origins.get(meta.kind)
+        if meta.kind is RecordKind.CUT:
+            invariant(isinstance(meta.value, int), "INV-STATE-CUT", value=meta.value)
+            assert isinstance(meta.value, int)
+            self.add_cut(Cut(meta.write_sequence, meta.value, segment, segment))
+            return
+        if known is not None and known.write_sequence > meta.write_sequence:
+            return
+        self.origins[meta.kind] = Origin(meta.write_sequence, segment)
+        value = meta.value
+        if isinstance(value, HardState):
+            commit = Index(max(value.commit, self.hard_state.commit))
+            self.hard_state = HardState(value.term, value.vote, commit)
+        elif isinstance(value, Bootstrap):
+            self.bootstrap = value
+        elif isinstance(value, Installed):
+            self.installed = value.snapshot
+        elif meta.kind is RecordKind.COMMIT:
+            assert isinstance(value, int)
+            commit = Index(max(value, self.hard_state.commit))
+            self.hard_state = HardState(self.hard_state.term, self.hard_state.vote, commit)
+        elif meta.kind is RecordKind.TOMBSTONE:
+            self.removed = True
+        elif isinstance(value, str):
+            self.faulty = value
+
+    def relocate(self, run: Run) -> None:
+        """Copies of live records were made: point at them instead of the originals."""
+        self.dirty = True
+        for meta in run.metas:
+            if meta.kind is RecordKind.CUT:
+                self.cuts = [
+                    Cut(c.write_sequence, c.index, run.segment, c.born)
+                    if c.write_sequence == meta.write_sequence else c
+                    for c in self.cuts
+                ]  # fmt: skip
+            else:
+                self.origins[meta.kind] = Origin(meta.write_sequence, run.segment)
+
+    def clear(self) -> None:
+        """Forget everything but the tombstone."""
+        self.index = EntryIndex()
+        self.hard_state, self.bootstrap, self.installed = HardState(), None, None
+        self.faulty = ""
+        self.cuts = []
+        tombstone = self.origins.get(RecordKind.TOMBSTONE)
+        self.origins = {} if tombstone is None else {RecordKind.TOMBSTONE: tombstone}
+
+    def unsaved(self, kind: RecordKind) -> bool:
+        """Whether the newest record of the kind lacks its row; from now on it has one."""
+        sequence = self.origins[kind].write_sequence
+        if self.saved.get(kind) == sequence:
+            return False
+        self.saved[kind] = sequence
+        return True
+
+    def add_cut(self, cut: Cut) -> None:
+        """Remember a cut; those it makes superfluous go."""
+        kept = [
+            c for c in self.cuts if c.write_sequence > cut.write_sequence or c.index < cut.index
+        ]
+        if not any(c.write_sequence >= cut.write_sequence and c.index <= cut.index for c in kept):
+            kept.append(cut)
+        kept.sort(key=lambda c: c.write_sequence)
+        self.cuts = kept
+
+    def forget_cuts(self, oldest_segment: int) -> None:
+        """No segment before `oldest_segment` is left: cuts born there or earlier are done."""
+        kept = [cut for cut in self.cuts if cut.born > oldest_segment]
+        if len(kept) != len(self.cuts):
+            self.cuts = kept
+            self.dirty = True

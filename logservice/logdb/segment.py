@@ -1,0 +1,162 @@
+"""Segments: the files of the log, their names, their header, and reading them.
+
+A segment is ``<id as 16 hexadecimal digits>.segment`` in one directory. Ids grow by one with
+every file and are never used twice. The first 64 bytes, little-endian: ``magic 8s, version u16,
+flags u16, reserved u32, segment u64, incarnation u64, first group's sequence u64, reserved 20
+bytes, crc u32`` (CRC seeded as everything else). Commit groups follow, each at a multiple of 8;
+zeros after the last one.
+
+The header is a label for people and tools: recovery trusts the name and the chain of the groups,
+so damage to a header loses nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import struct
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from logservice.bounds import LOGDB_OPEN_SEGMENTS_MAX
+from logservice.logdb.record import segment_seed
+from logservice.logdb.vfs import Vfs
+
+SEGMENT_MAGIC: Final = b"LSSEGM\x01\n"
+SEGMENT_VERSION: Final = 1
+SEGMENT_SUFFIX: Final = ".segment"
+_HEADER = struct.Struct("<8sHHIQQQ20x")
+_CRC = struct.Struct("<I")
+SEGMENT_HEADER_BYTES: Final = _HEADER.size + _CRC.size
+
+
+class SegmentVersionError(Exception):
+    """The segment was written in a format that this program does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """The decoded header."""
+
+    version: int
+    segment: int
+    incarnation: int
+    first_sequence: int
+
+
+def segment_name(segment: int) -> str:
+    """The file's name."""
+    return f"{segment:016x}{SEGMENT_SUFFIX}"
+
+
+def encode_segment_header(segment: int, incarnation: int, first_sequence: int) -> bytes:
+    """The first bytes of a segment."""
+    head = _HEADER.pack(
+        SEGMENT_MAGIC, SEGMENT_VERSION, 0, 0, segment, incarnation, first_sequence
+    )
+    return head + _CRC.pack(zlib.crc32(head, segment_seed(incarnation, segment)))
+
+
+def decode_segment_header(
+    data: bytes | memoryview, segment: int, incarnation: int
+) -> SegmentHeader | None:
+    """The header, None if it does not verify; raises SegmentVersionError for a future format."""
+    if len(data) < SEGMENT_HEADER_BYTES:
+        return None
+    (crc,) = _CRC.unpack_from(data, _HEADER.size)
+    if zlib.crc32(data[: _HEADER.size], segment_seed(incarnation, segment)) != crc:
+        return None
+    magic, version, _, _, own, written_by, sequence = _HEADER.unpack_from(data)
+    if magic != SEGMENT_MAGIC or own != segment or written_by != incarnation:
+        return None
+    if version != SEGMENT_VERSION:
+        raise SegmentVersionError(f"segment {segment_name(segment)} has format version {version}")
+    return SegmentHeader(version, own, written_by, sequence)
+
+
+class SegmentFiles:
+    """The segment files of one log: sizes, and reading with a bounded number of open files."""
+
+    def __init__(self, vfs: Vfs, directory: str, incarnation: int) -> None:
+        """Look at what is in `directory`, which exists."""
+        self.vfs = vfs
+        self.directory = directory
+        self.incarnation = incarnation
+        self.sizes: dict[int, int] = {}
+        self._seeds: dict[int, int] = {}
+        self._handles: OrderedDict[int, int] = OrderedDict()
+        for name in vfs.listdir(directory):
+            if name.endswith(SEGMENT_SUFFIX):
+                segment = int(name[: -len(SEGMENT_SUFFIX)], 16)
+                self.sizes[segment] = vfs.size(self._handle(segment))
+
+    def path(self, segment: int) -> str:
+        """The file of a segment."""
+        return posixpath.join(self.directory, segment_name(segment))
+
+    def seed(self, segment: int) -> int:
+        """The CRC start value of a segment."""
+        seed = self._seeds.get(segment)
+        if seed is None:
+            seed = self._seeds[segment] = segment_seed(self.incarnation, segment)
+        return seed
+
+    def ids(self) -> list[int]:
+        """Existing segments, oldest first."""
+        return sorted(self.sizes)
+
+    def read(self, segment: int, offset: int, size: int) -> bytes:
+        """Bytes of a segment; fewer than asked only at its end. FileNotFoundError, OSError."""
+        return self.vfs.pread(self._handle(segment), size, offset)
+
+    def read_all(self, segment: int) -> memoryview:
+        """The whole segment."""
+        return memoryview(self.read(segment, 0, self.sizes[segment]))
+
+    def added(self, segment: int, size: int) -> None:
+        """A segment was created."""
+        self.sizes[segment] = size
+
+    def cut(self, segment: int, size: int) -> None:
+        """Shorten a segment and make that, and what it keeps, durable."""
+        handle = self.vfs.open_write(self.path(segment))
+        try:
+            if self.vfs.size(handle) > size:
+                self.vfs.truncate(handle, size)
+            self.vfs.fdatasync(handle)
+        finally:
+            self.vfs.close(handle)
+        self.sizes[segment] = min(size, self.sizes[segment])
+
+    def unlink(self, segments: list[int]) -> None:
+        """Remove segments; durable on return."""
+        for segment in segments:
+            self._release(segment)
+            self.vfs.unlink(self.path(segment))
+            self.sizes.pop(segment, None)
+            self._seeds.pop(segment, None)
+        if segments:
+            self.vfs.fsync_directory(self.directory)
+
+    def close(self) -> None:
+        """Close every open file."""
+        for segment in list(self._handles):
+            self._release(segment)
+
+    def _handle(self, segment: int) -> int:
+        handle = self._handles.get(segment)
+        if handle is not None:
+            self._handles.move_to_end(segment)
+            return handle
+        handle = self.vfs.open_read(self.path(segment))
+        self._handles[segment] = handle
+        if len(self._handles) > LOGDB_OPEN_SEGMENTS_MAX:
+            _, oldest = self._handles.popitem(last=False)
+            self.vfs.close(oldest)
+        return handle
+
+    def _release(self, segment: int) -> None:
+        handle = self._handles.pop(segment, None)
+        if handle is not None:
+            self.vfs.close(handle)

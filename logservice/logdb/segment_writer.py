@@ -1,0 +1,179 @@
+"""SegmentWriter: where the next commit group goes, and putting it there.
+
+`begin` and `advance` belong to the loop thread, `write` to any: it touches the group alone (and the
+ballast, when the disk is full), so nothing is shared while it runs.
+
+- INV-WRITER-1: a group goes behind the last one of the current segment, or first into a new one.
+  The old segment was fdatasynced with its last group before the first byte of the next (each group
+  is).
+- INV-WRITER-2: a new segment's name is durable (directory fsync) before its first group counts as
+  written.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from logservice.clock import Clock
+from logservice.invariants import invariant
+from logservice.logdb.ballast import Ballast
+from logservice.logdb.checkpoint import CheckpointBatch, LogPosition
+from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, EncodedGroup, Run, encode_group
+from logservice.logdb.kv import Kv
+from logservice.logdb.segment import SEGMENT_HEADER_BYTES, SegmentFiles, encode_segment_header
+from logservice.logdb.stats import Counters
+
+
+@dataclass(slots=True)
+class CommitGroup:
+    """A group on its way to the disk. Only `write` touches it between begin and finish.
+
+    new_segment_bytes: size of the segment to create for it; 0: the current one is used. checkpoint:
+    rows of the segment that was just sealed, written behind the group. may_wait: it holds nothing
+    but commit indexes. handle: of the segment it is in.
+    """
+
+    encoded: EncodedGroup
+    runs: list[Run]
+    sequence: int
+    next_write_sequence: int
+    flags: int
+    may_wait: bool
+    new_segment_bytes: int = 0
+    checkpoint: CheckpointBatch | None = None
+    handle: int = -1
+    written: bool = False
+    sync_s: float = 0.0
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to write."""
+        return not self.runs and not self.flags & FLAG_MARK
+
+
+class SegmentWriter:
+    """Appends groups to the newest segment of one log."""
+
+    def __init__(
+        self,
+        files: SegmentFiles,
+        ballast: Ballast,
+        position: LogPosition,
+        segment_bytes: int,
+        clock: Clock,
+    ) -> None:
+        """`position` is recovery's: a segment that does not exist yet, offset 0."""
+        invariant(position.offset == 0, "INV-WRITER-1", position=position)
+        self.position = position
+        self.counters = Counters()
+        self.unmarked = False
+        self._files = files
+        self._ballast = ballast
+        self._segment_bytes = segment_bytes
+        self._clock = clock
+        self._capacity = 0
+        self._handle = -1
+
+    def begin(
+        self,
+        runs: list[Run],
+        *,
+        flags: int,
+        may_wait: bool,
+        next_write_sequence: int,
+        checkpoint: Callable[[], CheckpointBatch],
+    ) -> CommitGroup:
+        """Encode a group for its place. `checkpoint` is called when the current segment is
+        sealed.
+        """
+        at = self.position
+        sequence = at.sequence + 1
+        if at.offset:
+            encoded = self._encode(runs, sequence, flags, at.segment, at.offset)
+            if at.offset + encoded.size <= self._capacity:
+                return CommitGroup(
+                    encoded, runs, sequence, next_write_sequence, flags, may_wait,
+                    handle=self._handle,
+                )  # fmt: skip
+        segment = at.segment + 1 if at.offset else at.segment
+        encoded = self._encode(runs, sequence, flags, segment, SEGMENT_HEADER_BYTES)
+        group = CommitGroup(encoded, runs, sequence, next_write_sequence, flags, may_wait)
+        if not group.empty:
+            group.new_segment_bytes = max(self._segment_bytes, SEGMENT_HEADER_BYTES + encoded.size)
+            group.checkpoint = checkpoint() if at.offset else None
+        return group
+
+    def write(self, group: CommitGroup, kv: Kv) -> None:
+        """Create the segment if need be, write, fdatasync. Any exception is fatal to the store."""
+        vfs = self._files.vfs
+        at = group.encoded.position
+        if group.new_segment_bytes:
+            group.handle = self._create(at.segment, group.new_segment_bytes)
+            head = encode_segment_header(at.segment, self._files.incarnation, group.sequence)
+            vfs.pwritev(group.handle, [head, *group.encoded.buffers], 0)
+        else:
+            vfs.pwritev(group.handle, group.encoded.buffers, at.offset)
+        started = self._clock.monotonic()
+        vfs.fdatasync(group.handle)
+        group.sync_s = self._clock.monotonic() - started
+        if group.new_segment_bytes:
+            vfs.fsync_directory(self._files.directory)
+        if group.checkpoint is not None:
+            kv.write(group.checkpoint.puts, group.checkpoint.deletes)
+        group.written = True
+
+    def advance(self, group: CommitGroup) -> None:
+        """The group is durable: the next one goes behind it."""
+        at, encoded = group.encoded.position, group.encoded
+        if group.new_segment_bytes:
+            self._files.added(at.segment, group.new_segment_bytes)
+            self._capacity = group.new_segment_bytes
+            self._close_handle()
+            self._handle = group.handle
+        self.position = LogPosition(
+            at.segment, at.offset + encoded.size, at, group.sequence, group.next_write_sequence
+        )
+        self.unmarked = not group.flags & FLAG_MARK
+        counters = self.counters
+        counters.groups += 1
+        counters.fsyncs += 1
+        counters.latencies.add(group.sync_s)
+        if group.flags & FLAG_REWRITE:
+            counters.bytes_rewritten += encoded.size
+        else:
+            counters.bytes_written += encoded.size
+            counters.entries_written += encoded.entries
+
+    def close(self) -> None:
+        """Release the current segment."""
+        self._close_handle()
+
+    def _encode(
+        self, runs: Sequence[Run], sequence: int, flags: int, segment: int, offset: int
+    ) -> EncodedGroup:
+        return encode_group(
+            runs, sequence=sequence, flags=flags, seed=self._files.seed(segment), segment=segment,
+            offset=offset, previous=self.position.last,
+        )  # fmt: skip
+
+    def _create(self, segment: int, size: int) -> int:
+        """Create and preallocate a segment, from the ballast if the disk is full."""
+        vfs, path = self._files.vfs, self._files.path(segment)
+        while True:
+            handle = vfs.create(path)
+            try:
+                vfs.preallocate(handle, size)
+            except OSError as error:
+                vfs.close(handle)
+                vfs.unlink(path)
+                if error.errno != errno.ENOSPC or not self._ballast.release():
+                    raise
+            else:
+                return handle
+
+    def _close_handle(self) -> None:
+        if self._handle >= 0:
+            self._files.vfs.close(self._handle)
+            self._handle = -1

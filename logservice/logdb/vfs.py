@@ -1,0 +1,134 @@
+"""Vfs: the only way storage code touches files.
+
+`posix_vfs.PosixVfs` is the real one, `memory_vfs.MemoryVfs` keeps what the page cache holds apart
+from what the disk holds, so that a test can pull the plug; `tests/logdb/test_vfs_conformance.py`
+runs one suite over both. The contract is written so that the weaker promise of a real disk is the
+promise:
+
+- INV-VFS-1: written bytes are durable only after `fdatasync` of their file returned.
+- INV-VFS-2: a created, renamed or unlinked name is durable only after `fsync_directory`.
+- INV-VFS-3: after a failed `fdatasync` nothing is known and it must not be tried again: kernels
+  mark the pages clean ("Can Applications Recover from fsync Failures?", ATC '20). The caller
+  stops the store.
+
+Every call raises OSError as the operating system would.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Vfs(Protocol):
+    """Files by path and handle. Handles are small integers; paths use ``/``."""
+
+    def create(self, path: str) -> int:
+        """Make and open an empty file; FileExistsError if it is there."""
+        ...
+
+    def open_read(self, path: str) -> int:
+        """Open an existing file for reading."""
+        ...
+
+    def open_write(self, path: str) -> int:
+        """Open an existing file for reading and writing."""
+        ...
+
+    def close(self, handle: int) -> None:
+        """Release the handle, and its lock if it has one."""
+        ...
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        """Write all buffers one after the other from `offset` on; OSError if not all were taken."""
+        ...
+
+    def fdatasync(self, handle: int) -> None:
+        """Make the file's bytes and size durable. Never call it again after it failed."""
+        ...
+
+    def preallocate(self, handle: int, size: int) -> None:
+        """Reserve space so that writing below `size` cannot fail with ENOSPC; the file reads as
+        zeros.
+        """
+        ...
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        ...
+
+    def size(self, handle: int) -> int:
+        """Bytes of the file."""
+        ...
+
+    def inode(self, handle: int) -> int:
+        """The number that a copy of the file does not share; kept by rename."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give `source` the name `target`, replacing it; files and directories."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file's name."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of that name is there."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory with its parents; nothing happens if it is there."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds; nothing happens if it is not there."""
+        ...
+
+    def fsync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def lock(self, path: str) -> int:
+        """Create the file if missing and lock it exclusively; BlockingIOError if another has it.
+
+        The lock is released by `close`, or by the end of the process.
+        """
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes that can still be written to the file system of `path`."""
+        ...
+
+
+def read_file(vfs: Vfs, path: str) -> bytes:
+    """All bytes of a small file."""
+    handle = vfs.open_read(path)
+    try:
+        return vfs.pread(handle, vfs.size(handle), 0)
+    finally:
+        vfs.close(handle)
+
+
+def write_file(vfs: Vfs, path: str, data: bytes) -> None:
+    """Replace a small file so that a crash leaves the old or the new bytes, never a mixture."""
+    temporary = path + ".tmp"
+    if vfs.exists(temporary):
+        vfs.unlink(temporary)
+    handle = vfs.create(temporary)
+    try:
+        vfs.pwritev(handle, [data], 0)
+        vfs.fdatasync(handle)
+    finally:
+        vfs.close(handle)
+    vfs.rename(temporary, path)
+    vfs.fsync_directory(posixpath.dirname(path) or ".")

@@ -1,0 +1,179 @@
+"""Worlds for storage tests: a data directory on a memory or a real file system, opened and reopened."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from logservice.entry import Entry, EntryKind
+from logservice.hard_state import HardState
+from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.kv import KvEngine
+from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.memory_kv import MemoryKvEngine
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
+from logservice.logdb.vfs import Vfs
+from logservice.membership import Member, Membership
+from logservice.snapshot import Snapshot
+
+SMALL = LogDbOptions(
+    segment_bytes=4096, entry_cache_bytes=0, ballast_bytes=0, rewrite_bytes_max=64 * 1024
+)
+
+
+@dataclass
+class World:
+    """One data directory. `open` and `close` as often as you like."""
+
+    vfs: Vfs = field(default_factory=MemoryVfs)
+    kv: KvEngine = field(default_factory=MemoryKvEngine)
+    path: str = "/data"
+    options: LogDbOptions = SMALL
+    incarnation: int = 77
+    directory: DataDirectory | None = None
+
+    def open(self, options: LogDbOptions | None = None) -> LogDb:
+        self.directory = DataDirectory.open(
+            self.path, vfs=self.vfs, cluster_id=ClusterId("c"), store_id=StoreId("s1"),
+            draw_incarnation=lambda: self.incarnation,
+        )  # fmt: skip
+        return LogDb.open(
+            posixpath.join(self.path, "logdb"), identity=self.directory, vfs=self.vfs, kv=self.kv,
+            options=options or self.options,
+        )  # fmt: skip
+
+    def close(self, db: LogDb) -> None:
+        db.close()
+        assert self.directory is not None
+        self.directory.close()
+
+    def reopen(self, db: LogDb) -> LogDb:
+        self.close(db)
+        return self.open()
+
+    def kill(self) -> LogDb:
+        """The process dies and a new one opens the directory."""
+        assert isinstance(self.vfs, MemoryVfs)
+        self.vfs.kill()
+        return self.open()
+
+    @property
+    def memory(self) -> MemoryVfs:
+        assert isinstance(self.vfs, MemoryVfs)
+        return self.vfs
+
+    def segments(self) -> list[str]:
+        folder = posixpath.join(self.path, "logdb", "segments")
+        return [posixpath.join(folder, name) for name in self.vfs.listdir(folder)]
+
+    def copy(self) -> World:
+        assert isinstance(self.kv, MemoryKvEngine)
+        return World(
+            self.memory.copy(), self.kv.copy(), self.path, self.options, self.incarnation
+        )
+
+    def without_index(self) -> World:
+        """The same segments, no derived index."""
+        return World(
+            self.memory.copy(), MemoryKvEngine(), self.path, self.options, self.incarnation
+        )
+
+
+def real_world(path: str, options: LogDbOptions = SMALL) -> World:
+    vfs = PosixVfs()
+    return World(vfs, LevelDbEngine(vfs), path, options)
+
+
+def entry(
+    index: int, term: int = 1, lsn: int | None = None, count: int = 1, payload: bytes | None = None
+) -> Entry:
+    """By default: one record per entry, so that the LSN of entry i is i."""
+    data = payload if payload is not None else b"%d.%d." % (term, index) * 3
+    return Entry(
+        Term(term), Index(index), Lsn(index if lsn is None else lsn), count, EntryKind.BLOCK, data
+    )
+
+
+def entries(first: int, last: int, term: int = 1, size: int | None = None) -> tuple[Entry, ...]:
+    """Entries first..last with one record each."""
+    return tuple(
+        entry(i, term, payload=None if size is None else (b"%d/%d " % (term, i) * size)[:size])
+        for i in range(first, last + 1)
+    )
+
+
+def update(
+    shard: int = 1,
+    replica: int = 1,
+    new: Sequence[Entry] = (),
+    *,
+    hard: tuple[int, int, int] | None = None,
+    snapshot: int | None = None,
+    snapshot_term: int = 1,
+    next_lsn: int | None = None,
+    reset: bool = False,
+    bootstrap: bool = False,
+    remove: bool = False,
+    state: bytes = b"state",
+) -> Update:
+    """An update; `hard` is (term, vote, commit), `snapshot` its index."""
+    return Update(
+        ShardId(shard),
+        ReplicaId(replica),
+        hard_state=HardState(Term(hard[0]), ReplicaId(hard[1]), Index(hard[2])) if hard else None,
+        entries=tuple(new),
+        snapshot=None
+        if snapshot is None
+        else installed(snapshot, snapshot_term, next_lsn, state),
+        reset_log=reset,
+        bootstrap=Bootstrap(members(), join=False) if bootstrap else None,
+        remove=remove,
+    )
+
+
+def members() -> Membership:
+    return Membership(
+        voters=(ReplicaId(1), ReplicaId(2), ReplicaId(3)),
+        members=tuple(
+            Member(ReplicaId(n), StoreId(f"s{n}"), Incarnation(n * 100)) for n in (1, 2, 3)
+        ),
+    )
+
+
+def installed(
+    index: int, term: int = 1, next_lsn: int | None = None, state: bytes = b"state"
+) -> InstalledSnapshot:
+    lsn = Lsn(index + 1 if next_lsn is None else next_lsn)
+    return InstalledSnapshot(
+        Snapshot(Index(index), Term(term), lsn, members(), state), Lsn(lsn - 1)
+    )
+
+
+def log_of(db: LogDb, shard: int = 1, replica: int = 1) -> ReplicaLog:
+    return db.log(ShardId(shard), ReplicaId(replica))
+
+
+def all_entries(log: ReplicaLog) -> tuple[Entry, ...]:
+    first, last = log.first_index(), log.last_index()
+    if last < first:
+        return ()
+    return log.entries(first, Index(last + 1), 1 << 60)
+
+
+def picture(db: LogDb) -> dict[object, object]:
+    """Everything that a reader can see."""
+    seen: dict[object, object] = {"removed": db.removed()}
+    for shard, replica in db.replicas():
+        log = db.log(shard, replica)
+        seen[shard, replica] = (
+            log.hard_state, log.bootstrap, log.installed, log.first_index(), log.last_index(),
+            log.faulty, () if log.faulty else all_entries(log),
+        )  # fmt: skip
+    return seen

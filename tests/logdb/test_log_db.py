@@ -1,0 +1,297 @@
+"""LogDb: what is finished is read back, on both file systems, before and after reopening."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logservice.hard_state import HardState
+from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
+from logservice.invariants import InvariantViolation
+from logservice_wire.errors import Halted, InvalidArgument
+from tests.logdb.helpers import (
+    World,
+    all_entries,
+    entries,
+    entry,
+    installed,
+    log_of,
+    picture,
+    real_world,
+    update,
+)
+
+Maker = Callable[[], World]
+
+
+@pytest.fixture(params=["memory", "posix"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World() if request.param == "memory" else real_world(str(tmp_path / "data"))
+
+
+def test_a_new_log_is_empty(world: World) -> None:
+    log = log_of(world.open())
+    assert (log.first_index(), log.last_index()) == (1, 0)
+    assert (log.term(Index(0)), log.next_lsn(Index(0))) == (0, 1)
+    assert (log.hard_state, log.bootstrap, log.installed) == (HardState(), None, None)
+    with pytest.raises(KeyError):
+        log.term(Index(1))
+    with pytest.raises(KeyError):
+        log.entries(Index(1), Index(2), 100)
+    with pytest.raises(KeyError):
+        log.index_of_lsn(Lsn(1))
+
+
+def test_everything_of_an_update_comes_back_after_reopening(world: World) -> None:
+    db = world.open()
+    db.commit(
+        [
+            update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1)),
+            update(2, 5, entries(1, 3), hard=(4, 2, 0)),
+        ]
+    )
+    db.commit([update(1, 1, entries(2, 9), hard=(3, 2, 4))])
+    seen = picture(db)
+    log = log_of(db)
+    assert (log.first_index(), log.last_index()) == (2, 9)
+    assert all_entries(log) == entries(2, 9)
+    assert log.hard_state == HardState(Term(3), ReplicaId(2), Index(4))
+    assert log.installed == installed(1)
+    assert log.bootstrap is not None
+    assert len(log.bootstrap.membership.members) == 3
+    db = world.reopen(db)
+    assert picture(db) == seen
+    assert db.replicas() == [(1, 1), (2, 5)]
+    assert not db.recovery_report.rebuilt
+    world.close(db)
+
+
+def test_nothing_is_seen_before_finish(world: World) -> None:
+    db = world.open()
+    group = db.begin([update(1, 1, entries(1, 2))])
+    assert log_of(db).last_index() == 0
+    db.write(group)
+    assert log_of(db).last_index() == 0
+    db.finish(group)
+    assert log_of(db).last_index() == 2
+
+
+def test_one_group_at_a_time(world: World) -> None:
+    db = world.open()
+    db.begin([update(1, 1, entries(1, 2))])
+    with pytest.raises(InvariantViolation, match="INV-LOGDB-1"):
+        db.begin([update(2, 1, entries(1, 2))])
+
+
+def test_a_suffix_is_overwritten(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 9))])
+    db.commit([update(1, 1, entries(5, 6, term=2))])
+    expected = entries(1, 4) + entries(5, 6, term=2)
+    assert all_entries(log_of(db)) == expected
+    db = world.reopen(db)
+    assert all_entries(log_of(db)) == expected
+    assert log_of(db).term(Index(4)) == 1
+    assert log_of(db).term(Index(5)) == 2
+
+
+def test_an_installed_snapshot_drops_what_is_below(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 9))])
+    db.commit([update(1, 1, snapshot=4)])
+    for _ in range(2):
+        log = log_of(db)
+        assert (log.first_index(), log.last_index()) == (5, 9)
+        assert (log.term(Index(4)), log.next_lsn(Index(4))) == (1, 5)
+        with pytest.raises(KeyError):
+            log.term(Index(3))
+        with pytest.raises(KeyError):
+            log.entries(Index(4), Index(6), 100)
+        assert all_entries(log) == entries(5, 9)
+        db = world.reopen(db)
+
+
+def test_an_older_snapshot_changes_nothing(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 9))])
+    db.commit([update(1, 1, snapshot=6)])
+    db.commit([update(1, 1, snapshot=4)])
+    assert log_of(db).first_index() == 7
+    assert log_of(db).installed == installed(6)
+
+
+def test_a_snapshot_from_the_leader_resets_the_log(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 9))])
+    db.commit([update(1, 1, snapshot=5, snapshot_term=7, next_lsn=50, reset=True)])
+    for _ in range(2):
+        log = log_of(db)
+        assert (log.first_index(), log.last_index()) == (6, 5)
+        assert (log.term(Index(5)), log.next_lsn(Index(5))) == (7, 50)
+        db = world.reopen(db)
+    db.commit([update(1, 1, [entry(6, 7, lsn=50)])])
+    db = world.reopen(db)
+    assert all_entries(log_of(db)) == (entry(6, 7, lsn=50),)
+
+
+def test_a_removed_replica_never_comes_back(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 3), bootstrap=True), update(1, 2, entries(1, 2))])
+    db.commit([update(1, 1, remove=True)])
+    for _ in range(2):
+        assert db.removed() == {(1, 1)}
+        assert db.replicas() == [(1, 2)]
+        with pytest.raises(InvalidArgument):
+            db.log(ShardId(1), ReplicaId(1))
+        with pytest.raises(InvariantViolation, match="INV-PLAN-REMOVED"):
+            db.begin([update(1, 1, entries(1, 1))])
+        assert all_entries(log_of(db, 1, 2)) == entries(1, 2)
+        db = world.reopen(db)
+
+
+def test_reads_are_cut_by_bytes_but_give_at_least_one(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 20, size=100))])
+    log = log_of(db)
+    assert len(log.entries(Index(1), Index(21), 0)) == 1
+    assert len(log.entries(Index(1), Index(21), 350)) == 3
+    assert len(log.entries(Index(3), Index(5), 1 << 20)) == 2
+    assert len(log.entries(Index(1), Index(21), 1 << 20)) == 20
+
+
+def test_lsns_are_found_in_entries_of_any_count(world: World) -> None:
+    db = world.open()
+    log_entries = [
+        entry(1, lsn=1, count=0), entry(2, lsn=1, count=5), entry(3, lsn=6, count=0),
+        entry(4, lsn=6, count=0), entry(5, lsn=6, count=1), entry(6, lsn=7, count=3),
+        entry(7, lsn=10, count=0),
+    ]  # fmt: skip
+    db.commit([update(1, 1, log_entries[:3])])
+    db.commit([update(2, 1, entries(1, 40, size=200))])
+    db.commit([update(1, 1, log_entries[3:])])
+    for _ in range(2):
+        log = log_of(db)
+        found = [log.index_of_lsn(Lsn(lsn)) for lsn in range(1, 10)]
+        assert found == [2, 2, 2, 2, 2, 5, 6, 6, 6]
+        assert log.next_lsn(Index(7)) == 10
+        with pytest.raises(KeyError):
+            log.index_of_lsn(Lsn(10))
+        with pytest.raises(KeyError):
+            log.index_of_lsn(Lsn(0))
+        assert all_entries(log) == tuple(log_entries)
+        db = world.reopen(db)
+
+
+def test_segments_roll_and_large_groups_get_their_own(world: World) -> None:
+    db = world.open()
+    for first in range(1, 100, 3):
+        db.commit([update(1, 1, entries(first, first + 2, size=300))])
+    assert db.stats().segment_files > 5
+    db.commit([update(1, 1, entries(100, 110, size=2000))])
+    db.commit([update(1, 1, entries(111, 112))])
+    expected = entries(1, 99, size=300) + entries(100, 110, size=2000) + entries(111, 112)
+    assert all_entries(log_of(db)) == expected
+    db = world.reopen(db)
+    assert all_entries(log_of(db)) == expected
+
+
+def test_a_commit_index_alone_waits_for_the_next_group(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0)), update(2, 1, entries(1, 3))])
+    before = db.stats()
+    db.commit([update(1, 1, hard=(1, 1, 2))], sync=False)
+    assert log_of(db).hard_state.commit == 2
+    assert db.stats().fsyncs == before.fsyncs
+    db.commit([update(2, 1, entries(4, 4))], sync=False)
+    assert db.stats().fsyncs == before.fsyncs + 1
+    if world.path == "/data":
+        db = world.kill()
+        assert log_of(db).hard_state == HardState(Term(1), ReplicaId(1), Index(2))
+
+
+def test_a_waiting_commit_index_is_written_at_close(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0))])
+    db.commit([update(1, 1, hard=(1, 1, 3))], sync=False)
+    db = world.reopen(db)
+    assert log_of(db).hard_state.commit == 3
+
+
+def test_an_empty_commit_writes_nothing(world: World) -> None:
+    db = world.open()
+    db.commit([])
+    db.commit([update(1, 1)])
+    assert db.stats().fsyncs == 0
+    assert db.replicas() == []
+
+
+def test_the_index_can_be_deleted(world: World) -> None:
+    db = world.open()
+    for first in range(1, 60, 3):
+        db.commit([update(1, 1, entries(first, first + 2, size=300), hard=(1, 1, first))])
+        db.commit([update(2, 2, entries(first, first + 2, size=30))])
+    db.commit([update(1, 1, snapshot=20), update(3, 3, remove=True)])
+    seen = picture(db)
+    world.close(db)
+    world.kv.destroy(world.path + "/logdb/index")
+    db = world.open()
+    assert db.recovery_report.rebuilt
+    assert picture(db) == seen
+    world.close(db)
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (update(1, 1, entries(11, 12)), "INV-PLAN-LOG"),
+        (update(1, 1, [entry(9, 1, lsn=8)]), "INV-PLAN-LOG"),
+        (update(1, 1, [entry(9, 1), entry(10, 1, lsn=11)]), "INV-PLAN-LOG"),
+        (update(1, 1, [entry(9, 0)]), "INV-PLAN-LOG"),
+        (update(1, 1, entries(3, 3, term=4)), "INV-PLAN-CUT"),
+        (update(1, 1, hard=(2, 1, 4)), "INV-PLAN-TERM"),
+        (update(1, 1, hard=(3, 1, 4)), "INV-PLAN-VOTE"),
+        (update(1, 1, hard=(3, 2, 3)), "INV-PLAN-COMMIT"),
+        (update(1, 1, hard=(3, 2, 9)), "INV-PLAN-COMMIT"),
+        (update(1, 1, snapshot=5, snapshot_term=2), "INV-PLAN-SNAPSHOT"),
+        (update(1, 1, snapshot=3, reset=True), "INV-PLAN-SNAPSHOT"),
+    ],
+)
+def test_an_update_that_does_not_continue_the_log_stops_the_store(bad: object, code: str) -> None:
+    db = World().open()
+    db.commit([update(1, 1, entries(1, 8), hard=(3, 2, 4))])
+    with pytest.raises(InvariantViolation, match=code):
+        db.begin([bad])  # type: ignore[list-item]
+
+
+def test_after_a_failed_write_nothing_more_is_written() -> None:
+    world = World()
+    db = world.open()
+    group = db.begin([update(1, 1, entries(1, 8))])
+
+    def fail(handle: int) -> None:
+        raise OSError(5, "injected")
+
+    world.memory.fdatasync = fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="injected"):
+        db.write(group)
+    with pytest.raises(InvariantViolation, match="INV-LOGDB-2"):
+        db.finish(group)
+    with pytest.raises(Halted):
+        db.begin([])
+    with pytest.raises(Halted):
+        db.collect_garbage()
+
+
+def test_stats_count(world: World) -> None:
+    db = world.open()
+    for index in range(1, 21):
+        db.commit([update(1, 1, entries(index, index, size=100))])
+    stats = db.stats()
+    assert stats.fsyncs == stats.groups == 20
+    assert stats.entries_written == 20
+    assert stats.bytes_written > 20 * 172
+    assert stats.segment_bytes >= stats.bytes_written
+    assert stats.sync_p50_us <= stats.sync_p99_us
+    assert stats.faulty_replicas == 0
