@@ -113,6 +113,42 @@ def test_what_follows_a_parked_request_of_the_session_is_parked_behind_it(leader
     assert leader.commit() == [landed(2), landed(3)]
 
 
+def test_a_request_behind_a_parked_one_waits_for_the_same_commands(leader: Leader) -> None:
+    session = leader.run(OpenSession())
+    leader.propose(AcquireWriter(0, False, "a"))
+    leader.propose(AllocateTimestamps(1))
+    assert leader.ask(request(session=session, sequence=1, epoch=1)) is PARK
+    leader.commit(1)
+    # The grant is applied, but the parked request was promised to be asked first, after the next
+    # command; judged now, its successor would be a gap.
+    assert leader.ask(request(session=session, sequence=2, epoch=1)) is PARK
+    leader.commit()
+    assert leader.ask(request(session=session, sequence=1, epoch=1)) is ADMIT
+    assert leader.ask(request(session=session, sequence=2, epoch=1)) is ADMIT
+
+
+def test_an_admitted_block_that_became_a_gap_does_not_block_its_session(leader: Leader) -> None:
+    session = leader.run(OpenSession())
+    assert leader.ask(request(session=session, sequence=1)) is ADMIT
+    leader.tail.clear()
+    leader.log.index, leader.log.next_lsn = leader.log.rsm.applied_index, leader.log.rsm.next_lsn
+    assert refused(leader.log.append(session=session, sequence=1, epoch=9))[0] == "FENCED"
+    assert leader.ask(request(session=session, sequence=1)) is ADMIT
+    assert leader.commit() == [landed(2)]
+
+
+def test_tail_applied_only_forgets_what_is_applied(leader: Leader) -> None:
+    session, other = leader.run(OpenSession()), leader.run(OpenSession())
+    leader.ask(request(session=session, sequence=1))
+    leader.ask(request(session=other, sequence=1))
+    leader.commit(1)
+    leader.admission.tail_applied()
+    assert leader.ask(request(session=other, sequence=2)) is ADMIT
+    assert leader.ask(request(session=session, sequence=2)) is ADMIT
+    assert leader.ask(request(session=other, sequence=1)) is PARK
+    assert leader.commit() == [landed(2), landed(3), landed(4)]
+
+
 def test_a_gap_is_refused_at_once(leader: Leader) -> None:
     session = leader.run(OpenSession())
     leader.ask(request(session=session, sequence=1))
@@ -157,8 +193,9 @@ def test_g9_an_older_epoch_is_refused_without_waiting(leader: Leader) -> None:
 def test_an_expected_lsn_is_judged_against_the_tail(leader: Leader) -> None:
     assert leader.ask(request(5, expected=1)) is ADMIT
     assert leader.ask(request(2, expected=6)) is ADMIT
-    # 6 is taken by an uncommitted block, which another leader might not have.
+    # Both are taken by uncommitted blocks, which another leader might not have.
     assert leader.ask(request(expected=6)) is PARK
+    assert leader.ask(request(expected=1)) is PARK
     beyond = leader.ask(request(expected=100))
     assert refused(answer(beyond)) == ("WRONG_EXPECTED_LSN", {"next": "1"})
     leader.commit()

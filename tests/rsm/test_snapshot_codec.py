@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import struct
 import zlib
+from collections import deque
 
 import pytest
+from logservice_wire.errors import Reason
 
-from logservice.ids import Lsn
+from logservice.ids import Index, Lsn, SessionId
 from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
@@ -17,6 +19,10 @@ from logservice.rsm.commands import (
     Truncate,
 )
 from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.queries import RejectedRange
+from logservice.rsm.sessions import Session, SessionTable
+from logservice.rsm.snapshot_codec import decode_state, encode_state
+from logservice.rsm.state import LogState
 from logservice.snapshot import SnapshotCorrupt
 from tests.rsm.shard_driver import ShardDriver, landed
 
@@ -124,3 +130,56 @@ def test_a_state_with_a_good_checksum_that_no_log_made_is_refused_or_canonical()
             continue
         assert state.save_snapshot() == prefix + bytes(body)
     assert refused > 1000
+
+
+def broken(**changes: object) -> LogState:
+    """A small state with fields that no log could have given it."""
+    state = LogState(
+        applied_index=Index(50), next_lsn=Lsn(100), truncated_lsn=Lsn(10), requested_lsn=Lsn(20)
+    )
+    for name, value in changes.items():
+        setattr(state, name, value)
+    return state
+
+
+def table(*rows: tuple[int, int, int, list[tuple[int, int]]]) -> SessionTable:
+    return SessionTable(
+        {
+            SessionId(session): Session(last, Index(used), deque((Lsn(a), b) for a, b in window))
+            for session, last, used, window in rows
+        }
+    )
+
+
+def gap(lsn: int, count: int) -> RejectedRange:
+    return RejectedRange(Lsn(lsn), count, Reason.FENCED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"truncated_lsn": 30}, "truncation LSN"),
+        ({"requested_lsn": 100}, "truncation LSN"),
+        ({"next_timestamp": 0}, "timestamp"),
+        ({"writer_holder": "w"}, "holder without an epoch"),
+        ({"holds": {"h": 10}}, "hold below"),
+        ({"holds": {"": 11}}, "holds out of order"),
+        ({"holds": {"n" * 129: 11}}, "name too long"),
+        ({"holds": {str(number): 11 for number in range(257)}}, "too many holds"),
+        ({"sessions": table((51, 0, 51, []))}, "sessions out of order"),
+        ({"sessions": table((9, 0, 8, []))}, "sessions out of order"),
+        ({"sessions": table((9, 2, 9, [(1, 1)]))}, "session window"),
+        ({"sessions": table((9, 2, 9, [(5, 2), (6, 1)]))}, "window out of order"),
+        ({"sessions": table((9, 1, 9, [(5, 0)]))}, "window out of order"),
+        ({"sessions": table((9, 1, 9, [(99, 2)]))}, "beyond the tail"),
+        ({"rejected": [gap(20, 5), gap(24, 1)]}, "ranges out of order"),
+        ({"rejected": [gap(20, 0)]}, "ranges out of order"),
+        ({"rejected": [gap(9, 2)]}, "out of the log"),
+        ({"rejected": [gap(99, 2)]}, "out of the log"),
+    ],
+)
+def test_a_state_that_breaks_an_invariant_is_refused(changes: dict[str, object], what: str) -> None:
+    """INV-RSM-TRUNC, INV-RSM-HOLD, INV-RSM-EPOCH, INV-RSM-GAP, INV-RSM-SESSION, read back."""
+    decode_state(encode_state(broken()))
+    with pytest.raises(SnapshotCorrupt, match=what):
+        decode_state(encode_state(broken(**changes)))
