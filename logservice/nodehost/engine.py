@@ -157,8 +157,8 @@ class Engine:
     def _next_group(self) -> tuple[list[Update], bool, list[Write]]:
         """What goes to the disk next: all that waits, up to a write that must have its own group.
 
-        Several writes of one replica become one update where that leaves the same; log storage takes
-        one per replica and group.
+        Several writes of one replica become one update where that leaves the same: log storage
+        takes one per replica and group.
         """
         merged: dict[tuple[ShardId, ReplicaId], Update] = {}
         sync = False

@@ -1,7 +1,7 @@
 """Forwarding: requests that reach a store whose replica does not lead, on their way to the one that
 does.
 
-The byte forms of the three requests a peer may send for a shard, and of their answers. Answers
+The byte forms of the requests a peer may send for a shard, and of their answers. Answers
 carry the outcome; a refusal travels as the transport's typed error. The leader's store never
 forwards again (`local_only`), so a request crosses at most one hop per attempt.
 """
@@ -12,16 +12,18 @@ import struct
 
 from logservice_wire.errors import InvalidArgument
 
-from logservice.ids import Lsn, SessionId, ShardId
+from logservice.ids import Lsn, ReplicaId, SessionId, ShardId
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
 
 APPEND = "shard.append"
 PROPOSE = "shard.propose"
 CHANGE = "shard.change"
+TRANSFER = "shard.transfer"
 
 _APPEND = struct.Struct("<QdQQQQI")
 _HEAD = struct.Struct("<Qd")
+_REPLICA = struct.Struct("<Q")
 _APPLIED = struct.Struct("<QQQB")
 
 
@@ -68,6 +70,18 @@ def decode_request(body: bytes) -> tuple[ShardId, float, bytes]:
         raise InvalidArgument("forwarded request cut short", field="body")
     shard, timeout_s = _HEAD.unpack_from(body)
     return ShardId(shard), timeout_s, body[_HEAD.size :]
+
+
+def encode_replica(replica: ReplicaId) -> bytes:
+    """The target of a leadership transfer."""
+    return _REPLICA.pack(replica)
+
+
+def decode_replica(body: bytes) -> ReplicaId:
+    """Inverse of `encode_replica`; raises InvalidArgument."""
+    if len(body) != _REPLICA.size:
+        raise InvalidArgument("replica id cut short", field="body")
+    return ReplicaId(_REPLICA.unpack(body)[0])
 
 
 def encode_applied(applied: Applied) -> bytes:

@@ -16,7 +16,6 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from logservice_wire.errors import (
-    DeadlineExceeded,
     InvalidArgument,
     NotReady,
     ShardExists,
@@ -351,20 +350,7 @@ class NodeHost:
         Raises InvalidArgument when it is not a voter, DeadlineExceeded when it did not come to lead
         (the transfer is aborted by then: an election timeout bounds it).
         """
-        replica = self.replica(shard)
-        if target not in replica.raft.membership.voters:
-            raise InvalidArgument("not a voter of the shard", field="target")
-        deadline_s = self.clock.monotonic() + timeout_s
-        asked_s = -1.0
-        while replica.raft.leader != target:
-            now_s = self.clock.monotonic()
-            if now_s >= deadline_s or replica.stopped:
-                raise DeadlineExceeded("leadership was not transferred in time")
-            if now_s - asked_s >= self.options.election_timeout_s:
-                asked_s = now_s
-                replica.raft.transfer_leader(target)
-                self.activate(replica)
-            await asyncio.sleep(self._tick_s / 2)
+        await self._router.transfer_leadership(shard, target, timeout_s)
 
     # --- snapshots --------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ because only the caller's session makes a repetition safe.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from logservice_wire.errors import (
     DeadlineExceeded,
+    InvalidArgument,
     LogServiceError,
     NotLeader,
     NotReady,
@@ -20,7 +22,7 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
-from logservice.ids import ShardId
+from logservice.ids import ReplicaId, ShardId
 from logservice.membership import Membership
 from logservice.nodehost import forwarding
 from logservice.nodehost.intake import Waiting
@@ -45,6 +47,7 @@ class Router:
         host.register_handler(forwarding.APPEND, self._on_append)
         host.register_handler(forwarding.PROPOSE, self._on_propose)
         host.register_handler(forwarding.CHANGE, self._on_change)
+        host.register_handler(forwarding.TRANSFER, self._on_transfer)
 
     def stop(self) -> None:
         """Answer what is on its way with an unknown outcome."""
@@ -93,6 +96,42 @@ class Router:
                     pass
             await asyncio.sleep(self._retry_s)
 
+    async def transfer_leadership(
+        self, shard: ShardId, target: ReplicaId, timeout_s: float, *, local_only: bool = False
+    ) -> None:
+        """See `NodeHost.transfer_leadership`."""
+        host = self._host
+        deadline_s = host.clock.monotonic() + timeout_s
+        asked_s = -host.options.election_timeout_s
+        while True:
+            replica = host.replica(shard)
+            now_s = host.clock.monotonic()
+            if replica.raft.leader == target:
+                return
+            if target not in replica.raft.membership.voters:
+                raise InvalidArgument("not a voter of the shard", field="target")
+            if now_s >= deadline_s:
+                raise DeadlineExceeded("leadership was not transferred in time")
+            # The core gives a transfer up after an election timeout; then it is asked for again.
+            if now_s - asked_s >= host.options.election_timeout_s:
+                if replica.raft.role is Role.LEADER:
+                    asked_s = now_s
+                    replica.raft.transfer_leader(target)
+                    host.activate(replica)
+                elif local_only:
+                    raise NotLeader("not the leader", leader=host.leader_store(shard) or "")
+                else:
+                    await self._ask_transfer(shard, target, deadline_s - now_s)
+            await asyncio.sleep(self._retry_s / 2)
+
+    async def _ask_transfer(self, shard: ShardId, target: ReplicaId, left_s: float) -> None:
+        store = self._host.leader_store(shard)
+        if store is None or store == self._host.identity.store_id:
+            return
+        body = forwarding.encode_request(shard, left_s, forwarding.encode_replica(target))
+        with contextlib.suppress(NotLeader, NotReady, ShardNotFound):
+            await self._host.transport.request(store, forwarding.TRANSFER, body, left_s)
+
     async def _forward(self, replica: Replica, store: str, item: Waiting) -> None:
         pending = item.pending
         left_s = pending.deadline_s - self._host.clock.monotonic()
@@ -140,3 +179,9 @@ class Router:
             shard, decode_change(rest), timeout_s, local_only=True
         )
         return forwarding.encode_applied(Applied(data=membership.encode()))
+
+    async def _on_transfer(self, peer: PeerIdentity, body: bytes) -> bytes:
+        shard, timeout_s, rest = forwarding.decode_request(body)
+        target = forwarding.decode_replica(rest)
+        await self.transfer_leadership(shard, target, timeout_s, local_only=True)
+        return b""

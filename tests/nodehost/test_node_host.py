@@ -242,6 +242,10 @@ async def test_leadership_transfer_is_awaited(cluster: Cluster) -> None:
     assert await cluster.leader() == target
     with pytest.raises(InvalidArgument):
         await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(77), 1.0)
+    # Asked of a follower, for yet another one.
+    third = 6 - leader - target
+    await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(third), 5.0)
+    assert await cluster.leader() == third
 
 
 async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: Cluster) -> None:
