@@ -124,9 +124,7 @@ class EntryIndex:
             del self._firsts[: max(dead, 0)]
         self.floor_index, self.floor_term, self.floor_next_lsn = index, term, next_lsn
 
-    def restore(
-        self, floor: tuple[int, int, int], chunks: list[Chunk]
-    ) -> None:
+    def restore(self, floor: tuple[int, int, int], chunks: list[Chunk]) -> None:
         """Take over floor (index, term, next LSN) and chunks from the derived index."""
         self.floor_index, self.floor_term, self.floor_next_lsn = floor
         self.chunks = chunks
@@ -190,6 +188,25 @@ class EntryIndex:
         if chunk.first > self.floor_index:
             return chunk.size
         return chunk.columns().keep(self.floor_index + 1, chunk.last).size
+
+    def bytes_between(self, after: int, through: int) -> int:
+        """Bytes on disk of the live entries in (after, through].
+
+        Of a chunk that is not in memory and only partly inside, its share by number of entries.
+        """
+        low, high = max(after, self.floor_index) + 1, min(through, self.last_index)
+        total = 0
+        for chunk in self.chunks[max(bisect_right(self._firsts, low) - 1, 0) :]:
+            first, last = max(chunk.first, low), min(chunk.last, high)
+            if first > last:
+                break
+            if (first, last) == (chunk.first, chunk.last):
+                total += chunk.size
+            elif chunk.loaded is not None:
+                total += chunk.loaded.keep(first, last).size
+            else:
+                total += chunk.size * (last - first + 1) // (chunk.last - chunk.first + 1)
+        return total
 
     def _chunk(self, index: int) -> Chunk:
         if not self.floor_index < index <= self.last_index:

@@ -98,6 +98,10 @@ class ReplicaLog:
         """The entry that holds the record; KeyError when none does."""
         return Index(self._state.index.find_lsn(lsn))
 
+    def bytes_between(self, after: Index, through: Index) -> int:
+        """Bytes on disk of the entries in (after, through] that are still there; an estimate."""
+        return self._state.index.bytes_between(after, through)
+
     def entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
         """Entries of [low, high), at least one, cut before the payloads exceed `max_bytes`.
 

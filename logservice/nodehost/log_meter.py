@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from logservice.ids import Index, Lsn, ReplicaId, ShardId
+from logservice.logdb.log_db import LogDb
 
 
 class LogMeter(Protocol):
@@ -24,3 +25,30 @@ class LogMeter(Protocol):
     def truncatable_bytes(self, shard: ShardId, replica: ReplicaId, truncation_lsn: Lsn) -> int:
         """Bytes of the entries that are still there though all their records are <= the LSN."""
         ...
+
+
+class LogDbMeter:
+    """Measures in the index of the log storage; reads no segment."""
+
+    def __init__(self, logdb: LogDb) -> None:
+        """`logdb` must know every replica that is asked about."""
+        self._logdb = logdb
+
+    def bytes_between(
+        self, shard: ShardId, replica: ReplicaId, after: Index, through: Index
+    ) -> int:
+        """See `LogMeter`."""
+        return self._logdb.log(shard, replica).bytes_between(after, through)
+
+    def truncatable_bytes(self, shard: ShardId, replica: ReplicaId, truncation_lsn: Lsn) -> int:
+        """See `LogMeter`."""
+        log = self._logdb.log(shard, replica)
+        floor, last = Index(log.first_index() - 1), log.last_index()
+        if truncation_lsn < log.next_lsn(floor):
+            # Nothing with records is left below it: the common case, and it loads no columns.
+            return 0
+        try:
+            through = Index(log.index_of_lsn(Lsn(truncation_lsn + 1)) - 1)
+        except KeyError:
+            through = last
+        return log.bytes_between(floor, through)
