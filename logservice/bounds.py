@@ -237,6 +237,12 @@ PEER_BACKOFF_FIRST_S: Final = 0.02
 PEER_BACKOFF_MAX_S: Final = 0.4
 """Between dials, before a jitter of a quarter: a store that comes back is found within 500 ms."""
 
+PEER_REFUSED_PAUSE_S: Final = 5.0
+"""After the other side said that it is another cluster: somebody must change an address first."""
+
+PEER_INBOUND_MAX: Final = 1024
+"""Accepted connections; a cluster of hundreds of stores with two lanes each stays below."""
+
 PEER_PING_INTERVAL_S: Final = 1.0
 PEER_SILENT_PINGS_MAX: Final = 5
 """Pings in a row without a byte from the peer before its connection is cut (dead or paused peer).

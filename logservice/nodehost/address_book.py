@@ -1,0 +1,128 @@
+"""AddressBook: where the stores are, and which of them run HAKeeper, across restarts.
+
+Theory of operation. Every heartbeat's answer carries the store directory and shard 0's membership.
+A store keeps the newest of both in one small file of its data directory, so that after everything
+was down it finds shard 0 even if none of its first members is left: what the configuration names is
+only where the search begins on the very first start.
+
+The file is derived and replaced whole (`write_file`); a missing or damaged one is an empty book. It
+is never the proof of anything but `knows_hakeeper`: this data directory has been part of a cluster
+that was already bootstrapped, so it must not bootstrap one.
+
+Bytes: crc32 of the rest (u32, little-endian), version byte, MessagePack.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from logservice.hakeeper.replies import DirectoryEntry
+from logservice.hakeeper.state import decoded
+from logservice.hakeeper.wire_types import MembershipBytes
+from logservice.ids import StoreId
+from logservice.logdb.vfs import Vfs, read_file, write_file
+from logservice.membership import Membership, MembershipCorrupt
+
+logger = logging.getLogger(__name__)
+
+_CRC = struct.Struct("<I")
+_VERSION = b"\x01"
+
+
+class _Page(Struct, array_like=True, forbid_unknown_fields=True):
+    stores: tuple[DirectoryEntry, ...] = ()
+    hakeeper: MembershipBytes = b""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Page)
+
+
+class AddressBook:
+    """One per store. `seeds`: store -> peer address, from the configuration."""
+
+    def __init__(self, vfs: Vfs, path: str, seeds: Mapping[StoreId, str]) -> None:
+        """Read the file at `path` if it is there and whole. Raises OSError if it cannot be read."""
+        self._vfs = vfs
+        self._path = path
+        self._seeds = dict(seeds)
+        self._page = _Page()
+        if vfs.exists(path):
+            self._page = _decode(read_file(vfs, path))
+
+    @property
+    def knows_hakeeper(self) -> bool:
+        """This store has heard from a running HAKeeper."""
+        return bool(self._page.hakeeper)
+
+    @property
+    def hakeeper(self) -> Membership:
+        """Shard 0's newest membership heard of; empty when none was."""
+        return decoded(self._page.hakeeper)
+
+    def peer_addresses(self) -> dict[StoreId, str]:
+        """Where every known store listens for stores; what HAKeeper said wins over the seeds."""
+        known = {entry.store: entry.peer_address for entry in self._page.stores}
+        return {**self._seeds, **{store: address for store, address in known.items() if address}}
+
+    def client_address(self, store: StoreId) -> str:
+        """Where a store listens for clients; empty when unknown."""
+        for entry in self._page.stores:
+            if entry.store == store:
+                return entry.client_address
+        return ""
+
+    def hakeeper_stores(self) -> list[StoreId]:
+        """Stores that may run shard 0, the likeliest first: its members, then the seeds."""
+        members = [member.store_id for member in self.hakeeper.members]
+        return list(dict.fromkeys([*members, *self._seeds]))
+
+    def update(self, directory: Iterable[DirectoryEntry], hakeeper: bytes) -> list[StoreId]:
+        """Take in what a heartbeat's answer says; returns the stores whose peer address changed.
+
+        An older membership of shard 0 than the known one is ignored. The file is written only when
+        something changed; if that fails the book is right until the process ends.
+        """
+        before = self.peer_addresses()
+        page = _Page(tuple(sorted(directory, key=lambda entry: entry.store)), self._page.hakeeper)
+        try:
+            if decoded(hakeeper).change_epoch >= self.hakeeper.change_epoch:
+                page.hakeeper = hakeeper or self._page.hakeeper
+        except MembershipCorrupt:
+            logger.warning("a heartbeat's answer carries a damaged membership of shard 0")
+        if page == self._page:
+            return []
+        self._page = page
+        try:
+            write_file(self._vfs, self._path, _encode(page))
+        except OSError as error:
+            logger.warning("the address book cannot be written: %s", error)
+        after = self.peer_addresses()
+        return [store for store, address in sorted(after.items()) if before.get(store) != address]
+
+
+def _encode(page: _Page) -> bytes:
+    body = _VERSION + _encoder.encode(page)
+    return _CRC.pack(zlib.crc32(body)) + body
+
+
+def _decode(data: bytes) -> _Page:
+    body = data[_CRC.size :]
+    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != zlib.crc32(body):
+        logger.warning("the address book is damaged; beginning an empty one")
+        return _Page()
+    try:
+        if body[:1] != _VERSION:
+            raise ValueError(f"version {body[:1].hex()}")
+        page = _decoder.decode(body[1:])
+        decoded(page.hakeeper)
+    except (msgspec.MsgspecError, ValueError) as error:
+        logger.warning("the address book cannot be read: %s", error)
+        return _Page()
+    return page

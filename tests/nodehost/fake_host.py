@@ -1,0 +1,224 @@
+"""Fake hosts for HAKeeper's shell: one process, peer requests by call, one real state machine.
+
+`Shard0` is the state machine with a log of its own; a FakeHost with `local` set has a replica of
+it. The lists of a FakeHost are what tests look at; `down` and `failures` are what they break.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logservice_wire.errors import (
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    ShardNotFound,
+    UnknownOutcome,
+)
+
+from logservice.clock import SystemClock
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import ProposalId, encode_command
+from logservice.hakeeper import proposals
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    NO_REPLICA,
+    ClusterId,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)
+from logservice.logdb.update import Bootstrap
+from logservice.membership import Membership
+from logservice.nodehost.hakeeper_host import PeerHandler
+from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.outcome import Applied, Rejected
+from logservice.raft.config_change import ConfigChange
+from logservice.raft.ready import Role
+
+
+class Shard0:
+    """HAKeeper's state machine and its pretended log."""
+
+    def __init__(self) -> None:
+        self.rsm = HAKeeperRsm()
+        self.index = 1
+        self.term = 1
+        self.membership = Membership()
+        self.applied: list[proposals.Proposal] = []
+
+    def propose(self, command: bytes) -> Applied:
+        self.index += 1
+        payload = encode_command(ProposalId(1, self.index), command)
+        entry = Entry(Term(self.term), Index(self.index), Lsn(1), 0, EntryKind.COMMAND, payload)
+        [(_, outcome)] = self.rsm.update(entry)
+        self.applied.append(proposals.decode(command))
+        if isinstance(outcome, Rejected):
+            raise outcome.error()
+        return outcome
+
+
+@dataclass
+class FakeNetwork:
+    """Addresses to hosts. `failures`: called before delivery, may raise; `lost` after it."""
+
+    hosts: dict[str, FakeHost] = field(default_factory=dict)
+    failures: Callable[[str, str], None] = lambda target, method: None
+    lost: Callable[[str, str], bool] = lambda target, method: False
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+
+class FakeTransport:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.addresses: dict[StoreId, str] = {}
+
+    def set_address(self, store: StoreId, address: str) -> None:
+        self.addresses[store] = address
+
+
+class FakeHost:
+    """See the module."""
+
+    def __init__(self, network: FakeNetwork, name: str, shard0: Shard0 | None = None) -> None:
+        number = len(network.hosts) + 1
+        self.identity = PeerIdentity(
+            ClusterId("c"), StoreId(name), Incarnation(100 + number), 1000 + number
+        )
+        self.transport = FakeTransport(f"{name}:1")
+        self.clock = SystemClock()
+        self.network = network
+        network.hosts[self.transport.address] = self
+        self.local = shard0
+        self.leads = False
+        self.leader = ReplicaId(1)
+        self.up = True
+        self.handlers: dict[str, PeerHandler] = {}
+        self.bootstraps: dict[ShardId, Bootstrap] = {}
+        self.infos: dict[ShardId, ReplicaInfo] = {}
+        self.stored: set[tuple[ShardId, ReplicaId]] = set()
+        self.halts: dict[ShardId, str] = {}
+        self.calls: list[tuple[object, ...]] = []
+        self.failure: LogServiceError | Exception | None = None
+        self.propose_failures: list[LogServiceError] = []
+
+    async def start_replica(
+        self, shard: ShardId, replica_id: ReplicaId, membership: Membership, *, join: bool
+    ) -> None:
+        self._fail()
+        self.calls.append(("start", shard, replica_id, membership, join))
+        self.bootstraps.setdefault(shard, Bootstrap(membership, join))
+        self.stored.add((shard, replica_id))
+        self.infos[shard] = info(self.identity, shard, replica_id, membership)
+
+    async def remove_replica(self, shard: ShardId, replica_id: ReplicaId) -> None:
+        self._fail()
+        self.calls.append(("remove", shard, replica_id))
+        self.stored.discard((shard, replica_id))
+        self.infos.pop(shard, None)
+
+    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
+        if shard == HAKEEPER_SHARD and self.local is not None:
+            role = Role.LEADER if self.leads else Role.FOLLOWER
+            return info(
+                self.identity, shard, ReplicaId(1), self.local.membership, role=role,
+                term=self.local.term, leader=self.leader,
+            )  # fmt: skip
+        return self.infos.get(shard)
+
+    def replica_infos(self) -> list[ReplicaInfo]:
+        return [self.infos[shard] for shard in sorted(self.infos)]
+
+    def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+        return sorted(self.stored)
+
+    def halted(self) -> dict[ShardId, str]:
+        return self.halts
+
+    def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
+        return self.bootstraps.get(shard)
+
+    async def propose(self, shard: ShardId, command: bytes, timeout_s: float) -> Applied:
+        assert shard == HAKEEPER_SHARD
+        if self.propose_failures:
+            raise self.propose_failures.pop(0)
+        if self.local is None:
+            raise ShardNotFound(shard=shard)
+        return self.local.propose(command)
+
+    async def lookup(self, shard: ShardId, query: object, timeout_s: float) -> object:
+        if self.propose_failures:
+            raise self.propose_failures.pop(0)
+        return self.stale_lookup(shard, query)
+
+    def stale_lookup(self, shard: ShardId, query: object) -> object:
+        if self.local is None:
+            raise ShardNotFound(shard=shard)
+        return self.local.rsm.lookup(query)
+
+    async def change_membership(
+        self, shard: ShardId, change: ConfigChange, timeout_s: float
+    ) -> Membership:
+        self._fail()
+        self.calls.append(("change", shard, change))
+        return Membership()
+
+    async def transfer_leadership(
+        self, shard: ShardId, target: ReplicaId, timeout_s: float
+    ) -> None:
+        self._fail()
+        self.calls.append(("transfer", shard, target))
+
+    def register_handler(self, method: str, handler: PeerHandler) -> None:
+        self.handlers[method] = handler
+
+    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        self.network.requests.append((target, method))
+        self.network.failures(target, method)
+        host = self.network.hosts.get(target)
+        if host is None or not host.up:
+            raise NotReady(f"{target} does not answer")
+        if method not in host.handlers:
+            raise InvalidArgument("unknown peer method", field="method")
+        answer = await host.handlers[method](self.identity, body)
+        if self.network.lost(target, method):
+            raise UnknownOutcome("the connection broke")
+        return answer
+
+    def _fail(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+def info(
+    identity: PeerIdentity,
+    shard: ShardId,
+    replica: ReplicaId,
+    membership: Membership,
+    *,
+    role: Role = Role.FOLLOWER,
+    term: int = 1,
+    leader: ReplicaId = NO_REPLICA,
+    applied: int = 1,
+) -> ReplicaInfo:
+    return ReplicaInfo(
+        shard, replica, identity.store_id, identity.incarnation, membership, role, Term(term),
+        leader, Index(1), Index(applied), Index(applied), Index(applied), Lsn(1), Lsn(0), Lsn(0),
+        ((ReplicaId(2), Index(applied)),), (ReplicaId(2),), "",
+    )  # fmt: skip
+
+
+async def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    while not condition():
+        assert loop.time() < deadline_s, "it did not come true in time"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,110 @@
+"""The address book survives restarts and damage, and never goes back."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.replies import DirectoryEntry
+from logservice.ids import Incarnation, Index, ReplicaId, StoreId
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.vfs import read_file, write_file
+from logservice.membership import Member, Membership
+from logservice.nodehost.address_book import AddressBook
+
+PATH = "/data/address-book"
+SEEDS = {StoreId("s1"): "s1:1", StoreId("s2"): "s2:1"}
+
+
+def directory(*names: str, port: int = 9) -> list[DirectoryEntry]:
+    return [DirectoryEntry(StoreId(name), f"{name}:{port}", f"{name}:50") for name in names]
+
+
+def membership(*names: str, epoch: int = 1) -> bytes:
+    first = initial_membership(
+        [Member(ReplicaId(n), StoreId(name), Incarnation(7)) for n, name in enumerate(names, 1)]
+    )
+    return Membership(
+        voters=first.voters, members=first.members, change_epoch=Index(epoch)
+    ).encode()
+
+
+def vfs() -> MemoryVfs:
+    made = MemoryVfs()
+    made.make_directory("/data")
+    made.fsync_directory("/")
+    return made
+
+
+def test_an_empty_book_knows_the_seeds_only() -> None:
+    book = AddressBook(vfs(), PATH, SEEDS)
+    assert not book.knows_hakeeper
+    assert book.peer_addresses() == SEEDS
+    assert book.hakeeper_stores() == ["s1", "s2"]
+
+
+def test_what_was_learned_survives_a_power_cut() -> None:
+    disk = vfs()
+    book = AddressBook(disk, PATH, SEEDS)
+    changed = book.update(directory("s1", "s7", "s8"), membership("s7", "s8"))
+    assert changed == ["s1", "s7", "s8"]
+    disk.crash()
+    again = AddressBook(disk, PATH, SEEDS)
+    assert again.knows_hakeeper
+    assert again.hakeeper_stores() == ["s7", "s8", "s1", "s2"]
+    assert again.peer_addresses() == {"s1": "s1:9", "s2": "s2:1", "s7": "s7:9", "s8": "s8:9"}
+    assert again.client_address(StoreId("s7")) == "s7:50"
+    assert again.client_address(StoreId("zz")) == ""
+
+
+def test_an_older_membership_of_shard_0_is_ignored() -> None:
+    book = AddressBook(vfs(), PATH, SEEDS)
+    book.update(directory("s1"), membership("s5", epoch=9))
+    book.update(directory("s1"), membership("s1", epoch=3))
+    book.update(directory("s1"), b"")
+    book.update(directory("s1"), b"garbage")
+    assert book.hakeeper_stores() == ["s5", "s1", "s2"]
+
+
+def test_nothing_is_written_when_nothing_changed() -> None:
+    class CountingVfs(MemoryVfs):
+        creations = 0
+
+        def create(self, path: str) -> int:
+            self.creations += 1
+            return super().create(path)
+
+    disk = CountingVfs()
+    disk.make_directory("/data")
+    book = AddressBook(disk, PATH, SEEDS)
+    assert book.update(directory("s2", "s1"), membership("s1")) == ["s1", "s2"]
+    assert book.update(directory("s1", "s2"), membership("s1")) == []
+    assert disk.creations == 1
+
+
+def test_every_damaged_byte_gives_an_empty_book() -> None:
+    disk = vfs()
+    AddressBook(disk, PATH, SEEDS).update(directory("s1"), membership("s1"))
+    whole = read_file(disk, PATH)
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x41
+        write_file(disk, PATH, bytes(damaged))
+        assert not AddressBook(disk, PATH, SEEDS).knows_hakeeper
+    for length in range(len(whole)):
+        write_file(disk, PATH, whole[:length])
+        assert AddressBook(disk, PATH, SEEDS).peer_addresses() == SEEDS
+
+
+def test_a_full_disk_costs_persistence_only() -> None:
+    class FullVfs(MemoryVfs):
+        def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+            raise OSError(errno.ENOSPC, "full")
+
+    disk = FullVfs()
+    disk.make_directory("/data")
+    book = AddressBook(disk, PATH, SEEDS)
+    assert book.update(directory("s3"), membership("s3")) == ["s3"]
+    assert book.peer_addresses()[StoreId("s3")] == "s3:9"
+    assert not AddressBook(disk, PATH, SEEDS).knows_hakeeper

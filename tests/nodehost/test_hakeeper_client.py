@@ -1,0 +1,212 @@
+"""Finding shard 0: locally, by peers, past dead stores, without doing anything twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from logservice_wire.errors import (
+    Busy,
+    DeadlineExceeded,
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    ShardExists,
+    UnknownOutcome,
+)
+
+from logservice.hakeeper import proposals, queries, replies
+from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.phase import Phase
+from logservice.ids import NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.membership import Member
+from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.hakeeper_client import PROPOSE, HAKeeperClient
+from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0
+
+
+class Cluster:
+    """s1 and s2 run shard 0; s3 does not."""
+
+    def __init__(self) -> None:
+        self.shard0 = Shard0()
+        self.network = FakeNetwork()
+        self.hosts = {
+            name: FakeHost(self.network, name, self.shard0 if name != "s3" else None)
+            for name in ("s1", "s2", "s3")
+        }
+        seeds = {StoreId(name): f"{name}:1" for name in ("s1", "s2")}
+        self.books = {name: AddressBook(MemoryVfs(), "/book", seeds) for name in self.hosts}
+        self.clients = {
+            name: HAKeeperClient(host, self.books[name]) for name, host in self.hosts.items()
+        }
+        for client in self.clients.values():
+            client.serve()
+        member = Member(ReplicaId(1), StoreId("s1"), Incarnation(1))
+        self.shard0.membership = initial_membership([member])
+        self.shard0.propose(
+            proposals.encode(
+                proposals.InitialCluster("c", self.shard0.membership.encode(), (), 1, 100)
+            )
+        )
+        self.shard0.rsm.state.phase = Phase.RUNNING
+
+    def count(self, kind: type[proposals.Proposal]) -> int:
+        return sum(1 for proposal in self.shard0.applied if isinstance(proposal, kind))
+
+
+async def test_a_local_replica_is_asked_first() -> None:
+    cluster = Cluster()
+    assert await cluster.clients["s1"].allocate_ids("k", 5, "", 1.0) == 1
+    assert cluster.network.requests == []
+
+
+async def test_a_store_without_shard_0_asks_others_and_remembers_who_answered() -> None:
+    cluster = Cluster()
+    cluster.hosts["s1"].up = False
+    client = cluster.clients["s3"]
+    assert await client.allocate_ids("k", 5, "", 1.0) == 1
+    assert cluster.network.requests == [("s1:1", PROPOSE), ("s2:1", PROPOSE)]
+    assert await client.allocate_ids("k", 5, "", 1.0) == 6
+    assert cluster.network.requests[2:] == [("s2:1", PROPOSE)]
+
+
+async def test_who_stops_answering_is_not_asked_first_again() -> None:
+    cluster = Cluster()
+    client = cluster.clients["s3"]
+    await client.allocate_ids("k", 1, "", 1.0)
+    cluster.hosts["s1"].up = False
+    await client.allocate_ids("k", 1, "", 1.0)
+    cluster.network.requests.clear()
+    await client.allocate_ids("k", 1, "", 1.0)
+    assert cluster.network.requests == [("s2:1", PROPOSE)]
+
+
+async def test_the_address_book_is_searched_before_the_seeds() -> None:
+    cluster = Cluster()
+    moved = FakeHost(cluster.network, "s9", cluster.shard0)
+    HAKeeperClient(moved, cluster.books["s3"]).serve()
+    known = initial_membership([Member(ReplicaId(1), StoreId("s9"), Incarnation(1))])
+    entry = replies.DirectoryEntry(StoreId("s9"), "s9:1", "")
+    cluster.books["s3"].update([entry], known.encode())
+    await cluster.clients["s3"].allocate_ids("k", 1, "", 1.0)
+    assert cluster.network.requests == [("s9:1", PROPOSE)]
+
+
+async def test_a_local_replica_without_a_leader_is_asked_last() -> None:
+    cluster = Cluster()
+    cluster.hosts["s1"].leader = NO_REPLICA
+    await cluster.clients["s1"].allocate_ids("k", 1, "", 1.0)
+    assert cluster.network.requests == [("s2:1", PROPOSE)]
+    cluster.hosts["s2"].up = False
+    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 1.0) == 2
+
+
+async def test_busy_and_not_ready_are_tried_again_until_the_deadline() -> None:
+    cluster = Cluster()
+    cluster.hosts["s1"].propose_failures = [Busy(), NotReady(), Busy()]
+    cluster.hosts["s2"].up = False
+    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 5.0) == 1
+
+
+async def test_nobody_there_is_not_ready_when_the_time_is_up() -> None:
+    cluster = Cluster()
+    cluster.hosts["s1"].up = cluster.hosts["s2"].up = False
+    with pytest.raises(NotReady):
+        await cluster.clients["s3"].allocate_ids("k", 1, "", 0.25)
+
+
+async def test_an_answer_of_the_state_machine_is_final() -> None:
+    cluster = Cluster()
+    await _stores(cluster)
+    await cluster.clients["s3"].create_shard(ShardId(0), "a", 1, 1.0)
+    before = len(cluster.network.requests)
+    with pytest.raises(ShardExists):
+        await cluster.clients["s3"].create_shard(ShardId(0), "a", 1, 1.0)
+    assert len(cluster.network.requests) == before + 1
+
+
+async def test_an_idempotent_proposal_is_repeated_after_a_lost_answer() -> None:
+    cluster = Cluster()
+    lost = [True]
+    cluster.network.lost = lambda target, method: bool(lost) and lost.pop()
+    assert await cluster.clients["s3"].allocate_ids("k", 3, "request", 2.0) == 1
+    assert cluster.count(proposals.AllocateIds) == 2
+    assert await cluster.clients["s3"].allocate_ids("k", 3, "other", 2.0) == 4
+
+
+async def test_creating_a_shard_without_an_id_is_not_repeated_when_its_outcome_is_unknown() -> None:
+    cluster = Cluster()
+    await _stores(cluster)
+    cluster.network.lost = lambda target, method: True
+    with pytest.raises(UnknownOutcome):
+        await cluster.clients["s3"].create_shard(ShardId(0), "", 1, 2.0)
+    assert cluster.count(proposals.CreateShard) == 1
+
+
+async def test_unknown_outcomes_are_reported_as_such_at_the_deadline() -> None:
+    cluster = Cluster()
+    cluster.network.lost = lambda target, method: target == "s1:1"
+    cluster.hosts["s2"].up = False
+    with pytest.raises((UnknownOutcome, DeadlineExceeded)):
+        await cluster.clients["s3"].allocate_ids("k", 1, "", 0.25)
+
+
+async def test_views_are_the_same_near_and_far() -> None:
+    cluster = Cluster()
+    await _stores(cluster)
+    shard = await cluster.clients["s3"].create_shard(ShardId(0), "a", 1, 1.0)
+    near = await cluster.clients["s1"].cluster(1.0)
+    far = await cluster.clients["s3"].cluster(1.0)
+    assert near == far
+    assert near.phase == "running"
+    view = await cluster.clients["s3"].shard(shard, 1.0)
+    assert view is not None
+    assert view.name == "a"
+    assert view.client_addresses == ("s1:50",)
+    assert await cluster.clients["s3"].shard(ShardId(99), 1.0) is None
+    assert await cluster.clients["s3"].lookup(queries.GetPhase(), 1.0) == "running"
+
+
+async def test_a_stale_look_stays_here_when_it_can() -> None:
+    cluster = Cluster()
+    for host in cluster.hosts.values():
+        host.propose_failures = [NotReady()] * 1000
+    assert (await cluster.clients["s1"].cluster(1.0, stale=True)).phase == "running"
+    with pytest.raises(LogServiceError):
+        await cluster.clients["s3"].cluster(0.2, stale=True)
+
+
+async def test_a_garbled_question_is_refused() -> None:
+    cluster = Cluster()
+    for body in (b"", b"\x01\xc1", b"\x09"):
+        with pytest.raises(InvalidArgument):
+            await cluster.hosts["s3"].peer_request("s1:1", "hakeeper.lookup", body, 1.0)
+        with pytest.raises(InvalidArgument):
+            await cluster.hosts["s3"].peer_request("s1:1", "hakeeper.propose", body, 1.0)
+
+
+async def test_a_garbled_answer_is_no_answer() -> None:
+    cluster = Cluster()
+
+    async def garbled(peer: object, body: bytes) -> bytes:
+        return b"\xc1"
+
+    cluster.hosts["s1"].handlers = {PROPOSE: garbled, "hakeeper.lookup": garbled}
+    assert await cluster.clients["s3"].allocate_ids("k", 1, "", 1.0) == 1
+    assert (await cluster.clients["s3"].cluster(1.0)).phase == "running"
+
+
+async def test_services_beat_through_any_store() -> None:
+    cluster = Cluster()
+    beat = proposals.ServiceHeartbeat("cn-1", "cn", "host:1", {"zone": "a"})
+    reply = await cluster.clients["s3"].service_heartbeat(beat, 1.0)
+    assert reply.commands == ()
+    assert cluster.shard0.rsm.state.services["cn-1"].labels == {"zone": "a"}
+
+
+async def _stores(cluster: Cluster) -> None:
+    beat = proposals.StoreHeartbeat(StoreId("s1"), "", "s1:1", "s1:50", Incarnation(101), 7, 1)
+    cluster.shard0.propose(proposals.encode(beat))
+    await asyncio.sleep(0)

@@ -1,0 +1,82 @@
+"""The leader of shard 0 keeps time, and nobody else does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from logservice_wire.errors import NotReady, StaleEpoch
+
+from logservice.hakeeper import proposals
+from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.phase import Phase
+from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ReplicaId, StoreId
+from logservice.logdb.update import Bootstrap
+from logservice.membership import Member
+from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
+from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually
+
+MEMBERSHIP = initial_membership([Member(ReplicaId(1), StoreId("s1"), Incarnation(1))])
+FIRST = FirstConfiguration(ClusterId("c"), log_shards=2, replicas=3, store_timeout_s=10.0)
+
+
+def rig(*, leads: bool = True) -> tuple[FakeHost, HAKeeperShell]:
+    host = FakeHost(FakeNetwork(), "s1", Shard0())
+    assert host.local is not None
+    host.local.membership = MEMBERSHIP
+    host.bootstraps[HAKEEPER_SHARD] = Bootstrap(MEMBERSHIP, join=False)
+    host.leads = leads
+    return host, HAKeeperShell(host, FIRST, interval_s=0.1)
+
+
+async def test_the_leader_configures_once_and_then_ticks() -> None:
+    host, shell = rig()
+    assert host.local is not None
+    for _ in range(3):
+        assert await shell.tick_once()
+    assert [type(one).__name__ for one in host.local.applied] == [
+        "InitialCluster", "Tick", "Tick", "Tick",
+    ]  # fmt: skip
+    state = host.local.rsm.state
+    assert state.phase is Phase.BOOTSTRAPPING
+    assert state.store_timeout_ticks == 100
+    assert [shard.name for shard in state.sorted_shards()] == ["hakeeper", "log-1", "log-2"]
+    assert state.shards[HAKEEPER_SHARD].membership == MEMBERSHIP.encode()
+    assert state.tick == 3
+
+
+async def test_followers_and_strangers_do_nothing() -> None:
+    host, shell = rig(leads=False)
+    assert not await shell.tick_once()
+    assert host.local is not None
+    assert host.local.applied == []
+    host.local = None
+    assert not await shell.tick_once()
+
+
+async def test_a_tick_of_a_deposed_leader_does_not_count() -> None:
+    host, shell = rig()
+    assert host.local is not None
+    await shell.tick_once()
+    before = host.local.rsm.state.tick
+    stale = proposals.encode(proposals.Tick(host.local.rsm.state.term))
+    host.local.term += 1
+    with pytest.raises(StaleEpoch):
+        host.local.propose(stale)
+    assert host.local.rsm.state.tick == before
+    await shell.tick_once()
+    assert host.local.rsm.state.tick == before + 1
+
+
+async def test_failures_cost_one_tick_each() -> None:
+    host, _ = rig()
+    shell = HAKeeperShell(host, FIRST, interval_s=0.01)
+    host.propose_failures = [NotReady(), StaleEpoch()]
+    task = asyncio.get_running_loop().create_task(shell.run())
+    shard0 = host.local
+    assert shard0 is not None
+    await eventually(lambda: shard0.rsm.state.tick >= 3)
+    assert host.propose_failures == []
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -1,0 +1,347 @@
+"""Heartbeats: what is reported, and how commands are carried out."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+from logservice_wire.errors import DiskFull, NotReady, Reason, StaleEpoch, UnknownOutcome
+
+from logservice.hakeeper import proposals
+from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.delivery import queue_command
+from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.store_commands import (
+    AnyCommand,
+    ChangeMembership,
+    RemoveReplica,
+    ServiceOrder,
+    StartReplica,
+    Step,
+    TransferLeader,
+)
+from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
+from logservice.invariants import InvariantViolation
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.membership import Member, Membership
+from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.hakeeper_client import HAKeeperClient
+from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
+from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
+from logservice.raft.ready import Role
+from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually, info
+
+ONE, TWO = ShardId(1), ShardId(2)
+
+
+class Rig:
+    """Store s1 runs shard 0's state machine and beats to it."""
+
+    def __init__(self) -> None:
+        self.shard0 = Shard0()
+        self.network = FakeNetwork()
+        self.host = FakeHost(self.network, "s1", self.shard0)
+        self.host.leads = True
+        self.me = Member(ReplicaId(1024), StoreId("s1"), self.host.identity.incarnation)
+        self.membership = initial_membership([self.me])
+        first = initial_membership(
+            [Member(ReplicaId(1), StoreId("s1"), self.host.identity.incarnation)]
+        )
+        self.shard0.membership = first
+        self.shard0.propose(
+            proposals.encode(proposals.InitialCluster("c", first.encode(), (), 1, 100))
+        )
+        self.state.phase = Phase.RUNNING
+        self.vfs = MemoryVfs()
+        self.book = AddressBook(self.vfs, "/book", {StoreId("s2"): "s2:1"})
+        self.sender = HeartbeatSender(
+            self.host,
+            HAKeeperClient(self.host, self.book),
+            self.book,
+            lambda: StoreDescription("rack-1", "s1:1", "s1:50", {"zone": "a"}),
+            lambda: DiskUse(10, 90),
+            interval_s=0.02,
+        )
+
+    @property
+    def state(self):  # type: ignore[no-untyped-def]
+        return self.shard0.rsm.state
+
+    def beats(self) -> list[proposals.StoreHeartbeat]:
+        return [one for one in self.shard0.applied if isinstance(one, proposals.StoreHeartbeat)]
+
+    def run_here(self, shard: ShardId, replica: int, **fields: object) -> None:
+        self.host.stored.add((shard, ReplicaId(replica)))
+        base = info(self.host.identity, shard, ReplicaId(replica), self.membership)
+        self.host.infos[shard] = dataclasses.replace(base, **fields)  # type: ignore[arg-type]
+
+    async def order(self, command: AnyCommand) -> int:
+        """Queue a command, deliver it, wait for it."""
+        if StoreId("s1") not in self.state.stores:
+            await self.sender.beat_once()
+        command_id = queue_command(self.state, self.state.stores["s1"].queue, 0, command)
+        await self.sender.beat_once()
+        await self.sender.settle()
+        return command_id
+
+    async def result(self) -> tuple[str, str]:
+        await self.sender.beat_once()
+        [result] = self.beats()[-1].results
+        return result.reason, result.detail
+
+
+async def test_a_heartbeat_says_who_and_what() -> None:
+    rig = Rig()
+    rig.run_here(ONE, 1024, role=Role.LEADER, applied=Index(7), applied_lsn=Lsn(70))
+    rig.host.stored.add((TWO, ReplicaId(1030)))
+    await rig.sender.beat_once()
+    store = rig.state.stores["s1"]
+    assert (store.host, store.peer_address, store.client_address) == ("rack-1", "s1:1", "s1:50")
+    assert (store.labels, store.disk_used, store.disk_free) == ({"zone": "a"}, 10, 90)
+    assert store.incarnation == rig.host.identity.incarnation
+    report = store.replicas[ONE]
+    assert (report.replica, report.leads, report.applied, report.applied_lsn) == (1024, True, 7, 70)
+    assert report.match == ((2, 1),)
+    assert report.active == (2,)
+    assert store.stored == ((TWO, 1030),)
+
+
+async def test_followers_report_nothing_about_others() -> None:
+    rig = Rig()
+    rig.run_here(ONE, 1024)
+    await rig.sender.beat_once()
+    report = rig.state.stores["s1"].replicas[ONE]
+    assert (report.leads, report.match, report.active) == (False, (), ())
+
+
+async def test_only_differences_are_sent() -> None:
+    rig = Rig()
+    for shard in range(1, 50):
+        rig.run_here(ShardId(shard), 1000 + shard)
+    await rig.sender.beat_once()
+    assert len(rig.beats()[-1].replicas) == 49
+    rig.run_here(ShardId(3), 1003, applied=Index(9))
+    del rig.host.infos[ShardId(4)]
+    await rig.sender.beat_once()
+    last = rig.beats()[-1]
+    assert [report.shard for report in last.replicas] == [3]
+    assert last.gone == (4,)
+    assert set(rig.state.stores["s1"].replicas) == set(range(1, 50)) - {4}
+    assert rig.state.stores["s1"].replicas[3].applied == 9
+    assert len(proposals.encode(last)) < 400
+
+
+async def test_after_a_lost_answer_everything_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    rig.run_here(ONE, 1024)
+    await rig.sender.beat_once()
+    rig.run_here(TWO, 1025)
+    with monkeypatch.context() as patch:
+        propose = HAKeeperClient.propose
+
+        async def lost(
+            self: HAKeeperClient, proposal: proposals.Proposal, timeout_s: float
+        ) -> None:
+            await propose(self, proposal, timeout_s)
+            raise UnknownOutcome("the answer was lost")
+
+        patch.setattr(HAKeeperClient, "propose", lost)
+        with pytest.raises(UnknownOutcome):
+            await rig.sender.beat_once()
+    rig.run_here(ShardId(3), 1026)
+    assert (await rig.sender.beat_once()).need_full
+    assert set(rig.state.stores["s1"].replicas) == {1, 2}
+    await rig.sender.beat_once()
+    assert set(rig.state.stores["s1"].replicas) == {1, 2, 3}
+    assert rig.beats()[-1].base == 0
+
+
+async def test_a_halted_replica_is_reported_with_its_reason() -> None:
+    rig = Rig()
+    rig.host.stored.add((ONE, ReplicaId(1024)))
+    rig.host.halts[ONE] = "corrupt" * 1000
+    await rig.sender.beat_once()
+    report = rig.state.stores["s1"].replicas[ONE]
+    assert report.replica == 1024
+    assert report.halted.startswith("corrupt")
+    assert len(report.halted) == 1024
+    rig.host.stored.clear()
+    await rig.sender.beat_once()
+    assert rig.state.stores["s1"].replicas == {}
+
+
+async def test_the_directory_is_learned_and_told_to_the_transport() -> None:
+    rig = Rig()
+    other = proposals.StoreHeartbeat(StoreId("s2"), "", "s2:7", "s2:50", Incarnation(1), 9, 1)
+    rig.shard0.propose(proposals.encode(other))
+    await rig.sender.beat_once()
+    assert rig.host.transport.addresses == {"s2": "s2:7"}
+    assert rig.book.knows_hakeeper
+    assert AddressBook(rig.vfs, "/book", {}).peer_addresses()[StoreId("s2")] == "s2:7"
+
+
+async def test_a_fresh_replica_is_started_and_acknowledged() -> None:
+    rig = Rig()
+    command = StartReplica(
+        ONE, ReplicaId(1024), rig.host.identity.incarnation, rig.membership.encode(),
+        join=False, fresh=True,
+    )  # fmt: skip
+    await rig.order(command)
+    assert rig.host.calls == [("start", ONE, 1024, rig.membership, False)]
+    assert rig.state.stores["s1"].queue
+    assert await rig.result() == ("", "")
+    assert rig.state.stores["s1"].queue == []
+    await rig.sender.beat_once()
+    assert rig.beats()[-1].results == ()
+
+
+async def test_a_replica_whose_data_is_gone_is_not_started_empty() -> None:
+    rig = Rig()
+    command = StartReplica(
+        ONE, ReplicaId(1024), rig.host.identity.incarnation, rig.membership.encode(),
+        join=False, fresh=False,
+    )  # fmt: skip
+    await rig.order(command)
+    assert rig.host.calls == []
+    reason, _ = await rig.result()
+    assert reason == Reason.SHARD_NOT_FOUND.value
+    rig.host.stored.add((ONE, ReplicaId(1024)))
+    await rig.order(command)
+    assert [call[0] for call in rig.host.calls] == ["start"]
+
+
+async def test_a_replica_bound_to_another_data_directory_is_not_started() -> None:
+    rig = Rig()
+    command = StartReplica(
+        ONE, ReplicaId(1024), Incarnation(5), rig.membership.encode(), join=True, fresh=True
+    )
+    await rig.order(command)
+    assert rig.host.calls == []
+    reason, detail = await rig.result()
+    assert reason == Reason.INVALID_ARGUMENT.value
+    assert "incarnation" in detail
+
+
+async def test_the_other_commands_reach_the_host() -> None:
+    rig = Rig()
+    step = Step(ChangeKind.ADD_VOTER, ReplicaId(5), "s2", Incarnation(3))
+    await rig.order(RemoveReplica(ONE, ReplicaId(4)))
+    await rig.order(ChangeMembership(ONE, Index(9), (step,)))
+    await rig.order(TransferLeader(ONE, ReplicaId(5)))
+    change = ConfigChange(
+        (ChangeStep(ChangeKind.ADD_VOTER, ReplicaId(5), StoreId("s2"), Incarnation(3)),), Index(9)
+    )
+    assert rig.host.calls == [
+        ("remove", ONE, 4),
+        ("change", ONE, change),
+        ("transfer", ONE, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (StaleEpoch("lost"), Reason.STALE_EPOCH),
+        (DiskFull(), Reason.DISK_FULL),
+        (UnknownOutcome(), Reason.UNKNOWN_OUTCOME),
+        (ZeroDivisionError("a bug"), Reason.UNKNOWN_OUTCOME),
+    ],
+)
+async def test_failures_are_reported_not_swallowed(failure: Exception, reason: Reason) -> None:
+    rig = Rig()
+    rig.host.failure = failure
+    await rig.order(RemoveReplica(ONE, ReplicaId(4)))
+    found, detail = await rig.result()
+    assert found == reason.value
+    assert detail
+
+
+async def test_orders_for_services_and_damaged_memberships_are_refused() -> None:
+    rig = Rig()
+    await rig.order(ServiceOrder("x", b""))
+    assert (await rig.result())[0] == Reason.INVALID_ARGUMENT.value
+    incarnation = rig.host.identity.incarnation
+    await rig.order(StartReplica(ONE, ReplicaId(4), incarnation, b"damaged", join=True, fresh=True))
+    assert (await rig.result())[0] == Reason.INVALID_ARGUMENT.value
+
+
+async def test_a_command_delivered_again_is_not_repeated() -> None:
+    rig = Rig()
+    await rig.order(RemoveReplica(ONE, ReplicaId(4)))
+    rig.host.propose_failures = [NotReady()] * 3
+    await rig.sender.beat_once()
+    await rig.sender.settle()
+    assert rig.host.calls == [("remove", ONE, 4)]
+
+
+async def test_a_slow_command_does_not_silence_the_store() -> None:
+    rig = Rig()
+    release = asyncio.Event()
+
+    async def slow(shard: ShardId, replica: ReplicaId) -> None:
+        await release.wait()
+
+    rig.host.remove_replica = slow  # type: ignore[method-assign]
+    await rig.sender.beat_once()
+    queue_command(rig.state, rig.state.stores["s1"].queue, 0, RemoveReplica(ONE, ReplicaId(4)))
+    for _ in range(5):
+        await rig.sender.beat_once()
+    assert rig.beats()[-1].results == ()
+    release.set()
+    await rig.sender.settle()
+    assert await rig.result() == ("", "")
+
+
+async def test_a_cancelled_command_is_accepted_again() -> None:
+    rig = Rig()
+    release = asyncio.Event()
+    calls: list[ReplicaId] = []
+
+    async def slow(shard: ShardId, replica: ReplicaId) -> None:
+        calls.append(replica)
+        await release.wait()
+
+    rig.host.remove_replica = slow  # type: ignore[method-assign]
+    await rig.sender.beat_once()
+    queue_command(rig.state, rig.state.stores["s1"].queue, 0, RemoveReplica(ONE, ReplicaId(4)))
+    await rig.sender.beat_once()
+    await asyncio.sleep(0)
+    await rig.sender.stop()
+    release.set()
+    await rig.sender.beat_once()
+    await rig.sender.settle()
+    assert calls == [4, 4]
+
+
+async def test_a_broken_invariant_ends_the_sender() -> None:
+    rig = Rig()
+
+    async def broken(shard: ShardId, replica: ReplicaId) -> None:
+        raise InvariantViolation("INV-TEST", {})
+
+    rig.host.remove_replica = broken  # type: ignore[method-assign]
+    await rig.order(RemoveReplica(ONE, ReplicaId(4)))
+    with pytest.raises(InvariantViolation):
+        await rig.sender.beat_once()
+
+
+async def test_it_runs_until_cancelled_and_survives_an_absent_hakeeper() -> None:
+    rig = Rig()
+    rig.host.propose_failures = [StaleEpoch()] * 3
+    task = asyncio.get_running_loop().create_task(rig.sender.run())
+    await eventually(lambda: len(rig.beats()) >= 3)
+    assert rig.host.transport.addresses == {"s2": "s2:1"}
+    assert rig.sender.last_success_s is not None
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_an_empty_membership_of_a_joining_replica_is_fine() -> None:
+    rig = Rig()
+    rig.run_here(ONE, 1024, membership=Membership())
+    await rig.sender.beat_once()
+    assert rig.state.stores["s1"].replicas[ONE].epoch == 0
