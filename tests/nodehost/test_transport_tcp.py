@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from logservice_wire.errors import InvalidArgument, NotReady, UnknownOutcome
 
 from logservice.ids import ShardId, StoreId
-from logservice.nodehost.transport import connection, inbound, line
+from logservice.nodehost.transport import connection, inbound, line, tcp
 from logservice.nodehost.transport.control import PROTOCOL, Hello, Lane, encode_hello
 from logservice.nodehost.transport.frame import FrameKind, encode_frame
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -382,6 +382,33 @@ async def test_small_messages_overtake_large_ones_of_other_shards(world: TcpWorl
     order = [shard for shard, _ in on_b.messages]
     assert order.index(ShardId(2)) < 5
     assert on_b.messages[-1] == (ShardId(1), heartbeat(2))
+
+
+async def test_too_many_connections_are_turned_away(
+    world: TcpWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp, "PEER_INBOUND_MAX", 2)
+    b, _ = await started(world, B)
+    assert isinstance(b, TcpTransport)
+    held = [await dial(b) for _ in range(2)]
+    await eventually(lambda: b.stats().connections == 2)
+    assert await sent_raw(b, hello_frame(identity(A))) == b""
+    for _, writer in held:
+        writer.transport.abort()
+    await eventually(lambda: b.stats().connections == 0)
+    assert b"store-b" in await sent_raw(b, hello_frame(identity(A)), b"?" * 16)
+
+
+async def test_a_refused_line_is_patient(world: TcpWorld) -> None:
+    a, _ = await started(world, A)
+    b, _ = await started(world, B, cluster="cluster-2")
+    assert isinstance(a, TcpTransport)
+    assert isinstance(b, TcpTransport)
+    a.set_address(B, b.address)
+    await eventually(lambda: a.stats().connect_failures == 1)
+    await asyncio.sleep(0.2)
+    assert a.stats().connect_failures == 1
+    assert b.stats().refused == 1
 
 
 async def test_an_unused_address_line_is_closed(

@@ -83,6 +83,10 @@ class Inbound:
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(PEER_CONNECT_TIMEOUT_S, self._no_hello)
 
+    def turn_away(self) -> None:
+        """Hang up as soon as the connection is there: too many are."""
+        self._closed = True
+
     async def close(self) -> None:
         """Cut the connection and stop what runs for it."""
         self._closed = True

@@ -43,6 +43,7 @@ from logservice.bounds import (
     PEER_FRAME_BYTES_MAX,
     PEER_IDLE_ADDRESS_S,
     PEER_QUEUE_BYTES_MAX,
+    PEER_REFUSED_PAUSE_S,
     PEER_REQUESTS_INFLIGHT_MAX,
     PEER_SILENT_PINGS_MAX,
 )
@@ -130,6 +131,7 @@ class Line:
         self._connection: Connection | None = None
         self._ready = False
         self._down = False
+        self._refusal: WrongCluster | None = None
         self._drop_noted = False
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -195,6 +197,8 @@ class Line:
 
     async def _connected(self, timeout_s: float) -> None:
         """Wait for the outcome of the dial that is under way or comes next."""
+        if self._refusal is not None:
+            raise WrongCluster(self._refusal.message, **self._refusal.metadata)
         attempt = self._attempt
         done, _ = await asyncio.wait((attempt,), timeout=timeout_s)
         if not done:
@@ -223,8 +227,12 @@ class Line:
             if self._on_gone is not None:
                 self._on_gone()
                 return
+            if isinstance(error, WrongCluster):
+                self._refusal = error
+                delay_s = PEER_REFUSED_PAUSE_S
             if delay_s or error is not None:
                 await self._sleep(delay_s)
+            self._refusal = None
             delay_s = min(max(PEER_BACKOFF_FIRST_S, delay_s * 2), PEER_BACKOFF_MAX_S)
 
     async def _dial(self) -> LogServiceError | None:

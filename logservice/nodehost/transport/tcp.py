@@ -28,7 +28,11 @@ from functools import partial
 
 from logservice_wire.errors import DeadlineExceeded, InvalidArgument, NotReady
 
-from logservice.bounds import PEER_SILENT_INBOUND_PINGS_MAX
+from logservice.bounds import (
+    PEER_CONNECT_TIMEOUT_S,
+    PEER_INBOUND_MAX,
+    PEER_SILENT_INBOUND_PINGS_MAX,
+)
 from logservice.clock import Clock, SystemClock
 from logservice.ids import ShardId, StoreId
 from logservice.invariants import invariant
@@ -97,8 +101,9 @@ class TcpTransport:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._accept, self._host, self._port, ssl=self._server_ssl, reuse_address=True
-            )
+                self._accept, self._host, self._port, ssl=self._server_ssl, reuse_address=True,
+                ssl_handshake_timeout=PEER_CONNECT_TIMEOUT_S if self._server_ssl else None,
+            )  # fmt: skip
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise OSError(
@@ -244,6 +249,8 @@ class TcpTransport:
             self._identity, handler, self._stats,
             on_known=self._known, on_gone=self._inbound.discard,
         )  # fmt: skip
+        if len(self._inbound) >= PEER_INBOUND_MAX:
+            inbound.turn_away()
         self._inbound.add(inbound)
         return Connection(
             inbound, inbound.queue, self._stats, self._clock,
