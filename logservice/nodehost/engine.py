@@ -84,6 +84,7 @@ class Engine:
         self._stopped = False
         self._write_s = 0.0
         self._idle: asyncio.Future[None] | None = None
+        self._between: list[Callable[[], None]] = []
 
     @property
     def write_latency_s(self) -> float:
@@ -111,6 +112,24 @@ class Engine:
 
         self._writes.append(Write(updates, True, done))
         self._run_guarded(self._write_waiting)
+        await future
+
+    async def between_groups(self, work: Callable[[], None]) -> None:
+        """Run `work` on log storage while no group is at the disk; returns when it is done.
+
+        For what log storage does not allow during a group (garbage collection, the durable mark).
+        It runs on the loop, like an inline write; an exception in it is fatal, too.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def step() -> None:
+            work()
+            if not future.done():
+                future.set_result(None)
+
+        self._between.append(step)
+        if not self._writing:
+            self._run_guarded(self._run_between)
         await future
 
     async def stop(self) -> None:
@@ -202,7 +221,13 @@ class Engine:
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         self._durable(group, writes)
+        self._run_between()
         self._write_waiting()
+
+    def _run_between(self) -> None:
+        waiting, self._between = self._between, []
+        for step in waiting:
+            step()
 
     def _measured(self, seconds: float) -> None:
         self._write_s += (seconds - self._write_s) * _SMOOTHING

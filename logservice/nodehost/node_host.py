@@ -377,6 +377,14 @@ class NodeHost:
         installed = InstalledSnapshot(snapshot, truncation_lsn)
         await self._running_engine.commit([Update(shard, replica.replica_id, snapshot=installed)])
 
+    async def collect_garbage(self) -> None:
+        """Free what installs and removals left in log storage, between two commit groups."""
+
+        def work() -> None:
+            self._logdb.collect_garbage()
+
+        await self._running_engine.between_groups(work)
+
     # --- peers ------------------------------------------------------------------------------------
 
     def register_handler(self, method: str, handler: PeerHandler) -> None:
