@@ -139,8 +139,6 @@ class HAKeeperSection(_Section, frozen=True, kw_only=True):
     store_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 300.0
     tick_ms: Annotated[int, Meta(ge=10, le=10_000)] = 100
     heartbeat_interval_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
-    join_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 300.0
-    """How long a first start waits for the other initial members."""
 
 
 class StorageSection(_Section, frozen=True, kw_only=True):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from logservice_wire.errors import LogServiceError
+
+from logservice.cli import exit_codes
 
 
 @click.group()
@@ -26,7 +29,12 @@ def run(config_path: Path) -> int:
     from logservice import config
     from logservice.server.process import run_store
 
-    return run_store(config.load(config_path))
+    loaded = config.load(config_path)
+    try:
+        return run_store(loaded)
+    except (LogServiceError, OSError) as error:
+        click.echo(f"error: {loaded.store.store_id} cannot start: {error}", err=True)
+        return exit_codes.CANNOT_START
 
 
 @store.command()

@@ -49,8 +49,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             fsyncs=stats.fsyncs,
             entries_written=stats.entries_written,
             bytes_written=stats.bytes_written,
-            fsync_p50_us=stats.fsync_p50_us,
-            fsync_p99_us=stats.fsync_p99_us,
+            fsync_p50_us=stats.sync_p50_us,
+            fsync_p99_us=stats.sync_p99_us,
             replicas=[self._replica(info) for info in self._host.replica_infos()],
             truncation_counts=dict(self._truncation_counts()),
         )

@@ -1,8 +1,8 @@
 """process: the life of a store process: tune, start, serve until a signal, stop, exit code.
 
 A SIGTERM or SIGINT begins a graceful stop: no new calls, leaderships handed away, the log closed. A
-second one stops at once, which is as safe, only slower for the clients of what it led. Whatever is not
-an operating error ends in `crash`.
+second one stops at once, which is as safe, only slower for the clients of what it led. Whatever is
+not an operating error ends in `crash`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from logservice.server.crash import crash
 from logservice.server.store import Store
 
 _SWITCH_INTERVAL_S: Final = 0.0002
-"""A thread that comes back from fdatasync waits this long for the interpreter lock while the loop is
-busy; with Python's 5 ms it manages 242 fsyncs a second, with 0.2 ms 880 (DESIGN §8)."""
+"""A thread that comes back from fdatasync waits this long for the interpreter lock while the
+loop is busy; with Python's 5 ms it manages 242 fsyncs a second, with 0.2 ms 880 (DESIGN §8).
+"""
 
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""Entries, messages and futures come and go by the ten thousand and form no cycles, so reference counts
-free them; Python's default would look for cycles after every 700 and walk the whole heap, with every
-index of every log in it, so often that the pauses show in the tail latency."""
+"""Entries, messages and futures come and go by the ten thousand and form no cycles, so reference
+counts free them; Python's default would look for cycles after every 700 and walk the whole heap,
+with every index of every log in it, so often that the pauses show in the tail latency.
+"""
 
 
 def run_store(config: StoreConfig) -> int:
@@ -81,7 +83,7 @@ def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, objec
     if isinstance(error, InvariantViolation):
         crash(error)
     with contextlib.suppress(Exception):
-        loop.default_exception_handler(context)  # type: ignore[arg-type]
+        loop.default_exception_handler(context)
 
 
 def _configure_logging() -> None:

@@ -1,0 +1,176 @@
+"""hakeeper_service: the HAKeeper service of one store; any store answers for shard 0.
+
+Theory of operation. Every method is one proposal or one query to shard 0, wherever its replicas are
+(`nodehost.hakeeper_client`). A proposal is decoded again before it is sent: what the state machine
+would refuse as malformed gets its error here, at the edge, and is never proposed. The views are the
+state machine's own; this file only renames their fields.
+"""
+
+from __future__ import annotations
+
+from logservice_wire.errors import InvalidArgument, ShardNotFound, UnknownOutcome
+from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
+
+from logservice.config import LimitsSection
+from logservice.hakeeper import proposals, replies
+from logservice.hakeeper.queries import GetCluster, GetShard
+from logservice.hakeeper.store_commands import ServiceOrder
+from logservice.hakeeper.views import ClusterView, ShardView
+from logservice.ids import ShardId
+from logservice.nodehost.hakeeper_client import HAKeeperClient
+from logservice.outcome import Applied
+from logservice.server.errors import Context, handler
+from logservice.server.limits import timeout_s
+
+
+class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
+    """See the proto."""
+
+    def __init__(self, hakeeper: HAKeeperClient, limits: LimitsSection) -> None:
+        """`hakeeper` reaches shard 0 from this store."""
+        self._hakeeper = hakeeper
+        self._limits = limits
+
+    @handler
+    async def Heartbeat(
+        self, request: hakeeper_pb2.HeartbeatRequest, context: Context
+    ) -> hakeeper_pb2.HeartbeatResponse:
+        """A service of the database is alive; the answer carries its commands."""
+        applied = await self._propose(
+            proposals.ServiceHeartbeat(
+                service=request.service_id,
+                kind=request.kind,
+                address=request.address,
+                labels=dict(request.labels),
+                acked=tuple(request.acked_commands),
+            ),
+            context,
+        )
+        response = hakeeper_pb2.HeartbeatResponse()
+        for queued in replies.decode(applied.data).commands:
+            if isinstance(queued.command, ServiceOrder):
+                response.commands.add(
+                    id=queued.id, kind=queued.command.kind, payload=queued.command.payload
+                )
+        return response
+
+    @handler
+    async def GetClusterState(
+        self, request: hakeeper_pb2.GetClusterStateRequest, context: Context
+    ) -> hakeeper_pb2.ClusterState:
+        """Everything HAKeeper knows."""
+        limit_s = timeout_s(context, self._limits)
+        view = await self._hakeeper.lookup(GetCluster(), limit_s, stale=request.stale)
+        if not isinstance(view, ClusterView):
+            raise UnknownOutcome("HAKeeper's answer is not a cluster view")
+        return _cluster(view)
+
+    @handler
+    async def GetShardInfo(
+        self, request: hakeeper_pb2.GetShardInfoRequest, context: Context
+    ) -> hakeeper_pb2.ShardInfo:
+        """Where the replicas of a shard are; from this store's view when it has one."""
+        limit_s = timeout_s(context, self._limits)
+        query = GetShard(ShardId(request.shard_id))
+        view = await self._hakeeper.lookup(query, limit_s, stale=True)
+        if view is None:
+            # The view may be older than the shard: ask again, linearizably, before saying no.
+            view = await self._hakeeper.lookup(query, limit_s, stale=False)
+        if not isinstance(view, ShardView):
+            raise ShardNotFound(f"no shard {request.shard_id}", shard=request.shard_id)
+        return _shard(view)
+
+    @handler
+    async def AllocateIds(
+        self, request: hakeeper_pb2.AllocateIdsRequest, context: Context
+    ) -> hakeeper_pb2.AllocateIdsResponse:
+        """A range of ids nobody else gets."""
+        proposal = proposals.AllocateIds(
+            key=request.key, count=request.count, request_id=request.request_id
+        )
+        applied = await self._propose(proposal, context)
+        return hakeeper_pb2.AllocateIdsResponse(first=applied.value)
+
+    @handler
+    async def CreateShard(
+        self, request: hakeeper_pb2.CreateShardRequest, context: Context
+    ) -> hakeeper_pb2.CreateShardResponse:
+        """A new log; it accepts appends once its replicas were started, a heartbeat later."""
+        proposal = proposals.CreateShard(
+            shard=ShardId(request.shard_id), name=request.name, replicas=request.replicas
+        )
+        applied = await self._propose(proposal, context)
+        return hakeeper_pb2.CreateShardResponse(shard_id=applied.value)
+
+    async def _propose(self, proposal: proposals.Proposal, context: Context) -> Applied:
+        try:
+            data = proposals.encode(proposal)
+            proposals.decode(data)
+        except (proposals.ProposalCorrupt, OverflowError) as error:
+            raise InvalidArgument(str(error), field="request") from error
+        return await self._hakeeper.propose(proposal, timeout_s(context, self._limits))
+
+
+def _cluster(view: ClusterView) -> hakeeper_pb2.ClusterState:
+    return hakeeper_pb2.ClusterState(
+        cluster_id=view.cluster_id,
+        state=view.phase,
+        tick=view.tick,
+        term=view.term,
+        stores=[
+            hakeeper_pb2.StoreInfo(
+                store_id=store.store_id,
+                host=store.host,
+                peer_address=store.peer_address,
+                client_address=store.client_address,
+                incarnation=store.incarnation,
+                expired=store.expired,
+                ticks_since_heartbeat=store.ticks_since_heartbeat,
+                disk_used_bytes=store.disk_used_bytes,
+                disk_free_bytes=store.disk_free_bytes,
+                replicas=store.replicas,
+                labels=dict(store.labels),
+            )
+            for store in view.stores
+        ],
+        shards=[_shard(shard) for shard in view.shards],
+        operators=[
+            hakeeper_pb2.OperatorInfo(
+                operator_id=operator.operator_id,
+                shard_id=operator.shard_id,
+                kind=operator.kind,
+                step=operator.step,
+                age_ticks=operator.age_ticks,
+            )
+            for operator in view.operators
+        ],
+        flags=view.flags,
+    )
+
+
+def _shard(view: ShardView) -> hakeeper_pb2.ShardInfo:
+    return hakeeper_pb2.ShardInfo(
+        shard_id=view.shard_id,
+        name=view.name,
+        wanted_replicas=view.wanted_replicas,
+        replicas=[
+            hakeeper_pb2.ReplicaInfo(
+                replica_id=replica.replica_id,
+                store_id=replica.store_id,
+                role=replica.role,
+                reported=replica.reported,
+                leader=replica.leader,
+                applied_index=replica.applied_index,
+                first_lsn=replica.first_lsn,
+                applied_lsn=replica.applied_lsn,
+                incarnation=replica.incarnation,
+            )
+            for replica in view.replicas
+        ],
+        leader_store=view.leader_store,
+        leader_address=view.leader_address,
+        term=view.term,
+        membership_epoch=view.membership_epoch,
+        joint=view.joint,
+        client_addresses=view.client_addresses,
+    )

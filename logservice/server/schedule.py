@@ -1,0 +1,84 @@
+"""TruncationSchedule: APScheduler triggers the truncation worker; the worker knows nothing of time.
+
+One job: coalesced (visits missed while the loop was busy become one), one instance at a time, and
+no misfire limit (a late visit is still wanted). APScheduler's shutdown cancels what runs, so a stop
+waits for the visit under way first; `run_once` is safe to cancel all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from logservice_wire.errors import LogServiceError, NotReady
+
+from logservice.nodehost.truncation import TruncationWorker
+
+_STOP_WAIT_S: Final = 5.0
+"""For the visit under way at a stop; then it is cancelled."""
+
+_log = structlog.get_logger(__name__)
+
+
+class TruncationSchedule:
+    """`start` with the loop running; `stop` once."""
+
+    def __init__(
+        self, worker: TruncationWorker, interval_s: float, on_fatal: Callable[[BaseException], None]
+    ) -> None:
+        """`on_fatal` is told what is no operating error: log storage that cannot be written."""
+        self._worker = worker
+        self._interval_s = interval_s
+        self._on_fatal = on_fatal
+        self._scheduler = AsyncIOScheduler(
+            timezone="UTC",
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; the first visit is one interval from now."""
+        self._scheduler.add_job(self._visit, "interval", seconds=self._interval_s)
+        self._scheduler.start()
+
+    async def stop(self) -> None:
+        """No further visit; the one under way ends."""
+        self._scheduler.pause()
+        if self._running is not None:
+            await asyncio.wait([self._running], timeout=_STOP_WAIT_S)
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+        self._scheduler.shutdown(wait=False)
+
+    async def _visit(self) -> None:
+        # A task of our own, because APScheduler cancels its own at shutdown.
+        self._running = asyncio.create_task(self._run_once())
+        await asyncio.shield(self._running)
+
+    async def _run_once(self) -> None:
+        try:
+            report = await self._worker.run_once()
+        except NotReady:
+            # The store is stopping.
+            return
+        except asyncio.CancelledError:
+            raise
+        except LogServiceError as error:
+            _log.warning("truncation failed", error=str(error))
+            return
+        except BaseException as error:  # noqa: BLE001 - reported, and the process ends
+            self._on_fatal(error)
+            return
+        for alarm in report.alarms:
+            _log.warning(
+                "truncation stands still",
+                shard=alarm.shard,
+                reason=str(alarm.reason),
+                truncatable_bytes=alarm.truncatable_bytes,
+                visits=alarm.visits,
+            )

@@ -1,0 +1,166 @@
+"""Stores in this process behind real gRPC: real NodeHosts, log storage and state machines; memory
+for disks and peers, so that a shard is up in milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import grpc
+import grpc.aio
+from logservice_wire.block import encode_block
+from logservice_wire.errors import LogServiceError, NotReady
+from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
+from logservice_wire.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
+
+from logservice.clock import SystemClock
+from logservice.config import LimitsSection
+from logservice.ids import ClusterId, Incarnation, ReplicaId, ShardId, StoreId
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.memory_kv import MemoryKvEngine
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.membership import Member, Membership
+from logservice.nodehost.executor import InlineExecutor
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.rsm.log_rsm import LogRsm
+from logservice.server.admin_service import AdminService
+from logservice.server.context import StoreContext
+from logservice.server.limits import SERVER_OPTIONS
+from logservice.server.log_service import LogService
+
+LIMITS = LimitsSection(rpc_timeout_default_s=5.0, rpc_timeout_max_s=5.0)
+OPTIONS = NodeHostOptions(tick_ms=10, heartbeat_ticks=2, election_ticks=10)
+
+
+def block(*records: bytes, timestamp_us: int = 1) -> bytes:
+    return encode_block(records or (b"x",), timestamp_us)
+
+
+def typed(error: grpc.aio.AioRpcError) -> LogServiceError:
+    """The LogServiceError that the status carries; fails the test when there is none."""
+    details: Any = dict(error.trailing_metadata() or ())
+    found = from_status_details(details[STATUS_DETAILS_KEY])
+    assert found is not None
+    assert error.code().name == found.status
+    return found
+
+
+@dataclass(slots=True)
+class ServedStore:
+    """One store: host, gRPC server and stubs."""
+
+    host: NodeHost
+    server: grpc.aio.Server
+    channel: grpc.aio.Channel
+    address: str
+    log: Any = field(init=False)
+    admin: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = log_pb2_grpc.LogStub(self.channel)
+        self.admin = admin_pb2_grpc.AdminStub(self.channel)
+
+
+class Served:
+    """`async with Served(3) as served`: `served.stores`, and `served.new_shard()`."""
+
+    def __init__(self, count: int, limits: LimitsSection = LIMITS) -> None:
+        self._count = count
+        self._limits = limits
+        self._next_shard = 1
+        self.stores: list[ServedStore] = []
+        self.fatal: list[BaseException] = []
+
+    async def __aenter__(self) -> Served:
+        network = MemoryNetwork(through_codec=True)
+        for number in range(1, self._count + 1):
+            self.stores.append(await self._start(number, network))
+        for one in self.stores:
+            for other in self.stores:
+                if one is not other:
+                    one.host.transport.set_address(
+                        other.host.identity.store_id, other.host.transport.address
+                    )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for store in self.stores:
+            await store.channel.close(None)
+            await store.server.stop(0)
+            await store.host.stop()
+        assert self.fatal == []
+
+    async def _start(self, number: int, network: MemoryNetwork) -> ServedStore:
+        store_id = StoreId(f"s{number}")
+        identity = PeerIdentity(ClusterId("c"), store_id, Incarnation(100 + number), 7000 + number)
+        host = NodeHost(
+            OPTIONS,
+            identity=identity,
+            logdb=open_logdb(identity),
+            transport=MemoryTransport(network, identity),
+            executor=InlineExecutor(),
+            state_machines=lambda _: LogRsm(),
+            clock=SystemClock(),
+            on_fatal=self.fatal.append,
+        )
+        await host.start()
+        context = StoreContext(host, self._limits, lambda store: f"client-of-{store}")
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
+        admin_pb2_grpc.add_AdminServicer_to_server(
+            AdminService(context, lambda: {"advanced": 3}, lambda *_: 2), server
+        )
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
+        return ServedStore(host, server, grpc.aio.insecure_channel(address, options), address)
+
+    async def new_shard(self) -> int:
+        """A shard with a replica on every store; returns once it has a leader that decides."""
+        shard = self._next_shard
+        self._next_shard += 1
+        members = tuple(
+            Member(ReplicaId(number), store.host.identity.store_id, store.host.identity.incarnation)
+            for number, store in enumerate(self.stores, 1)
+        )
+        membership = Membership(
+            voters=tuple(member.replica_id for member in members), members=members
+        )
+        for member, store in zip(members, self.stores, strict=True):
+            await store.host.start_replica(
+                ShardId(shard), member.replica_id, membership, join=False
+            )
+        for store in self.stores:
+            await store.log.Connect(log_pb2.ConnectRequest(shard_id=shard))
+        return shard
+
+    def leader(self, shard: int) -> ServedStore:
+        for store in self.stores:
+            if store.host.leader_store(ShardId(shard)) == store.host.identity.store_id:
+                return store
+        raise NotReady("no leader")
+
+    def followers(self, shard: int) -> list[ServedStore]:
+        leader = self.leader(shard)
+        return [store for store in self.stores if store is not leader]
+
+
+def open_logdb(identity: PeerIdentity) -> LogDb:
+    raise AssertionError(identity)
+
+
+async def eventually(condition: Any, timeout_s: float = 10.0) -> None:
+    """Wait until `condition()` holds."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.005)
