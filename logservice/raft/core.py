@@ -180,7 +180,8 @@ class Raft:
         snapshot; entries after it are handed out again. `random(n)` draws from 0..n-1.
         """
         self._state = State(config, storage, hard_state, membership, applied, random)
-        self._hard_state = hard_state
+        log = self._state.log
+        self._hard_state = HardState(hard_state.term, hard_state.vote, Index(log.committed))
         self._soft_state = SoftState(NO_REPLICA, Role.FOLLOWER)
         self._writes: deque[_Write] = deque()
 

@@ -156,8 +156,6 @@ def apply_change(s: State, entry: Entry) -> ChangeOutcome:
         return ChangeOutcome(False, result, s.membership)
     config, progress = result
     s.membership = next_membership(s.membership, change, config, entry.index)
-    for replica, item in progress.items():
-        item.learner = replica in config.learners
     s.tracker.install(config, progress)
     _after_switch(s)
     return ChangeOutcome(True, ChangeReason.ACCEPTED, s.membership)

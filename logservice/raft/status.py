@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.progress import ProgressState
+from logservice.raft.progress import Progress, ProgressState
 from logservice.raft.ready import Role
 from logservice.raft.state import State
 
@@ -48,23 +48,27 @@ class Status:
     progress: dict[ReplicaId, ReplicaProgress]
 
 
+def progress_of(item: Progress) -> ReplicaProgress:
+    """A picture of one progress."""
+    return ReplicaProgress(
+        match=Index(item.match),
+        next=Index(item.next),
+        state=item.state,
+        recent_active=item.recent_active,
+        learner=item.learner,
+        paused=item.paused(),
+        pending_snapshot=Index(item.pending_snapshot),
+        inflight=len(item.inflights),
+        inflight_bytes=item.inflights.bytes,
+        inflight_full=item.inflights.full(),
+    )
+
+
 def status_of(s: State) -> Status:
     """Take the picture."""
+    leading = s.role is Role.LEADER
     progress = {
-        replica: ReplicaProgress(
-            Index(item.match),
-            Index(item.next),
-            item.state,
-            item.recent_active,
-            item.learner,
-            item.paused(),
-            Index(item.pending_snapshot),
-            len(item.inflights),
-            item.inflights.bytes,
-            item.inflights.full(),
-        )
-        for replica, item in s.tracker.progress.items()
-        if s.role is Role.LEADER
+        replica: progress_of(item) for replica, item in s.tracker.progress.items() if leading
     }
     return Status(
         replica_id=s.id,

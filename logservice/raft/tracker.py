@@ -96,6 +96,8 @@ class Tracker:
         """Make `config` the one in force. `progress` has exactly its replicas."""
         self.config = config
         self.progress: dict[ReplicaId, Progress] = dict(sorted(progress.items()))
+        for replica, item in self.progress.items():
+            item.learner = replica in config.learners
         self.voter_ids: tuple[ReplicaId, ...] = tuple(sorted(config.all_voters))
         self.others: tuple[tuple[ReplicaId, Progress], ...] = tuple(
             item for item in self.progress.items() if item[0] != self.self_id
