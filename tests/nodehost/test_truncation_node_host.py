@@ -1,0 +1,277 @@
+"""Truncation on real NodeHosts: real files shrink, and no record above the truncation LSN is
+missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import Truncated
+
+from logservice.clock import SystemClock
+from logservice.ids import HAKEEPER_SHARD, Lsn, ReplicaId
+from logservice.logdb.posix_vfs import PosixVfs
+from logservice.membership import Membership
+from logservice.nodehost.executor import ThreadExecutor
+from logservice.nodehost.exports import ExportedSnapshots
+from logservice.nodehost.log_meter import LogDbMeter
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.transport.memory import MemoryTransport
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.truncation import TruncationReport, TruncationWorker
+from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
+from logservice.rsm import commands
+from tests.nodehost.cluster import (
+    CLUSTER,
+    SHARD,
+    Cluster,
+    Store,
+    eventually,
+    log_machine,
+    request,
+)
+from tests.nodehost.logdb_files import OpenLogDb
+
+SEGMENT_BYTES = 128 * 1024
+BLOCK = bytes(4096)
+
+
+class TruncatingStore(Store):
+    """A store with exports and a worker, as `server` wires them."""
+
+    async def up(self, machines: object = log_machine) -> NodeHost:
+        self.files = OpenLogDb(self.directory, self.store_id, SEGMENT_BYTES)
+        self.incarnation = self.files.incarnation
+        identity = PeerIdentity(
+            CLUSTER, self.store_id, self.incarnation, self.random.getrandbits(63)
+        )
+        meter = LogDbMeter(self.files.logdb)
+        self.exports = ExportedSnapshots(PosixVfs(), f"{self.directory}/exports", meter)
+        self.export_executor = ThreadExecutor("exports")
+        self.host = NodeHost(
+            NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s),
+            identity=identity,
+            logdb=self.files.logdb,
+            transport=MemoryTransport(identity, self.network),
+            executor=ThreadExecutor("fsync"),
+            state_machines=log_machine,
+            clock=SystemClock(),
+            on_fatal=self.fatal.append,
+            newest_export=self.exports.newest,
+            drop_exports=self.exports.remove_replica,
+            rng=self.random,
+        )
+        self.worker = TruncationWorker(
+            self.host, self.exports, meter, self.host.collect_garbage, self.export_executor,
+            alarm_bytes=2 * SEGMENT_BYTES, hakeeper_entries_max=50,
+        )  # fmt: skip
+        await self.host.start()
+        return self.host
+
+    async def down(self) -> None:
+        await super().down()
+        self.export_executor.shutdown()
+
+    @property
+    def segment_bytes(self) -> int:
+        assert self.host is not None
+        return self.host.logdb_stats().segment_bytes
+
+
+class TruncatingCluster(Cluster):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, stores=4)
+        self.truncating = {
+            number: TruncatingStore(number, directory / f"store-{number}", self.network, 1)
+            for number in range(1, 5)
+        }
+        self.stores = dict(self.truncating)
+
+    async def append(self, count: int) -> None:
+        """Blocks of one record each; block n begins with n."""
+        host = self.host(await self.leader())
+        first = host.log_bounds(SHARD)[1] + 1
+        blocks = [b"%08d" % (first + n) + BLOCK for n in range(count)]
+        await asyncio.gather(*(host.append(SHARD, request(1, block), 10.0) for block in blocks))
+        await self.level()
+
+    async def level(self) -> None:
+        """Wait until every running replica has applied the same."""
+        last = self.host(await self.leader()).log_bounds(SHARD)[1]
+        for store in self.stores.values():
+            host = store.host
+            if host is not None and host.replica_info(SHARD) is not None:
+                await eventually(lambda host=host: host.log_bounds(SHARD)[1] >= last)  # type: ignore[misc]
+
+    async def truncate(self, lsn: int) -> None:
+        host = self.host(await self.leader())
+        await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(lsn), 0)), 5.0)
+        for number in self.stores:
+            replica = self.stores[number].host
+            if replica is not None and replica.replica_info(SHARD) is not None:
+                await replica.read_index(SHARD, 5.0)
+
+    async def visit(self) -> dict[int, TruncationReport]:
+        return {
+            number: await store.worker.run_once()
+            for number, store in self.truncating.items()
+            if store.host is not None
+        }
+
+    def records(self, number: int, lsn: int) -> list[int]:
+        """The numbers in the blocks from `lsn` on, as this replica reads them."""
+        found: list[int] = []
+        position = Lsn(lsn)
+        while True:
+            part = self.host(number).read_log(SHARD, position, 1 << 20)
+            if not part.runs:
+                return found
+            found += [int(bytes(run.block[:8])) for run in part.runs]
+            position = part.next_lsn
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[TruncatingCluster]:
+    cluster = TruncatingCluster(tmp_path)
+    await cluster.up()
+    yield cluster
+    await cluster.down()
+
+
+async def test_t1_t2_t4_space_returns_on_every_replica_and_nothing_above_is_lost(
+    cluster: TruncatingCluster,
+) -> None:
+    for _ in range(6):
+        await cluster.append(50)
+        await cluster.visit()
+    before = {number: cluster.truncating[number].segment_bytes for number in (1, 2, 3)}
+    await cluster.truncate(230)
+    # One visit installs the export at LSN 200.
+    reports = await cluster.visit()
+    for number in (1, 2, 3):
+        assert reports[number].counts["installed"] == 1
+        assert reports[number].alarms == ()
+        assert cluster.truncating[number].segment_bytes < before[number] / 2
+        info = cluster.host(number).replica_info(SHARD)
+        assert info is not None
+        assert info.first_lsn == 231
+        assert cluster.records(number, 231) == list(range(231, 301))
+        with pytest.raises(Truncated):
+            cluster.host(number).read_log(SHARD, Lsn(230), 1)
+
+    for number in (1, 2, 3):
+        await cluster.stores[number].down()
+    for number in (1, 2, 3):
+        await cluster.stores[number].up()
+    cluster.introduce()
+    await cluster.append(10)
+    for number in (1, 2, 3):
+        assert cluster.records(number, 231) == list(range(231, 311))
+
+
+async def test_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
+    cluster: TruncatingCluster,
+) -> None:
+    for _ in range(3):
+        await cluster.append(40)
+        await cluster.visit()
+    await cluster.truncate(70)
+    await cluster.visit()
+    leader = cluster.host(await cluster.leader())
+    info = leader.replica_info(SHARD)
+    assert info is not None
+    spare = cluster.stores[4]
+    step = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
+    await leader.change_membership(SHARD, ConfigChange((step,), info.membership.change_epoch), 5.0)
+    await cluster.host(4).start_replica(SHARD, ReplicaId(40), Membership(), join=True)
+    await cluster.level()
+    assert cluster.host(4).log_bounds(SHARD) == (71, 120)
+    assert cluster.records(4, 71) == list(range(71, 121))
+
+
+async def test_a_restart_begins_at_the_newest_export(cluster: TruncatingCluster) -> None:
+    await cluster.append(30)
+    await cluster.visit()
+    store = cluster.truncating[1]
+    exported = store.exports.newest_index(SHARD, ReplicaId(1))
+    await store.down()
+    network_cut = cluster.stores[1].store_id
+    for number in (2, 3):
+        cluster.network.cut(network_cut, cluster.stores[number].store_id)
+    host = await store.up()
+    info = host.replica_info(SHARD)
+    assert info is not None
+    assert info.applied == exported > info.first_index
+    cluster.network.heal()
+    cluster.introduce()
+
+
+async def test_removing_a_replica_removes_its_exports(cluster: TruncatingCluster) -> None:
+    await cluster.append(5)
+    await cluster.visit()
+    store = cluster.truncating[2]
+    assert store.exports.count(SHARD, ReplicaId(2)) == 1
+    await cluster.host(2).remove_replica(SHARD, ReplicaId(2))
+    assert store.exports.replicas() == []
+    assert (await store.worker.run_once()).visited == 0
+
+
+async def test_t1_truncation_races_with_appends_and_reads(cluster: TruncatingCluster) -> None:
+    """Appends, truncations, visits and readers at once: a reader that stays above the truncation
+    LSN never misses a record."""
+    stop = asyncio.Event()
+
+    async def visits() -> None:
+        while not stop.is_set():
+            await cluster.visit()
+            await asyncio.sleep(0)
+
+    async def reader(number: int) -> None:
+        while not stop.is_set():
+            first, applied = cluster.host(number).log_bounds(SHARD)
+            found = cluster.records(number, first)
+            assert found[: applied - first + 1] == list(range(first, applied + 1))
+            await asyncio.sleep(0.01)
+
+    background = [
+        asyncio.create_task(visits()),
+        *(asyncio.create_task(reader(n)) for n in (1, 2, 3)),
+    ]
+    for round_number in range(1, 16):
+        await cluster.append(20)
+        await cluster.truncate(round_number * 20 - 5)
+    stop.set()
+    await asyncio.gather(*background)
+    for _ in range(2):
+        await cluster.visit()
+    for number in (1, 2, 3):
+        assert cluster.records(number, 296) == [296, 297, 298, 299, 300]
+        assert cluster.truncating[number].segment_bytes < 300 * 4200 / 2
+
+
+async def test_shard_0_compacts_itself(tmp_path: Path) -> None:
+    cluster = TruncatingCluster(tmp_path)
+    for store in cluster.stores.values():
+        await store.up()
+    cluster.introduce()
+    for number in (1, 2, 3):
+        await cluster.host(number).start_replica(
+            HAKEEPER_SHARD, ReplicaId(number), cluster.membership(), join=False
+        )
+    host = cluster.host(await cluster.leader(HAKEEPER_SHARD))
+    command = commands.encode(commands.AllocateTimestamps(1))
+    for _ in range(3):
+        for _ in range(60):
+            await host.propose(HAKEEPER_SHARD, command, 5.0)
+        await cluster.visit()
+    for number in (1, 2, 3):
+        info = cluster.host(number).replica_info(HAKEEPER_SHARD)
+        assert info is not None
+        assert 100 < info.first_index < info.applied
+        assert cluster.truncating[number].exports.replicas() == []
+    assert (await host.propose(HAKEEPER_SHARD, command, 5.0)).value == 181
+    await cluster.down()
