@@ -93,7 +93,7 @@ class HAKeeperClient:
 
         return await self._ask(here, there, timeout_s, idempotent=idempotent)
 
-    async def lookup(
+    async def query(
         self, query: queries.Query, timeout_s: float, *, stale: bool = False
     ) -> queries.Answer:
         """A linearizable answer; with `stale` what a local replica has applied, if there is one."""
@@ -115,7 +115,7 @@ class HAKeeperClient:
 
     async def cluster(self, timeout_s: float, *, stale: bool = False) -> ClusterView:
         """The whole cluster."""
-        answer = await self.lookup(queries.GetCluster(), timeout_s, stale=stale)
+        answer = await self.query(queries.GetCluster(), timeout_s, stale=stale)
         assert isinstance(answer, ClusterView)
         return answer
 
@@ -123,7 +123,7 @@ class HAKeeperClient:
         self, shard: ShardId, timeout_s: float, *, stale: bool = False
     ) -> ShardView | None:
         """Where a shard is; None when HAKeeper does not know it."""
-        answer = await self.lookup(queries.GetShard(shard), timeout_s, stale=stale)
+        answer = await self.query(queries.GetShard(shard), timeout_s, stale=stale)
         assert answer is None or isinstance(answer, ShardView)
         return answer
 

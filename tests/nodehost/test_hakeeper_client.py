@@ -166,7 +166,7 @@ async def test_views_are_the_same_near_and_far() -> None:
     assert view.name == "a"
     assert view.client_addresses == ("s1:50",)
     assert await cluster.clients["s3"].shard(ShardId(99), 1.0) is None
-    assert await cluster.clients["s3"].lookup(queries.GetPhase(), 1.0) == "running"
+    assert await cluster.clients["s3"].query(queries.GetPhase(), 1.0) == "running"
 
 
 async def test_a_stale_look_stays_here_when_it_can() -> None:

@@ -1,0 +1,288 @@
+"""HAKeeper on real NodeHosts: bootstrap, shards, a store lost for good, full restarts. Names G8.
+
+Real log storage on real files, a network in memory, times a tenth of the usual ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import LogServiceError
+
+from logservice.clock import SystemClock
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.views import ClusterView
+from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
+from logservice.logdb.posix_vfs import PosixVfs
+from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
+from logservice.nodehost.executor import ThreadExecutor
+from logservice.nodehost.hakeeper_client import HAKeeperClient
+from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
+from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.rsm.log_rsm import LogRsm
+from logservice.state_machine import StateMachine
+from tests.nodehost.cluster import CLUSTER, Store, request
+from tests.nodehost.logdb_files import OpenLogDb
+
+TICK_S = 0.02
+BEAT_S = 0.1
+STORE_TIMEOUT_S = 1.0
+
+
+def machine(shard: ShardId) -> StateMachine:
+    return HAKeeperRsm() if shard == HAKEEPER_SHARD else LogRsm()
+
+
+class FixedStore(Store):
+    """A store that listens on the same address in every life."""
+
+    async def up(self, machines: Callable[[ShardId], StateMachine] = machine) -> NodeHost:
+        self.files = OpenLogDb(self.directory, self.store_id)
+        self.incarnation = self.files.incarnation
+        identity = PeerIdentity(
+            CLUSTER, self.store_id, self.incarnation, self.random.getrandbits(63)
+        )
+        self.host = NodeHost(
+            NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=1.0),
+            identity=identity,
+            logdb=self.files.logdb,
+            transport=MemoryTransport(identity, self.network, f"memory:{self.number}"),
+            executor=ThreadExecutor("fsync"),
+            state_machines=machines,
+            clock=SystemClock(),
+            on_fatal=self.fatal.append,
+            rng=self.random,
+        )
+        await self.host.start()
+        return self.host
+
+
+class Member:
+    """A store with HAKeeper's shell around its NodeHost."""
+
+    def __init__(self, store: Store, first: tuple[InitialMember, ...], shards: int) -> None:
+        self.store = store
+        self.first = first
+        self.shards = shards
+        self.client: HAKeeperClient | None = None
+        self.boot: asyncio.Task[BootstrapOutcome] | None = None
+        self.tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def up(self) -> bool:
+        return self.client is not None
+
+    async def start(self) -> None:
+        host = await self.store.up()
+        book = AddressBook(
+            PosixVfs(),
+            str(self.store.directory / "address-book"),
+            {member.store_id: member.peer_address for member in self.first},
+        )
+        self.client = HAKeeperClient(host, book)
+        self.client.serve()
+        bootstrapper = Bootstrapper(host, book, self.first)
+        bootstrapper.serve()
+        address = host.transport.address
+        name = self.store.store_id
+        sender = HeartbeatSender(
+            host,
+            self.client,
+            book,
+            lambda: StoreDescription("", address, f"{name}:client", {}),
+            lambda: DiskUse(0, 0),
+            BEAT_S,
+        )
+        shell = HAKeeperShell(
+            host,
+            FirstConfiguration(ClusterId(CLUSTER), self.shards, 3, STORE_TIMEOUT_S),
+            TICK_S,
+        )
+        loop = asyncio.get_running_loop()
+        self.boot = loop.create_task(bootstrapper.run(20.0))
+        self.tasks = [loop.create_task(sender.run()), loop.create_task(shell.run())]
+
+    async def stop(self) -> None:
+        self.client = None
+        tasks = [*self.tasks, *([self.boot] if self.boot is not None else [])]
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            assert not isinstance(result, BaseException) or isinstance(
+                result, asyncio.CancelledError | LogServiceError
+            ), result
+        await self.store.down()
+        assert not self.store.fatal, self.store.fatal
+
+
+class Cluster:
+    def __init__(self, directory: Path, stores: int, *, shards: int = 1) -> None:
+        self.network = MemoryNetwork(through_codec=True)
+        self.directory = directory
+        self.shards = shards
+        self.first = tuple(
+            InitialMember(StoreId(f"store-{number}"), f"memory:{number}") for number in (1, 2, 3)
+        )
+        self.members: dict[int, Member] = {}
+        for number in range(1, stores + 1):
+            self.add(number)
+
+    def add(self, number: int, directory: str = "") -> Member:
+        path = self.directory / (directory or f"store-{number}")
+        store = FixedStore(number, path, self.network, seed=7)
+        self.members[number] = Member(store, self.first, self.shards)
+        return self.members[number]
+
+    async def start(self, *numbers: int) -> None:
+        for number in numbers or tuple(self.members):
+            await self.members[number].start()
+
+    async def stop(self, *numbers: int) -> None:
+        for number in numbers or tuple(self.members):
+            if self.members[number].up:
+                await self.members[number].stop()
+
+    def client(self) -> HAKeeperClient:
+        found = [member.client for member in self.members.values() if member.client is not None]
+        return found[-1]
+
+    async def until(self, good: object, timeout_s: float = 20.0) -> ClusterView:
+        """Wait until `good(view)`; the last view otherwise fails the test."""
+        assert callable(good)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        view: ClusterView | None = None
+        while loop.time() < deadline_s:
+            try:
+                view = await self.client().cluster(2.0)
+            except LogServiceError:
+                continue
+            if good(view):
+                return view
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"it did not come true in time: {view}")
+
+    async def append(self, shard: ShardId) -> int:
+        """One record, by whichever store has the shard."""
+        last: LogServiceError | None = None
+        for _ in range(50):
+            for member in self.members.values():
+                host = member.store.host
+                if host is None or host.replica_info(shard) is None:
+                    continue
+                try:
+                    return (await host.append(shard, request(), 2.0)).lsn
+                except LogServiceError as error:
+                    last = error
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"nobody took the record: {last}")
+
+
+def whole(view: ClusterView, shards: int, *, without: str = "") -> bool:
+    """Every shard has three running voters and a leader, and no repair is under way."""
+    return (
+        view.phase == "running"
+        and len(view.shards) == shards
+        and not view.operators
+        and all(
+            len(shard.replicas) == 3
+            and all(replica.health == "alive" for replica in shard.replicas)
+            and all(replica.role == "voter" for replica in shard.replicas)
+            and without not in [replica.store_id for replica in shard.replicas]
+            and shard.leader_address
+            for shard in view.shards
+        )
+    )
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path):  # type: ignore[no-untyped-def]
+    made: list[Cluster] = []
+
+    def make(stores: int, **options: int) -> Cluster:
+        made.append(Cluster(tmp_path, stores, **options))
+        return made[0]
+
+    yield make
+    for one in made:
+        await one.stop()
+
+
+async def test_a_cluster_comes_up_makes_shards_and_replaces_a_lost_store(cluster) -> None:  # type: ignore[no-untyped-def]
+    here = cluster(3)
+    await here.start()
+    view = await here.until(lambda view: whole(view, 2))
+    assert [member.boot.result() for member in here.members.values()] == [
+        BootstrapOutcome.STARTED
+    ] * 3
+    assert view.flags == ()
+    for _ in range(8):
+        await here.client().create_shard(ShardId(0), "", 3, 5.0)
+    await here.until(lambda view: whole(view, 10))
+    assert [await here.append(ShardId(number)) for number in range(1, 10)] == [1] * 9
+    await here.stop(2)
+    here.add(4)
+    await here.start(4)
+    view = await here.until(lambda view: whole(view, 10, without="store-2"), 40.0)
+    assert [await here.append(ShardId(number)) for number in range(1, 10)] == [2] * 9
+    epochs = [shard.membership_epoch for shard in view.shards]
+    assert all(epoch > 1 for epoch in epochs)
+    # The lost store comes back: its replicas are removed, nothing else happens.
+    await here.start(2)
+    host = here.members[2].store.host
+    assert host is not None
+    await here.until(lambda view: not host.stored_replicas() and whole(view, 10))
+
+
+async def test_hakeeper_is_found_again_after_everything_was_down(cluster) -> None:  # type: ignore[no-untyped-def]
+    """None of the seeds but one runs HAKeeper any more, and all addresses but theirs are new."""
+    here = cluster(5)
+    await here.start()
+    await here.until(lambda view: whole(view, 2) and len(view.stores) == 5)
+    await here.stop(1)
+    await here.until(lambda view: whole(view, 2, without="store-1"), 30.0)
+    await here.stop(2)
+    await here.until(
+        lambda view: whole(view, 2, without="store-1") and whole(view, 2, without="store-2"), 30.0
+    )
+    await here.stop()
+    await here.start(3, 4, 5)
+    view = await here.until(lambda view: whole(view, 2))
+    assert {one.store_id for one in view.shards[0].replicas} == {"store-3", "store-4", "store-5"}
+    assert await here.append(ShardId(1)) == 1
+
+
+async def test_an_emptied_store_does_not_vote_and_is_replaced_in_its_own_place(cluster) -> None:  # type: ignore[no-untyped-def]
+    here = cluster(3)
+    await here.start()
+    await here.until(lambda view: whole(view, 2))
+    assert await here.append(ShardId(1)) == 1
+    await here.stop(3)
+    old = here.members[3].store.incarnation
+    here.add(3, "store-3-emptied")
+    await here.start(3)
+    view = await here.until(lambda view: whole(view, 2) and _moved(view, old), 40.0)
+    boot = here.members[3].boot
+    assert boot is not None
+    assert boot.result() is BootstrapOutcome.REFUSED
+    assert view.flags == ()
+    assert await here.append(ShardId(1)) == 2
+
+
+def _moved(view: ClusterView, old: int) -> bool:
+    found = [
+        replica.incarnation
+        for shard in view.shards
+        for replica in shard.replicas
+        if replica.store_id == "store-3"
+    ]
+    return len(found) == len(view.shards) and old not in found
