@@ -8,12 +8,11 @@ state machine's own; this file only renames their fields.
 
 from __future__ import annotations
 
-from logservice_wire.errors import InvalidArgument, ShardNotFound, UnknownOutcome
+from logservice_wire.errors import InvalidArgument, ShardNotFound
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
 
 from logservice.config import LimitsSection
 from logservice.hakeeper import proposals, replies
-from logservice.hakeeper.queries import GetCluster, GetShard
 from logservice.hakeeper.store_commands import ServiceOrder
 from logservice.hakeeper.views import ClusterView, ShardView
 from logservice.ids import ShardId
@@ -60,10 +59,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     ) -> hakeeper_pb2.ClusterState:
         """Everything HAKeeper knows."""
         limit_s = timeout_s(context, self._limits)
-        view = await self._hakeeper.lookup(GetCluster(), limit_s, stale=request.stale)
-        if not isinstance(view, ClusterView):
-            raise UnknownOutcome("HAKeeper's answer is not a cluster view")
-        return _cluster(view)
+        return _cluster(await self._hakeeper.cluster(limit_s, stale=request.stale))
 
     @handler
     async def GetShardInfo(
@@ -71,13 +67,13 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     ) -> hakeeper_pb2.ShardInfo:
         """Where the replicas of a shard are; from this store's view when it has one."""
         limit_s = timeout_s(context, self._limits)
-        query = GetShard(ShardId(request.shard_id))
-        view = await self._hakeeper.lookup(query, limit_s, stale=True)
+        shard = ShardId(request.shard_id)
+        view = await self._hakeeper.shard(shard, limit_s, stale=True)
         if view is None:
             # The view may be older than the shard: ask again, linearizably, before saying no.
-            view = await self._hakeeper.lookup(query, limit_s, stale=False)
-        if not isinstance(view, ShardView):
-            raise ShardNotFound(f"no shard {request.shard_id}", shard=request.shard_id)
+            view = await self._hakeeper.shard(shard, limit_s)
+        if view is None:
+            raise ShardNotFound(f"no shard {shard}", shard=shard)
         return _shard(view)
 
     @handler

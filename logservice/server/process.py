@@ -13,7 +13,8 @@ import gc
 import logging
 import signal
 import sys
-from typing import Final
+from collections.abc import MutableMapping
+from typing import Any, Final
 
 import structlog
 
@@ -99,10 +100,18 @@ def _configure_logging() -> None:
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.processors.format_exc_info,
-            structlog.stdlib.render_to_log_kwargs,
-            structlog.processors.KeyValueRenderer(key_order=["event"]),
+            _render,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def _render(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+    """``what happened (key=value ...)``, like the lines of the other modules."""
+    message = str(event.pop("event"))
+    trace = event.pop("exception", None)
+    details = " ".join(f"{name}={value}" for name, value in event.items())
+    text = f"{message} ({details})" if details else message
+    return f"{text}\n{trace}" if trace else text

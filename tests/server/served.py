@@ -15,12 +15,15 @@ from logservice_wire.errors import LogServiceError, NotReady
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
 from logservice_wire.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
+from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
 from logservice.clock import SystemClock
 from logservice.config import LimitsSection
 from logservice.ids import ClusterId, Incarnation, ReplicaId, ShardId, StoreId
+from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.memory_kv import MemoryKvEngine
 from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
 from logservice.nodehost.executor import InlineExecutor
 from logservice.nodehost.node_host import NodeHost
@@ -77,7 +80,7 @@ class Served:
         self.fatal: list[BaseException] = []
 
     async def __aenter__(self) -> Served:
-        network = MemoryNetwork(through_codec=True)
+        network = MemoryNetwork()
         for number in range(1, self._count + 1):
             self.stores.append(await self._start(number, network))
         for one in self.stores:
@@ -107,7 +110,7 @@ class Served:
             OPTIONS,
             identity=identity,
             logdb=open_logdb(identity),
-            transport=MemoryTransport(network, identity),
+            transport=MemoryTransport(identity, network),
             executor=InlineExecutor(),
             state_machines=lambda _: LogRsm(),
             clock=SystemClock(),
@@ -156,11 +159,16 @@ class Served:
 
 
 def open_logdb(identity: PeerIdentity) -> LogDb:
-    raise AssertionError(identity)
+    vfs = MemoryVfs()
+    directory = DataDirectory.open(
+        "/data", vfs=vfs, cluster_id=identity.cluster_id, store_id=identity.store_id
+    )
+    options = LogDbOptions(segment_bytes=LOGDB_SEGMENT_BYTES_MIN, ballast_bytes=0)
+    return LogDb.open("/data", identity=directory, vfs=vfs, kv=MemoryKvEngine(), options=options)
 
 
 async def eventually(condition: Any, timeout_s: float = 10.0) -> None:
     """Wait until `condition()` holds."""
     async with asyncio.timeout(timeout_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for is in other stores
             await asyncio.sleep(0.005)
