@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
 from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.vfs import write_file
+from logservice.logdb.vfs import Vfs, write_file
 from logservice.membership import Membership
 from logservice.nodehost.exports import ExportedSnapshots
 from logservice.snapshot import Snapshot
@@ -205,3 +209,61 @@ def test_a_power_cut_in_the_middle_of_an_export_leaves_only_whole_files(
     # The rename reached the disk, of the bytes only a part: what an export without fdatasync risks.
     vfs.crash(lambda *_: cut, keep_names=True)
     assert opened(vfs).newest(*KEY) == snapshot(5)
+
+
+class FailingVfs:
+    """Passes calls on; the one numbered `fail_at` raises, and so do all after it if
+    `stays_broken`.
+    """
+
+    def __init__(self, vfs: MemoryVfs, fail_at: int, *, stays_broken: bool) -> None:
+        self._vfs = vfs
+        self._fail_at = fail_at
+        self._stays_broken = stays_broken
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        method: Callable[..., object] = getattr(self._vfs, name)
+
+        def call(*arguments: object) -> object:
+            self.calls += 1
+            if self.calls == self._fail_at or (self._stays_broken and self.calls > self._fail_at):
+                raise OSError(errno.EIO, name)
+            return method(*arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("stays_broken", [False, True])
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_inv_export_1_whichever_file_call_fails_only_whole_exports_remain(
+    stays_broken: bool, power_cut: bool
+) -> None:
+    """Every call of a series of exports, drops and a removal fails once; then the store
+    restarts.
+    """
+    finished = False
+    for fail_at in range(1, 200):
+        vfs = MemoryVfs()
+        failing = FailingVfs(vfs, fail_at, stays_broken=stays_broken)
+        done = 0
+        with contextlib.suppress(OSError):
+            exports = ExportedSnapshots(cast(Vfs, failing), "/exports", FakeMeter(), count_max=3)
+            for index in (2, 5, 7, 9, 14):
+                exports.add(*KEY, snapshot(index))
+                done = index
+            exports.drop_through(*KEY, Index(5))
+            finished = failing.calls < fail_at
+        vfs.crash() if power_cut else vfs.kill()
+        exports = opened(vfs, count_max=3)
+        newest = exports.newest(*KEY)
+        assert done == 0 or (newest is not None and newest.index >= done)
+        assert newest is None or newest == snapshot(newest.index)
+        exports.add(*KEY, snapshot(20))
+        assert exports.newest(*KEY) == snapshot(20)
+        assert len(vfs.listdir(FOLDER)) == exports.count(*KEY) <= 4
+        assert exports.damaged_count == 0
+        if finished:
+            break
+    assert finished
+    assert fail_at > 40
