@@ -84,7 +84,7 @@ async def _with_progress(options: Options) -> Result:
 @click.option("--batch-max", default=24, show_default=True, help="Most records of one append.")
 @click.option("--record-bytes", default=100, show_default=True)
 @click.option("--pause-ms", default=20.0, show_default=True, help="Mean pause of a writer.")
-@click.option("--keep-records", default=200_000, show_default=True, help="Truncation stays below.")
+@click.option("--keep-records", default=120_000, show_default=True, help="Truncation stays below.")
 @click.option("--min-records", default=None, type=int, help="Acked, else the run is not valid.")
 @click.option("--seed", type=int, help="Repeats a plan; default: drawn.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="For data and history.")

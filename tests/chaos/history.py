@@ -174,7 +174,7 @@ class _Checker:
         self._truncates = [op for op in operations if isinstance(op, Truncate)]
         self._operations = operations
         self._base: dict[str, int] = {}
-        self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._seen: set[str] = set()
         self._gaps: dict[tuple[int, int], str] = {}
 
     def run(self) -> Verdict:
@@ -189,6 +189,11 @@ class _Checker:
             self._shape(read)
             for run in read.runs:
                 self._observe(read, run)
+        self._verdict.counts["acked records read back"] = sum(
+            self._appends[batch].count
+            for batch in self._seen
+            if self._appends[batch].outcome is Outcome.OK
+        )
         self._overlaps()
         self._whole_batches()
         self._real_time()
@@ -250,7 +255,7 @@ class _Checker:
         if read.returned < append.invoked:
             add("FUTURE", f"{who}: {run} before its append began")
         self._place(run.batch, run.lsn - run.start, who)
-        self._seen[run.batch].append((run.start, run.start + run.count))
+        self._seen.add(run.batch)
 
     def _overlaps(self) -> None:
         """Two contents for one LSN: batches against batches and gaps, over everything ever said."""

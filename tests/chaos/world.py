@@ -29,6 +29,7 @@ class Client:
         self._log_path = Path(settings.directory) / f"client-{settings.name}.log"
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._stopping = False
 
     async def start(self) -> None:
         """Spawn the process."""
@@ -51,6 +52,8 @@ class Client:
         process = self._process
         if process is None or process.stdin is None:
             return ""
+        if process.returncode is None:
+            self._stopping = True
         process.stdin.close()
         try:
             async with asyncio.timeout(_CLIENT_STOP_S):
@@ -68,7 +71,8 @@ class Client:
 
     def died(self) -> bool:
         """It ended without being told to."""
-        return self._process is not None and self._process.returncode is not None
+        process = self._process
+        return process is not None and not self._stopping and process.returncode is not None
 
 
 class World:
@@ -112,8 +116,9 @@ class World:
                 self.problems.append(f"{name} ended by itself:\n{process.last_lines(30)}")
                 self.cluster.start(name)
         for client in self.clients:
-            if client.died():
-                self.problems.append(f"client {client.settings.name} ended by itself")
+            problem = f"client {client.settings.name} ended by itself"
+            if client.died() and problem not in self.problems:
+                self.problems.append(problem)
 
     async def disturb(self, step: Step) -> None:
         """Carry out one step and bring everything back."""
