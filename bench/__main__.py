@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,8 @@ from logservice.cli.local_cluster import LocalCluster
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024
+WIDTH = 130
+"""Of the tables where there is no terminal."""
 
 
 def main() -> None:
@@ -41,7 +44,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="write the tables to this file")
     parser.add_argument("--dir", type=Path, help="where the data goes; default: a temporary folder")
     arguments = parser.parse_args()
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     shapes = [shape for shape in SHAPES if arguments.only in shape.name]
     with tempfile.TemporaryDirectory(prefix="logservice-bench-", dir=arguments.dir) as name:
         directory = Path(name)

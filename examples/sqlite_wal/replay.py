@@ -5,12 +5,14 @@ Spark's workers must run the environment's own interpreter, and everything stays
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyspark_logservice
 
@@ -28,11 +30,10 @@ def java_is_here() -> bool:
 
 def replay_on_spark(
     endpoints: Sequence[str], shard: int, first_lsn: int, next_lsn: int, out: Path
-) -> None:
-    """Run the replay job by spark-submit for ``[first_lsn, next_lsn)`` into Parquet files below
-    `out`.
+) -> dict[str, Any]:
+    """Run the replay job by spark-submit for ``[first_lsn, next_lsn)``: Parquet files below `out`.
 
-    Raises DemoFailed with the end of the job's log.
+    Returns what the job says of itself. Raises DemoFailed with the reason from the job's log.
     """
     job = Path(pyspark_logservice.__file__).with_name("replay.py")
     command = [
@@ -53,13 +54,30 @@ def replay_on_spark(
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    done = subprocess.run(
-        command,
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=SUBMIT_TIMEOUT_S,
-    )
+    log = out.with_suffix(".log")
+    with open(log, "wb") as errors:
+        done = subprocess.run(
+            command,
+            env=environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            timeout=SUBMIT_TIMEOUT_S,
+        )
     if done.returncode != 0:
-        raise DemoFailed(f"spark-submit ended with {done.returncode}:\n{done.stderr[-4000:]}")
+        reasons = first_python_error(log.read_text(encoding="utf-8", errors="replace"))
+        raise DemoFailed(f"spark-submit ended with {done.returncode} (see {log}):\n{reasons}")
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def first_python_error(log: str) -> str:
+    """The first Python traceback among Spark's own lines; else the end of the log."""
+    lines = log.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("Traceback"):
+            end = number + 1
+            while end < len(lines) and lines[end].startswith(" "):
+                end += 1
+            return "\n".join(lines[number : end + 1])
+    return "\n".join(lines[-20:])

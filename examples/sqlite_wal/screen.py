@@ -5,6 +5,7 @@ A step that takes longer than its limit fails the demo; nothing waits for ever.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from rich.table import Table
 from examples.sqlite_wal.watch import Watch, shard_is_full
 
 POLL_S = 0.1
+WIDTH = 120
 
 
 class DemoFailed(Exception):
@@ -49,7 +51,8 @@ class Screen:
     """Everything that is printed."""
 
     def __init__(self) -> None:
-        self.console = Console(highlight=False)
+        # Without a terminal (CI) the width is unknown; tables of eighty columns are hard to read.
+        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
         self.steps: list[Step] = []
 
     @contextmanager

@@ -209,8 +209,10 @@ class Story:
         with self.screen.step(f"the shard is replayed {how}") as step:
             if with_spark:
                 out = self.directory / "replayed"
-                replay.replay_on_spark(self.cluster.endpoints(), SHARD, first, tail, out)
+                job = replay.replay_on_spark(self.cluster.endpoints(), SHARD, first, tail, out)
                 records = records_of_parquet(out)
+                check(job["records"] == len(records), f"the job says {job}")
+                step.say(f"{job['value_bytes'] / MIB:.1f} MiB in {job['seconds']} s of Spark")
             else:
                 records = self.log.read(first, tail)
             step.say(f"{len(records)} records, LSN {first} to {tail - 1}")
