@@ -142,7 +142,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[TruncatingCluster]:
     await cluster.down()
 
 
-async def test_t1_t2_t4_space_returns_on_every_replica_and_nothing_above_is_lost(
+async def test_g3_g4_t1_t2_t4_space_returns_on_every_replica_and_nothing_above_is_lost(
     cluster: TruncatingCluster,
 ) -> None:
     for _ in range(6):
@@ -173,7 +173,7 @@ async def test_t1_t2_t4_space_returns_on_every_replica_and_nothing_above_is_lost
         assert cluster.records(number, 231) == list(range(231, 311))
 
 
-async def test_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
+async def test_g3_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
     cluster: TruncatingCluster,
 ) -> None:
     for _ in range(3):
@@ -220,7 +220,7 @@ async def test_removing_a_replica_removes_its_exports(cluster: TruncatingCluster
     assert (await store.worker.run_once()).visited == 0
 
 
-async def test_t1_truncation_races_with_appends_and_reads(cluster: TruncatingCluster) -> None:
+async def test_g3_g4_t1_truncation_races_with_appends_and_reads(cluster: TruncatingCluster) -> None:
     """Appends, truncations, visits and readers at once: a reader that stays above the truncation
     LSN never misses a record."""
     stop = asyncio.Event()
