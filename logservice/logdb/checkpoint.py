@@ -26,9 +26,11 @@ from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.logdb.columns import EntryRun, from_bytes, to_bytes
 from logservice.logdb.commit_group import NO_GROUP, GroupPosition
 from logservice.logdb.index import Chunk
-from logservice.logdb.kv import Kv
+from logservice.logdb.kv import Kv, KvCorrupt
 from logservice.logdb.record import RecordKind
 from logservice.logdb.replica_state import Cut, Key, Origin, ReplicaState
+from logservice.logdb.segment import SegmentFiles
+from logservice.logdb.segment_scan import scan_entries
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
@@ -91,9 +93,7 @@ def build_checkpoint(
     return CheckpointBatch(puts, deletes)
 
 
-def _state_rows(
-    state: ReplicaState, puts: list[tuple[bytes, bytes]], deletes: list[bytes]
-) -> None:
+def _state_rows(state: ReplicaState, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
     key = _KEY.pack(state.shard, state.replica)
     puts.append((b"r" + key, _encode_state(state)))
     bootstrap, installed = state.bootstrap, state.installed
@@ -121,24 +121,25 @@ def _state_rows(
     state.rows = rows
 
 
-def load_checkpoint(
-    kv: Kv, incarnation: int
-) -> tuple[LogPosition, dict[Key, ReplicaState]]:
-    """The position and all states; raises CheckpointUnusable, KvError."""
+def load_checkpoint(kv: Kv, files: SegmentFiles) -> tuple[LogPosition, dict[Key, ReplicaState]]:
+    """The position and all states; raises CheckpointUnusable, KvError.
+
+    Columns that later turn out to be damaged are read from their segment in `files` instead.
+    """
     try:
-        return _load(kv, incarnation)
+        return _load(kv, files)
     except (struct.error, ValueError, MembershipCorrupt, SnapshotCorrupt) as error:
         raise CheckpointUnusable(f"a row does not decode: {error}") from error
 
 
-def _load(kv: Kv, incarnation: int) -> tuple[LogPosition, dict[Key, ReplicaState]]:
+def _load(kv: Kv, files: SegmentFiles) -> tuple[LogPosition, dict[Key, ReplicaState]]:
     meta = kv.get(_META_KEY)
     if meta is None:
         raise CheckpointUnusable("it is empty")
     version, owner, segment, offset, last_segment, last_offset, crc, sequence, next_sequence = (
         _META.unpack(meta)
     )
-    if version != CHECKPOINT_VERSION or owner != incarnation:
+    if version != CHECKPOINT_VERSION or owner != files.incarnation:
         raise CheckpointUnusable(f"format {version}, incarnation {owner}")
     states: dict[Key, ReplicaState] = {}
     for key, value in kv.scan(b"r"):
@@ -156,7 +157,7 @@ def _load(kv: Kv, incarnation: int) -> tuple[LogPosition, dict[Key, ReplicaState
         shard, replica, first = _CHUNK_KEY.unpack(key[1:])
         chunk_segment, last, first_lsn, next_lsn, size = _CHUNK.unpack(value)
         chunk = Chunk(chunk_segment, first, last, first_lsn, next_lsn, size, None, dirty=False)
-        chunk.load = _loader(kv, b"d" + key[1:], chunk)
+        chunk.load = _loader(kv, b"d" + key[1:], chunk, files)
         chunks.setdefault((shard, replica), []).append(chunk)
     for owner_key, found in chunks.items():
         if owner_key not in states:
@@ -185,15 +186,22 @@ def _attach(state: ReplicaState, chunks: list[Chunk]) -> None:
     state.rows = {chunk.first: chunk.segment for chunk in chunks}
 
 
-def _loader(kv: Kv, key: bytes, chunk: Chunk) -> Callable[[], EntryRun]:
+def _loader(kv: Kv, key: bytes, chunk: Chunk, files: SegmentFiles) -> Callable[[], EntryRun]:
+    shard, replica, _ = _CHUNK_KEY.unpack(key[1:])
+
     def load() -> EntryRun:
-        value = kv.get(key)
-        if value is None:
-            raise CheckpointUnusable("a chunk without columns")
-        run = _decode_columns(value)
-        if (run.segment, run.first, run.last) != (chunk.segment, chunk.first, chunk.last):
-            raise CheckpointUnusable("columns of another chunk")
-        return run
+        try:
+            value = kv.get(key)
+            run = _decode_columns(value or b"")
+            if (run.segment, run.first, run.last) == (chunk.segment, chunk.first, chunk.last):
+                return run
+        except (CheckpointUnusable, KvCorrupt, struct.error):
+            pass  # the segment knows it too
+        view, seed = files.read_all(chunk.segment), files.seed(chunk.segment)
+        found = scan_entries(view, chunk.segment, seed, (shard, replica), chunk.first, chunk.last)
+        if found is None or found.next_lsn != chunk.next_lsn:
+            raise CheckpointUnusable(f"entries from {chunk.first} on are not where it says")
+        return found
 
     return load
 

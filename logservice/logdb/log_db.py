@@ -128,6 +128,8 @@ class LogDb:
         for segment, size in recovered.seal.items():
             files.cut(segment, size)
         files.unlink(recovered.empty)
+        # A killed process may have synced a new segment but not yet its name.
+        vfs.fsync_directory(segments)
         db = cls(directory, files, opened, ballast, recovered, options, clock or SystemClock())
         if db._new_faults:
             db.commit(())
@@ -450,11 +452,15 @@ def _recover(files: SegmentFiles, engine: KvEngine, path: str) -> tuple[Kv, Reco
         why = str(error)
     else:
         try:
-            base = load_checkpoint(kv, files.incarnation)
+            base = load_checkpoint(kv, files)
             check_base(files, base)
             return kv, recover(files, base)
         except (CheckpointUnusable, KvCorrupt) as error:
             why = str(error)
             kv.close()
+        except BaseException:
+            kv.close()
+            raise
     engine.destroy(path)
-    return engine.open(path), recover(files, None, why if files.sizes else "")
+    recovered = recover(files, None, why if files.sizes else "")
+    return engine.open(path), recovered

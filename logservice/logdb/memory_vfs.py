@@ -220,9 +220,7 @@ class MemoryVfs:
         self._paths.clear()
         self._locks.clear()
 
-    def crash(
-        self, surviving: SurvivingBytes | None = None, *, keep_names: bool = False
-    ) -> None:
+    def crash(self, surviving: SurvivingBytes | None = None, *, keep_names: bool = False) -> None:
         """The power fails.
 
         Without `surviving` every pending write is lost; with it the answer says how much of each

@@ -63,9 +63,7 @@ def commit_only(run: Run) -> bool:
     return not run.entries and all(meta.kind is RecordKind.COMMIT for meta in run.metas)
 
 
-def _check_hard_state(
-    old: HardState, new: HardState, last: int, key: tuple[int, int]
-) -> None:
+def _check_hard_state(old: HardState, new: HardState, last: int, key: tuple[int, int]) -> None:
     invariant(new.term >= old.term, "INV-PLAN-TERM", key=key, old=old, new=new)
     invariant(
         new.term > old.term or old.vote in (NO_REPLICA, new.vote),

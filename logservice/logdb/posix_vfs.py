@@ -52,9 +52,7 @@ class PosixVfs:
         for start in range(0, len(buffers), _IOV_MAX):
             offset = self._write_all(handle, buffers[start : start + _IOV_MAX], offset)
 
-    def _write_all(
-        self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
-    ) -> int:
+    def _write_all(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         wanted = sum(map(len, buffers))
         if not wanted:
             return offset

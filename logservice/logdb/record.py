@@ -53,6 +53,8 @@ _FULL = struct.Struct("<HBBIQQQQQQIIII")
 _SEED = struct.Struct("<QQ")
 _TRUNCATION = struct.Struct("<Q")
 RECORD_HEADER_BYTES: Final = _FULL.size
+SEGMENT_HEADER_BYTES: Final = 64
+"""Where the first group of a segment starts."""
 _HEAD_BYTES = _HEAD.size
 PADDING: Final = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 """By ``length & 7``: what aligns it to 8."""
@@ -175,9 +177,7 @@ def encode_entries(
     )  # fmt: skip
 
 
-def encode_meta(
-    buffers: list[Buffer], meta: Meta, shard: int, replica: int, seed: int
-) -> int:
+def encode_meta(buffers: list[Buffer], meta: Meta, shard: int, replica: int, seed: int) -> int:
     """Append one record to `buffers`; returns its bytes in the segment."""
     index, term, lsn, detail, payload = _fields(meta)
     head = _HEAD.pack(

@@ -28,10 +28,10 @@ from logservice.logdb.commit_group import (
     Run,
     decode_group_header,
 )
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.replica_state import Key, ReplicaState
 from logservice.logdb.resolve import Damage, resolve
 from logservice.logdb.segment import (
-    SEGMENT_HEADER_BYTES,
     SegmentFiles,
     decode_segment_header,
     segment_name,
@@ -196,9 +196,7 @@ def _judge(
     return kept
 
 
-def _before(
-    scan: SegmentScan, successor: GroupPosition | None
-) -> list[ScannedGroup | Hole]:
+def _before(scan: SegmentScan, successor: GroupPosition | None) -> list[ScannedGroup | Hole]:
     """Items of a scan that are not known to have been dropped by an earlier recovery."""
     if successor is None or successor == NO_GROUP:
         return list(scan.items)
@@ -227,9 +225,7 @@ def _reaches(
     return last.position.offset == successor.offset
 
 
-def _check_chain(
-    kept: list[ScannedGroup], position: LogPosition, damages: list[Damage]
-) -> None:
+def _check_chain(kept: list[ScannedGroup], position: LogPosition, damages: list[Damage]) -> None:
     """Every group must name the one before it, unless that was collected or is damaged."""
     before: ScannedGroup | None = None
     for group in kept:

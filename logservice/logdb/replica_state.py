@@ -92,9 +92,7 @@ class ReplicaState:
             return
         if run.columns.first <= self.index.last_index:
             self.add_cut(
-                Cut(
-                    run.columns.write_sequence, Index(run.columns.first), run.segment, run.segment
-                )
+                Cut(run.columns.write_sequence, Index(run.columns.first), run.segment, run.segment)
             )
             self.index.cut(run.columns.first)
         self.index.append(run.columns)

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from logservice.bounds import LOGDB_OPEN_SEGMENTS_MAX
-from logservice.logdb.record import segment_seed
+from logservice.invariants import invariant
+from logservice.logdb.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.vfs import Vfs
 
 SEGMENT_MAGIC: Final = b"LSSEGM\x01\n"
@@ -28,7 +29,7 @@ SEGMENT_VERSION: Final = 1
 SEGMENT_SUFFIX: Final = ".segment"
 _HEADER = struct.Struct("<8sHHIQQQ20x")
 _CRC = struct.Struct("<I")
-SEGMENT_HEADER_BYTES: Final = _HEADER.size + _CRC.size
+invariant(_HEADER.size + _CRC.size == SEGMENT_HEADER_BYTES, "INV-SEGMENT-HEADER")
 
 
 class SegmentVersionError(Exception):
@@ -52,9 +53,7 @@ def segment_name(segment: int) -> str:
 
 def encode_segment_header(segment: int, incarnation: int, first_sequence: int) -> bytes:
     """The first bytes of a segment."""
-    head = _HEADER.pack(
-        SEGMENT_MAGIC, SEGMENT_VERSION, 0, 0, segment, incarnation, first_sequence
-    )
+    head = _HEADER.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, 0, segment, incarnation, first_sequence)
     return head + _CRC.pack(zlib.crc32(head, segment_seed(incarnation, segment)))
 
 

@@ -35,6 +35,7 @@ from logservice.logdb.commit_group import (
     group_bytes,
 )
 from logservice.logdb.record import (
+    SEGMENT_HEADER_BYTES,
     Buffer,
     RecordCorrupt,
     RecordHeader,
@@ -123,6 +124,33 @@ def scan_segment(view: memoryview, segment: int, start: int, seed: int) -> Segme
         scan.items.append(group)
         scan.end = offset = group.end
     return scan
+
+
+def scan_entries(
+    view: memoryview, segment: int, seed: int, key: tuple[int, int], first: int, last: int
+) -> EntryRun | None:
+    """Columns of a replica's newest entries ``first .. last`` in a segment, None if not all."""
+    runs = [
+        run.columns
+        for group in scan_segment(view, segment, SEGMENT_HEADER_BYTES, seed).groups()
+        for run in group.runs
+        if (run.shard, run.replica) == key and run.columns is not None
+    ]
+    pieces: list[EntryRun] = []
+    limit = last
+    for run in sorted(runs, key=lambda found: found.write_sequence, reverse=True):
+        low, high = max(run.first, first), min(run.last, limit)
+        if low <= high:
+            pieces.append(run.keep(low, high))
+            limit = low - 1
+    if limit != first - 1:
+        return None
+    whole = pieces.pop()
+    while pieces:
+        if pieces[-1].first != whole.last + 1:
+            return None
+        whole.extend(pieces.pop())
+    return whole
 
 
 def _next_group(view: memoryview, segment: int, offset: int, seed: int) -> int | None:

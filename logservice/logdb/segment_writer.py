@@ -22,7 +22,8 @@ from logservice.logdb.ballast import Ballast
 from logservice.logdb.checkpoint import CheckpointBatch, LogPosition
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, EncodedGroup, Run, encode_group
 from logservice.logdb.kv import Kv
-from logservice.logdb.segment import SEGMENT_HEADER_BYTES, SegmentFiles, encode_segment_header
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.segment import SegmentFiles, encode_segment_header
 from logservice.logdb.stats import Counters
 
 

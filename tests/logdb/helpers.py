@@ -1,4 +1,4 @@
-"""Worlds for storage tests: a data directory on a memory or a real file system, opened and reopened."""
+"""Worlds for storage tests: a data directory on a memory or a real file system."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ class World:
 
     def copy(self) -> World:
         assert isinstance(self.kv, MemoryKvEngine)
-        return World(
-            self.memory.copy(), self.kv.copy(), self.path, self.options, self.incarnation
-        )
+        return World(self.memory.copy(), self.kv.copy(), self.path, self.options, self.incarnation)
 
     def without_index(self) -> World:
         """The same segments, no derived index."""
@@ -129,9 +127,7 @@ def update(
         ReplicaId(replica),
         hard_state=HardState(Term(hard[0]), ReplicaId(hard[1]), Index(hard[2])) if hard else None,
         entries=tuple(new),
-        snapshot=None
-        if snapshot is None
-        else installed(snapshot, snapshot_term, next_lsn, state),
+        snapshot=None if snapshot is None else installed(snapshot, snapshot_term, next_lsn, state),
         reset_log=reset,
         bootstrap=Bootstrap(members(), join=False) if bootstrap else None,
         remove=remove,

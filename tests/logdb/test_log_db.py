@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from logservice_wire.errors import Halted, InvalidArgument
 
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
-from logservice_wire.errors import Halted, InvalidArgument
 from tests.logdb.helpers import (
     World,
     all_entries,

@@ -1,0 +1,201 @@
+"""Bit rot: whatever bit of a segment flips, nobody reads wrong data, and the damage finds its owner."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from logservice.invariants import InvariantViolation
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
+from logservice_wire.errors import Halted
+from tests.logdb.helpers import World, all_entries, entries, log_of, update
+
+OPTIONS = LogDbOptions(segment_bytes=16 * 1024, entry_cache_bytes=0, ballast_bytes=0)
+
+
+def visible(db: LogDb) -> dict[tuple[int, int], object]:
+    """What can be read of each replica; None: it is faulty, at opening or at the first read."""
+    seen: dict[tuple[int, int], object] = {}
+    for shard, replica in db.replicas():
+        log = log_of(db, shard, replica)
+        hard = log.hard_state
+        try:
+            found = all_entries(log)
+        except Halted:
+            assert log.faulty
+            seen[shard, replica] = None
+            continue
+        seen[shard, replica] = (
+            None if log.faulty
+            else ((hard.term, hard.vote), log.bootstrap, log.installed, found)
+        )  # fmt: skip
+    return seen
+
+
+def build(mark: bool = False) -> tuple[World, list[dict[tuple[int, int], object]], list[int]]:
+    """One segment of several groups; what was visible after each group, and where each ends."""
+    world = World(options=OPTIONS)
+    db = world.open()
+    steps = [
+        [update(1, 1, snapshot=1, reset=True, bootstrap=True), update(2, 5, hard=(1, 5, 0))],
+        [update(1, 1, entries(2, 9), hard=(2, 1, 3)), update(2, 5, entries(1, 3))],
+        [update(1, 1, entries(8, 12, term=3), hard=(3, 3, 6))],
+        [update(2, 5, entries(4, 6)), update(3, 1, entries(1, 1))],
+    ]
+    pictures, ends = [], []
+    for step in steps:
+        db.commit(step)
+        pictures.append(visible(db))
+        ends.append(db.stats().bytes_written)
+    if mark:
+        db.mark_durable()
+    world.memory.kill()
+    return world, pictures, ends
+
+
+def flips(size: int, seed: int) -> list[tuple[int, int]]:
+    """One random bit of every third byte, another third for every seed."""
+    rng = random.Random(seed)
+    return [(offset, 1 << rng.randrange(8)) for offset in range(seed % 3, size, 3)]
+
+
+@pytest.mark.parametrize("index", ["no index", "old index"])
+def test_a_flipped_bit_is_attributed_or_dropped_with_the_newest_group(index: str) -> None:
+    world, pictures, ends = build()
+    path = world.segments()[0]
+    total = 64 + ends[-1]
+    newest = 64 + ends[-2]
+    found = {"same": 0, "torn": 0, "faulty": 0}
+    for offset, mask in flips(total + 64, 10 + len(index)):
+        hurt = world.without_index() if index == "no index" else world.copy()
+        hurt.memory.flip(path, offset, mask)
+        db = hurt.open()
+        seen = visible(db)
+        if seen == pictures[-1]:
+            found["same"] += 1
+        elif newest <= offset < total and seen == pictures[-2]:
+            found["torn"] += 1
+        else:
+            assert offset < newest, offset
+            faulty = [key for key, value in seen.items() if value is None]
+            assert len(faulty) == 1, (offset, db.recovery_report)
+            healthy = {key: value for key, value in seen.items() if value is not None}
+            assert healthy.items() <= pictures[-1].items(), offset
+            found["faulty"] += 1
+            # The mark is durable: the next opening says so too.
+            hurt.memory.crash()
+            assert visible(hurt.open()) == seen
+    assert found["torn"] > 100
+    assert found["faulty"] > 100
+    assert found["same"] > 50, found
+
+
+def test_behind_the_durable_mark_nothing_is_dropped() -> None:
+    world, pictures, ends = build(mark=True)
+    path = world.segments()[0]
+    for offset, mask in flips(64 + ends[-1], 12):
+        hurt = world.without_index()
+        hurt.memory.flip(path, offset, mask)
+        seen = visible(hurt.open())
+        assert seen.keys() == pictures[-1].keys(), offset
+        lost = [key for key, value in seen.items() if value is None]
+        assert len(lost) <= 1, offset
+        healthy = {key: value for key, value in seen.items() if value is not None}
+        assert healthy.items() <= pictures[-1].items(), offset
+
+
+def test_damage_found_while_reading_makes_one_replica_faulty() -> None:
+    world = World()
+    db = world.open()
+    for first in range(1, 40, 2):
+        db.commit([update(1, 1, entries(first, first + 1, size=300)), update(2, 2, entries(
+            first, first + 1, size=30))])  # fmt: skip
+    db = world.reopen(db)
+    log = log_of(db)
+    position = log._state.index.place(1)
+    world.memory.flip(world.segments()[0], position.offset + 100, 4)
+    with pytest.raises(Halted):
+        all_entries(log)
+    assert log.faulty
+    assert all_entries(log_of(db, 2, 2)) == entries(1, 40, size=30)
+    db.commit([update(2, 2, entries(41, 41))])
+    db = world.kill()
+    assert log_of(db).faulty
+    assert not log_of(db, 2, 2).faulty
+    assert db.stats().faulty_replicas == 1
+
+
+def test_damage_of_what_was_superseded_hurts_nobody() -> None:
+    world = World(options=OPTIONS)
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 9), hard=(1, 1, 0))])
+    db.commit([update(1, 1, entries(5, 9, term=2), hard=(2, 1, 0))])
+    db.commit([update(1, 1, snapshot=6, snapshot_term=2)])
+    expected = visible(db)
+    place = log_of(db)._state.index.place(7)
+    world.memory.kill()
+    path = world.segments()[0]
+    for offset in range(64, place.offset - 300):
+        hurt = world.without_index()
+        hurt.memory.flip(path, offset, 1)
+        db = hurt.open()
+        seen = visible(db)
+        assert seen == expected, (offset, db.recovery_report)
+
+
+def test_a_lost_segment_makes_its_replicas_faulty() -> None:
+    world = World()
+    db = world.open()
+    for first in range(1, 40, 2):
+        db.commit([update(1, 1, entries(first, first + 1, size=300))])
+    db.commit([update(2, 2, entries(1, 1))])
+    world.close(db)
+    world.memory.unlink(world.segments()[2])
+    db = world.open()
+    assert db.recovery_report.rebuilt
+    assert "missing" in log_of(db).faulty
+    assert all_entries(log_of(db, 2, 2)) == entries(1, 1)
+
+
+def test_two_damaged_witnesses_blame_everybody() -> None:
+    """A group whose header and directory are both gone could have been anybody's."""
+    world, pictures, ends = build()
+    path = world.segments()[0]
+    start = 64 + ends[0]
+    world.memory.flip(path, start + 20, 1)
+    world.memory.flip(path, start + 100, 1)
+    hurt = world.without_index()
+    db = hurt.open()
+    assert set(visible(db).values()) == {None}
+    assert any(damage.key is None for damage in db.recovery_report.damages)
+    assert pictures
+
+
+def test_a_damaged_index_is_rebuilt() -> None:
+    world, pictures, _ = build()
+    world.kv.damage("/data/logdb/index")  # type: ignore[attr-defined]
+    db = world.open()
+    assert "damaged" in db.recovery_report.rebuilt
+    assert visible(db) == pictures[-1]
+
+
+def test_any_damaged_row_of_the_index_is_noticed_or_harmless() -> None:
+    world = World()
+    db = world.open()
+    for first in range(1, 30, 2):
+        db.commit([update(1, 1, entries(first, first + 1, size=300), hard=(1, 1, first))])
+    db.commit([update(1, 1, snapshot=3), update(2, 1, bootstrap=True)])
+    expected = visible(db)
+    world.close(db)
+    rows = world.copy().kv.open("/data/logdb/index")
+    for key, value in list(rows.scan(b"")):
+        for cut in (value[:-1], value + b"\0", b""):
+            hurt = world.copy()
+            hurt.kv.open("/data/logdb/index").write([(key, cut)])
+            try:
+                seen = visible(hurt.open())
+            except InvariantViolation:
+                pytest.fail(f"row {key!r} of {len(cut)} bytes")
+            assert seen == expected, key

@@ -1,0 +1,199 @@
+"""Garbage collection: space returns, nothing that counts is lost, nothing idle pins a segment."""
+
+from __future__ import annotations
+
+import pytest
+
+from logservice.hard_state import HardState
+from logservice.ids import Index, ReplicaId, Term
+from logservice.invariants import InvariantViolation
+from logservice.logdb.log_db import LogDb
+from tests.logdb.helpers import World, all_entries, entries, log_of, picture, update
+
+
+def fill(db: LogDb, first: int, last: int, shard: int = 1, size: int = 400) -> None:
+    for index in range(first, last + 1, 3):
+        top = min(index + 2, last)
+        db.commit([update(shard, 1, entries(index, top, size=size))])
+
+
+def test_segments_below_an_installed_snapshot_go() -> None:
+    world = World()
+    db = world.open()
+    fill(db, 1, 90)
+    before = db.stats()
+    assert not db.collect_garbage().unlinked
+    db.commit([update(1, 1, snapshot=85)])
+    report = db.collect_garbage()
+    after = db.stats()
+    assert len(report.unlinked) > 7
+    assert report.freed_bytes >= len(report.unlinked) * 4096
+    assert after.segment_bytes < before.segment_bytes / 4
+    assert len(world.segments()) == after.segment_files
+    assert all_entries(log_of(db)) == entries(86, 90, size=400)
+    db = world.reopen(db)
+    assert all_entries(log_of(db)) == entries(86, 90, size=400)
+
+
+def test_an_idle_replica_pins_nothing() -> None:
+    world = World()
+    db = world.open()
+    idle = update(2, 7, entries(1, 3), hard=(5, 2, 3), bootstrap=True)
+    db.commit([idle, update(3, 1, snapshot=9, next_lsn=77, reset=True)])
+    db.commit([update(4, 4, entries(1, 1)), update(2, 7, hard=(5, 2, 3))])
+    db.commit([update(4, 4, remove=True)])
+    first_segment = world.segments()[0]
+    fill(db, 1, 60)
+    db.commit([update(1, 1, snapshot=60)])
+    seen = picture(db)
+    report = db.collect_garbage()
+    assert report.rewritten_records >= 7
+    assert first_segment not in world.segments()
+    assert picture(db) == seen
+    # What was copied counts from the index, from the segments alone, and is copied again.
+    assert picture(world.without_index().open()) == seen
+    fill(db, 61, 120)
+    db.commit([update(1, 1, snapshot=120)])
+    assert db.collect_garbage().unlinked
+    db = world.reopen(db)
+    log = log_of(db, 2, 7)
+    assert log.hard_state == HardState(Term(5), ReplicaId(2), Index(3))
+    assert all_entries(log) == entries(1, 3)
+    assert log_of(db, 3, 1).next_lsn(Index(9)) == 77
+    assert db.removed() == {(4, 4)}
+
+
+def test_a_copy_is_not_taken_for_an_overwrite() -> None:
+    """The copy of entries 1-3 lies behind 4-6 on the disk; its write sequence says that it is older."""
+    world = World()
+    db = world.open()
+    db.commit([update(2, 1, entries(1, 3))])
+    fill(db, 1, 30)
+    db.commit([update(2, 1, entries(4, 6))])
+    db.commit([update(1, 1, snapshot=30)])
+    assert db.collect_garbage().rewritten_records
+    for reopened in (world.without_index().open(), world.reopen(db)):
+        assert all_entries(log_of(reopened, 2, 1)) == entries(1, 6)
+
+
+def test_superseded_entries_do_not_come_back_when_what_replaced_them_is_collected() -> None:
+    """A cut must survive while older segments still hold what it cut."""
+    world = World()
+    db = world.open()
+    # Shard 9 keeps the first segment alive; it also holds entries 1-8 of shard 1.
+    db.commit([update(9, 1, entries(1, 1, size=2500)), update(1, 1, entries(1, 8))])
+    fill(db, 1, 12, shard=8)
+    db.commit([update(1, 1, entries(5, 6, term=2))])
+    fill(db, 13, 24, shard=8)
+    db.commit([update(1, 1, snapshot=6, snapshot_term=2), update(8, 1, snapshot=24)])
+    fill(db, 25, 36, shard=8)
+    seen = picture(db)
+    assert db.collect_garbage().unlinked
+    assert picture(db) == seen
+    rebuilt = world.without_index().open()
+    assert picture(rebuilt) == seen
+    assert log_of(rebuilt).last_index() == 6
+
+
+def test_a_reset_log_does_not_come_back() -> None:
+    world = World()
+    db = world.open()
+    db.commit([update(9, 1, entries(1, 1, size=2500)), update(1, 1, entries(1, 8))])
+    fill(db, 1, 12, shard=8)
+    db.commit([update(1, 1, snapshot=5, snapshot_term=3, reset=True)])
+    fill(db, 13, 24, shard=8)
+    db.commit([update(8, 1, snapshot=24)])
+    fill(db, 25, 36, shard=8)
+    db.collect_garbage()
+    db.commit([update(1, 1, [*entries(6, 7, term=3)])])
+    seen = picture(db)
+    assert all_entries(log_of(db)) == entries(6, 7, term=3)
+    assert picture(world.without_index().open()) == seen
+
+
+def test_a_mostly_live_segment_stays_and_says_why() -> None:
+    world = World()
+    db = world.open()
+    fill(db, 1, 30)
+    report = db.collect_garbage()
+    assert report.unlinked == ()
+    assert {pin.reason for pin in report.pinned} == {"mostly live", "being written"}
+    assert report.pinned[0].replicas == ((1, 1),)
+    assert report.pinned[0].live_bytes > 2000
+
+
+def test_copies_per_collection_are_bounded() -> None:
+    world = World()
+    db = world.open()
+    for shard in range(1, 31):
+        db.commit([update(shard, 1, entries(1, 1, size=600)), update(
+            50, 1, entries(3 * shard - 2, 3 * shard, size=900))])  # fmt: skip
+    db.commit([update(50, 1, snapshot=90)])
+    seen = picture(db)
+    small = LogDbRuns(world, db, 1000)
+    collections = small.collect_all()
+    assert collections > 3
+    assert picture(small.db) == seen
+    assert small.most_copied < 2500
+
+
+class LogDbRuns:
+    """Collects again and again with a small budget."""
+
+    def __init__(self, world: World, db: LogDb, budget: int) -> None:
+        world.close(db)
+        options = world.options
+        self.db = world.open(
+            type(options)(
+                segment_bytes=options.segment_bytes, entry_cache_bytes=0, ballast_bytes=0,
+                rewrite_bytes_max=budget, rewrite_live_ratio=0.5,
+            )  # fmt: skip
+        )
+        self.most_copied = 0
+
+    def collect_all(self) -> int:
+        number = 0
+        while (report := self.db.collect_garbage()).unlinked:
+            self.most_copied = max(self.most_copied, report.rewritten_bytes)
+            number += 1
+        return number
+
+
+def test_a_faulty_replica_keeps_its_segments() -> None:
+    world = World()
+    db = world.open()
+    db.commit([update(2, 2, entries(1, 2))])
+    fill(db, 1, 30)
+    db.commit([update(1, 1, snapshot=30)])
+    place = log_of(db, 2, 2)._state.index.place(1)
+    world.memory.flip(world.segments()[0], place.offset + 80, 1)
+    report = db.collect_garbage()
+    assert 1 not in report.unlinked
+    assert report.unlinked
+    assert "copying" in log_of(db, 2, 2).faulty
+    again = db.collect_garbage()
+    assert [pin.reason for pin in again.pinned if pin.segment == 1] == [
+        "entries of a faulty replica"
+    ]
+    db.commit([update(2, 2, remove=True)])
+    assert 1 in db.collect_garbage().unlinked
+
+
+def test_removing_a_replica_frees_only_its_own() -> None:
+    world = World()
+    db = world.open()
+    fill(db, 1, 30, shard=1)
+    fill(db, 1, 30, shard=2)
+    db.commit([update(1, 1, remove=True)])
+    report = db.collect_garbage()
+    assert len(report.unlinked) > 2
+    db = world.reopen(db)
+    assert all_entries(log_of(db, 2, 1)) == entries(1, 30, size=400)
+    assert db.removed() == {(1, 1)}
+
+
+def test_not_while_a_group_is_in_flight() -> None:
+    db = World().open()
+    db.begin([update(1, 1, entries(1, 1))])
+    with pytest.raises(InvariantViolation, match="INV-LOGDB-1"):
+        db.collect_garbage()
