@@ -31,8 +31,10 @@ SESSION_WINDOW: Final = 64
 SESSIONS_MAX: Final = 4096
 """Sessions of a shard. The oldest by last use goes first, and only when outside its window."""
 
-SESSION_IDLE_ENTRIES: Final = 100_000
-"""A session unused for this many log entries may be evicted when room is needed."""
+SESSION_IDLE_ENTRIES: Final = 2048
+"""A session unused for this many log entries may be evicted when room is needed. Below
+SESSIONS_MAX: opening a session is an entry, so a client that opens one after another and never uses
+them makes room for others by itself instead of locking them out."""
 
 HOLDS_MAX: Final = 256
 """Named holds of a shard."""

@@ -15,7 +15,6 @@ from unittest import mock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logservice.bounds import HOLDS_MAX, SESSION_IDLE_ENTRIES, SESSION_WINDOW, SESSIONS_MAX
 from logservice.ids import Lsn
 from logservice.outcome import Applied, Outcome
 from logservice.rsm import log_rsm, sessions, snapshot_codec
@@ -67,12 +66,6 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
 def small_limits() -> Iterator[DictionaryModel]:
     """Limits that sixty steps can reach."""
     model = DictionaryModel(window=3, sessions_max=2, idle_entries=6, holds_max=2)
-    assert (SESSION_WINDOW, SESSIONS_MAX, SESSION_IDLE_ENTRIES, HOLDS_MAX) == (
-        64,
-        4096,
-        100_000,
-        256,
-    )
     with (
         mock.patch.object(sessions, "SESSION_WINDOW", model.window),
         mock.patch.object(sessions, "SESSIONS_MAX", model.sessions_max),
