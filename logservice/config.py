@@ -34,6 +34,8 @@ Name = Annotated[
 
 _MIB: Final = 1024 * 1024
 
+_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
 
 class ConfigError(InvalidArgument):
     """The configuration is wrong; metadata: field (the path of the key)."""
@@ -208,6 +210,12 @@ def parse(text: str) -> StoreConfig:
         config = msgspec.convert(raw, type=StoreConfig)
     except msgspec.ValidationError as error:
         _refuse(str(error), raw)
+    check(config)
+    return config
+
+
+def check(config: StoreConfig) -> None:
+    """The rules that span several keys. Raises ConfigError."""
     _check_addresses(config)
     _check_times(config)
     _check_bootstrap(config)
@@ -215,7 +223,6 @@ def parse(text: str) -> StoreConfig:
         raise ConfigError("limits.rpc_timeout_default_s", "expected <= limits.rpc_timeout_max_s")
     if config.limits.read_bytes_default > config.limits.read_bytes_max:
         raise ConfigError("limits.read_bytes_default", "expected <= limits.read_bytes_max")
-    return config
 
 
 def _check_addresses(config: StoreConfig) -> None:
@@ -227,6 +234,11 @@ def _check_addresses(config: StoreConfig) -> None:
                 f"listen.{name}",
                 f"plaintext on {text!r} can be reached from other machines; use a loopback address"
                 " or say insecure_plaintext = true",
+            )
+        if address.host in _WILDCARDS and getattr(listen, f"advertise_{name}") is None:
+            raise ConfigError(
+                f"listen.advertise_{name}",
+                f"required when listening on every address ({text!r}): nobody can dial that",
             )
     for name, advertised in (
         ("advertise_client", listen.advertise_client),

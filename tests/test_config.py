@@ -127,10 +127,10 @@ def test_not_toml_and_not_there(tmp_path: Path) -> None:
 
 
 def test_plaintext_beyond_loopback_needs_the_words() -> None:
-    text = f"{MINIMAL}\n[listen]\nclient = '0.0.0.0:1'\npeer = '10.0.0.1:2'\n"
+    text = f"{MINIMAL}\n[listen]\nclient = '10.0.0.2:1'\npeer = '10.0.0.1:2'\n"
     assert "insecure_plaintext = true" in refused(text).message
     parsed = config.parse(text + "insecure_plaintext = true\n")
-    assert parsed.listen.client == "0.0.0.0:1"
+    assert parsed.listen.client == "10.0.0.2:1"
 
 
 @pytest.mark.parametrize(

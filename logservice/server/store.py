@@ -270,16 +270,16 @@ class Store:
         heartbeats = HeartbeatSender(
             host, client, book, lambda: description, disk_use, config.hakeeper.heartbeat_interval_s
         )
-        self._background(shell.run())
-        self._background(heartbeats.run())
-        self._background(_bootstrap(bootstrapper))
+        self._background(shell.run)
+        self._background(heartbeats.run)
+        self._background(lambda: _bootstrap(bootstrapper))
 
-    def _background(self, work: Awaitable[None]) -> None:
+    def _background(self, work: Callable[[], Awaitable[None]]) -> None:
         """INV-STORE-1."""
 
         async def guarded() -> None:
             try:
-                await work
+                await work()
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001 - reported, and the process ends

@@ -36,7 +36,7 @@ from logservice.server.context import StoreContext
 from logservice.server.limits import SERVER_OPTIONS
 from logservice.server.log_service import LogService
 
-LIMITS = LimitsSection(rpc_timeout_default_s=5.0, rpc_timeout_max_s=5.0)
+LIMITS = LimitsSection(rpc_timeout_default_s=3.0, rpc_timeout_max_s=3.0)
 OPTIONS = NodeHostOptions(tick_ms=10, heartbeat_ticks=2, election_ticks=10)
 
 
