@@ -24,11 +24,13 @@ class RaftLimits:
 class RaftConfig:
     """Settings of one replica.
 
-    `election_ticks` is the least time without a leader before a campaign (the draw is between it
-    and twice it); `heartbeat_ticks` must be smaller. `change_needs_own_commit`: a leader takes no
-    membership change before the no-op of its term is committed. `guard_changes`: it takes none
-    whose new majority is not active and caught up. `lease_read` needs `check_quorum` and must be
-    the same on every replica.
+    - election_ticks: the least time without a leader before a campaign; the draw is between it and
+      twice it. heartbeat_ticks must be smaller.
+    - step_down_on_removal: a leader that applies its own removal or demotion stops leading, with
+      hand_over_on_removal after the new voters know of it (see `departing`), else at once.
+    - change_needs_own_commit: a leader takes no membership change before the no-op of its term is
+      committed. guard_changes: nor one whose new majority is not active and caught up.
+    - lease_read: needs check_quorum, and must be the same on every replica.
     """
 
     replica_id: ReplicaId
@@ -40,6 +42,7 @@ class RaftConfig:
     step_down_on_removal: bool = True
     disable_change_validation: bool = False
     lease_read: bool = False
+    hand_over_on_removal: bool = True
     change_needs_own_commit: bool = True
     guard_changes: bool = False
 

@@ -287,7 +287,7 @@ class Raft:
         s = self._state
         if s.role is Role.LEADER:
             replication.transfer(s, target)
-        elif s.lead != NO_REPLICA and s.role is Role.FOLLOWER:
+        elif s.role is Role.FOLLOWER and s.lead not in (NO_REPLICA, target):
             s.messages.append(TransferLeader(to=s.lead, sender=target, term=Term(s.term)))
 
     def report_unreachable(self, replica: ReplicaId) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from logservice.entry import Entry
 from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, StoreId
 from logservice.membership import Member, Membership
+from logservice.raft import departing
 from logservice.raft.changer import Changer, ChangeRefused, Refusal, Result
 from logservice.raft.config_change import (
     ChangeCorrupt,
@@ -156,19 +157,18 @@ def apply_change(s: State, entry: Entry) -> ChangeOutcome:
         return ChangeOutcome(False, result, s.membership)
     config, progress = result
     s.membership = next_membership(s.membership, change, config, entry.index)
+    was_voter = s.voter()
     s.tracker.install(config, progress)
-    _after_switch(s)
+    s.former_voter = not s.voter() and (was_voter or s.former_voter)
+    if s.role is Role.LEADER:
+        _after_switch(s)
     return ChangeOutcome(True, ChangeReason.ACCEPTED, s.membership)
 
 
 def _after_switch(s: State) -> None:
     """What the new configuration changes for a leader at once."""
-    if s.role is not Role.LEADER:
-        return
-    own = s.tracker.progress.get(s.id)
-    if own is None or own.learner:
-        if s.config.step_down_on_removal:
-            s.become_follower(s.term, NO_REPLICA)
+    if not s.voter():
+        departing.begin(s)
         return
     if maybe_commit(s):
         after_commit(s)

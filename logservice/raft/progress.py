@@ -11,8 +11,13 @@ leader's present term. Owner: the leader of a term; reset at each change of term
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 from logservice.raft.inflights import Inflights
+
+
+SNAPSHOT_PERIODS_MAX: Final = 4
+"""Election timeouts a snapshot may take to be answered. Snapshots are small; records follow it."""
 
 
 class ProgressState(enum.Enum):
@@ -35,6 +40,7 @@ class Progress:
         "pending_snapshot",
         "recent_active",
         "sent_commit",
+        "snapshot_periods",
         "state",
     )
 
@@ -47,6 +53,7 @@ class Progress:
         self.sent_commit = 0
         self.state = ProgressState.PROBE
         self.pending_snapshot = 0
+        self.snapshot_periods = 0
         self.recent_active = recent_active
         self.flow_paused = False
         self.inflights = inflights
@@ -63,6 +70,7 @@ class Progress:
     def _enter(self, state: ProgressState) -> None:
         self.flow_paused = False
         self.pending_snapshot = 0
+        self.snapshot_periods = 0
         self.state = state
         self.inflights.reset()
 
@@ -86,6 +94,16 @@ class Progress:
         self.pending_snapshot = index
         self.next = index + 1
         self.sent_commit = index
+
+    def snapshot_period(self) -> None:
+        """An election timeout passed. A snapshot without an answer for some of them was lost, and
+        so was the news of it: probe again, which sends the next one.
+        """
+        if self.state is ProgressState.SNAPSHOT:
+            self.snapshot_periods += 1
+            if self.snapshot_periods > SNAPSHOT_PERIODS_MAX:
+                self.pending_snapshot = 0
+                self.become_probe()
 
     def paused(self) -> bool:
         """Nothing may be sent but heartbeats."""

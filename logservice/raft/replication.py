@@ -7,7 +7,7 @@ committed with them. Its own answer is counted like any other, after its own dis
 from __future__ import annotations
 
 from logservice.ids import NO_REPLICA, ReplicaId
-from logservice.raft import reading
+from logservice.raft import departing, reading
 from logservice.raft.errors import MessageRejected, RejectReason
 from logservice.raft.messages import (
     AppendResponse,
@@ -39,6 +39,8 @@ def after_commit(s: State) -> None:
     """The commit index moved: tell everybody, and serve the reads that waited for it."""
     reading.release_postponed(s)
     broadcast_append(s)
+    if s.leaving_at:
+        departing.finish(s)
 
 
 def handle_append_response(s: State, m: AppendResponse) -> None:
@@ -75,6 +77,8 @@ def handle_append_response(s: State, m: AppendResponse) -> None:
     own = m.sender == s.id
     if maybe_commit(s):
         after_commit(s)
+        if s.role is not Role.LEADER:
+            return
     elif not own and progress.can_bump_commit(s.log.committed):
         send_append(s, m.sender, progress)
     if own:
@@ -141,6 +145,8 @@ def tick_leader(s: State) -> None:
     s.election_elapsed += 1
     if s.election_elapsed >= s.config.election_ticks:
         s.election_elapsed = 0
+        for _, progress in s.tracker.others:
+            progress.snapshot_period()
         if s.config.check_quorum:
             check_quorum(s)
             if s.role is not Role.LEADER:

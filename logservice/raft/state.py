@@ -36,11 +36,13 @@ class State:
         "campaign_floor",
         "config",
         "election_elapsed",
+        "former_voter",
         "heartbeat_elapsed",
         "id",
         "lead",
         "lease_from",
         "lease_void",
+        "leaving_at",
         "log",
         "membership",
         "messages",
@@ -85,6 +87,8 @@ class State:
         # A campaign from a state machine that is behind what was committed could let a replica lead
         # without knowing the configuration its own log has committed.
         self.campaign_floor: int = self.log.committed
+        self.former_voter = False
+        self.leaving_at = 0
         self.ticks = 0
         self.election_elapsed = 0
         self.heartbeat_elapsed = 0
@@ -104,14 +108,21 @@ class State:
 
     # --- questions -------------------------------------------------------------------------------
 
-    def promotable(self) -> bool:
-        """This replica could lead: a voter with records, whose log is not being replaced."""
+    def voter(self) -> bool:
+        """A voter, of either half, in the configuration in force here."""
         progress = self.tracker.progress.get(self.id)
-        return (
-            progress is not None
-            and not progress.learner
-            and self.log.tail.snapshot is None
-            and self.id not in self.membership.witnesses
+        return progress is not None and not progress.learner
+
+    def promotable(self) -> bool:
+        """This replica may campaign: a voter with records, whose log is not being replaced, or one
+        that was removed and may be the only one to know (see `departing`).
+        """
+        if self.log.tail.snapshot is not None or self.id in self.membership.witnesses:
+            return False
+        return self.voter() or (
+            self.config.pre_vote
+            and self.config.hand_over_on_removal
+            and (self.former_voter or self.id in self.membership.removed)
         )
 
     def committed_in_term(self) -> bool:
@@ -147,6 +158,7 @@ class State:
         self.pending_change = 0
         self.uncommitted_bytes = 0
         self.term_first_index = 0
+        self.leaving_at = 0
         self.reads.reset()
         self.postponed_reads = []
         self.lease_from = -1
@@ -183,14 +195,17 @@ class State:
         self._reset(self.term)
         self.lead = self.id
         self.role = Role.LEADER
-        own = self.tracker.progress[self.id]
-        own.become_replicate()
-        own.recent_active = True
+        own = self.tracker.progress.get(self.id)
+        if own is not None:
+            own.become_replicate()
+            own.recent_active = True
         # A change of an earlier term may be in the log above what is applied. Scanning for it costs
         # more than waiting until everything up to here is applied.
         self.pending_change = self.log.last_index
         self.term_first_index = self.log.last_index + 1
         self.append_own(EntryKind.NOOP, 0, _EMPTY)
+        if not self.voter():
+            self.leaving_at = self.log.last_index
 
     # --- the leader's own log --------------------------------------------------------------------
 

@@ -80,17 +80,83 @@ def test_both_majorities_are_needed_while_joint() -> None:
     assert leader.membership.removed == (2, 3)
 
 
-def test_a_removed_leader_steps_down() -> None:
+def test_a_removed_leader_hands_over_once_the_others_know() -> None:
     cluster = Cluster(3)
     leader = cluster.elect(1)
     leader.propose_change(change(remove(1)))
     cluster.settle()
     assert cluster.role(1) is Role.FOLLOWER
-    new = cluster.wait_for_leader()
-    assert new.id in (2, 3)
+    (new,) = [replica for replica in cluster.up() if replica.raft.role is Role.LEADER]
+    assert new.id in (2, 3), "without an election timeout"
     assert new.raft.membership.voters == (2, 3)
+
+
+def test_a_removed_leader_steps_down_at_once_when_told_so() -> None:
+    cluster = Cluster(3, hand_over_on_removal=False)
+    leader = cluster.elect(1)
+    leader.propose_change(change(remove(1)))
+    cluster.settle()
+    assert cluster.role(1) is Role.FOLLOWER
     cluster[1].campaign()
     assert cluster.role(1) is Role.FOLLOWER
+
+
+def only_the_leader_knows_of_its_removal(cluster: Cluster) -> Raft:
+    """Replica 1 has applied its own removal and has the newest log; 2 has only the entry."""
+    leader = cluster.elect(1)
+    leader.propose_change(change(remove(1)))
+    cluster.take(cluster.replicas[1])
+    leader.propose([block(b"newer")])
+    for replica in (2, 1):
+        for message in [m for m in cluster.messages if m.to == replica]:
+            cluster.messages.remove(message)
+            cluster.deliver(message)
+        cluster.take(cluster.replicas[replica])
+        while cluster.replicas[replica].waiting:
+            cluster.persist(cluster.replicas[replica])
+        cluster.take(cluster.replicas[replica])
+    cluster.messages.clear()
+    while cluster.replicas[1].waiting or cluster.replicas[1].to_apply:
+        while cluster.replicas[1].waiting:
+            cluster.persist(cluster.replicas[1])
+        while cluster.replicas[1].to_apply:
+            cluster.apply(cluster.replicas[1])
+        cluster.take(cluster.replicas[1])
+    cluster.messages.clear()
+    assert not leader.membership.contains(ReplicaId(1))
+    assert cluster[2].membership.contains(ReplicaId(1))
+    assert leader.last_index > cluster[2].last_index
+    return leader
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_removed_replica_that_alone_knows_ends_the_deadlock(compacted: bool) -> None:
+    cluster = Cluster(2)
+    only_the_leader_knows_of_its_removal(cluster)
+    if compacted:
+        cluster.compact(1)
+    cluster.restart(1)
+    cluster.settle()
+    # 2 follows the old configuration and needs the vote of 1, whose log is newer.
+    new = cluster.wait_for_leader(besides=1)
+    cluster.tick(5)
+    assert new.id == 2
+    assert new.raft.membership.voters == (2,)
+    assert cluster.role(1) is Role.FOLLOWER
+    cluster.check_logs()
+
+
+def test_a_removed_replica_disturbs_nobody_who_hears_a_leader() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    leader.propose_change(change(remove(3)))
+    cluster.settle()
+    term = leader.term
+    for _ in range(10):
+        cluster[3].campaign()
+        cluster.tick(3)
+    assert (cluster.role(1), leader.term) == (Role.LEADER, term)
+    assert cluster.role(3) is not Role.LEADER
 
 
 def test_a_voter_becomes_a_learner_through_learners_next() -> None:
