@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import grpc
-import grpc.aio
 from logservice_wire.errors import (
     Busy,
     DeadlineExceeded,
@@ -39,7 +38,7 @@ REPEATABLE: Final = ELSEWHERE | {Reason.BUSY, Reason.SEQUENCE_GAP}
 """Not applied, and worth another attempt within the deadline."""
 
 
-def error_of(failure: grpc.aio.AioRpcError, *, mutating: bool) -> LogServiceError:
+def error_of(failure: grpc.RpcError, *, mutating: bool) -> LogServiceError:
     """The typed error of a failed call."""
     rpc: Any = failure
     for key, value in rpc.trailing_metadata() or ():

@@ -42,6 +42,11 @@ class Gap:
         """The LSN behind the gap."""
         return self.first_lsn + self.record_count
 
+    def until(self, end_lsn: int) -> Gap:
+        """The part below `end_lsn`."""
+        count = min(self.record_count, end_lsn - self.first_lsn)
+        return Gap(self.first_lsn, count, self.term, self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -57,6 +62,11 @@ class Records:
     def next_lsn(self) -> int:
         """The LSN behind the last record."""
         return self.first_lsn + self.record_count
+
+    def until(self, end_lsn: int) -> Records:
+        """The part below `end_lsn`."""
+        count = min(self.record_count, end_lsn - self.first_lsn)
+        return Records(self.first_lsn, count, self.term, self.block, self.skipped)
 
     @property
     def timestamp_us(self) -> int:

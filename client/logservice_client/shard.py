@@ -203,8 +203,8 @@ class Shard:
                     async for response in responses:
                         for run in response.blocks:
                             item = item_of(run, lsn)
-                            if until_lsn is not None and item.next_lsn > until_lsn + 1:
-                                item = _cut(item, until_lsn)
+                            if until_lsn is not None:
+                                item = item.until(until_lsn + 1)
                             lsn = item.next_lsn
                             yield item
                             if until_lsn is not None and lsn > until_lsn:
@@ -343,11 +343,3 @@ def _too_large(size: int) -> TooLarge:
     return TooLarge(
         "more than one block can hold", name="block_bytes", value=size, limit=BLOCK_BYTES_MAX
     )
-
-
-def _cut(item: Records | Gap, last_lsn: int) -> Records | Gap:
-    """`item` without the LSNs after `last_lsn`."""
-    count = last_lsn - item.first_lsn + 1
-    if isinstance(item, Gap):
-        return Gap(item.first_lsn, count, item.term, item.reason)
-    return Records(item.first_lsn, count, item.term, item.block, item.skipped)

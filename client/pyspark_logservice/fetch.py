@@ -1,0 +1,122 @@
+"""Fetching: one task's LSN range from the stores, answer by answer, with synchronous gRPC.
+
+Runs in Spark's Python workers, which are forked and reused: channels are kept per process and
+address, never made before a fork. The next answer is asked for before the last one is handed on, so
+the store works while Spark does.
+
+A read changes nothing, so any failure that is not about the range itself may be tried at the next
+replica; the task gives up when nothing has come for `rpc_timeout_s`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import grpc
+from logservice_client.bounds import BACKOFF_FIRST_S
+from logservice_client.channels import CHANNEL_OPTIONS
+from logservice_client.failure import error_of, may_repeat
+from logservice_client.methods import READ, encode
+from logservice_wire.errors import LogServiceError, NotReady, Truncated
+from logservice_wire.v1 import log_pb2
+
+from pyspark_logservice.options import ReadOptions
+from pyspark_logservice.plan import LsnRange, check_loss, tls_of
+
+ATTEMPT_TIMEOUT_S: Final = 10.0
+"""Of one answer: a few megabytes even from a busy store."""
+
+BACKOFF_MAX_S: Final = 0.5
+"""Between attempts once every replica has failed."""
+
+_channels: dict[tuple[int, str, str], grpc.Channel] = {}
+
+
+class RangeFetcher:
+    """Iterates over the answers that cover one range."""
+
+    def __init__(self, options: ReadOptions, piece: LsnRange) -> None:
+        """Nothing is sent before `answers`."""
+        self._options = options
+        self._piece = piece
+        others = (address.strip() for address in options.endpoints.split(","))
+        self._addresses = list(dict.fromkeys((*piece.addresses, *others)))
+        self._failures = 0
+        self._pause_s = BACKOFF_FIRST_S
+
+    def answers(self) -> Iterator[tuple[int, log_pb2.ReadResponse]]:
+        """Pairs of the LSN asked for and the answer, in order, until the range is covered."""
+        lsn = self._piece.start
+        pending = self._ask(lsn)
+        while True:
+            try:
+                response = self._answer(pending, lsn)
+            except Truncated as error:
+                first_lsn = min(error.number("first_lsn"), self._piece.end)
+                check_loss(self._options, self._piece.shard, lsn, first_lsn)
+                lsn = first_lsn
+                if lsn >= self._piece.end:
+                    return
+                pending = self._ask(lsn)
+                continue
+            asked, lsn = lsn, response.next_lsn
+            if lsn < self._piece.end:
+                pending = self._ask(lsn)
+                yield asked, response
+            else:
+                yield asked, response
+                return
+
+    def _ask(self, lsn: int) -> Any:
+        address = self._addresses[self._failures % len(self._addresses)]
+        call: Any = _channel(self._options, address).unary_unary(
+            READ.path, request_serializer=encode, response_deserializer=READ.decode
+        )
+        request = log_pb2.ReadRequest(
+            shard_id=self._piece.shard, lsn=lsn, max_bytes=self._options.bytes_per_read
+        )
+        return call.future(request, timeout=ATTEMPT_TIMEOUT_S)
+
+    def _answer(self, pending: Any, lsn: int) -> log_pb2.ReadResponse:
+        give_up_at_s = time.monotonic() + self._options.rpc_timeout_s
+        while True:
+            try:
+                response: log_pb2.ReadResponse = pending.result()
+                if response.next_lsn <= lsn:
+                    raise NotReady(f"a replica does not have LSN {lsn} yet")
+            except grpc.RpcError as failure:
+                error = error_of(failure, mutating=False)
+            except NotReady as not_yet:
+                error = not_yet
+            else:
+                self._pause_s = BACKOFF_FIRST_S
+                return response
+            self._pause_or_raise(error, give_up_at_s)
+            pending = self._ask(lsn)
+
+    def _pause_or_raise(self, error: LogServiceError, give_up_at_s: float) -> None:
+        if not may_repeat(error, mutating=False, idempotent=True):
+            raise error
+        self._failures += 1
+        if self._failures % len(self._addresses) == 0:
+            if time.monotonic() + self._pause_s > give_up_at_s:
+                raise error
+            time.sleep(self._pause_s * random.uniform(0.5, 1.0))
+            self._pause_s = min(self._pause_s * 2, BACKOFF_MAX_S)
+
+
+def _channel(options: ReadOptions, address: str) -> grpc.Channel:
+    key = (os.getpid(), address, options.tls_ca)
+    channel = _channels.get(key)
+    if channel is None:
+        tls = tls_of(options)
+        if tls is None:
+            channel = grpc.insecure_channel(address, CHANNEL_OPTIONS)
+        else:
+            channel = grpc.secure_channel(address, tls.credentials(), CHANNEL_OPTIONS)
+        _channels[key] = channel
+    return channel

@@ -1,0 +1,88 @@
+"""Arrow batches from answers: the right rows, few batches, no copies of large blocks."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from logservice_client.read_result import result_of
+from logservice_wire.block import encode_block
+from logservice_wire.errors import CorruptBlock, WrongExpectedLsn
+from logservice_wire.v1 import log_pb2
+from pyspark_logservice.batches import ALONE_BYTES, SCHEMA, SCHEMA_WITH_GAPS, BatchMaker
+
+from tests.client.fake_log import FakeLog
+
+
+def log_of(*sizes: int) -> FakeLog:
+    log = FakeLog(1)
+    for number, size in enumerate(sizes):
+        log.term = number + 1
+        log.append(encode_block([b"%d-%d" % (number, k) for k in range(size)], 1000 + number))
+    return log
+
+
+def table(answer: log_pb2.ReadResponse, lsn: int, end: int, *, gaps: bool = False) -> pa.Table:
+    maker = BatchMaker(7, lsn, end, include_gaps=gaps)
+    batches = list(maker.batches(lsn, answer))
+    for batch in batches:
+        batch.validate(full=True)
+    return pa.Table.from_batches(batches, SCHEMA_WITH_GAPS if gaps else SCHEMA)
+
+
+@pytest.mark.parametrize(("lsn", "end"), [(1, 21), (3, 20), (6, 7), (5, 6), (1, 2)])
+def test_rows_of_a_range(lsn: int, end: int) -> None:
+    log = log_of(5, 1, 9, 5)
+    answer = log.read(lsn, 1 << 20)
+    found = table(answer, lsn, end)
+    expected = [
+        (7, item.first_lsn + number, item.term, item.timestamp_us, record)
+        for item in result_of(answer, lsn).blocks
+        for number, record in enumerate(item.records())
+        if item.first_lsn + number < end
+    ]
+    timestamps = found.column("timestamp").cast(pa.int64())
+    columns = [found.column(name).to_pylist() for name in ("shard", "lsn", "term")]
+    rows = zip(*columns, timestamps.to_pylist(), found.column("value").to_pylist(), strict=True)
+    assert list(rows) == expected
+    assert [row[1] for row in expected] == list(range(lsn, end))
+
+
+def test_small_blocks_share_a_batch() -> None:
+    answer = log_of(*[3] * 200).read(1, 1 << 20)
+    assert len(list(BatchMaker(1, 1, 601, include_gaps=False).batches(1, answer))) == 1
+
+
+def test_a_large_block_goes_alone_and_uncopied() -> None:
+    log = FakeLog(1)
+    for _ in range(3):
+        log.append(encode_block([bytes(100)] * (ALONE_BYTES // 100), 0))
+    batches = list(
+        BatchMaker(1, 1, log.next_lsn, include_gaps=False).batches(1, log.read(1, 1 << 20))
+    )
+    assert [batch.num_rows for batch in batches] == [ALONE_BYTES // 100] * 3
+    offsets, data = batches[0].column("value").buffers()[1:]
+    # Both columns lie in one piece of memory: the block.
+    assert data.address - offsets.address == -(-4 * (ALONE_BYTES // 100 + 1) // 8) * 8
+
+
+def test_gaps() -> None:
+    log = log_of(2)
+    log.gaps = True
+    with pytest.raises(WrongExpectedLsn):
+        log.append(encode_block([b"x", b"y"], 0), expected=99)
+    log.append(encode_block([b"after"], 0))
+    answer = log.read(1, 1 << 20)
+    assert table(answer, 1, 6).column("lsn").to_pylist() == [1, 2, 5]
+    found = table(answer, 1, 6, gaps=True)
+    assert found.column("lsn").to_pylist() == [1, 2, 3, 4, 5]
+    assert found.column("gap").to_pylist() == [None, None, *["wrong_expected_lsn"] * 2, None]
+    assert found.column("value").null_count == found.column("timestamp").null_count == 2
+    assert table(log.read(4, 1 << 20), 4, 5, gaps=True).column("lsn").to_pylist() == [4]
+
+
+def test_a_missing_lsn_is_noticed() -> None:
+    for number in range(3):
+        answer = log_of(2, 3, 4).read(1, 1 << 20)
+        del answer.blocks[number]
+        with pytest.raises(CorruptBlock):
+            table(answer, 1, 10)

@@ -1,0 +1,102 @@
+"""Fetching a range: replicas that fail are left, truncation is an error, nothing is skipped."""
+
+from __future__ import annotations
+
+import pytest
+from logservice_client import SyncLogClient
+from logservice_client.read_result import result_of
+from logservice_wire.errors import LogServiceError, ShardNotFound
+from pyspark_logservice.fetch import RangeFetcher
+from pyspark_logservice.options import ReadOptions, parse_options
+from pyspark_logservice.plan import DataLossError, LsnRange, plan
+
+from tests.client.fake_server import FakeCluster
+
+
+def options(cluster: FakeCluster, **given: str) -> ReadOptions:
+    required = {"logservice.endpoints": ",".join(cluster.endpoints), "shard": "1"}
+    return parse_options({**required, **given})
+
+
+def fill(cluster: FakeCluster, blocks: int) -> list[bytes]:
+    records = [b"%d" % number for number in range(blocks * 10)]
+    with SyncLogClient(cluster.endpoints) as client:
+        for start in range(0, len(records), 10):
+            client.shard(1).append(records[start : start + 10])
+    return records
+
+
+def fetched(given: ReadOptions, pieces: list[LsnRange]) -> list[bytes]:
+    found = []
+    for piece in pieces:
+        for asked, answer in RangeFetcher(given, piece).answers():
+            for item in result_of(answer, asked).blocks:
+                if item.first_lsn < piece.end:
+                    found += item.until(piece.end).records()
+    return found
+
+
+def test_a_plan_covers_the_log(cluster: FakeCluster) -> None:
+    records = fill(cluster, 20)
+    given = options(cluster, minPartitions="3", maxBytesPerRead="300")
+    pieces = plan(given)
+    assert [piece.shard for piece in pieces] == [1, 1, 1]
+    assert {piece.addresses[0] for piece in pieces} == set(cluster.endpoints)
+    assert fetched(given, pieces) == records
+    assert fetched(given, pieces) == records
+
+
+def test_all_shards(cluster: FakeCluster) -> None:
+    with SyncLogClient(cluster.endpoints) as client:
+        client.hakeeper.create_shard(shard_id=5)
+        client.shard(5).append(b"a")
+        client.shard(1).append([b"b", b"c"])
+    given = parse_options({"logservice.endpoints": cluster.endpoints[0], "shards": "*"})
+    assert [(p.shard, p.start, p.end) for p in plan(given)] == [(1, 1, 3), (5, 1, 2)]
+
+
+def test_an_empty_log_has_no_pieces(cluster: FakeCluster) -> None:
+    assert plan(options(cluster)) == []
+
+
+def test_an_unknown_shard(cluster: FakeCluster) -> None:
+    with pytest.raises(ShardNotFound):
+        plan(options(cluster, shard="9"))
+
+
+def test_failing_replicas_are_left(cluster: FakeCluster) -> None:
+    records = fill(cluster, 5)
+    given = options(cluster, minPartitions="3")
+    pieces = plan(given)
+    cluster.stores[0].ready = False
+    cluster.stores[1].ready = False
+    assert fetched(given, pieces) == records
+
+
+def test_no_replica_at_all(cluster: FakeCluster) -> None:
+    fill(cluster, 1)
+    given = options(cluster, **{"logservice.rpc.timeout": "0.2"})
+    pieces = plan(given)
+    for store in cluster.stores:
+        store.ready = False
+    with pytest.raises(LogServiceError, match="NOT_READY"):
+        fetched(given, pieces)
+
+
+def test_truncation_behind_the_plan(cluster: FakeCluster) -> None:
+    records = fill(cluster, 5)
+    pieces = plan(options(cluster))
+    with SyncLogClient(cluster.endpoints) as client:
+        client.shard(1).truncate(15)
+    with pytest.raises(DataLossError, match="LSNs 1 to 15 were truncated"):
+        fetched(options(cluster), pieces)
+    assert fetched(options(cluster, failOnDataLoss="false"), pieces) == records[15:]
+
+
+def test_a_range_that_is_wholly_gone(cluster: FakeCluster) -> None:
+    fill(cluster, 2)
+    given = options(cluster, failOnDataLoss="false", endingLsn="6")
+    pieces = plan(given)
+    with SyncLogClient(cluster.endpoints) as client:
+        client.shard(1).truncate(8)
+    assert fetched(given, pieces) == []

@@ -1,0 +1,69 @@
+"""Plans: ranges are resolved once, cut without holes, and losses are errors."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark_logservice.options import ReadOptions, parse_options
+from pyspark_logservice.plan import DataLossError, LsnRange, resolve, split
+
+
+def options(**given: str) -> ReadOptions:
+    return parse_options({"logservice.endpoints": "a:1", "shard": "1", **given})
+
+
+@pytest.mark.parametrize(
+    ("given_options", "first", "applied", "expected"),
+    [
+        ({}, 1, 0, (1, 1)),
+        ({}, 5, 9, (5, 10)),
+        ({"startingLsn": "7"}, 5, 9, (7, 10)),
+        ({"startingLsn": "10"}, 5, 9, (10, 10)),
+        ({"endingLsn": "8"}, 5, 9, (5, 8)),
+        ({"startingLsn": "6", "endingLsn": "6"}, 5, 9, (6, 6)),
+        ({"startingLsn": "8", "endingLsn": "6"}, 5, 9, (8, 8)),
+        ({"startingLsn": "2", "failOnDataLoss": "false"}, 5, 9, (5, 10)),
+        ({"startingLsn": "2", "endingLsn": "4", "failOnDataLoss": "false"}, 5, 9, (5, 5)),
+    ],
+)
+def test_resolve(
+    given_options: dict[str, str], first: int, applied: int, expected: tuple[int, int]
+) -> None:
+    assert resolve(options(**given_options), 1, first, applied) == expected
+
+
+@pytest.mark.parametrize(
+    ("given_options", "word"),
+    [
+        ({"startingLsn": "4"}, "LSNs 4 to 4 were truncated; the oldest record is 5"),
+        ({"startingLsn": "11"}, "newest is 9"),
+        ({"endingLsn": "11"}, "newest is 9"),
+    ],
+)
+def test_losses(given_options: dict[str, str], word: str) -> None:
+    with pytest.raises(DataLossError, match=word):
+        resolve(options(**given_options), 1, 5, 9)
+
+
+@given(
+    st.lists(st.integers(0, 5000), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.integers(1, 1000),
+)
+def test_pieces_cover_everything_once(sizes: list[int], least: int, most: int) -> None:
+    whole = [LsnRange(n, 10, 10 + size, ("a", "b", "c")) for n, size in enumerate(sizes, 1)]
+    pieces = split(whole, least, most)
+    for piece in whole:
+        mine = [p for p in pieces if p.shard == piece.shard]
+        assert sum(p.records for p in mine) == piece.records
+        edges = [piece.start, *(p.end for p in mine)]
+        assert [p.start for p in mine] == edges[:-1]
+        assert all(0 < p.records <= most for p in mine)
+        assert {len(set(p.addresses)) for p in mine} <= {3}
+    assert len(pieces) >= min(least, sum(sizes))
+
+
+def test_pieces_prefer_the_replicas_in_turn() -> None:
+    pieces = split([LsnRange(1, 1, 7, ("a", "b", "c"))], 6, 1000)
+    assert [piece.addresses[0] for piece in pieces] == ["a", "b", "c", "a", "b", "c"]
