@@ -1,0 +1,317 @@
+"""The command line against real store processes: one cluster for all tests of this file."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+
+from logservice.cli import exit_codes
+from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.logctl import logctl
+from logservice.cli.main import logservice
+
+pytestmark = pytest.mark.processes
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
+    "raft": {"tick_ms": 20},
+    "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 300},
+    "truncation": {"interval_s": 1.0},
+}
+
+
+class Program:
+    """Runs `logctl` or `logservice` in this process, as the entry points do."""
+
+    def __init__(
+        self, command: click.Command, cluster: LocalCluster, capture: pytest.CaptureFixture[str]
+    ) -> None:
+        self._command = command
+        self._cluster = cluster
+        self._capture = capture
+
+    def __call__(self, *arguments: object, stdin: bytes = b"") -> SimpleNamespace:
+        text = [str(argument) for argument in arguments]
+        if self._command is logctl:
+            text = ["--endpoints", ",".join(self._cluster.endpoints()), *text]
+        self._capture.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+            patch.setattr(sys, "argv", ["program", *text])
+            with pytest.raises(SystemExit) as caught:
+                exit_codes.run(self._command, "program")
+        shown = self._capture.readouterr()
+        assert "Traceback" not in shown.err
+        return SimpleNamespace(code=caught.value.code, out=shown.out, err=shown.err)
+
+    def json(self, *arguments: object) -> object:
+        """The one JSON document that ``-o json`` prints."""
+        result = self(*arguments, "-o", "json")
+        assert result.code == 0, result.err
+        return json.loads(result.out)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    running = LocalCluster.create(tmp_path_factory.mktemp("cluster") / "c", settings=SETTINGS)
+    try:
+        running.up(60)
+        yield running
+    finally:
+        running.down()
+        assert set(running.pids().values()) == {None}
+
+
+@pytest.fixture
+def ctl(cluster: LocalCluster, capfd: pytest.CaptureFixture[str]) -> Program:
+    return Program(logctl, cluster, capfd)
+
+
+@pytest.fixture
+def service(cluster: LocalCluster, capfd: pytest.CaptureFixture[str]) -> Program:
+    return Program(logservice, cluster, capfd)
+
+
+@pytest.fixture
+def shard(ctl: Program) -> int:
+    created = ctl.json("shard", "create")
+    assert isinstance(created, dict)
+    return int(created["shard"])
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+
+
+# --- logctl: records -----------------------------------------------------------------------------
+
+
+def test_append_and_read(ctl: Program, shard: int) -> None:
+    assert ctl.json("append", shard, "one", "zwö") == {"first_lsn": 1, "records": 2}
+    lines = "".join(f"line {number}\n" for number in range(250)).encode()
+    piped = ctl("append", shard, "--batch", 100, "-o", "json", stdin=lines)
+    assert json.loads(piped.out) == {"first_lsn": 3, "records": 250}
+    assert ctl("read", shard, "--count", 3).out == "1\tone\n2\tzwö\n3\tline 0\n"
+    assert ctl("read", shard, "--from", 252, "--raw").out == "line 249\n"
+    assert ctl("read", shard, "--from", 2, "--until", 3, "--stale").out == "2\tzwö\n3\tline 0\n"
+    assert ctl("read", shard, "--from", 253).out == ""
+    found = [json.loads(line) for line in ctl("read", shard, "-o", "json").out.splitlines()]
+    assert [row["lsn"] for row in found] == list(range(1, 253))
+    assert found[1]["record"] == "zwö"
+
+
+def test_bytes_that_are_no_text(ctl: Program, shard: int) -> None:
+    assert ctl("append", shard, stdin=b"\xff\xfe\n").code == 0
+    assert json.loads(ctl("read", shard, "-o", "json").out)["record_base64"] == "//4="
+
+
+def test_follow_to_a_limit(ctl: Program, shard: int) -> None:
+    ctl("append", shard, "a", "b", "c")
+    assert ctl("follow", shard, "--count", 2, "--raw").out == "a\nb\n"
+    assert ctl("follow", shard, "--from", 2, "--until", 3).out == "2\tb\n3\tc\n"
+
+
+def test_reading_what_is_gone_or_not_there_yet(ctl: Program, shard: int) -> None:
+    ctl("append", shard, "a", "b", "c")
+    assert ctl.json("truncate", shard, 2) == {"truncated_lsn": 2}
+    gone = ctl("read", shard, "--from", 1)
+    assert (gone.code, gone.out) == (exit_codes.REFUSED, "")
+    assert "TRUNCATED" in gone.err
+    assert "first_lsn=3" in gone.err
+    assert "BEYOND_TAIL" in ctl("read", shard, "--from", 9).err
+    again = ctl("truncate", shard, 2)
+    assert again.code == exit_codes.REFUSED
+    assert "current=2" in again.err
+
+
+# --- logctl: the state of a shard ----------------------------------------------------------------
+
+
+def test_writer(ctl: Program, shard: int) -> None:
+    assert ctl.json("writer", "acquire", shard, "me") == {"epoch": 1, "holder": "me"}
+    fenced = ctl("append", shard, "x")
+    assert fenced.code == exit_codes.REFUSED
+    assert "FENCED" in fenced.err
+    assert ctl("append", shard, "--epoch", 1, "x").code == 0
+    assert ctl("writer", "acquire", shard, "you").code == exit_codes.REFUSED
+    assert ctl.json("writer", "acquire", shard, "you", "--takeover") == {
+        "epoch": 2,
+        "holder": "you",
+    }
+    assert ctl("writer", "release", shard, 2).code == 0
+    status = ctl.json("status", shard)
+    assert isinstance(status, dict)
+    assert (status["writer_epoch"], status["writer_holder"]) == (2, "")
+
+
+def test_holds(ctl: Program, shard: int) -> None:
+    ctl("append", shard, *"abcdef")
+    assert ctl("hold", "set", shard, "backup", 3).code == 0
+    assert ctl.json("truncate", shard, 5) == {"truncated_lsn": 2}
+    status = ctl.json("status", shard)
+    assert isinstance(status, dict)
+    assert status["holds"] == {"backup": 3}
+    assert ctl("hold", "set", shard, "late", 1).code == exit_codes.REFUSED
+    assert ctl("hold", "release", shard, "backup").code == 0
+    assert "truncated lsn             5" in ctl("status", shard, "--stale").out or (
+        "truncated lsn             5" in ctl("status", shard).out
+    )
+
+
+def test_timestamps_and_ids(ctl: Program, shard: int) -> None:
+    first, second = ctl.json("timestamps", shard, 10), ctl.json("timestamps", shard)
+    assert first == {"first": 1, "next": 11}
+    assert second == {"first": 11, "next": 12}
+    ids = ctl.json("ids", 5, "--key", f"test-{shard}")
+    assert ids == {"first": 1, "next": 6}
+
+
+# --- logctl: the cluster -------------------------------------------------------------------------
+
+
+def test_shards_and_stores(ctl: Program, cluster: LocalCluster, shard: int) -> None:
+    rows = ctl.json("stores")
+    assert isinstance(rows, list)
+    assert [row["store"] for row in rows] == list(cluster.stores)
+    assert [row["client"] for row in rows] == cluster.endpoints()
+    assert all(row["alive"] for row in rows)
+    rows = ctl.json("shards")
+    assert isinstance(rows, list)
+    mine = next(row for row in rows if row["shard"] == shard)
+    assert sorted(mine["replicas"]) == list(cluster.stores)
+    assert rows[0]["name"] == "hakeeper"
+    table = ctl("shards").out
+    assert "hakeeper" in table
+    assert "leader" in table
+    # A shard that was just created is flagged until its leader was reported.
+    wait_for(lambda: ctl("repairs").code == 0)
+    assert ctl.json("repairs") == []
+    address = cluster.endpoints()[0]
+    said = ctl.json("store", address)
+    assert isinstance(said, dict)
+    assert said["store_id"] == "store-1"
+    assert "segment bytes" in ctl("store", address).out
+
+
+def test_creating_a_shard_twice(ctl: Program) -> None:
+    assert ctl.json("shard", "create", "--id", 77, "--name", "named") == {"shard": 77}
+    again = ctl("shard", "create", "--id", 77)
+    assert again.code == exit_codes.REFUSED
+    assert "SHARD_EXISTS" in again.err
+    many = ctl("shard", "create", "--replicas", 9)
+    assert "NOT_ENOUGH_STORES" in many.err
+
+
+def test_transfer(ctl: Program, shard: int) -> None:
+    def leader() -> str:
+        status = ctl.json("status", shard)
+        assert isinstance(status, dict)
+        return str(status["leader_store"])
+
+    before = leader()
+    moved = ctl.json("transfer", shard)
+    assert isinstance(moved, dict)
+    assert moved["leader"] != before
+    wait_for(lambda: leader() == moved["leader"])
+    assert ctl("transfer", shard, "store-9").code == exit_codes.USAGE
+
+
+def test_wrong_command_lines(ctl: Program, service: Program) -> None:
+    for arguments in (
+        ["read"], ["read", "0"], ["read", "one"], ["append", "1", "--batch", "0"],
+        ["append", "1", "--expected-lsn", "1"], ["nothing"], ["status", "1", "-o", "xml"],
+    ):  # fmt: skip
+        assert ctl(*arguments).code == exit_codes.USAGE, arguments
+    assert service("cluster", "status", "--dir", "/nowhere/at/all").code == exit_codes.USAGE
+
+
+def test_unknown_shard_and_unreachable_cluster(ctl: Program) -> None:
+    missing = ctl("--timeout", 2, "status", 999)
+    assert missing.code in (exit_codes.UNAVAILABLE, exit_codes.REFUSED)
+    assert "SHARD_NOT_FOUND" in missing.err
+    nobody = ctl("--endpoints", "127.0.0.1:1", "--timeout", 1, "status", 1)
+    assert nobody.code == exit_codes.UNAVAILABLE
+    nobody = ctl("--endpoints", "", "status", 1)
+    assert nobody.code == exit_codes.USAGE
+
+
+# --- logservice ----------------------------------------------------------------------------------
+
+
+def test_cluster_status(service: Program, cluster: LocalCluster) -> None:
+    rows = service.json("cluster", "status", "--dir", cluster.directory)
+    assert isinstance(rows, list)
+    assert [row["pid"] for row in rows] == list(cluster.pids().values())
+    assert all(row["running"] for row in rows)
+
+
+def test_kill_start_stop(service: Program, ctl: Program, cluster: LocalCluster) -> None:
+    where = ["--dir", cluster.directory]
+    ctl("append", 1, "before")
+    assert service("cluster", "kill", *where, "store-2").code == 0
+    assert service("cluster", "kill", *where, "store-2").code == exit_codes.USAGE
+    assert service("cluster", "status", *where).code == exit_codes.NEGATIVE
+    assert ctl("append", 1, "during").code == 0
+    assert service("cluster", "start", *where, "store-2").code == 0
+    wait_for(lambda: ctl("store", cluster.stores["store-2"].client).code == 0)
+    assert service("cluster", "stop", *where, "store-3").code == 0
+    assert "stopped" in cluster.process("store-3").last_lines(3)
+    assert ctl("append", 1, "after").code == 0
+    cluster.start("store-3")
+    wait_for(lambda: ctl("store", cluster.stores["store-3"].client).code == 0)
+    assert service("cluster", "up", *where).code == 0
+
+
+def run_store(directory: Path, config: str) -> subprocess.CompletedProcess[str]:
+    path = directory / "store.toml"
+    path.write_text(config)
+    return subprocess.run(
+        [sys.executable, "-m", "logservice", "store", "run", "-c", str(path)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_store_that_cannot_start(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A configuration mistake, a port in use, a directory in use: one line each, no traceback."""
+    good = cluster.process("store-1").config_path.read_text()
+    port = cluster.stores["store-1"].client
+    cases = {
+        good.replace("tick_ms = 20", "tick_ms = 0"): (2, "raft.tick_ms: expected int >= 1, got 0"),
+        good: (6, f"cannot listen for clients on {port}"),
+        good.replace('data_dir = "data"', f'data_dir = "{cluster.directory}/store-1/data"'): (
+            6, "another process uses the data directory",
+        ),
+    }  # fmt: skip
+    for config, (code, words) in cases.items():
+        ended = run_store(tmp_path, config)
+        assert (ended.returncode, ended.stdout) == (code, "")
+        assert words in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_sigterm_ends_a_store_with_code_0(tmp_path: Path) -> None:
+    single = LocalCluster.create(tmp_path / "c", stores=1, settings=SETTINGS)
+    try:
+        single.up(30)
+        pid = single.pids()["store-1"]
+        assert pid is not None
+        os.kill(pid, signal.SIGTERM)
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert "stopped" in single.process("store-1").last_lines(2)
+    finally:
+        single.down()
