@@ -57,7 +57,7 @@ def main() -> None:
             else:
                 console.print("etcd cannot be had here: our own rows only")
             cluster = stack.enter_context(running(directory / "ours"))
-            measure_shapes(report, shapes, cluster, peer, arguments)
+            measure_shapes(report, shapes, cluster, peer, arguments, console)
         with running(directory / "lifecycle") as cluster:
             measure_times(report, cluster, arguments)
     report.show(console)
@@ -87,9 +87,10 @@ def measure_shapes(
     cluster: LocalCluster,
     peer: etcd.Etcd | None,
     arguments: argparse.Namespace,
+    console: Console,
 ) -> None:
     """All shapes, both sides, interleaved."""
-    with Progress(transient=True) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=arguments.rounds * len(shapes))
         for number in range(arguments.rounds):
             for shape, row in zip(shapes, report.rows, strict=True):

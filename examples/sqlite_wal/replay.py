@@ -25,7 +25,10 @@ PARTITIONS = 4
 
 def java_is_here() -> bool:
     """Whether Spark can run."""
-    return shutil.which("java") is not None
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java") is not None or (
+        home is not None and Path(home, "bin/java").exists()
+    )
 
 
 def replay_on_spark(

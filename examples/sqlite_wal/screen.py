@@ -78,7 +78,12 @@ class Screen:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=self.console, transient=True) as bar:
+        with Progress(
+            *columns,
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        ) as bar:
             task = bar.add_task(what, total=None)
             while True:
                 done, total = progress()

@@ -142,7 +142,7 @@ class Story:
             self.writer.run_to(BEFORE_CHECKPOINT * 10, pause_s=PAUSE_DURING_REPAIR_S)
             before = self.writer.acked
             self.cluster.forget(lost)
-            new = self.cluster.add()
+            new = self.cluster.add(f"store-{STORES + 1}")
             began = time.monotonic()
             self._wait_until("HAKeeper notices", lambda: not self.watch.full(), REPAIR_LIMIT_S)
             self._wait_until("HAKeeper repairs every shard", self._repaired(new), REPAIR_LIMIT_S)
