@@ -198,12 +198,16 @@ class ExportedSnapshots:
     def remove_replica(self, shard: ShardId, replica: ReplicaId) -> None:
         """Remove all of a replica's exports; nothing happens if there are none. Raises OSError."""
         key = (shard, replica)
-        self._exports.pop(key, None)
-        self._unread.pop(key, None)
+        if key in self._exports or key in self._unread:
+            # Nothing may start from them from now on; but until the directory is gone the replica
+            # stays known, so that a removal that failed is tried again.
+            self._exports[key] = ()
+            self._unread.pop(key, None)
         directory = self._replica_directory(key)
         if self._vfs.exists(directory):
             self._vfs.remove_tree(directory)
             self._vfs.fsync_directory(posixpath.dirname(directory))
+        self._exports.pop(key, None)
 
     def _read(self, shard: ShardId, replica: ReplicaId) -> tuple[Export, ...]:
         """The exports of a replica; reads and verifies its files the first time."""

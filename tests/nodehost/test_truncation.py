@@ -377,6 +377,114 @@ async def test_a_replica_that_stops_during_its_visit_is_counted_as_stopped(world
     assert await world.steps() == {Step.STOPPED}
 
 
+async def test_a_replica_that_is_gone_when_its_turn_comes_is_not_visited(world: World) -> None:
+    first, second = world.host.add(1, 11), world.host.add(2, 12)
+    for log in (first, second):
+        log.append(10)
+        log.truncated = Lsn(10)
+    await world.run()
+
+    async def stop_the_other() -> None:
+        world.host.replicas.pop(second.shard, None)
+
+    world.host.on_install = stop_the_other
+    assert (await world.run()).visited == 1
+
+
+@pytest.mark.parametrize("step", ["load", "add"])
+async def test_a_replica_replaced_while_files_are_at_work_is_left_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    log = world.host.add(1, 11)
+    log.append(10)
+    log.truncated = Lsn(10)
+    await world.run()
+    log.append(1, records=0)
+    work = getattr(world.exports, step)
+
+    def replaced(*arguments: object) -> object:
+        log.replica = ReplicaId(99)
+        return work(*arguments)
+
+    monkeypatch.setattr(world.exports, step, replaced)
+    steps = await world.steps()
+    assert steps == ({Step.STOPPED} if step == "load" else {Step.INSTALLED, Step.EXPORTED})
+    assert all(install[1] == 11 for install in world.host.installs)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_without_an_export_a_failing_or_missing_replica_is_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    log = world.host.add(1, 11)
+    await world.run()
+    log.append(10)
+    log.truncated = Lsn(10)
+
+    def full(*arguments: object) -> None:
+        if gone:
+            del world.host.replicas[log.shard]
+        raise OSError("full")
+
+    async def refuse() -> None:
+        raise InvalidArgument("refused")
+
+    monkeypatch.setattr(world.exports, "add", full)
+    world.host.on_install = refuse
+    steps = await world.steps()
+    assert steps == {Step.NO_EXPORT, Step.STOPPED if gone else Step.EXPORT_FAILED}
+    assert world.host.installs == []
+
+
+async def test_exports_that_cannot_be_read_are_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.host.add(1, 11)
+    log.append(10)
+    await world.run()
+    world.open()
+
+    def broken(*_: object) -> None:
+        raise OSError("unreadable directory")
+
+    monkeypatch.setattr(world.exports, "read", broken)
+    assert await world.steps() == {Step.INSTALL_FAILED, Step.EXPORT_FAILED}
+
+
+async def test_leftovers_that_cannot_be_removed_are_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = world.host.add(1, 11)
+    log.append(100)
+    await world.run()
+    log.truncated = Lsn(60)
+    assert (await world.run()).alarms == ()
+    del world.host.replicas[log.shard]
+    with monkeypatch.context() as patch:
+
+        def broken(*_: object) -> None:
+            raise OSError("busy")
+
+        patch.setattr(world.vfs, "remove_tree", broken)
+        assert await world.steps() == {Step.EXPORT_FAILED}
+    assert await world.steps() == {Step.LEFTOVER_REMOVED}
+    # What was counted towards an alarm went with the replica.
+    world.host.replicas[log.shard] = log
+    assert (await world.run()).alarms == ()
+
+
+async def test_hakeeper_counts_a_refused_install(world: World) -> None:
+    log = world.host.add(0, 1)
+    log.append(30, records=0)
+    await world.run()
+
+    async def refuse() -> None:
+        raise InvalidArgument("refused")
+
+    world.host.on_install = refuse
+    assert await world.steps() == {Step.INSTALL_FAILED}
+
+
 async def test_hakeeper_compacts_behind_the_state_of_the_visit_before(world: World) -> None:
     log = world.host.add(0, 1)
     log.append(20, records=0)
