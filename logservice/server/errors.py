@@ -17,12 +17,12 @@ log.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
-import structlog
 from logservice_wire.errors import LogServiceError
 from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 
@@ -35,7 +35,7 @@ ResponseT = TypeVar("ResponseT")
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[ServiceT, RequestT, Context], Awaitable[ResponseT]]
 
-_log = structlog.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def handler(
@@ -54,7 +54,7 @@ def handler(
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # the boundary: what arrives here is a bug of ours
-            _log.exception("handler failed", method=method.__qualname__)
+            logger.exception("%s failed", method.__qualname__)
             await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
             raise
 

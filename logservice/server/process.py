@@ -11,17 +11,17 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import sys
-from collections.abc import MutableMapping
 from typing import Any, Final
-
-import structlog
 
 from logservice.config import StoreConfig
 from logservice.invariants import InvariantViolation
 from logservice.server.crash import crash
 from logservice.server.store import Store
+
+logger = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0002
 """A thread that comes back from fdatasync waits this long for the interpreter lock while the
@@ -51,17 +51,14 @@ def run_store(config: StoreConfig) -> int:
 
 
 async def _serve(config: StoreConfig) -> None:
-    log = structlog.get_logger("logservice.store").bind(store=config.store.store_id)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_on_loop_exception)
     stopping = asyncio.Event()
 
     def on_signal() -> None:
         if stopping.is_set():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
-            log.warning("second signal: stopping at once")
-            raise SystemExit(128 + signal.SIGTERM)
+            logger.warning("second signal: stopping at once")
+            os._exit(128 + signal.SIGTERM)
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -71,15 +68,20 @@ async def _serve(config: StoreConfig) -> None:
         await store.start()
         # What is alive now stays so; the collector need not look at it again.
         gc.freeze()
-        log.info("serving", client=store.client_address, peer=store.peer_address)
+        logger.info(
+            "%s serves clients on %s, stores on %s",
+            config.store.store_id,
+            store.client_address,
+            store.peer_address,
+        )
         await stopping.wait()
-        log.info("stopping")
+        logger.info("stopping")
     finally:
         await store.stop()
-    log.info("stopped")
+    logger.info("stopped")
 
 
-def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
     if isinstance(error, InvariantViolation):
         crash(error)
@@ -96,22 +98,3 @@ def _configure_logging() -> None:
     )
     # A skipped visit of the truncation worker is normal under load, and counted by the worker.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.processors.format_exc_info,
-            _render,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
-
-
-def _render(_: object, __: str, event: MutableMapping[str, Any]) -> str:
-    """``what happened (key=value ...)``, like the lines of the other modules."""
-    message = str(event.pop("event"))
-    trace = event.pop("exception", None)
-    details = " ".join(f"{name}={value}" for name, value in event.items())
-    text = f"{message} ({details})" if details else message
-    return f"{text}\n{trace}" if trace else text

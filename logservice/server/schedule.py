@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Final
 
-import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from logservice_wire.errors import LogServiceError, NotReady
 
@@ -21,7 +21,7 @@ from logservice.nodehost.truncation import TruncationWorker
 _STOP_WAIT_S: Final = 5.0
 """For the visit under way at a stop; then it is cancelled."""
 
-_log = structlog.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TruncationSchedule:
@@ -69,16 +69,16 @@ class TruncationSchedule:
         except asyncio.CancelledError:
             raise
         except LogServiceError as error:
-            _log.warning("truncation failed", error=str(error))
+            logger.warning("truncation failed: %s", error)
             return
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)
             return
         for alarm in report.alarms:
-            _log.warning(
-                "truncation stands still",
-                shard=alarm.shard,
-                reason=str(alarm.reason),
-                truncatable_bytes=alarm.truncatable_bytes,
-                visits=alarm.visits,
+            logger.warning(
+                "truncation of shard %d stands still for %d visits: %s, %d bytes could go",
+                alarm.shard,
+                alarm.visits,
+                alarm.reason,
+                alarm.truncatable_bytes,
             )

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import grpc.aio
-import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logservice_wire.errors import LogServiceError, NotReady
 from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
@@ -70,7 +70,7 @@ _CALLS_GRACE_S: Final = 1.0
 _BOOTSTRAP_ROUND_S: Final = 10.0
 """How often a first start that waits for other members says so."""
 
-_log = structlog.get_logger("logservice.store")
+logger = logging.getLogger(__name__)
 
 
 class Store:
@@ -157,7 +157,7 @@ class Store:
             ),
         )
         self._closers.append(logdb.close)
-        _log.info("log storage is open", report=str(logdb.recovery_report))
+        logger.info("log storage is open: %s", logdb.recovery_report)
         return directory, logdb
 
     def _open_exports(self, logdb: LogDb) -> tuple[ExportedSnapshots, LogDbMeter]:
@@ -305,9 +305,9 @@ async def _bootstrap(bootstrapper: Bootstrapper) -> None:
         try:
             outcome = await bootstrapper.run(_BOOTSTRAP_ROUND_S)
         except NotReady as error:
-            _log.warning("the first start waits", reason=error.message)
+            logger.warning("the first start waits: %s", error.message)
             continue
-        _log.info("first start", outcome=outcome.value)
+        logger.info("first start: %s", outcome.value)
         return
 
 
