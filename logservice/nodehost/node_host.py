@@ -41,7 +41,6 @@ from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
 from logservice.raft.messages import Message
-from logservice.raft.ready import Role
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
@@ -421,8 +420,6 @@ class NodeHost:
     def on_unreachable(self, store: StoreId) -> None:
         """See `TransportHandler`."""
         for replica in self._replicas.values():
-            if replica.raft.role is not Role.LEADER:
-                continue
             for member in replica.raft.membership.members:
                 if member.store_id == store:
                     replica.unreachable(member.replica_id)

@@ -24,6 +24,7 @@ from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import (
     HAKEEPER_SHARD,
+    NO_REPLICA,
     Incarnation,
     Index,
     Lsn,
@@ -64,6 +65,10 @@ _EXPIRE_TICKS = 4
 
 _SNAPSHOT_RETRY_ELECTIONS = 5
 """Election timeouts between looks at followers that wait for a snapshot."""
+
+
+_HURRIED_CAMPAIGN_TICKS = 8
+"""Spread of campaigns after the leader's store broke off; see `Replica.unreachable`."""
 
 
 class ReplicaHost(Protocol):
@@ -174,6 +179,8 @@ class Replica:
         self._unpersisted_votes = 0
         self._held: list[Message] = []
         self._ticks = 0
+        self._campaign_tick = -1
+        self._random = random
         self._snapshot_retry_ticks = options.election_ticks * _SNAPSHOT_RETRY_ELECTIONS
         self._lsn_waiters: list[tuple[Lsn, asyncio.Future[bool]]] = []
         self.learned_stores: dict[ReplicaId, StoreId] = {}
@@ -196,6 +203,9 @@ class Replica:
             return
         self._ticks += 1
         self.raft.tick()
+        due = self._ticks == self._campaign_tick
+        if due and self.raft.leader == NO_REPLICA and self.raft.role is Role.FOLLOWER:
+            self.raft.campaign()
         if (
             self.reads.retry_lost(self._ticks, self._options.election_ticks)
             or self.raft.has_ready()
@@ -209,10 +219,19 @@ class Replica:
             self.intake.expire(now_s)
 
     def unreachable(self, peer: ReplicaId) -> None:
-        """What was on its way to `peer` is lost, a snapshot too."""
+        """The connection to `peer`'s store broke: what was on its way is lost, a snapshot too.
+
+        If `peer` leads, its process has probably died, and waiting for the election timeout would
+        cost a second: this replica asks for pre-votes within a few ticks. That is safe whatever the
+        reason: pre-votes change nobody's term, and replicas that still hear the leader refuse.
+        """
         if self.raft.role is Role.LEADER:
             self.raft.report_unreachable(peer)
             self.raft.report_snapshot(peer, ok=False)
+            self._host.activate(self)
+        elif peer == self.raft.leader:
+            self.raft.forget_leader()
+            self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
             self._host.activate(self)
 
     @property
