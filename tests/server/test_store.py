@@ -1,0 +1,242 @@
+"""A whole store in this process: assembly, readiness, HAKeeper's service, stop and restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from logservice_wire.errors import Reason
+from logservice_wire.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    hakeeper_pb2,
+    hakeeper_pb2_grpc,
+    log_pb2,
+    log_pb2_grpc,
+)
+
+from logservice import config
+from logservice.bounds import ALLOCATE_IDS_MAX
+from logservice.cli.local_cluster import free_ports
+from logservice.config import StoreConfig
+from logservice.server.store import Store
+from tests.server.served import block, typed
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def configured(directory: Path) -> StoreConfig:
+    client, peer = free_ports(2)
+    return config.parse(
+        f"""
+        [store]
+        store_id = "s1"
+        cluster_id = "c"
+        data_dir = "{directory}"
+        [listen]
+        client = "127.0.0.1:{client}"
+        peer = "127.0.0.1:{peer}"
+        [bootstrap]
+        hakeeper_members = [{{ store_id = "s1", peer_address = "127.0.0.1:{peer}" }}]
+        replicas = 1
+        [raft]
+        tick_ms = 10
+        heartbeat_ticks = 2
+        election_ticks = 10
+        [hakeeper]
+        tick_ms = 20
+        heartbeat_interval_s = 0.1
+        [storage]
+        segment_bytes = 1048576
+        ballast_bytes = 0
+        [truncation]
+        interval_s = 0.2
+        """
+    )
+
+
+class Client:
+    """Stubs of every service of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.channel = grpc.aio.insecure_channel(
+            store.client_address, [("grpc.enable_http_proxy", 0)]
+        )
+        self.log: Any = log_pb2_grpc.LogStub(self.channel)
+        self.hakeeper: Any = hakeeper_pb2_grpc.HAKeeperStub(self.channel)
+        self.admin: Any = admin_pb2_grpc.AdminStub(self.channel)
+        self.health: Any = health_pb2_grpc.HealthStub(self.channel)
+
+    async def shard_ready(self, shard: int) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await self.log.Connect(log_pb2.ConnectRequest(shard_id=shard))
+                    return
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.05)
+
+    async def append(self, shard: int, *records: bytes) -> int:
+        request = log_pb2.AppendRequest(shard_id=shard, block=block(*records))
+        return int((await self.log.Append(request)).lsn)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    store = Store(configured(tmp_path_factory.mktemp("store") / "data"))
+    await store.start()
+    found = Client(store)
+    await found.shard_ready(1)
+    yield found
+    await found.channel.close(None)
+    await store.stop()
+
+
+async def refused(call: Any, reason: Reason) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    assert typed(caught.value).reason is reason
+
+
+async def test_health(client: Client) -> None:
+    answer = await client.health.Check(health_pb2.HealthCheckRequest())
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_cluster_state(client: Client) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            state = await client.hakeeper.GetClusterState(hakeeper_pb2.GetClusterStateRequest())
+            if state.state == "running" and all(
+                replica.reported for shard in state.shards for replica in shard.replicas
+            ):
+                break
+            await asyncio.sleep(0.05)
+    assert state.cluster_id == "c"
+    assert [store.store_id for store in state.stores] == ["s1"]
+    assert not state.stores[0].expired
+    assert state.stores[0].disk_used_bytes > 0
+    assert {0, 1} <= {shard.shard_id for shard in state.shards}
+    stale = await client.hakeeper.GetClusterState(hakeeper_pb2.GetClusterStateRequest(stale=True))
+    assert stale.cluster_id == "c"
+
+
+async def test_shard_info(client: Client) -> None:
+    info = await client.hakeeper.GetShardInfo(hakeeper_pb2.GetShardInfoRequest(shard_id=1))
+    assert info.name == "log-1"
+    assert len(info.client_addresses) == 1
+    assert [replica.store_id for replica in info.replicas] == ["s1"]
+    await refused(
+        client.hakeeper.GetShardInfo(hakeeper_pb2.GetShardInfoRequest(shard_id=999)),
+        Reason.SHARD_NOT_FOUND,
+    )
+
+
+async def test_eight_shards_at_run_time(client: Client) -> None:
+    shards = []
+    for number in range(8):
+        request = hakeeper_pb2.CreateShardRequest(name=f"extra-{number}")
+        shards.append((await client.hakeeper.CreateShard(request)).shard_id)
+    assert len(set(shards)) == 8
+    for shard in shards:
+        await client.shard_ready(shard)
+        assert await client.append(shard, b"first") == 1
+
+
+async def test_create_shard_refusals(client: Client) -> None:
+    create = client.hakeeper.CreateShard
+    request = hakeeper_pb2.CreateShardRequest
+    await refused(create(request(shard_id=1)), Reason.SHARD_EXISTS)
+    await refused(create(request(name="log-1")), Reason.SHARD_EXISTS)
+    await refused(create(request(replicas=3)), Reason.NOT_ENOUGH_STORES)
+    await refused(create(request(replicas=1000)), Reason.INVALID_ARGUMENT)
+    await refused(create(request(name="x" * 129)), Reason.INVALID_ARGUMENT)
+    await refused(create(request(shard_id=2**64 - 1)), Reason.INVALID_ARGUMENT)
+
+
+async def test_ids_are_unique_and_idempotent_by_request(client: Client) -> None:
+    allocate = client.hakeeper.AllocateIds
+    request = hakeeper_pb2.AllocateIdsRequest
+    first = await allocate(request(key="k", count=10, request_id="r1"))
+    again = await allocate(request(key="k", count=10, request_id="r1"))
+    other = await allocate(request(key="k", count=1, request_id="r2"))
+    assert (first.first, again.first, other.first) == (1, 1, 11)
+    await refused(allocate(request(key="k")), Reason.INVALID_ARGUMENT)
+    await refused(allocate(request(key="k", count=ALLOCATE_IDS_MAX + 1)), Reason.INVALID_ARGUMENT)
+
+
+async def test_heartbeat_of_a_database_service(client: Client) -> None:
+    request = hakeeper_pb2.HeartbeatRequest(
+        service_id="tn-1", kind="tn", address="127.0.0.1:1", labels={"zone": "a"}
+    )
+    assert list((await client.hakeeper.Heartbeat(request)).commands) == []
+    await refused(
+        client.hakeeper.Heartbeat(hakeeper_pb2.HeartbeatRequest(kind="tn")),
+        Reason.INVALID_ARGUMENT,
+    )
+
+
+async def test_truncation_returns_disk_space(client: Client) -> None:
+    request = hakeeper_pb2.CreateShardRequest(name="truncated")
+    shard = (await client.hakeeper.CreateShard(request)).shard_id
+    await client.shard_ready(shard)
+
+    async def segment_bytes() -> int:
+        status = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
+        return int(status.segment_bytes)
+
+    lsn = 0
+    for _ in range(24):
+        lsn = await client.append(shard, b"x" * 500_000)
+    full = await segment_bytes()
+    assert full > 10 * 1024 * 1024
+    await client.log.Truncate(log_pb2.TruncateRequest(shard_id=shard, lsn=lsn - 1))
+    # What lies above the truncation LSN keeps the newest export from being installed; one more
+    # append after it lets the next export cover the truncated ones.
+    await client.append(shard, b"tail")
+    async with asyncio.timeout(30):
+        while await segment_bytes() > full // 2:
+            await client.append(shard, b"tail")
+            await client.log.Truncate(log_pb2.TruncateRequest(shard_id=shard, lsn=lsn + 1))
+            lsn += 1
+            await asyncio.sleep(0.1)
+    status = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
+    assert status.truncation_counts["installed"] >= 1
+
+
+async def test_stop_and_restart_keep_everything(tmp_path: Path) -> None:
+    settings = configured(tmp_path / "data")
+    for round_number in range(3):
+        store = Store(settings)
+        await store.start()
+        client = Client(store)
+        try:
+            await client.shard_ready(1)
+            assert await client.append(1, b"round %d" % round_number) == round_number + 1
+            found = await client.log.Read(log_pb2.ReadRequest(shard_id=1, lsn=1))
+            assert [run.first_lsn for run in found.blocks] == list(range(1, round_number + 2))
+        finally:
+            await client.channel.close(None)
+            await store.stop()
+
+
+async def test_a_stopping_store_ends_its_streams(tmp_path: Path) -> None:
+    store = Store(configured(tmp_path / "data"))
+    await store.start()
+    client = Client(store)
+    await client.shard_ready(1)
+    follow = client.log.Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
+    reading = asyncio.create_task(follow.read())
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(10):
+        await store.stop()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await reading
+    assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    await client.channel.close(None)
