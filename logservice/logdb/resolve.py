@@ -188,7 +188,7 @@ def _live_parts(
 def _join(state: ReplicaState, pieces: Sequence[EntryRun]) -> None:
     """Put the live parts behind the base; what does not join makes the replica faulty."""
     index = state.index
-    if state.installed is not None and state.installed.snapshot.index > index.floor_index:
+    if state.installed is not None and state.installed.snapshot.index >= index.floor_index:
         snapshot = state.installed.snapshot
         index.compact(snapshot.index, snapshot.term, snapshot.next_lsn)
     for piece in pieces:

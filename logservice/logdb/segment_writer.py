@@ -103,7 +103,8 @@ class SegmentWriter:
         group = CommitGroup(encoded, runs, sequence, next_write_sequence, flags, may_wait)
         if not group.empty:
             group.new_segment_bytes = max(self._segment_bytes, SEGMENT_HEADER_BYTES + encoded.size)
-            group.checkpoint = checkpoint() if at.offset else None
+            # A group that may wait may never be written; the next roll covers this one as well.
+            group.checkpoint = checkpoint() if at.offset and not may_wait else None
         return group
 
     def write(self, group: CommitGroup, kv: Kv) -> None:

@@ -41,13 +41,19 @@ class World:
 
     def open(self, options: LogDbOptions | None = None) -> LogDb:
         self.directory = DataDirectory.open(
-            self.path, vfs=self.vfs, cluster_id=ClusterId("c"), store_id=StoreId("s1"),
+            self.path,
+            vfs=self.vfs,
+            cluster_id=ClusterId("c"),
+            store_id=StoreId("s1"),
             draw_incarnation=lambda: self.incarnation,
-        )  # fmt: skip
+        )
         return LogDb.open(
-            posixpath.join(self.path, "logdb"), identity=self.directory, vfs=self.vfs, kv=self.kv,
+            posixpath.join(self.path, "logdb"),
+            identity=self.directory,
+            vfs=self.vfs,
+            kv=self.kv,
             options=options or self.options,
-        )  # fmt: skip
+        )
 
     def close(self, db: LogDb) -> None:
         db.close()
@@ -169,7 +175,12 @@ def picture(db: LogDb) -> dict[object, object]:
     for shard, replica in db.replicas():
         log = db.log(shard, replica)
         seen[shard, replica] = (
-            log.hard_state, log.bootstrap, log.installed, log.first_index(), log.last_index(),
-            log.faulty, () if log.faulty else all_entries(log),
-        )  # fmt: skip
+            log.hard_state,
+            log.bootstrap,
+            log.installed,
+            log.first_index(),
+            log.last_index(),
+            log.faulty,
+            () if log.faulty else all_entries(log),
+        )
     return seen

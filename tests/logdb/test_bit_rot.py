@@ -1,15 +1,17 @@
-"""Bit rot: whatever bit of a segment flips, nobody reads wrong data, and the damage finds its owner."""
+"""Bit rot: whatever bit of a segment flips, nobody reads wrong data, and the damage finds its
+owner.
+"""
 
 from __future__ import annotations
 
 import random
 
 import pytest
+from logservice_wire.errors import Halted
 
 from logservice.invariants import InvariantViolation
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice_wire.errors import Halted
 from tests.logdb.helpers import World, all_entries, entries, log_of, update
 
 OPTIONS = LogDbOptions(segment_bytes=16 * 1024, entry_cache_bytes=0, ballast_bytes=0)
@@ -28,9 +30,8 @@ def visible(db: LogDb) -> dict[tuple[int, int], object]:
             seen[shard, replica] = None
             continue
         seen[shard, replica] = (
-            None if log.faulty
-            else ((hard.term, hard.vote), log.bootstrap, log.installed, found)
-        )  # fmt: skip
+            None if log.faulty else ((hard.term, hard.vote), log.bootstrap, log.installed, found)
+        )
     return seen
 
 
@@ -110,8 +111,12 @@ def test_damage_found_while_reading_makes_one_replica_faulty() -> None:
     world = World()
     db = world.open()
     for first in range(1, 40, 2):
-        db.commit([update(1, 1, entries(first, first + 1, size=300)), update(2, 2, entries(
-            first, first + 1, size=30))])  # fmt: skip
+        db.commit(
+            [
+                update(1, 1, entries(first, first + 1, size=300)),
+                update(2, 2, entries(first, first + 1, size=30)),
+            ]
+        )
     db = world.reopen(db)
     log = log_of(db)
     position = log._state.index.place(1)

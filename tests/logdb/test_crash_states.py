@@ -1,8 +1,9 @@
 """Every file operation of a scenario is a moment at which power may fail or the process may die.
 
-Before each operation the whole disk is copied; each copy is then reopened in several legal states: killed,
-power cut, power cut with some of the un-synced bytes on the disk. In every one: it opens, nothing acked is
-missing, no vote is forgotten, nothing is faulty, and the same comes out without the derived index.
+Before each operation the whole disk is copied; each copy is then reopened in several legal states:
+killed, power cut, power cut with some of the un-synced bytes on the disk. In every one: it opens,
+nothing acked is missing, no vote is forgotten, nothing is faulty, and the same comes out without
+the derived index.
 """
 
 from __future__ import annotations
@@ -76,8 +77,12 @@ def durable(db: LogDb) -> dict[object, object]:
         log = log_of(db, shard, replica)
         hard = log.hard_state
         seen[shard, replica] = (
-            (hard.term, hard.vote), log.bootstrap, log.installed, log.faulty, all_entries(log),
-        )  # fmt: skip
+            (hard.term, hard.vote),
+            log.bootstrap,
+            log.installed,
+            log.faulty,
+            all_entries(log),
+        )
     return seen
 
 

@@ -64,7 +64,9 @@ def test_an_idle_replica_pins_nothing() -> None:
 
 
 def test_a_copy_is_not_taken_for_an_overwrite() -> None:
-    """The copy of entries 1-3 lies behind 4-6 on the disk; its write sequence says that it is older."""
+    """The copy of entries 1-3 lies behind 4-6 on the disk; its write sequence says that it is
+    older.
+    """
     world = World()
     db = world.open()
     db.commit([update(2, 1, entries(1, 3))])
@@ -104,7 +106,8 @@ def test_a_reset_log_does_not_come_back() -> None:
     fill(db, 13, 24, shard=8)
     db.commit([update(8, 1, snapshot=24)])
     fill(db, 25, 36, shard=8)
-    db.collect_garbage()
+    assert db.collect_garbage().unlinked
+    assert picture(world.without_index().open()) == picture(db)
     db.commit([update(1, 1, [*entries(6, 7, term=3)])])
     seen = picture(db)
     assert all_entries(log_of(db)) == entries(6, 7, term=3)
@@ -126,8 +129,12 @@ def test_copies_per_collection_are_bounded() -> None:
     world = World()
     db = world.open()
     for shard in range(1, 31):
-        db.commit([update(shard, 1, entries(1, 1, size=600)), update(
-            50, 1, entries(3 * shard - 2, 3 * shard, size=900))])  # fmt: skip
+        db.commit(
+            [
+                update(shard, 1, entries(1, 1, size=600)),
+                update(50, 1, entries(3 * shard - 2, 3 * shard, size=900)),
+            ]
+        )
     db.commit([update(50, 1, snapshot=90)])
     seen = picture(db)
     small = LogDbRuns(world, db, 1000)
@@ -145,9 +152,12 @@ class LogDbRuns:
         options = world.options
         self.db = world.open(
             type(options)(
-                segment_bytes=options.segment_bytes, entry_cache_bytes=0, ballast_bytes=0,
-                rewrite_bytes_max=budget, rewrite_live_ratio=0.5,
-            )  # fmt: skip
+                segment_bytes=options.segment_bytes,
+                entry_cache_bytes=0,
+                ballast_bytes=0,
+                rewrite_bytes_max=budget,
+                rewrite_live_ratio=0.5,
+            )
         )
         self.most_copied = 0
 

@@ -295,3 +295,27 @@ def test_stats_count(world: World) -> None:
     assert stats.segment_bytes >= stats.bytes_written
     assert stats.sync_p50_us <= stats.sync_p99_us
     assert stats.faulty_replicas == 0
+
+
+def test_a_commit_index_that_only_waits_does_not_use_up_the_rows_of_a_sealed_segment() -> None:
+    """Found by the model: the group that would have rolled the segment was never written."""
+    world = World()
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 5, size=700), hard=(1, 1, 0))])
+    db.commit([update(1, 1, hard=(1, 1, 3))], sync=False)
+    db.commit([update(2, 1, bootstrap=True)])
+    world.memory.crash()
+    db = world.open()
+    assert not log_of(db).faulty
+    assert all_entries(log_of(db)) == entries(1, 5, size=700)
+
+
+def test_a_second_reset_at_the_same_index_counts() -> None:
+    """Found by the model: only the term of the floor changes."""
+    world = World()
+    db = world.open()
+    db.commit([update(1, 1, snapshot=4, snapshot_term=1, reset=True)])
+    db = world.reopen(db)
+    db.commit([update(1, 1, snapshot=4, snapshot_term=2, reset=True)])
+    world.memory.crash()
+    assert log_of(world.open()).term(Index(4)) == 2

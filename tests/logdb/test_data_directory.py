@@ -1,0 +1,174 @@
+"""Data directories: whose they are, and every way of starting on the wrong one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import InvalidArgument, WrongCluster
+
+from logservice.ids import ClusterId, StoreId
+from logservice.logdb import data_directory
+from logservice.logdb.data_directory import DataDirectory, Identity, read_identity
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.vfs import Vfs, read_file, write_file
+
+
+def open_directory(
+    path: str, vfs: Vfs | None = None, cluster: str = "prod", store: str = "s1"
+) -> DataDirectory:
+    return DataDirectory.open(
+        path, vfs=vfs or PosixVfs(), cluster_id=ClusterId(cluster), store_id=StoreId(store)
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "data")
+    open_directory(path).close()
+    return path
+
+
+def test_a_new_directory_gets_an_incarnation_that_stays(tmp_path: Path) -> None:
+    first = open_directory(str(tmp_path / "a"))
+    other = open_directory(str(tmp_path / "b"))
+    assert 0 < first.incarnation < 1 << 63
+    assert first.incarnation != other.incarnation
+    assert (first.cluster_id, first.store_id) == ("prod", "s1")
+    first.close()
+    first.close()
+    again = open_directory(str(tmp_path / "a"))
+    assert again.incarnation == first.incarnation
+    assert read_identity(PosixVfs(), str(tmp_path / "a")) == again.identity
+    assert Identity.decode(again.identity.encode()) == again.identity
+
+
+def test_two_stores_never_share_a_directory(path: str) -> None:
+    held = open_directory(path)
+    with pytest.raises(InvalidArgument, match="another process uses"):
+        open_directory(path)
+    held.close()
+    open_directory(path).close()
+
+
+def test_the_lock_holds_between_processes_and_ends_with_one(path: str) -> None:
+    program = (
+        "import sys; from tests.logdb.test_data_directory import open_directory;"
+        "open_directory(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(InvalidArgument, match="another process uses"):
+            open_directory(path)
+    finally:
+        process.kill()
+        process.communicate()
+    open_directory(path).close()
+
+
+def test_another_clusters_or_stores_directory_is_refused(path: str) -> None:
+    with pytest.raises(WrongCluster, match="belongs to cluster 'prod'") as caught:
+        open_directory(path, cluster="staging")
+    assert caught.value.metadata["found"] == "prod"
+    with pytest.raises(WrongCluster, match="belongs to store 's1'"):
+        open_directory(path, store="s2")
+    open_directory(path).close()
+
+
+def test_a_copy_is_refused_and_the_original_is_not(path: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy")
+    shutil.copytree(path, copy)
+    with pytest.raises(WrongCluster, match="is a copy") as caught:
+        open_directory(copy)
+    assert caught.value.metadata["field"] == "inode"
+    open_directory(path).close()
+
+
+def test_a_moved_directory_is_accepted(path: str, tmp_path: Path) -> None:
+    os.rename(path, tmp_path / "moved")
+    open_directory(str(tmp_path / "moved")).close()
+
+
+def test_other_hard_bounds_or_another_format_are_refused(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_directory, "FORMAT_VERSION", 99)
+    with pytest.raises(WrongCluster, match="format version 1"):
+        open_directory(path)
+    monkeypatch.undo()
+    monkeypatch.setattr(data_directory, "hard_bounds_hash", lambda: 7)
+    with pytest.raises(WrongCluster, match="hard bounds"):
+        open_directory(path)
+
+
+def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "segments").mkdir()
+    with pytest.raises(InvalidArgument, match="not empty"):
+        open_directory(str(tmp_path))
+    with pytest.raises(WrongCluster, match="is not a data directory"):
+        read_identity(PosixVfs(), str(tmp_path))
+
+
+def test_a_path_that_cannot_be_used_is_an_invalid_argument(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidArgument, match="cannot use the data directory") as caught:
+            open_directory(str(path))
+        assert caught.value.metadata["field"] == "data_directory"
+
+
+def test_an_unwritable_directory_is_an_invalid_argument(tmp_path: Path) -> None:
+    class ReadOnly(PosixVfs):
+        def lock(self, path: str) -> int:
+            raise PermissionError(13, "Permission denied", path)
+
+    with pytest.raises(InvalidArgument, match="Permission denied"):
+        open_directory(str(tmp_path / "x"), ReadOnly())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_without_write_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InvalidArgument, match="Permission denied"):
+        open_directory(str(tmp_path / "x"))
+    tmp_path.chmod(0o700)
+
+
+def test_every_flipped_bit_of_the_identity_is_noticed() -> None:
+    vfs = MemoryVfs()
+    open_directory("/d", vfs).close()
+    good = read_file(vfs, "/d/IDENTITY")
+    for offset in range(len(good)):
+        for bit in range(8):
+            vfs.flip("/d/IDENTITY", offset, 1 << bit)
+            with pytest.raises(WrongCluster):
+                open_directory("/d", vfs)
+            vfs.flip("/d/IDENTITY", offset, 1 << bit)
+    open_directory("/d", vfs).close()
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]\n", b"\n", b"{}\n00000000\n"])
+def test_garbage_is_no_identity(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        Identity.decode(data)
+
+
+def test_a_creation_cut_short_is_begun_again() -> None:
+    vfs = MemoryVfs()
+    vfs.make_directory("/d")
+    write_file(vfs, "/d/IDENTITY.tmp", b"half")
+    open_directory("/d", vfs).close()
+    assert vfs.listdir("/d") == ["IDENTITY", "LOCK"]
