@@ -173,7 +173,7 @@ class Story:
 
             def freed() -> tuple[int, int]:
                 now = self._bytes_by_store()
-                return sum(now[name] * 2 < size for name, size in before.items()), len(before)
+                return sum(now[name] * 4 < size for name, size in before.items()), len(before)
 
             self.screen.wait("stores free the space", freed, limit_s=FREE_LIMIT_S)
             after = self._bytes_by_store()
