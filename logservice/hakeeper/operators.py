@@ -165,6 +165,12 @@ def _given_up(state: State, shard: ShardState, operator: Operator) -> str:
     if operator.failures >= bounds.HAKEEPER_STEP_FAILURES_MAX:
         return "its store cannot start it"
     members = shard.members
+    if any(
+        member.store_id == operator.store
+        for member in members.members
+        if member.replica_id != operator.replica and members.contains(member.replica_id)
+    ):
+        return "its store holds another replica of the shard"
     old = members.member(operator.old)
     if operator.kind is Repair.ADD or old is None or operator.old not in members.voters:
         return "enough voters" if len(members.voters) >= shard.wanted else ""

@@ -1,0 +1,176 @@
+"""Random states of HAKeeper, most of them impossible to reach: what may never happen may not happen
+there either.
+"""
+
+from __future__ import annotations
+
+import random
+
+from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.proposals import ReplicaReport
+from logservice.hakeeper.state import (
+    Operator,
+    Repair,
+    ShardState,
+    State,
+    StoreState,
+)
+from logservice.ids import (
+    NO_REPLICA,
+    Incarnation,
+    Index,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)
+from logservice.membership import Member, Membership
+
+TIMEOUT = 100
+NOW = 10_000
+
+
+def random_state(dice: random.Random) -> State:
+    """Stores live and expired, shards in every shape, reports that lie, operators in mid-air."""
+    state = State(
+        phase=dice.choice([Phase.RUNNING] * 5 + [Phase.COMMANDS_RECEIVED, Phase.BOOTSTRAPPING]),
+        phase_tick=NOW - dice.choice([5, 500, 5000]),
+        tick=NOW,
+        term=Term(dice.randrange(1, 5)),
+        cluster_id="c",
+        store_timeout_ticks=TIMEOUT,
+        dirty=True,
+    )
+    hosts = dice.choice([0, 0, 1, 2, 3])
+    for number in range(dice.randrange(1, 8)):
+        store = _store(dice, number, hosts)
+        state.stores[store.store] = store
+    for number in range(dice.randrange(1, 5)):
+        shard = _shard(dice, state, ShardId(number))
+        state.shards[shard.shard] = shard
+    for store in state.stores.values():
+        _reports(dice, state, store)
+    for _ in range(dice.randrange(3)):
+        _operator(dice, state)
+    return state
+
+
+def _store(dice: random.Random, number: int, hosts: int) -> StoreState:
+    heard = NOW - dice.choice([0, 5, 20, 50, 99, 100, 101, 500])
+    first = dice.choice([0, heard])
+    return StoreState(
+        StoreId(f"s{number}"),
+        f"h{number % hosts}" if hosts else "",
+        f"s{number}:1",
+        f"s{number}:2",
+        Incarnation(dice.choice([1, 1, 1, 2])),
+        number + 1,
+        5,
+        first_tick=first,
+        last_tick=heard,
+        live_since=dice.choice([first, first, heard]),
+        incarnation_tick=dice.choice([0, heard]),
+        expired=dice.random() < 0.2,
+    )
+
+
+def _member(dice: random.Random, replica: int, store: StoreId) -> Member:
+    return Member(ReplicaId(replica), store, Incarnation(dice.choice([1, 1, 1, 2])))
+
+
+def _shard(dice: random.Random, state: State, shard_id: ShardId) -> ShardState:
+    shard = ShardState(shard_id, f"n{shard_id}", dice.choice([1, 3, 3, 3, 5]), 0)
+    if dice.random() < 0.1:
+        return shard
+    names = [*sorted(state.stores), StoreId("never-seen")]
+    dice.shuffle(names)
+    first = state.next_replica_id
+    members = []
+    for name in names[: dice.randrange(1, 6)]:
+        members.append(_member(dice, state.next_replica_id, name))
+        state.next_replica_id += 1
+    ids = [member.replica_id for member in members]
+    voters = tuple(ids[: max(1, len(ids) - dice.randrange(2))])
+    learners = tuple(one for one in ids if one not in voters)
+    outgoing: tuple[ReplicaId, ...] = ()
+    if dice.random() < 0.15:
+        outgoing, voters = voters, tuple(sorted({*voters[1:], *learners})) or voters
+        learners = ()
+    membership = Membership(
+        voters=voters,
+        outgoing=outgoing,
+        learners=learners,
+        removed=(ReplicaId(first - 1),) if dice.random() < 0.3 else (),
+        auto_leave=bool(outgoing),
+        change_epoch=Index(dice.choice([1, 50])),
+        members=tuple(members),
+    )
+    shard.initial = initial_membership(members[:1]).encode()
+    shard.membership = membership.encode()
+    shard.started = [one for one in ids if dice.random() < 0.7]
+    shard.lost = [one for one in ids if dice.random() < 0.1]
+    shard.abandoned = {one: 50 for one in learners if dice.random() < 0.3}
+    return shard
+
+
+def _reports(dice: random.Random, state: State, store: StoreState) -> None:
+    for shard in state.sorted_shards():
+        members = shard.members
+        mine = [member for member in members.members if member.store_id == store.store]
+        if mine and dice.random() < 0.75:
+            replica = mine[0].replica_id
+        elif dice.random() < 0.3:
+            replica = ReplicaId(dice.randrange(900, 1100))
+        else:
+            continue
+        if dice.random() < 0.1:
+            store.stored = (*store.stored, (shard.shard, replica))
+            continue
+        leads = dice.random() < 0.5
+        committed = 10_000
+        store.replicas[shard.shard] = ReplicaReport(
+            shard.shard,
+            replica,
+            Index(dice.choice([0, int(members.change_epoch), int(members.change_epoch), 99])),
+            shard.membership,
+            leads,
+            dice.randrange(5),
+            replica if leads else NO_REPLICA,
+            committed=Index(committed),
+            match=tuple(
+                (one.replica_id, Index(dice.choice([committed, committed, committed - 50, 10])))
+                for one in members.members
+                if leads and dice.random() < 0.85
+            ),
+            active=tuple(one.replica_id for one in members.members if dice.random() < 0.85),
+            halted="damaged" if dice.random() < 0.07 else "",
+        )
+
+
+def _operator(dice: random.Random, state: State) -> None:
+    shard = dice.choice(state.sorted_shards())
+    members = shard.members
+    if not members.members:
+        return
+    kind = dice.choice(list(Repair))
+    old = dice.choice(members.members)
+    new = dice.choice([*members.members, _member(dice, state.next_replica_id, StoreId("s0"))])
+    if kind in (Repair.START, Repair.KILL):
+        new, leaving = old, NO_REPLICA
+    else:
+        leaving = NO_REPLICA if kind is Repair.ADD else old.replica_id
+    replica = leaving if kind is Repair.REMOVE else new.replica_id
+    state.operators[state.next_operator_id] = Operator(
+        state.next_operator_id,
+        kind,
+        shard.shard,
+        replica,
+        leaving,
+        new.store_id,
+        new.incarnation,
+        NOW - dice.choice([0, 100, 5000]),
+        failures=dice.choice([0, 0, 5]),
+    )
+    state.next_operator_id += 1
+    state.next_replica_id += 1

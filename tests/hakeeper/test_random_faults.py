@@ -1,0 +1,122 @@
+"""Random schedules of faults over the model cluster, healed at the end. Names G8 and
+INV-HK-TOLERANCE.
+
+The model asserts, against the truth, that no change lowers a shard's tolerance, that no member is
+killed (INV-HK-MEMBER), that no removed id comes back and that nothing is started in a wrong data
+directory. Here, after everything healed, every shard that still can must be whole again, and must
+stay as it is.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from logservice.hakeeper import proposals
+from logservice.ids import ShardId
+from tests.hakeeper.model import Model, Store
+
+SEEDS = 40
+ROUNDS = 25
+
+
+def disturb(model: Model, dice: random.Random) -> None:
+    """One fault, or the end of one."""
+    store = dice.choice(list(model.stores.values()))
+    action = dice.randrange(12)
+    if action <= 2:
+        model.kill(store.name)
+    elif action <= 4 and not store.up:
+        model.revive(store.name)
+    elif action == 5 and dice.random() < 0.5:
+        model.wipe(store.name)
+    elif action == 6:
+        store.reachable = not store.reachable
+    elif action == 7 and store.copies:
+        dice.choice(list(store.copies.values())).running = False
+    elif action == 8 and store.copies and dice.random() < 0.3:
+        dice.choice(list(store.copies.values())).halted = "damaged"
+    elif action == 9:
+        store.refuses = {ShardId(dice.randrange(4))} if dice.random() < 0.5 else set()
+    elif action == 10:
+        model.propose(proposals.CreateShard(ShardId(0), "", 0))
+    elif model.executions:
+        # A command that was delayed on the way, or delivered to a process before its restart.
+        name, queued = dice.choice(model.executions)
+        if model.stores[name].up and queued.id not in model.stores[name].executed:
+            model.execute(model.stores[name], queued)
+    model.copy_speed = dice.choice([0, 50, 5000])
+    if dice.random() < 0.2:
+        model.new_hakeeper_leader()
+
+
+def recoverable(model: Model, shard: ShardId) -> bool:
+    return model.tolerance(shard) >= 0
+
+
+def heal(model: Model) -> None:
+    """Everything works again, and there is a spare store, without which HAKeeper waits."""
+    model.add_store("spare")
+    for store in model.stores.values():
+        _heal_store(model, store)
+    model.drop_reply = lambda _: False
+    model.copy_speed = 5000
+
+
+def _heal_store(model: Model, store: Store) -> None:
+    store.reachable = True
+    store.refuses = set()
+    if not store.up:
+        model.revive(store.name)
+
+
+def shard_is_whole(model: Model, shard: ShardId) -> bool:
+    truth = model.shards[shard]
+    return (
+        len(truth.membership.voters) == 3
+        and not truth.membership.joint
+        and not truth.membership.learners
+        and set(truth.membership.voters) <= model.running(shard)
+    )
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_faults_never_lower_tolerance_and_heal(seed: int) -> None:
+    dice = random.Random(seed)
+    model = Model(dice.choice([3, 4, 5, 6]), timeout=dice.choice([40, 100]))
+    model.start(shards=dice.choice([1, 3]))
+    loss = dice.choice([0.0, 0.3])
+    model.drop_reply = lambda _: dice.random() < loss
+    for _ in range(ROUNDS):
+        disturb(model, dice)
+        model.run(dice.choice([3, 20, 60]))
+    heal(model)
+    # Replicas that a live store can still start are started; then what has a majority is repaired.
+    model.run(200)
+    ask = [shard for shard in model.shards if recoverable(model, shard)]
+    model.run_until(lambda: all(shard_is_whole(model, shard) for shard in ask), 2500)
+    model.run(300)
+    done = {shard: len(model.shards[shard].changes) for shard in ask}
+    model.run(600)
+    assert {shard: len(model.shards[shard].changes) for shard in ask} == done, "oscillation"
+    repairs = [one for one in model.state.sorted_operators() if one.shard in ask]
+    assert not repairs, model.describe()
+
+
+def test_the_schedules_do_repair_something() -> None:
+    """The tester is tested: without swaps, kills and removals above the test would prove
+    nothing."""
+    changes: set[str] = set()
+    for seed in range(12):
+        dice = random.Random(seed)
+        model = Model(5, timeout=40)
+        model.start(shards=2)
+        for _ in range(ROUNDS):
+            disturb(model, dice)
+            model.run(60)
+        for truth in model.shards.values():
+            changes.update(truth.changes)
+        changes.update(type(queued.command).__name__ for _, queued in model.executions)
+    assert {"ADD_LEARNER", "ADD_VOTER+REMOVE", "leave", "REMOVE"} <= changes
+    assert {"StartReplica", "RemoveReplica", "ChangeMembership"} <= changes

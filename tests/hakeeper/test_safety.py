@@ -1,0 +1,215 @@
+"""G8 over random states: what is queued is judged by an oracle of its own. INV-HK-TOLERANCE,
+INV-HK-MEMBER."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from logservice import bounds
+from logservice.hakeeper import check, safety, state
+from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State
+from logservice.hakeeper.store_commands import (
+    ChangeMembership,
+    RemoveReplica,
+    StartReplica,
+    Step,
+    TransferLeader,
+)
+from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
+from logservice.membership import Membership
+from logservice.raft.config_change import ChangeKind
+from tests.hakeeper.random_states import NOW, TIMEOUT, random_state
+
+STATES = 3000
+
+
+def up(here: State, shard: ShardState) -> set[ReplicaId]:
+    """Members that a live store reports, by replica id and incarnation, and that serve."""
+    found = set()
+    for member in shard.members.members:
+        store = here.stores.get(member.store_id)
+        if store is None or store.last_tick + TIMEOUT < NOW:
+            continue
+        report = store.replicas.get(shard.shard)
+        if report is None or report.replica != member.replica_id or report.halted:
+            continue
+        if store.incarnation == member.incarnation:
+            found.add(member.replica_id)
+    return found
+
+
+def spare_votes(voters: set[ReplicaId], living: set[ReplicaId]) -> int:
+    return len(voters & living) - (len(voters) // 2 + 1)
+
+
+def judge_change(here: State, command: ChangeMembership) -> None:
+    shard = here.shards[command.shard]
+    members = shard.members
+    assert not members.joint
+    assert command.expected_epoch == members.change_epoch
+    voters = set(members.voters)
+    after = set(voters)
+    for step in command.steps:
+        assert step.replica not in members.removed
+        if step.kind is ChangeKind.ADD_VOTER:
+            after.add(step.replica)
+        elif step.kind is ChangeKind.REMOVE:
+            after.discard(step.replica)
+        else:
+            assert step.kind is ChangeKind.ADD_LEARNER
+            assert step.replica not in voters
+            here_already = {
+                one.store_id for one in members.members if members.contains(one.replica_id)
+            }
+            assert step.store not in here_already
+    living = up(here, shard)
+    assert after
+    assert spare_votes(after, living) >= spare_votes(voters, living), command
+    if after != voters:
+        arriving = after - voters
+        assert len(arriving) <= 1
+        assert arriving <= living
+        assert spare_votes(after, living) >= 0
+
+
+def judge(here: State) -> Counter[str]:
+    """Every queued command; returns how many of each kind there were."""
+    kinds: Counter[str] = Counter()
+    for store in here.sorted_stores():
+        for queued in store.queue:
+            command = queued.command
+            kinds[type(command).__name__] += 1
+            assert store.last_tick + TIMEOUT >= NOW, "a command for an expired store"
+            if isinstance(command, ChangeMembership):
+                judge_change(here, command)
+            elif isinstance(command, RemoveReplica):
+                members = here.shards[command.shard].members
+                assert not members.contains(command.replica)
+                known = store.replicas.get(command.shard)
+                older = known is not None and known.epoch < members.change_epoch
+                assert older or command.replica in members.removed
+            else:
+                assert isinstance(command, StartReplica)
+                assert command.incarnation == store.incarnation
+                shard = here.shards[command.shard]
+                assert shard.members.contains(command.replica)
+                assert command.fresh == (command.replica not in shard.started)
+    return kinds
+
+
+def judge_operators(here: State, before: set[int]) -> None:
+    changing = Counter(
+        one.shard for one in here.operators.values()
+        if one.kind in CHANGES_MEMBERSHIP and one.id not in before
+    )  # fmt: skip
+    assert all(count == 1 for count in changing.values())
+    assert len(here.operators) - len(before) <= bounds.HAKEEPER_OPERATORS_MAX + 100
+    ids = [queued.id for store in here.sorted_stores() for queued in store.queue]
+    assert len(set(ids)) == len(ids)
+
+
+def test_no_random_state_leads_to_a_dangerous_command() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(STATES):
+        here = random_state(random.Random(seed))
+        twin = state.load(state.save(here))
+        before = set(here.operators)
+        try:
+            for _ in range(3):
+                check.run(here)
+            if here.phase in (Phase.RUNNING, Phase.COMMANDS_RECEIVED):
+                kinds += judge(here)
+            judge_operators(here, before)
+            assert not [flag for flag in here.flags if "refused" in flag], here.flags
+            for _ in range(3):
+                check.run(twin)
+            assert state.save(twin) == state.save(here), "the result depends on more than the state"
+        except BaseException:
+            print("seed", seed)
+            raise
+    assert kinds["ChangeMembership"] > STATES / 20, kinds
+    assert kinds["RemoveReplica"] > STATES / 20, kinds
+    assert kinds["StartReplica"] > STATES / 20, kinds
+
+
+def test_the_last_gate_refuses_what_the_planners_would_never_ask() -> None:
+    """`safety.objection` alone against random commands: it agrees with the oracle."""
+    refused = allowed = 0
+    for seed in range(1500):
+        dice = random.Random(seed)
+        here = random_state(dice)
+        shard = dice.choice(here.sorted_shards())
+        ids = [member.replica_id for member in shard.members.members] or [ReplicaId(1)]
+        target = dice.choice(sorted(here.stores))
+        kinds = [ChangeKind.REMOVE, ChangeKind.ADD_VOTER, ChangeKind.ADD_LEARNER]
+        steps = tuple(
+            Step(dice.choice(kinds), dice.choice(ids), "s0", Incarnation(1))
+            for _ in range(dice.randrange(1, 3))
+        )
+        change = ChangeMembership(shard.shard, shard.members.change_epoch, steps)
+        objection = safety.objection(here, target, change)
+        live = here.stores[target].last_tick + TIMEOUT >= NOW
+        voters = set(shard.members.voters)
+        after = set(safety.voters_after(shard.members, change))
+        if objection:
+            refused += 1
+            continue
+        allowed += 1
+        assert live
+        assert not shard.members.joint
+        living = up(here, shard)
+        assert after == voters or spare_votes(after, living) >= spare_votes(voters, living)
+    assert refused > 300
+    assert allowed > 100
+
+
+@pytest.fixture
+def here() -> State:
+    """A random state in which store s0 is live and shard 0 is placed."""
+    for seed in range(1000):
+        made = random_state(random.Random(seed))
+        store = made.stores[StoreId("s0")]
+        shard = made.shards[ShardId(0)]
+        if store.last_tick == NOW and shard.initial and not shard.members.joint:
+            return made
+    raise AssertionError("no such state")
+
+
+def test_the_gate_knows_every_reason(here: State) -> None:
+    target = StoreId("s0")
+    shard = here.shards[ShardId(0)]
+    member = shard.members.voters[0]
+    other = Incarnation(here.stores[target].incarnation + 1)
+
+    def objection(command: object, to: StoreId = target) -> str:
+        return safety.objection(here, to, command)  # type: ignore[arg-type]
+
+    late = ChangeMembership(ShardId(0), Index(shard.members.change_epoch + 1), ())
+    unknown = ChangeMembership(ShardId(77), Index(1), ())
+    everybody = tuple(Step(ChangeKind.REMOVE, one) for one in shard.members.voters)
+    nobody = ChangeMembership(ShardId(0), shard.members.change_epoch, everybody)
+    start = StartReplica(ShardId(0), member, other, shard.membership, join=True, fresh=True)
+    assert "not live" in objection(nobody, StoreId("nobody"))
+    assert "newest" in objection(late)
+    assert "unknown" in objection(unknown)
+    assert "tolerance" in objection(nobody)
+    assert "is a member" in objection(RemoveReplica(ShardId(0), member))
+    assert "unknown" in objection(RemoveReplica(ShardId(77), member))
+    assert "data directory" in objection(start)
+    assert objection(TransferLeader(ShardId(0), member)) == ""
+    assert objection(RemoveReplica(ShardId(0), ReplicaId(123_456))) == ""
+
+
+def test_a_joint_configuration_is_not_changed(here: State) -> None:
+    shard = here.shards[ShardId(0)]
+    old = shard.members
+    joint = Membership(
+        voters=old.voters, outgoing=old.voters, members=old.members, change_epoch=old.change_epoch
+    )
+    shard.membership = joint.encode()
+    change = ChangeMembership(ShardId(0), old.change_epoch, ())
+    assert "joint" in safety.objection(here, StoreId("s0"), change)
