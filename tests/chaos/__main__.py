@@ -33,6 +33,9 @@ def _table(result: Result) -> Table:
     table.add_row("faults", kinds)
     table.add_row("acked records", f"{result.acked:,}")
     table.add_row("slowest acked append", f"{result.slowest_append_s:.2f} s")
+    gaps = sorted(result.longest_gap_s.items(), key=lambda gap: -gap[1])
+    text = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in gaps)
+    table.add_row("longest time without an ack", text)
     for shard, verdict in result.verdicts.items():
         for name, count in sorted(verdict.counts.items()):
             if not name.startswith("violations"):

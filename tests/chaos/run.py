@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import grpc
@@ -14,7 +16,7 @@ import grpc.aio
 from logservice.cli.local_cluster import LocalCluster
 from tests.chaos.client import Settings
 from tests.chaos.final_read import NotConverged, converged, read_all
-from tests.chaos.history import Verdict, check
+from tests.chaos.history import Append, Operation, Outcome, Verdict, check
 from tests.chaos.history_file import HistoryWriter, load
 from tests.chaos.nemesis import plan
 from tests.chaos.world import Client, World
@@ -60,6 +62,7 @@ class Result:
     slowest_append_s: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
+    longest_gap_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -112,9 +115,24 @@ async def run(options: Options, show: Show) -> Result:
     for shard in world.shards:
         operations = load(sorted(options.directory.glob(f"history-{shard}-*.jsonl")))
         result.verdicts[shard] = check(operations)
+        _measure_gaps(operations, world, result)
     result.seconds["check"] = time.monotonic() - began
     _sum_up(options, world, result)
     return result
+
+
+def _measure_gaps(operations: list[Operation], world: World, result: Result) -> None:
+    """Longest time without an ack of the shard after each kind of fault."""
+    acks = sorted(
+        op.returned for op in operations if isinstance(op, Append) and op.outcome is Outcome.OK
+    )
+    times = [when for when, _ in world.events]
+    for before, after in pairwise(acks):
+        # The fault that the gap can be due to: the last one that began before the gap ended.
+        index = bisect.bisect_right(times, after) - 1
+        if index >= 0:
+            kind = world.events[index][1]
+            result.longest_gap_s[kind] = max(result.longest_gap_s.get(kind, 0.0), after - before)
 
 
 def _sum_up(options: Options, world: World, result: Result) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -86,9 +88,11 @@ class World:
         self.names = list(cluster.stores)
         self.problems: list[str] = []
         self.done: Counter[str] = Counter()
+        self.events: list[tuple[float, str]] = []
         self.kills = 0
         self.pauses = 0
         self._down: set[str] = set()
+        self._log_path = cluster.directory.parent / "faults.log"
 
     @property
     def acked(self) -> int:
@@ -129,6 +133,8 @@ class World:
                 names.remove(leader)
                 names.insert(0, leader)
         self.done[step.fault.value] += 1
+        self.events.append((time.monotonic(), step.fault.value))
+        self._log(f"fault: {step.fault.value}")
         match step.fault:
             case Fault.PAUSE | Fault.PAUSE_LEADER:
                 await self._pause(names[0], step.down_s)
@@ -143,8 +149,14 @@ class World:
             case _:
                 await self._kill(names[:1], step.down_s)
 
+    def _log(self, text: str) -> None:
+        with self._log_path.open("a") as log:
+            wall = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+            log.write(f"{time.monotonic():.3f} {wall} {text}\n")
+
     async def _kill(self, names: list[str], down_s: float) -> None:
         self._down.update(names)
+        self._log(f"kill {' '.join(names)}")
         killed = await asyncio.gather(
             *(asyncio.to_thread(self.cluster.kill, name) for name in names)
         )
@@ -157,16 +169,19 @@ class World:
         for name in names:
             await asyncio.to_thread(self.cluster.start, name)
             self._down.discard(name)
+        self._log(f"started {' '.join(names)}")
 
     async def _pause(self, name: str, down_s: float) -> None:
         process = self.cluster.process(name)
         if not process.signal(signal.SIGSTOP):
             return
         self.pauses += 1
+        self._log(f"pause {name}")
         try:
             await asyncio.sleep(down_s)
         finally:
             process.signal(signal.SIGCONT)
+        self._log(f"continue {name}")
 
     async def stop_clients(self) -> None:
         """All of them at once."""
