@@ -17,41 +17,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
+import random
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from logservice_wire.errors import LogServiceError, NotReady
+from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
 from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
-from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.ids import HAKEEPER_SHARD, ClusterId, ReplicaId, ShardId, StoreId
-from logservice.logdb.data_directory import DataDirectory
+from logservice.ids import ClusterId, ReplicaId, StoreId
 from logservice.logdb.leveldb_kv import LevelDbEngine
-from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.posix_vfs import PosixVfs
-from logservice.nodehost.address_book import AddressBook
-from logservice.nodehost.bootstrap import Bootstrapper, InitialMember
+from logservice.nodehost.bootstrap import InitialMember
 from logservice.nodehost.executor import ThreadExecutor
-from logservice.nodehost.exports import ExportedSnapshots
-from logservice.nodehost.hakeeper_client import HAKeeperClient
-from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
-from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
+from logservice.nodehost.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.heartbeats import StoreDescription
 from logservice.nodehost.info import ReplicaInfo
-from logservice.nodehost.log_meter import LogDbMeter
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
-from logservice.nodehost.truncation import TruncationWorker
 from logservice.raft.ready import Role
-from logservice.rsm.log_rsm import LogRsm
 from logservice.server.admin_service import AdminService
 from logservice.server.context import StoreContext
 from logservice.server.crash import crash
@@ -59,16 +51,12 @@ from logservice.server.hakeeper_service import HAKeeperService
 from logservice.server.limits import SERVER_OPTIONS
 from logservice.server.log_service import LogService
 from logservice.server.schedule import TruncationSchedule
-from logservice.state_machine import StateMachine
 
 _HAND_OVER_S: Final = 3.0
 """For handing leaderships away at a stop; what did not work by then is left to an election."""
 
 _CALLS_GRACE_S: Final = 1.0
 """For calls under way at a stop."""
-
-_BOOTSTRAP_ROUND_S: Final = 10.0
-"""How often a first start that waits for other members says so."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,13 +67,10 @@ class Store:
     def __init__(self, config: StoreConfig) -> None:
         """Nothing is opened before `start`."""
         self._config = config
-        self._vfs = PosixVfs()
-        self._clock = SystemClock()
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._tasks: list[asyncio.Task[None]] = []
-        self._closers: list[Callable[[], None]] = []
-        self._host: NodeHost | None = None
+        self._parts: StoreParts | None = None
         self._schedule: TruncationSchedule | None = None
         self.client_address = ""
         self.peer_address = ""
@@ -95,29 +80,22 @@ class Store:
 
         Raises InvalidArgument, WrongCluster (data directory), OSError (ports).
         """
-        config = self._config
-        directory, logdb = self._open_storage()
-        exports, meter = self._open_exports(logdb)
+        parts = self._parts = StoreParts(_settings(self._config), self._seams())
         self._bind_client_port()
-        host = self._host = self._make_host(directory, logdb, exports)
-        book, members = self._open_address_book()
-        client = HAKeeperClient(host, book)
-        client.serve()
-        bootstrapper = Bootstrapper(host, book, members)
-        bootstrapper.serve()
-        await host.start()
-        self.peer_address = config.listen.advertise_peer or host.transport.address
-
-        export_executor = ThreadExecutor("exports")
-        self._closers.append(export_executor.shutdown)
-        worker = TruncationWorker(host, exports, meter, host.collect_garbage, export_executor)
-        self._schedule = TruncationSchedule(worker, config.truncation.interval_s, crash)
+        await parts.start()
+        self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
+        interval_s = self._config.truncation.interval_s
+        self._schedule = TruncationSchedule(parts.worker, interval_s, crash)
         self._schedule.start()
-        self._serve(host, client, book, worker, exports)
+        self._serve(parts)
         assert self._server is not None
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
-        self._run_hakeeper(host, client, book, bootstrapper, logdb)
+        description = StoreDescription(
+            self._config.store.host_label, self.peer_address, self.client_address, {}
+        )
+        for work in parts.background(lambda: description):
+            self._background(work)
 
     async def stop(self) -> None:
         """Stop gracefully; see the module's text."""
@@ -127,48 +105,41 @@ class Store:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._host is not None:
-            await self._hand_over(self._host)
+        if self._parts is not None:
+            await self._hand_over(self._parts.host)
         if self._server is not None:
             await self._server.stop(_CALLS_GRACE_S)
-        if self._host is not None:
-            await self._host.stop()
-        for close in reversed(self._closers):
-            close()
+        if self._parts is not None:
+            await self._parts.stop()
+            self._parts.close()
 
     # --- parts ------------------------------------------------------------------------------------
 
-    def _open_storage(self) -> tuple[DataDirectory, LogDb]:
-        store, storage = self._config.store, self._config.storage
-        directory = DataDirectory.open(
-            store.data_dir,
-            vfs=self._vfs,
-            cluster_id=ClusterId(store.cluster_id),
-            store_id=StoreId(store.store_id),
+    def _seams(self) -> StoreSeams:
+        vfs = PosixVfs()
+        return StoreSeams(
+            vfs=vfs,
+            kv=LevelDbEngine(vfs),
+            clock=SystemClock(),
+            make_transport=self._make_transport,
+            fsync_executor=ThreadExecutor("fsync"),
+            export_executor=ThreadExecutor("exports"),
+            draw_id=lambda: secrets.randbits(63),
+            rng=random.Random(),
+            on_fatal=crash,
         )
-        self._closers.append(directory.close)
-        logdb = LogDb.open(
-            store.data_dir,
-            identity=directory,
-            vfs=self._vfs,
-            kv=LevelDbEngine(self._vfs),
-            options=LogDbOptions(
-                segment_bytes=storage.segment_bytes, ballast_bytes=storage.ballast_bytes
+
+    def _make_transport(self, identity: PeerIdentity) -> Transport:
+        listen = Address.parse(self._config.listen.peer, "listen.peer")
+        advertised = self._config.listen.advertise_peer
+        return TcpTransport(
+            identity,
+            listen.host,
+            listen.port,
+            advertise_host=(
+                Address.parse(advertised, "listen.advertise_peer").host if advertised else None
             ),
         )
-        self._closers.append(logdb.close)
-        logger.info("log storage is open: %s", logdb.recovery_report)
-        return directory, logdb
-
-    def _open_exports(self, logdb: LogDb) -> tuple[ExportedSnapshots, LogDbMeter]:
-        meter = LogDbMeter(logdb)
-        exports = ExportedSnapshots(
-            self._vfs,
-            os.path.join(self._config.store.data_dir, "exports"),
-            meter,
-            count_max=self._config.truncation.exports_max,
-        )
-        return exports, meter
 
     def _bind_client_port(self) -> None:
         listen = Address.parse(self._config.listen.client, "listen.client")
@@ -183,96 +154,16 @@ class Store:
         bound = str(Address(listen.host, port))
         self.client_address = self._config.listen.advertise_client or bound
 
-    def _make_host(
-        self, directory: DataDirectory, logdb: LogDb, exports: ExportedSnapshots
-    ) -> NodeHost:
-        config = self._config
-        identity = PeerIdentity(
-            directory.cluster_id, directory.store_id, directory.incarnation, secrets.randbits(63)
-        )
-        listen = Address.parse(config.listen.peer, "listen.peer")
-        advertised = config.listen.advertise_peer
-        fsync_executor = ThreadExecutor("fsync")
-        self._closers.append(fsync_executor.shutdown)
-        return NodeHost(
-            NodeHostOptions(
-                tick_ms=config.raft.tick_ms,
-                heartbeat_ticks=config.raft.heartbeat_ticks,
-                election_ticks=config.raft.election_ticks,
-            ),
-            identity=identity,
-            logdb=logdb,
-            transport=TcpTransport(
-                identity,
-                listen.host,
-                listen.port,
-                advertise_host=(
-                    Address.parse(advertised, "listen.advertise_peer").host if advertised else None
-                ),
-            ),
-            executor=fsync_executor,
-            state_machines=_state_machine,
-            clock=self._clock,
-            on_fatal=crash,
-            newest_export=exports.newest,
-            drop_exports=exports.remove_replica,
-        )
-
-    def _open_address_book(self) -> tuple[AddressBook, list[InitialMember]]:
-        members = [
-            InitialMember(StoreId(member.store_id), member.peer_address)
-            for member in self._config.bootstrap.hakeeper_members
-        ]
-        seeds = {member.store_id: member.peer_address for member in members}
-        path = os.path.join(self._config.store.data_dir, "ADDRESSES")
-        return AddressBook(self._vfs, path, seeds), members
-
-    def _serve(
-        self,
-        host: NodeHost,
-        client: HAKeeperClient,
-        book: AddressBook,
-        worker: TruncationWorker,
-        exports: ExportedSnapshots,
-    ) -> None:
+    def _serve(self, parts: StoreParts) -> None:
         server, limits = self._server, self._config.limits
-        context = StoreContext(host, limits, book.client_address)
+        context = StoreContext(parts.host, limits, parts.book.client_address)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
-        hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(HAKeeperService(client, limits), server)
-        admin = AdminService(context, lambda: worker.counts, exports.count)
+        hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
+            HAKeeperService(parts.client, limits), server
+        )
+        admin = AdminService(context, lambda: parts.worker.counts, parts.exports.count)
         admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-
-    def _run_hakeeper(
-        self,
-        host: NodeHost,
-        client: HAKeeperClient,
-        book: AddressBook,
-        bootstrapper: Bootstrapper,
-        logdb: LogDb,
-    ) -> None:
-        config = self._config
-
-        def disk_use() -> DiskUse:
-            stats = logdb.stats()
-            return DiskUse(stats.segment_bytes, stats.free_bytes)
-
-        description = StoreDescription(
-            config.store.host_label, self.peer_address, self.client_address, {}
-        )
-        first = FirstConfiguration(
-            ClusterId(config.store.cluster_id),
-            config.bootstrap.log_shards,
-            config.bootstrap.replicas,
-            config.hakeeper.store_timeout_s,
-        )
-        shell = HAKeeperShell(host, first, config.hakeeper.tick_ms / 1000)
-        heartbeats = HeartbeatSender(
-            host, client, book, lambda: description, disk_use, config.hakeeper.heartbeat_interval_s
-        )
-        self._background(shell.run)
-        self._background(heartbeats.run)
-        self._background(lambda: _bootstrap(bootstrapper))
 
     def _background(self, work: Callable[[], Awaitable[None]]) -> None:
         """INV-STORE-1."""
@@ -299,20 +190,33 @@ class Store:
         await asyncio.gather(*(one(info, target) for info, target in moves))
 
 
-async def _bootstrap(bootstrapper: Bootstrapper) -> None:
-    """Take part in the cluster's first start, however long the other members take."""
-    while True:
-        try:
-            outcome = await bootstrapper.run(_BOOTSTRAP_ROUND_S)
-        except NotReady as error:
-            logger.warning("the first start waits: %s", error.message)
-            continue
-        logger.info("first start: %s", outcome.value)
-        return
-
-
-def _state_machine(shard: ShardId) -> StateMachine:
-    return HAKeeperRsm() if shard == HAKEEPER_SHARD else LogRsm()
+def _settings(config: StoreConfig) -> StoreSettings:
+    return StoreSettings(
+        cluster_id=ClusterId(config.store.cluster_id),
+        store_id=StoreId(config.store.store_id),
+        data_directory=config.store.data_dir,
+        members=[
+            InitialMember(StoreId(member.store_id), member.peer_address)
+            for member in config.bootstrap.hakeeper_members
+        ],
+        first=FirstConfiguration(
+            ClusterId(config.store.cluster_id),
+            config.bootstrap.log_shards,
+            config.bootstrap.replicas,
+            config.hakeeper.store_timeout_s,
+        ),
+        options=NodeHostOptions(
+            tick_ms=config.raft.tick_ms,
+            heartbeat_ticks=config.raft.heartbeat_ticks,
+            election_ticks=config.raft.election_ticks,
+        ),
+        logdb=LogDbOptions(
+            segment_bytes=config.storage.segment_bytes, ballast_bytes=config.storage.ballast_bytes
+        ),
+        exports_max=config.truncation.exports_max,
+        hakeeper_tick_s=config.hakeeper.tick_ms / 1000,
+        heartbeat_interval_s=config.hakeeper.heartbeat_interval_s,
+    )
 
 
 def _successor(info: ReplicaInfo) -> ReplicaId | None:

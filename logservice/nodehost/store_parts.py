@@ -1,0 +1,224 @@
+"""StoreParts: the parts of one store behind the edge, put together in one place.
+
+The server and the simulator run the same store; what differs are its seams (files, key-value
+engine, transport, clock, executors, chance) and who serves clients. So the assembly is here, and
+only here: data directory -> log storage (recovery) -> exported snapshots -> NodeHost -> HAKeeper's
+part (address book, client, bootstrap, shell, heartbeats) -> truncation worker.
+
+What can be refused is refused by the constructor, before a port is open: a foreign or copied data
+directory, log storage that does not open. `start` opens the peer port and starts every replica
+found; what goes on for ever is returned by `background` for the caller to run, because what to do
+when such a part fails (INV-STORE-1: end the process) is the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from logservice_wire.errors import NotReady
+
+from logservice import bounds
+from logservice.clock import Clock
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
+from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.kv import KvEngine
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.vfs import Vfs
+from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.bootstrap import Bootstrapper, InitialMember
+from logservice.nodehost.executor import Executor
+from logservice.nodehost.exports import ExportedSnapshots
+from logservice.nodehost.hakeeper_client import HAKeeperClient
+from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
+from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
+from logservice.nodehost.log_meter import LogDbMeter
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.transport.seam import PeerIdentity, Transport
+from logservice.nodehost.truncation import TruncationWorker
+from logservice.rsm.log_rsm import LogRsm
+from logservice.state_machine import StateMachine
+
+_BOOTSTRAP_ROUND_S: Final = 10.0
+"""How often a first start that waits for other members says so."""
+
+logger = logging.getLogger(__name__)
+
+
+def state_machine_for(shard: ShardId) -> StateMachine:
+    """What a shard replicates: HAKeeper in shard 0, a log in all others."""
+    return HAKeeperRsm() if shard == HAKEEPER_SHARD else LogRsm()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What a store is told. `members`: the stores that form shard 0 at the very first start."""
+
+    cluster_id: ClusterId
+    store_id: StoreId
+    data_directory: str
+    members: Sequence[InitialMember]
+    first: FirstConfiguration
+    options: NodeHostOptions = field(default_factory=NodeHostOptions)
+    logdb: LogDbOptions = field(default_factory=LogDbOptions)
+    exports_max: int = bounds.EXPORTED_SNAPSHOTS_MAX
+    hakeeper_tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S
+    heartbeat_interval_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSeams:
+    """Where a store meets the world.
+
+    draw_id: 63 bits that no other incarnation or process start has; in production from the
+    operating system, because an id that repeats defeats what it is for. rng: election timeouts.
+    on_fatal: must end the process.
+    """
+
+    vfs: Vfs
+    kv: KvEngine
+    clock: Clock
+    make_transport: Callable[[PeerIdentity], Transport]
+    fsync_executor: Executor
+    export_executor: Executor
+    draw_id: Callable[[], int]
+    rng: random.Random
+    on_fatal: Callable[[BaseException], None]
+    state_machines: Callable[[ShardId], StateMachine] = state_machine_for
+
+
+class StoreParts:
+    """See the module's text. `start`, run what `background` gives, then `stop` and `close`."""
+
+    def __init__(self, settings: StoreSettings, seams: StoreSeams) -> None:
+        """Open storage and put the parts together; nothing is served yet.
+
+        Raises InvalidArgument, WrongCluster (data directory), OSError, KvError.
+        """
+        self.settings = settings
+        self._seams = seams
+        self.directory = DataDirectory.open(
+            settings.data_directory,
+            vfs=seams.vfs,
+            cluster_id=settings.cluster_id,
+            store_id=settings.store_id,
+            draw_incarnation=lambda: seams.draw_id() | 1,
+        )
+        try:
+            self.logdb = LogDb.open(
+                settings.data_directory,
+                identity=self.directory,
+                vfs=seams.vfs,
+                kv=seams.kv,
+                options=settings.logdb,
+                clock=seams.clock,
+            )
+        except BaseException:
+            self.directory.close()
+            raise
+        try:
+            self._assemble()
+        except BaseException:
+            self.close()
+            raise
+
+    def _assemble(self) -> None:
+        settings, seams = self.settings, self._seams
+        logger.info("log storage is open: %s", self.logdb.recovery_report)
+        meter = LogDbMeter(self.logdb)
+        self.exports = ExportedSnapshots(
+            seams.vfs,
+            posixpath.join(settings.data_directory, "exports"),
+            meter,
+            count_max=settings.exports_max,
+        )
+        identity = PeerIdentity(
+            self.directory.cluster_id,
+            self.directory.store_id,
+            self.directory.incarnation,
+            seams.draw_id(),
+        )
+        self.host = NodeHost(
+            settings.options,
+            identity=identity,
+            logdb=self.logdb,
+            transport=seams.make_transport(identity),
+            executor=seams.fsync_executor,
+            state_machines=seams.state_machines,
+            clock=seams.clock,
+            on_fatal=seams.on_fatal,
+            newest_export=self.exports.newest,
+            drop_exports=self.exports.remove_replica,
+            rng=seams.rng,
+        )
+        self.book = AddressBook(
+            seams.vfs,
+            posixpath.join(settings.data_directory, "ADDRESSES"),
+            {member.store_id: member.peer_address for member in settings.members},
+        )
+        self.client = HAKeeperClient(self.host, self.book)
+        self.client.serve()
+        self.bootstrapper = Bootstrapper(self.host, self.book, settings.members)
+        self.bootstrapper.serve()
+        self.worker = TruncationWorker(
+            self.host, self.exports, meter, self.host.collect_garbage, seams.export_executor
+        )
+        self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
+
+    async def start(self) -> None:
+        """Open the peer port and start every replica found. Raises OSError (port in use)."""
+        await self.host.start()
+
+    def background(
+        self, describe: Callable[[], StoreDescription]
+    ) -> list[Callable[[], Awaitable[None]]]:
+        """What runs beside the shards until it is cancelled: HAKeeper's ticks, heartbeats, the
+        first start.
+        """
+        heartbeats = HeartbeatSender(
+            self.host,
+            self.client,
+            self.book,
+            describe,
+            self._disk_use,
+            self.settings.heartbeat_interval_s,
+        )
+        return [self.shell.run, heartbeats.run, self._bootstrap]
+
+    async def stop(self) -> None:
+        """Stop serving; what `background` gave has ended before."""
+        await self.host.stop()
+
+    def close(self) -> None:
+        """Release executors, log storage and the data directory; no call follows."""
+        self._seams.fsync_executor.shutdown()
+        self._seams.export_executor.shutdown()
+        try:
+            self.logdb.close()
+        finally:
+            self.directory.close()
+
+    def _disk_use(self) -> DiskUse:
+        stats = self.logdb.stats()
+        return DiskUse(stats.segment_bytes, stats.free_bytes)
+
+    async def _bootstrap(self) -> None:
+        """Take part in the cluster's first start, however long the other members take."""
+        while True:
+            try:
+                outcome = await self.bootstrapper.run(_BOOTSTRAP_ROUND_S)
+            except NotReady as error:
+                logger.warning("the first start waits: %s", error.message)
+                # The round may have failed at once; others must get their turn all the same.
+                await asyncio.sleep(0)
+                continue
+            logger.info("first start: %s", outcome.value)
+            return
