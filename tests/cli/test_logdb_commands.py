@@ -1,0 +1,131 @@
+"""`logservice logdb` on a directory that a store left behind, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from logservice.cli import exit_codes
+from logservice.cli.main import logservice
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
+from logservice.hard_state import HardState
+from logservice.ids import NO_SESSION, ClusterId, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.update import Update
+
+Run = Callable[..., SimpleNamespace]
+
+
+def entry(index: int) -> Entry:
+    envelope = BlockEnvelope(ProposalId(1, index), NO_SESSION, 0, 0, Lsn(0), 2, b"b" * 100)
+    lsn = Lsn(2 * index - 1)
+    return Entry(Term(1), Index(index), lsn, 2, EntryKind.BLOCK, encode_blocks([envelope]))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path, vfs = str(tmp_path / "data"), PosixVfs()
+    directory = DataDirectory.open(path, vfs=vfs, cluster_id=ClusterId("c"), store_id=StoreId("s1"))
+    options = LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0)
+    logdb = LogDb.open(path, identity=directory, vfs=vfs, kv=LevelDbEngine(vfs), options=options)
+    state = HardState(Term(1), ReplicaId(4), Index(0))
+    for index in range(1, 11):
+        logdb.commit([Update(ShardId(7), ReplicaId(4), hard_state=state, entries=(entry(index),))])
+    logdb.close()
+    directory.close()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def call(*arguments: object) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["logservice", "logdb", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            exit_codes.run(logservice, "logservice")
+        shown = capsys.readouterr()
+        return SimpleNamespace(code=caught.value.code, out=shown.out, err=shown.err)
+
+    return call
+
+
+def damage(data: Path) -> None:
+    """Flip a bit of an entry that has groups behind it."""
+    segment = min((data / "segments").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"b" * 100) + 50] ^= 1
+    segment.write_bytes(content)
+
+
+def test_check_says_ok(data: Path, run: Run) -> None:
+    result = run("check", data, "-o", "json")
+    assert result.code == 0
+    report = json.loads(result.out)
+    assert (report["ok"], report["store"], report["entries"]) == (True, "s1", 10)
+    (replica,) = report["replicas"]
+    assert (replica["shard"], replica["replica"]) == (7, 4)
+    assert (replica["first_index"], replica["last_index"], replica["next_lsn"]) == (1, 10, 21)
+    assert "ok" in run("check", data, "--headers-only").out
+
+
+def test_check_finds_damage(data: Path, run: Run) -> None:
+    damage(data)
+    result = run("check", data, "-o", "json")
+    assert result.code == exit_codes.NEGATIVE
+    report = json.loads(result.out)
+    assert not report["ok"]
+    assert report["damages"]
+    assert run("check", data).code == exit_codes.NEGATIVE
+
+
+def test_dump(data: Path, run: Run) -> None:
+    rows = [json.loads(line) for line in run("dump", data, "-o", "json").out.splitlines()]
+    entries = [row for row in rows if row["kind"] == "entries"]
+    assert [row["first_index"] for row in entries] == list(range(1, 11))
+    assert [row["first_lsn"] for row in entries] == list(range(1, 20, 2))
+    text = run("dump", data).out
+    assert "shard 7 replica 4 10..10 LSN 19..20" in text
+
+
+def test_stats(data: Path, run: Run) -> None:
+    (row,) = json.loads(run("stats", data, "-o", "json").out)
+    assert row["pinned_by"] == ["7/4"]
+    assert 0 < row["live_bytes"] <= row["used_bytes"] <= row["size"]
+
+
+def test_rebuild_index(data: Path, run: Run) -> None:
+    shutil.rmtree(data / "index")
+    assert run("rebuild-index", data).code == 0
+    assert (data / "index").is_dir()
+    assert run("check", data).code == 0
+
+
+def test_refusals(data: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    stranger = run("check", tmp_path / "empty")
+    assert stranger.code == exit_codes.REFUSED
+    assert "not a data directory" in stranger.err
+    assert run("check", tmp_path / "absent").code == exit_codes.USAGE
+    vfs = PosixVfs()
+    running = DataDirectory.open(
+        str(data), vfs=vfs, cluster_id=ClusterId("c"), store_id=StoreId("s1")
+    )
+    try:
+        for command in ("check", "dump", "stats", "rebuild-index"):
+            busy = run(command, data)
+            assert busy.code == exit_codes.USAGE, command
+            assert "running" in busy.err
+        assert run("check", data, "--live").code == 0
+    finally:
+        running.close()
