@@ -128,6 +128,14 @@ class SegmentFiles:
             self.vfs.close(handle)
         self.sizes[segment] = min(size, self.sizes[segment])
 
+    def sync(self, segment: int) -> None:
+        """Make the bytes of a segment durable as they are."""
+        handle = self.vfs.open_write(self.path(segment))
+        try:
+            self.vfs.fdatasync(handle)
+        finally:
+            self.vfs.close(handle)
+
     def unlink(self, segments: list[int]) -> None:
         """Remove segments; durable on return."""
         for segment in segments:

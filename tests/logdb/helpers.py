@@ -48,7 +48,7 @@ class World:
             draw_incarnation=lambda: self.incarnation,
         )
         return LogDb.open(
-            posixpath.join(self.path, "logdb"),
+            self.path,
             identity=self.directory,
             vfs=self.vfs,
             kv=self.kv,
@@ -76,7 +76,7 @@ class World:
         return self.vfs
 
     def segments(self) -> list[str]:
-        folder = posixpath.join(self.path, "logdb", "segments")
+        folder = posixpath.join(self.path, "segments")
         return [posixpath.join(folder, name) for name in self.vfs.listdir(folder)]
 
     def copy(self) -> World:

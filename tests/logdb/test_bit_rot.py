@@ -180,7 +180,7 @@ def test_two_damaged_witnesses_blame_everybody() -> None:
 
 def test_a_damaged_index_is_rebuilt() -> None:
     world, pictures, _ = build()
-    world.kv.damage("/data/logdb/index")  # type: ignore[attr-defined]
+    world.kv.damage("/data/index")  # type: ignore[attr-defined]
     db = world.open()
     assert "damaged" in db.recovery_report.rebuilt
     assert visible(db) == pictures[-1]
@@ -194,11 +194,11 @@ def test_any_damaged_row_of_the_index_is_noticed_or_harmless() -> None:
     db.commit([update(1, 1, snapshot=3), update(2, 1, bootstrap=True)])
     expected = visible(db)
     world.close(db)
-    rows = world.copy().kv.open("/data/logdb/index")
+    rows = world.copy().kv.open("/data/index")
     for key, value in list(rows.scan(b"")):
         for cut in (value[:-1], value + b"\0", b""):
             hurt = world.copy()
-            hurt.kv.open("/data/logdb/index").write([(key, cut)])
+            hurt.kv.open("/data/index").write([(key, cut)])
             try:
                 seen = visible(hurt.open())
             except InvariantViolation:

@@ -235,7 +235,7 @@ def test_the_index_can_be_deleted(world: World) -> None:
     db.commit([update(1, 1, snapshot=20), update(3, 3, remove=True)])
     seen = picture(db)
     world.close(db)
-    world.kv.destroy(world.path + "/logdb/index")
+    world.kv.destroy(world.path + "/index")
     db = world.open()
     assert db.recovery_report.rebuilt
     assert picture(db) == seen

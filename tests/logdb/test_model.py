@@ -202,7 +202,7 @@ class LogDbMachine(RuleBasedStateMachine):
     @rule()
     def lose_the_index(self) -> None:
         self.world.memory.kill()
-        self.world.kv.destroy("/data/logdb/index")
+        self.world.kv.destroy("/data/index")
         self.db = self.world.open()
 
     @invariant()

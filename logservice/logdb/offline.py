@@ -1,0 +1,301 @@
+"""Offline: looking at a data directory that no store has open.
+
+`check`, `dump` and `statistics` read only (not even the lock file is made) and are of use on
+damaged directories; `rebuild_index` replaces the derived index. While a store runs they would see
+its un-synced tail, so they refuse, except with `live`, which may report a group as torn that is
+being written.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from logservice_wire.errors import Halted, InvalidArgument
+
+from logservice.bounds import LOGDB_READ_SPAN_BYTES_MAX
+from logservice.ids import Index
+from logservice.logdb.checkpoint import build_checkpoint
+from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE
+from logservice.logdb.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
+from logservice.logdb.kv import KvEngine
+from logservice.logdb.record import SEGMENT_HEADER_BYTES, meta_index
+from logservice.logdb.recovery import recover
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.replica_state import ReplicaState
+from logservice.logdb.segment import SegmentFiles, decode_segment_header, segment_name
+from logservice.logdb.segment_scan import Hole, scan_segment
+from logservice.logdb.vfs import Vfs
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSummary:
+    """One replica as found on disk. removed: only its tombstone is left. faulty: why, or empty."""
+
+    shard: int
+    replica: int
+    term: int
+    vote: int
+    commit: int
+    first_index: int
+    last_index: int
+    first_lsn: int
+    next_lsn: int
+    segments: int
+    live_bytes: int
+    bootstrapped: bool
+    removed: bool
+    faulty: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `check` found. ok: nothing is damaged that is not superseded, and no replica is
+    faulty.
+    """
+
+    identity: Identity
+    segments: int
+    bytes: int
+    groups: int
+    torn_bytes: int
+    entries: int
+    damages: tuple[str, ...]
+    harmless: tuple[str, ...]
+    replicas: tuple[ReplicaSummary, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether a store may start here without losing a replica."""
+        return not self.damages and not any(replica.faulty for replica in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedRecord:
+    """One run of records of one replica, or a finding, in the order on disk.
+
+    kind: ``entries``, a record kind in lower case, ``mark``, ``damaged``, or ``hole``.
+    """
+
+    segment: int
+    offset: int
+    group: int
+    rewrite: bool
+    kind: str
+    shard: int = 0
+    replica: int = 0
+    write_sequence: int = 0
+    first_index: int = 0
+    last_index: int = 0
+    first_lsn: int = 0
+    next_lsn: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    """One segment file: its size, what is used, and what is still needed."""
+
+    segment: int
+    name: str
+    size: int
+    used_bytes: int
+    live_bytes: int
+    groups: int
+    replicas: int
+    pinned_by: tuple[tuple[int, int], ...]
+
+
+def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False) -> CheckReport:
+    """Verify every checksum and every chain, from the segments alone; reads every live entry too.
+
+    Raises WrongCluster (no data directory), InvalidArgument (a store runs there), OSError.
+    """
+    with _files(vfs, path, live=live) as (identity, files):
+        recovered = recover(files, None)
+        states = [recovered.states[key] for key in sorted(recovered.states)]
+        entries = 0
+        found: list[str] = []
+        for state in states:
+            if not read_entries or state.removed or state.faulty:
+                continue
+            log = ReplicaLog(state, files, lambda _: None)
+            try:
+                entries += _read_through(log)
+            except Halted as error:
+                found.append(str(error))
+        report = recovered.report
+        return CheckReport(
+            identity, len(files.sizes), sum(files.sizes.values()), report.groups,
+            report.torn_bytes, entries,
+            (*(str(d) for d in report.damages if not d.harmless), *found),
+            tuple(str(d) for d in report.damages if d.harmless),
+            tuple(_summary(state) for state in states),
+        )  # fmt: skip
+
+
+def dump(vfs: Vfs, path: str, *, live: bool = False) -> Iterator[DumpedRecord]:
+    """Every run of records in every segment, damaged places included. Errors as `check`."""
+    with _files(vfs, path, live=live) as (_, files):
+        for segment in files.ids():
+            yield from _dump_segment(files, segment)
+
+
+def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSummary, ...]:
+    """Per segment: used and live bytes, and who keeps it from being collected. Errors as
+    `check`.
+    """
+    with _files(vfs, path, live=live) as (_, files):
+        recovered = recover(files, None)
+        live_bytes: dict[int, int] = {}
+        pins: dict[int, set[tuple[int, int]]] = {}
+        for state in recovered.states.values():
+            for number, chunk in enumerate(state.index.chunks):
+                size = state.index.live_bytes(number)
+                live_bytes[chunk.segment] = live_bytes.get(chunk.segment, 0) + size
+                pins.setdefault(chunk.segment, set()).add(state.key)
+            for origin in state.origins.values():
+                pins.setdefault(origin.segment, set()).add(state.key)
+        summaries = []
+        for segment in files.ids():
+            scan = scan_segment(
+                files.read_all(segment), segment, SEGMENT_HEADER_BYTES, files.seed(segment)
+            )
+            groups = list(scan.groups())
+            replicas = {(run.shard, run.replica) for group in groups for run in group.runs}
+            summaries.append(
+                SegmentSummary(
+                    segment,
+                    segment_name(segment),
+                    files.sizes[segment],
+                    scan.end,
+                    live_bytes.get(segment, 0),
+                    len(groups),
+                    len(replicas),
+                    tuple(sorted(pins.get(segment, set()))),
+                )
+            )
+        return tuple(summaries)
+
+
+def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
+    """Throw the derived index away and write it anew from the segments, whose bytes stay as they
+    are.
+
+    Raises like `check`, and KvError.
+    """
+    with _locked(vfs, path), _files(vfs, path, live=True) as (identity, files):
+        recovered = recover(files, None)
+        position = recovered.position
+        for segment, end in recovered.seal.items():
+            # The index may cover only what is durable; whether to cut a torn tail is for the store.
+            position = replace(position, segment=segment, offset=end)
+            files.sync(segment)
+        batch = build_checkpoint(recovered.states.values(), position, identity.incarnation)
+        index = posixpath.join(path, "index")
+        kv.destroy(index)
+        opened = kv.open(index)
+        try:
+            opened.write(batch.puts, batch.deletes)
+        finally:
+            opened.close()
+    return check(vfs, path, read_entries=False)
+
+
+@contextmanager
+def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, SegmentFiles]]:
+    identity = read_identity(vfs, path)
+    if not live and vfs.exists(posixpath.join(path, LOCK_NAME)):
+        with _locked(vfs, path):
+            pass
+    segments = posixpath.join(path, "segments")
+    if not vfs.exists(segments):
+        raise InvalidArgument(
+            f"{path} has an {IDENTITY_NAME} file but no segments", field="data_directory"
+        )
+    files = SegmentFiles(vfs, segments, identity.incarnation)
+    try:
+        yield identity, files
+    finally:
+        files.close()
+
+
+@contextmanager
+def _locked(vfs: Vfs, path: str) -> Iterator[None]:
+    try:
+        lock = vfs.lock(posixpath.join(path, LOCK_NAME))
+    except BlockingIOError as error:
+        raise InvalidArgument(f"a store is running on {path}", field="data_directory") from error
+    try:
+        yield
+    finally:
+        vfs.close(lock)
+
+
+def _read_through(log: ReplicaLog) -> int:
+    """Read every live entry; returns their number. Raises Halted for the first that is damaged."""
+    position, end = log.first_index(), log.last_index() + 1
+    while position < end:
+        found = log.entries(position, Index(end), LOGDB_READ_SPAN_BYTES_MAX)
+        position = Index(position + len(found))
+    return end - log.first_index()
+
+
+def _summary(state: ReplicaState) -> ReplicaSummary:
+    index, hard = state.index, state.hard_state
+    return ReplicaSummary(
+        state.shard, state.replica, hard.term, hard.vote, hard.commit, index.floor_index + 1,
+        index.last_index, index.floor_next_lsn, index.tail_lsn,
+        len({chunk.segment for chunk in index.chunks}),
+        sum(index.live_bytes(number) for number in range(len(index.chunks))),
+        state.bootstrap is not None, state.removed, state.faulty,
+    )  # fmt: skip
+
+
+def _dump_segment(files: SegmentFiles, segment: int) -> Iterator[DumpedRecord]:
+    view, seed = files.read_all(segment), files.seed(segment)
+    if decode_segment_header(view[:SEGMENT_HEADER_BYTES], segment, files.incarnation) is None:
+        yield DumpedRecord(segment, 0, 0, False, "damaged", detail="segment header")
+    scan = scan_segment(view, segment, SEGMENT_HEADER_BYTES, seed)
+    for item in scan.items:
+        if isinstance(item, Hole):
+            detail = f"{item.end - item.start} unreadable bytes"
+            yield DumpedRecord(segment, item.start, 0, False, "hole", detail=detail)
+            continue
+        place = (segment, item.position.offset, item.sequence, bool(item.flags & FLAG_REWRITE))
+        if item.flags & FLAG_MARK:
+            yield DumpedRecord(*place, "mark")
+        for run in item.runs:
+            for meta in run.metas:
+                yield DumpedRecord(
+                    *place,
+                    meta.kind.name.lower(),
+                    run.shard,
+                    run.replica,
+                    meta.write_sequence,
+                    first_index=meta_index(meta),
+                )
+            columns = run.columns
+            if columns is not None:
+                yield DumpedRecord(
+                    *place,
+                    "entries",
+                    run.shard,
+                    run.replica,
+                    columns.write_sequence,
+                    columns.first,
+                    columns.last,
+                    columns.lsns[0],
+                    columns.next_lsn,
+                )
+        for bad in item.damaged:
+            row = bad.row
+            yield DumpedRecord(
+                *place, "damaged", row.shard, row.replica, row.write_sequence, row.index,
+                row.last_index, detail=bad.detail,
+            )  # fmt: skip
+    if scan.tail_dirty:
+        detail = "bytes that are no group, at the end"
+        yield DumpedRecord(segment, scan.end, 0, False, "hole", detail=detail)

@@ -1,0 +1,139 @@
+"""The offline tools: what they tell of a healthy and of a damaged directory, and that they only
+read.
+"""
+
+from __future__ import annotations
+
+import pytest
+from logservice_wire.errors import InvalidArgument, WrongCluster
+
+from logservice.logdb import offline
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.memory_vfs import MemoryVfs
+from tests.logdb.helpers import World, entries, log_of, picture, update
+
+
+def build() -> tuple[World, LogDb]:
+    world = World()
+    db = world.open()
+    db.commit([update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1))])
+    for first in range(2, 32, 3):
+        db.commit([update(1, 1, entries(first, first + 2, size=300)), update(2, 9, entries(
+            first - 1, first + 1))])  # fmt: skip
+    db.commit([update(3, 3, entries(1, 1))])
+    db.commit([update(3, 3, remove=True)])
+    return world, db
+
+
+def images(world: World) -> dict[str, bytes]:
+    return {path: bytes(file.cached) for path, file in world.memory._files.items()}
+
+
+def test_a_healthy_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    world, db = build()
+    world.close(db)
+    before = images(world)
+    report = offline.check(world.vfs, world.path)
+    assert report.ok
+    assert report.damages == report.harmless == ()
+    assert report.entries == 30 + 30
+    assert report.identity.store_id == "s1"
+    one, two, three = report.replicas
+    assert (one.shard, one.replica, one.first_index, one.last_index) == (1, 1, 2, 31)
+    assert (one.first_lsn, one.next_lsn, one.commit, one.bootstrapped) == (2, 32, 1, True)
+    assert (two.first_index, two.last_index, two.removed) == (1, 30, False)
+    assert three.removed
+    kinds = [record.kind for record in offline.dump(world.vfs, world.path)]
+    assert kinds.count("entries") == 21
+    assert {"hard_state", "bootstrap", "installed", "tombstone", "mark"} <= set(kinds)
+    summaries = offline.statistics(world.vfs, world.path)
+    assert len(summaries) == report.segments
+    assert sum(s.live_bytes for s in summaries) == one.live_bytes + two.live_bytes
+    assert all(s.used_bytes <= s.size for s in summaries)
+    assert (3, 3) in summaries[-1].pinned_by
+    assert images(world) == before
+    assert capsys.readouterr().out == ""
+
+
+def test_a_running_store_is_left_alone() -> None:
+    world, db = build()
+    for call in (offline.check, offline.dump, offline.statistics):
+        with pytest.raises(InvalidArgument, match="a store is running"):
+            list(call(world.vfs, world.path))  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="a store is running"):
+        offline.rebuild_index(world.vfs, world.path, world.kv)
+    assert offline.check(world.vfs, world.path, live=True).entries == 60
+    world.close(db)
+
+
+def test_not_a_data_directory() -> None:
+    vfs = MemoryVfs()
+    vfs.make_directory("/x")
+    with pytest.raises(WrongCluster):
+        offline.check(vfs, "/x")
+    world = World()
+    db = world.open()
+    world.close(db)
+    world.memory.remove_tree("/data/segments")
+    with pytest.raises(InvalidArgument, match="no segments"):
+        offline.check(world.vfs, world.path)
+
+
+def test_damage_is_told_with_place_and_owner() -> None:
+    world, db = build()
+    place = log_of(db)._state.index.place(20)
+    world.close(db)
+    path = world.segments()[place.segment - 1]
+    world.memory.flip(path, place.offset + 100, 8)
+    world.memory.flip(world.segments()[0], 3, 8)
+    report = offline.check(world.vfs, world.path)
+    assert not report.ok
+    assert [(r.shard, bool(r.faulty)) for r in report.replicas] == [
+        (1, True), (2, False), (3, False),
+    ]  # fmt: skip
+    assert any("checksum" in text for text in report.damages)
+    found = [r for r in offline.dump(world.vfs, world.path) if r.kind == "damaged"]
+    assert {(r.segment, r.shard) for r in found} == {(1, 0), (place.segment, 1)}
+
+
+def test_a_torn_tail_is_no_damage() -> None:
+    world, db = build()
+    group = db.begin([update(2, 9, entries(31, 35))])
+    world.memory.pwritev(group.handle, [b"".join(group.encoded.buffers)[:200]], (
+        group.encoded.position.offset))  # fmt: skip
+    world.memory.kill()
+    report = offline.check(world.vfs, world.path)
+    assert report.ok
+    assert report.torn_bytes > 200
+    dumped = list(offline.dump(world.vfs, world.path))
+    assert dumped[-1].kind == "damaged"
+
+
+def test_a_rebuilt_index_is_used_by_the_store() -> None:
+    world, db = build()
+    seen = picture(db)
+    world.close(db)
+    world.kv.destroy("/data/index")
+    segments = {path: image for path, image in images(world).items() if "segments" in path}
+    report = offline.rebuild_index(world.vfs, world.path, world.kv)
+    assert report.ok
+    assert segments.items() <= images(world).items()
+    db = world.open()
+    assert not db.recovery_report.rebuilt
+    assert db.recovery_report.groups == 0
+    assert picture(db) == seen
+
+
+def test_a_rebuilt_index_leaves_a_torn_tail_to_the_store() -> None:
+    world, db = build()
+    seen = picture(db)
+    group = db.begin([update(2, 9, entries(31, 35))])
+    world.memory.pwritev(group.handle, [b"".join(group.encoded.buffers)[:200]], (
+        group.encoded.position.offset))  # fmt: skip
+    world.memory.kill()
+    offline.rebuild_index(world.vfs, world.path, world.kv)
+    db = world.open()
+    assert not db.recovery_report.rebuilt
+    assert db.recovery_report.torn_bytes > 0
+    assert picture(db) == seen
+    assert picture(world.without_index().open()) == seen
