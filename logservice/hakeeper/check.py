@@ -19,23 +19,17 @@ from __future__ import annotations
 from logservice import bounds
 from logservice.hakeeper import bootstrap, delivery, safety
 from logservice.hakeeper.checkers import Checkers
-from logservice.hakeeper.health import silent
+from logservice.hakeeper.health import settling_ticks, silent
 from logservice.hakeeper.operators import Finish, Send, Wait, plan
 from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.placement import Placement
 from logservice.hakeeper.state import Operator, Repair, State
 
 
 def on_tick(state: State) -> None:
     """Run a pass if one is due. The caller has advanced `state.tick`."""
-    if state.phase is Phase.CREATED:
-        return
     _expire(state)
-    due = (
-        bounds.HAKEEPER_OPERATOR_CHECK_TICKS
-        if state.operators
-        else bounds.HAKEEPER_FULL_CHECK_TICKS
-    )
+    busy = state.operators or state.phase is not Phase.RUNNING
+    due = bounds.HAKEEPER_OPERATOR_CHECK_TICKS if busy else bounds.HAKEEPER_IDLE_CHECK_TICKS
     if state.dirty or state.tick % due == 0:
         state.dirty = False
         run(state)
@@ -55,7 +49,7 @@ def run(state: State) -> None:
     for operator in state.sorted_operators():
         flags += _drive(state, operator)
     if state.phase in (Phase.COMMANDS_RECEIVED, Phase.RUNNING):
-        checkers = Checkers(state, Placement(state))
+        checkers = Checkers(state)
         if state.phase is Phase.RUNNING:
             checkers.check_all()
         else:
@@ -67,10 +61,15 @@ def run(state: State) -> None:
 
 
 def _expire(state: State) -> None:
-    # The order does not matter here: every store is treated alike.
+    """Notice what only the passing of time changes. The order of the stores does not matter."""
     for store in state.stores.values():
         if not store.expired and silent(state, store.last_tick):
             store.expired = True
+            state.dirty = True
+        if state.tick in (
+            store.incarnation_tick + state.store_timeout_ticks + 1,
+            store.live_since + settling_ticks(state),
+        ):
             state.dirty = True
 
 

@@ -46,10 +46,10 @@ class Checkers:
     texts.
     """
 
-    def __init__(self, state: State, placement: Placement) -> None:
+    def __init__(self, state: State) -> None:
         """Index the operators under way."""
         self._state = state
-        self._placement = placement
+        self._lazy_placement: Placement | None = None
         self.found: list[Operator] = []
         self.flags: list[str] = []
         self._changing: set[ShardId] = set()
@@ -75,6 +75,13 @@ class Checkers:
         for store in self._state.sorted_stores():
             if live_store(self._state, store.store) is not None:
                 self._zombies(store)
+
+    @property
+    def _placement(self) -> Placement:
+        # Counting every store's load takes as long as the rest of an idle pass.
+        if self._lazy_placement is None:
+            self._lazy_placement = Placement(self._state)
+        return self._lazy_placement
 
     def _placed(self) -> Iterator[ShardState]:
         return (shard for shard in self._state.sorted_shards() if shard.initial)

@@ -92,13 +92,18 @@ def healths(state: State, shard: ShardState) -> dict[ReplicaId, Health]:
     return found
 
 
+def settling_ticks(state: State) -> int:
+    """How long a store that was silent must be heard from before it counts as settled."""
+    return state.store_timeout_ticks // 2
+
+
 def settled(state: State, store: StoreState) -> bool:
     """Not flapping: in the store table without a break for half a store timeout, or since its first
     heartbeat.
     """
     return (
         store.live_since == store.first_tick
-        or store.live_since + state.store_timeout_ticks // 2 <= state.tick
+        or store.live_since + settling_ticks(state) <= state.tick
     )
 
 
