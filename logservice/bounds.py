@@ -309,7 +309,8 @@ STORE_COMMANDS_REMEMBERED: Final = 4096
 """Executed command ids a store recognises when they are delivered again."""
 
 HAKEEPER_ATTEMPT_TIMEOUT_S: Final = 1.0
-"""One store asked for shard 0 on somebody's behalf; then the next one is asked. About an election."""
+"""One store asked for shard 0 on somebody's behalf; then the next one is asked. About an
+election."""
 
 HAKEEPER_RETRY_S: Final = 0.1
 """Between two rounds of asking every store that may run shard 0."""
