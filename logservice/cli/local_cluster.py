@@ -64,6 +64,8 @@ class LocalCluster:
     cluster_id: str
     stores: dict[str, StorePlace] = field(default_factory=dict)
     settings: dict[str, dict[str, object]] = field(default_factory=dict)
+    last_number: int = 0
+    """Of the stores ever added: the name of a lost store is not given to another one."""
 
     @classmethod
     def create(
@@ -93,7 +95,7 @@ class LocalCluster:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidArgument(f"cannot create {directory}: {error}", field="dir") from error
-        cluster = cls(directory, f"local-{random.getrandbits(32):08x}", {}, merged)
+        cluster = cls(directory, f"local-{random.getrandbits(32):08x}", {}, merged, stores)
         ports = free_ports(2 * stores)
         for number in range(1, stores + 1):
             place = StorePlace(
@@ -112,7 +114,13 @@ class LocalCluster:
         try:
             record = json.loads((directory / "cluster.json").read_text())
             places = {name: StorePlace(**place) for name, place in record["stores"].items()}
-            return cls(directory, record["cluster_id"], places, record["settings"])
+            return cls(
+                directory,
+                record["cluster_id"],
+                places,
+                record["settings"],
+                record["last_number"],
+            )
         except FileNotFoundError as error:
             raise InvalidArgument(f"no cluster in {directory}", field="dir") from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -129,10 +137,10 @@ class LocalCluster:
     def add(self, store_id: str | None = None) -> str:
         """Configure and start one more store; HAKeeper uses it as a spare. Returns its id."""
         if store_id is None:
-            number = len(self.stores) + 1
-            while f"store-{number}" in self.stores:
-                number += 1
-            store_id = f"store-{number}"
+            self.last_number += 1
+            while f"store-{self.last_number}" in self.stores:
+                self.last_number += 1
+            store_id = f"store-{self.last_number}"
         if store_id in self.stores:
             raise InvalidArgument(f"store {store_id!r} exists", field="store")
         client, peer = free_ports(2)
@@ -211,11 +219,11 @@ class LocalCluster:
 
     def _write_config(self, store_id: str) -> None:
         place = self.stores[store_id]
-        members = [
-            {"store_id": name, "peer_address": other.peer}
-            for name, other in self.stores.items()
-            if other.bootstrap
-        ]
+        # The initial members; when all of them are gone, the others are a way to find HAKeeper.
+        first = {name: other for name, other in self.stores.items() if other.bootstrap} or {
+            name: other for name, other in self.stores.items() if name != store_id
+        }
+        members = [{"store_id": name, "peer_address": other.peer} for name, other in first.items()]
         sections: dict[str, dict[str, object]] = {
             "store": {"store_id": store_id, "cluster_id": self.cluster_id, "data_dir": "data"},
             "listen": {"client": place.client, "peer": place.peer},
@@ -233,6 +241,7 @@ class LocalCluster:
         record = {
             "cluster_id": self.cluster_id,
             "settings": self.settings,
+            "last_number": self.last_number,
             "stores": {
                 name: {"client": place.client, "peer": place.peer, "bootstrap": place.bootstrap}
                 for name, place in self.stores.items()

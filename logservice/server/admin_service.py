@@ -35,7 +35,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def GetStoreStatus(
         self, request: admin_pb2.GetStoreStatusRequest, context: Context
     ) -> admin_pb2.StoreStatus:
-        """Identity, log storage and every running replica."""
+        """Identity, log storage and every replica here; role "halted" for those that do not run."""
         identity = self._host.identity
         stats = self._host.logdb_stats()
         return admin_pb2.StoreStatus(
@@ -51,7 +51,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             bytes_written=stats.bytes_written,
             fsync_p50_us=stats.sync_p50_us,
             fsync_p99_us=stats.sync_p99_us,
-            replicas=[self._replica(info) for info in self._host.replica_infos()],
+            replicas=[
+                *(self._replica(info) for info in self._host.replica_infos()),
+                *(
+                    admin_pb2.StoreReplica(shard_id=shard, role="halted")
+                    for shard in self._host.halted()
+                ),
+            ],
             truncation_counts=dict(self._truncation_counts()),
         )
 

@@ -71,7 +71,16 @@ def test_forgotten_store_leaves_nothing(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path)
     cluster.forget("store-2")
     assert not (tmp_path / "store-2").exists()
-    assert list(LocalCluster.open(tmp_path).stores) == ["store-1", "store-3"]
+    cluster.forget("store-3")
+    assert list(LocalCluster.open(tmp_path).stores) == ["store-1"]
+
+
+def test_the_name_of_a_lost_store_is_not_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalCluster, "start", lambda *_: 0)
+    LocalCluster.create(tmp_path).forget("store-3")
+    assert LocalCluster.open(tmp_path).add() == "store-4"
 
 
 def test_ports_are_free_and_below_the_outgoing_range() -> None:
@@ -84,3 +93,16 @@ def test_ports_are_free_and_below_the_outgoing_range() -> None:
     for port in ports:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
+
+
+def test_a_new_store_finds_the_others_when_the_first_ones_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalCluster, "start", lambda *_: 0)
+    cluster = LocalCluster.create(tmp_path, stores=1)
+    second = cluster.add()
+    cluster.forget("store-1")
+    third = cluster.add()
+    assert (second, third) == ("store-2", "store-3")
+    members = config.load(cluster.process(third).config_path).bootstrap.hakeeper_members
+    assert [member.store_id for member in members] == [second]
