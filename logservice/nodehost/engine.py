@@ -24,6 +24,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from logservice_wire.errors import NotReady
+
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId
 from logservice.invariants import invariant
@@ -85,6 +87,7 @@ class Engine:
         self._write_s = 0.0
         self._idle: asyncio.Future[None] | None = None
         self._between: list[Callable[[], None]] = []
+        self._waiters: set[asyncio.Future[None]] = set()
 
     @property
     def write_latency_s(self) -> float:
@@ -103,14 +106,12 @@ class Engine:
         self._active.pop(replica, None)
 
     async def commit(self, updates: Sequence[Update]) -> None:
-        """Make `updates` durable in the next group; returns when they are."""
-        future: asyncio.Future[None] = self._loop.create_future()
+        """Make `updates` durable in the next group; returns when they are.
 
-        def done() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        self._writes.append(Write(updates, True, done))
+        Raises NotReady when the engine stops first: they may be durable then, or not.
+        """
+        future = self._waiter()
+        self._writes.append(Write(updates, True, lambda: _settle(future)))
         self._run_guarded(self._write_waiting)
         await future
 
@@ -120,12 +121,11 @@ class Engine:
         For what log storage does not allow during a group (garbage collection, the durable mark).
         It runs on the loop, like an inline write; an exception in it is fatal, too.
         """
-        future: asyncio.Future[None] = self._loop.create_future()
+        future = self._waiter()
 
         def step() -> None:
             work()
-            if not future.done():
-                future.set_result(None)
+            _settle(future)
 
         self._between.append(step)
         if not self._writing:
@@ -139,6 +139,17 @@ class Engine:
         if self._writing:
             self._idle = self._loop.create_future()
             await self._idle
+        for future in list(self._waiters):
+            if not future.done():
+                future.set_exception(NotReady("the store is stopping"))
+
+    def _waiter(self) -> asyncio.Future[None]:
+        if self._stopped:
+            raise NotReady("the store is stopping")
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.add(future)
+        future.add_done_callback(self._waiters.discard)
+        return future
 
     def _pass(self) -> None:
         self._scheduled = False
@@ -249,3 +260,8 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._stopped = True
             self._on_fatal(error)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

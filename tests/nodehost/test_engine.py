@@ -1,0 +1,227 @@
+"""Engine: what shares a group, in which order it becomes durable, and what a failed disk does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+from logservice_wire.errors import NotReady
+
+from logservice.clock import ManualClock
+from logservice.entry import Entry, EntryKind
+from logservice.hard_state import HardState
+from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.memory_kv import MemoryKvEngine
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.update import InstalledSnapshot, Update, merge
+from logservice.membership import Membership
+from logservice.nodehost.engine import Engine, Write
+from logservice.nodehost.executor import InlineExecutor
+from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.snapshot import Snapshot
+
+
+def entry(index: int, term: int = 1) -> Entry:
+    return Entry(Term(term), Index(index), Lsn(1), 0, EntryKind.NOOP, b"")
+
+
+def update(shard: int, *indexes: int, term: int = 1, commit: int | None = None) -> Update:
+    state = HardState(Term(term), ReplicaId(1), Index(commit)) if commit is not None else None
+    return Update(
+        ShardId(shard), ReplicaId(1), hard_state=state,
+        entries=tuple(entry(index, term) for index in indexes),
+    )  # fmt: skip
+
+
+class Scripted:
+    """Something active that wants the given writes, one per collect."""
+
+    def __init__(self, *writes: Write) -> None:
+        self.writes = list(writes)
+
+    def collect(self) -> Write | None:
+        return self.writes.pop(0) if self.writes else None
+
+
+class HeldExecutor:
+    """Runs nothing before `release`."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Callable[[], object], Future[object]]] = []
+
+    def submit(self, work):  # type: ignore[no-untyped-def]
+        future: Future[object] = Future()
+        self.held.append((work, future))
+        return future
+
+    def release(self) -> None:
+        work, future = self.held.pop(0)
+        future.set_result(work())
+
+    def shutdown(self) -> None:
+        assert not self.held
+
+
+class Bench:
+    """An engine over log storage in memory."""
+
+    def __init__(self, executor: object = None, inline_max_s: float = 1.0) -> None:
+        self.vfs = MemoryVfs()
+        data = DataDirectory.open(
+            "/data", vfs=self.vfs, cluster_id=ClusterId("c"), store_id=StoreId("s")
+        )
+        self.logdb = LogDb.open(
+            "/data", identity=data, vfs=self.vfs, kv=MemoryKvEngine(),
+            options=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
+        )  # fmt: skip
+        identity = PeerIdentity(ClusterId("c"), StoreId("s"), Incarnation(1), 1)
+        self.fatal: list[BaseException] = []
+        self.engine = Engine(
+            self.logdb,
+            MemoryTransport(identity, MemoryNetwork()),
+            executor or InlineExecutor(),  # type: ignore[arg-type]
+            ManualClock(),
+            inline_max_s,
+            self.fatal.append,
+        )
+        self.done: list[str] = []
+
+    def write(self, name: str, *updates: Update, sync: bool = True) -> Write:
+        return Write(list(updates), sync, lambda: self.done.append(name))
+
+    @property
+    def groups(self) -> int:
+        return self.logdb.stats().groups
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_all_that_is_active_in_a_pass_shares_one_group() -> None:
+    bench = Bench()
+    before = bench.groups
+    for shard in range(1, 11):
+        bench.engine.activate(Scripted(bench.write(f"shard {shard}", update(shard, 1))))
+    await turns()
+    assert bench.groups - before == 1
+    assert len(bench.done) == 10
+
+
+async def test_while_a_group_is_at_the_disk_the_rest_waits_and_shares_the_next() -> None:
+    executor = HeldExecutor()
+    bench = Bench(executor, inline_max_s=-1.0)
+    before = bench.groups
+    bench.engine.activate(Scripted(bench.write("first", update(1, 1))))
+    await turns()
+    for shard in range(2, 8):
+        bench.engine.activate(Scripted(bench.write(f"shard {shard}", update(shard, 1))))
+    bench.engine.activate(Scripted(bench.write("more of 1", update(1, 2))))
+    await turns()
+    assert (len(executor.held), bench.done) == (1, [])
+    executor.release()
+    await turns()
+    assert bench.done == ["first"]
+    executor.release()
+    await turns()
+    assert bench.groups - before == 2
+    assert bench.done[-1] == "more of 1"
+    assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 2
+
+
+async def test_writes_of_one_replica_become_one_update_in_order() -> None:
+    executor = HeldExecutor()
+    bench = Bench(executor, inline_max_s=-1.0)
+    bench.engine.activate(Scripted(bench.write("busy", update(9, 1))))
+    await turns()
+    replica = Scripted(
+        bench.write("a", update(1, 1, 2, 3, commit=1)),
+        bench.write("b", update(1, 4, commit=2)),
+        bench.write("c", update(1, 2, 3, term=2, commit=2)),
+    )
+    for _ in range(3):
+        bench.engine.activate(replica)
+        await turns()
+    groups = bench.groups
+    while executor.held:
+        executor.release()
+        await turns()
+    log = bench.logdb.log(ShardId(1), ReplicaId(1))
+    assert bench.done == ["busy", "a", "b", "c"]
+    assert bench.groups - groups == 2
+    assert [log.term(Index(index)) for index in (1, 2, 3)] == [1, 2, 2]
+    assert log.last_index() == 3
+
+
+async def test_a_write_without_updates_waits_for_the_groups_before_it() -> None:
+    executor = HeldExecutor()
+    bench = Bench(executor, inline_max_s=-1.0)
+    bench.engine.activate(Scripted(bench.write("entries", update(1, 1))))
+    await turns()
+    bench.engine.activate(Scripted(bench.write("answer only")))
+    await turns()
+    assert bench.done == []
+    executor.release()
+    await turns()
+    assert bench.done == ["entries", "answer only"]
+
+
+@pytest.mark.parametrize("inline_max_s", [1.0, -1.0])
+async def test_a_failed_fsync_is_fatal_and_acknowledges_nothing(inline_max_s: float) -> None:
+    bench = Bench(inline_max_s=inline_max_s)
+
+    def fail(handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    bench.vfs.fdatasync = fail  # type: ignore[method-assign]
+    bench.engine.activate(Scripted(bench.write("lost", update(1, 1))))
+    await turns()
+    assert [type(error) for error in bench.fatal] == [OSError]
+    bench.engine.activate(Scripted(bench.write("after", update(2, 1))))
+    await turns()
+    assert bench.done == []
+    assert len(bench.fatal) == 1, "nothing is tried again"
+
+
+async def test_stop_waits_for_the_disk_and_answers_who_still_waits() -> None:
+    executor = HeldExecutor()
+    bench = Bench(executor, inline_max_s=-1.0)
+    first = asyncio.ensure_future(bench.engine.commit([update(1, 1)]))
+    await turns()
+    second = asyncio.ensure_future(bench.engine.commit([update(2, 1)]))
+    await turns()
+    stopping = asyncio.ensure_future(bench.engine.stop())
+    await turns()
+    assert not stopping.done()
+    executor.release()
+    await stopping
+    await asyncio.gather(first, return_exceptions=True)
+    with pytest.raises(NotReady):
+        await second
+    with pytest.raises(NotReady):
+        await bench.engine.commit([update(3, 1)])
+
+
+def test_merge_leaves_what_the_two_leave_one_after_the_other() -> None:
+    both = merge(update(1, 1, 2, commit=1), update(1, 3, commit=2))
+    assert both is not None
+    assert [item.index for item in both.entries] == [1, 2, 3]
+    assert both.hard_state == HardState(Term(1), ReplicaId(1), Index(2))
+    cut = merge(update(1, 5, 6, 7), update(1, 6, term=2))
+    assert cut is not None
+    assert [(item.index, item.term) for item in cut.entries] == [(5, 1), (6, 2)]
+    below = merge(update(1, 5, 6), update(1, 3, term=2))
+    assert below is not None
+    assert [item.index for item in below.entries] == [3]
+    assert merge(update(1, 1), update(1, 3)) is None, "a hole is not merged away"
+    snapshot = Snapshot(Index(4), Term(1), Lsn(1), Membership(), b"")
+    installed = Update(ShardId(1), ReplicaId(1), snapshot=InstalledSnapshot(snapshot, Lsn(0)))
+    assert merge(installed, update(1, 5)) is None
+    assert merge(update(1, 3), installed) is None
