@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.chaos.nemesis import Wanted, plan
 from tests.chaos.run import Options, Result, run
 from tests.chaos.world import World
 
@@ -29,7 +30,7 @@ _SHOWN_MAX = 12
 def _table(result: Result) -> Table:
     table = Table("what", "figure", title="chaos run")
     kinds = ", ".join(f"{count} x {name}" for name, count in sorted(result.faults.items()))
-    table.add_row("SIGKILLs, pauses", f"{result.kills}, {result.pauses}")
+    table.add_row("SIGKILLs, SIGSTOPs", f"{result.kills}, {result.pauses}")
     table.add_row("faults", kinds)
     table.add_row("acked records", f"{result.acked:,}")
     table.add_row("slowest acked append", f"{result.slowest_append_s:.2f} s")
@@ -57,6 +58,15 @@ def _complain(result: Result) -> None:
             _CONSOLE.print(f"[red]{violation.rule}[/red] shard {shard}: {violation.detail}")
 
 
+def _repeat(options: Options) -> str:
+    wanted = options.wanted
+    return (
+        f"--seed {options.seed} --kills {wanted.kills} --pauses {wanted.pauses} "
+        f"--stops {wanted.stops} --replacements {wanted.replacements} --stores {options.stores} "
+        f"--shards {options.shards}"
+    )
+
+
 async def _with_progress(options: Options) -> Result:
     columns = (
         TextColumn("{task.description:26}"), BarColumn(), MofNCompleteColumn(),
@@ -64,13 +74,13 @@ async def _with_progress(options: Options) -> Result:
         TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=_CONSOLE) as progress:
-        total = options.kills + options.pauses
+        total = len(plan(options.seed, options.wanted, options.stores))
         task = progress.add_task("starting", total=total, acked=0, unknown=0)
 
         def show(world: World, note: str) -> None:
             unknown = sum(client.counts.unknown for client in world.clients)
             progress.update(
-                task, description=note, completed=world.kills + world.pauses,
+                task, description=note, completed=world.done.total(),
                 acked=world.acked, unknown=unknown,
             )  # fmt: skip
 
@@ -80,6 +90,8 @@ async def _with_progress(options: Options) -> Result:
 @click.command()
 @click.option("--kills", default=30, show_default=True, help="SIGKILLs in total.")
 @click.option("--pauses", type=int, help="SIGSTOPs; default: a sixth of the kills.")
+@click.option("--stops", type=int, help="SIGTERMs; default: a tenth of the kills.")
+@click.option("--replacements", default=0, type=click.IntRange(0, 2), help="Stores lost for good.")
 @click.option("--stores", default=3, show_default=True, type=click.IntRange(1, 9))
 @click.option("--clients", default=3, show_default=True, help="Client processes.")
 @click.option("--writers", default=4, show_default=True, help="Writers in each, per shard.")
@@ -93,18 +105,25 @@ async def _with_progress(options: Options) -> Result:
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="For data and history.")
 @click.option("--keep", is_flag=True, help="Keep the files of a run that passed, too.")
 def main(
-    kills: int, pauses: int | None, stores: int, clients: int, writers: int, shards: int,
-    batch_max: int, record_bytes: int, pause_ms: float, keep_records: int,
-    min_records: int | None, seed: int | None, directory: Path | None, keep: bool,
+    kills: int, pauses: int | None, stops: int | None, replacements: int, stores: int,
+    clients: int, writers: int, shards: int, batch_max: int, record_bytes: int, pause_ms: float,
+    keep_records: int, min_records: int | None, seed: int | None, directory: Path | None,
+    keep: bool,
 ) -> None:  # fmt: skip
     """SIGKILL random stores under load and check that the log kept its promises."""
     seed = random.SystemRandom().getrandbits(31) if seed is None else seed
     folder = directory or Path(tempfile.mkdtemp(prefix="logservice-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
+    wanted = Wanted(
+        kills=kills,
+        pauses=kills // 6 if pauses is None else pauses,
+        stops=kills // 10 if stops is None else stops,
+        replacements=replacements,
+    )
     options = Options(
-        seed=seed, kills=kills, pauses=kills // 6 if pauses is None else pauses, stores=stores,
-        clients=clients, writers=writers, shards=shards, batch_max=batch_max,
-        record_bytes=record_bytes, pause_s=pause_ms / 1000, keep_records=keep_records,
+        seed=seed, wanted=wanted, stores=stores, clients=clients, writers=writers, shards=shards,
+        batch_max=batch_max, record_bytes=record_bytes, pause_s=pause_ms / 1000,
+        keep_records=keep_records,
         min_records=min(100_000, 4000 * kills) if min_records is None else min_records,
         directory=folder,
     )  # fmt: skip
@@ -117,7 +136,7 @@ def main(
             shutil.rmtree(folder)
         return
     _complain(result)
-    _CONSOLE.print(f"[red]FAIL[/red]: kept {folder}; same plan: --kills {kills} --seed {seed}")
+    _CONSOLE.print(f"[red]FAIL[/red]: kept {folder}; same plan: {_repeat(options)}")
     sys.exit(1)
 
 

@@ -50,6 +50,7 @@ class Counts:
     """Reported to the parent."""
 
     acked: int = 0
+    acked_by_shard: dict[str, int] = field(default_factory=dict)
     failed: int = 0
     unknown: int = 0
     reads: int = 0
@@ -125,6 +126,8 @@ class Worker:
             )  # fmt: skip
             if outcome is Outcome.OK:
                 counts.acked += count
+                shard = str(self._shard.shard_id)
+                counts.acked_by_shard[shard] = counts.acked_by_shard.get(shard, 0) + count
                 self._applied_lsn = max(self._applied_lsn, lsn + count - 1)
                 counts.slowest_append_s = max(counts.slowest_append_s, returned - invoked)
             elif outcome is Outcome.FAILED:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 import grpc
 import grpc.aio
 from logservice_client.read_result import Gap, result_of
-from logservice_wire.v1 import log_pb2, log_pb2_grpc
+from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
 
 from tests.chaos.history import Read, Run
 from tests.chaos.records import runs_of
@@ -31,6 +32,47 @@ async def status(address: str, shard: int, *, stale: bool) -> log_pb2.GetShardSt
         except grpc.aio.AioRpcError:
             return None
         return answer
+
+
+async def cluster_state(addresses: Iterable[str]) -> hakeeper_pb2.ClusterState | None:
+    """HAKeeper's view through the first store that answers; None when none does."""
+    for address in addresses:
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = hakeeper_pb2_grpc.HAKeeperStub(channel)
+            request = hakeeper_pb2.GetClusterStateRequest()
+            try:
+                state: hakeeper_pb2.ClusterState = await stub.GetClusterState(request, timeout=3.0)
+            except grpc.aio.AioRpcError:
+                continue
+            return state
+    return None
+
+
+async def incarnations(addresses: Iterable[str], store: str) -> set[int]:
+    """Those of the store's data directory, as its replicas are known."""
+    state = await cluster_state(addresses)
+    if state is None:
+        return set()
+    replicas = [one for view in state.shards for one in view.replicas]
+    return {one.incarnation for one in replicas if one.store_id == store}
+
+
+async def unrepaired(addresses: dict[str, str], shards: list[int], lost: set[int]) -> str:
+    """What HAKeeper's view still lacks for every shard to be whole without the lost incarnations."""
+    state = await cluster_state(addresses.values())
+    if state is None:
+        return "no store answers"
+    views = {view.shard_id: view for view in state.shards}
+    for shard in (0, *shards):
+        view = views.get(shard)
+        if view is None:
+            return f"shard {shard} is unknown"
+        if any(one.incarnation in lost for one in view.replicas):
+            return f"shard {shard} still has a lost replica"
+        voters = {one.store_id for one in view.replicas if one.role == "voter" and one.reported}
+        if view.joint or not voters <= addresses.keys() or len(voters) < min(3, len(addresses)):
+            return f"shard {shard} has reported voters on {sorted(voters)}"
+    return ""
 
 
 async def converged(

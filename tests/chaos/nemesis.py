@@ -21,6 +21,8 @@ class Fault(Enum):
     KILL_RESTARTED = "kill again while starting"
     PAUSE = "pause a store"
     PAUSE_LEADER = "pause the leader"
+    STOP = "stop a store"
+    REPLACE = "lose a store for good"
 
 
 KILLS = {
@@ -29,10 +31,8 @@ KILLS = {
     Fault.KILL_TWO: 2,
     Fault.KILL_ALL: 3,
     Fault.KILL_RESTARTED: 2,
-    Fault.PAUSE: 0,
-    Fault.PAUSE_LEADER: 0,
 }
-"""SIGKILLs of each, with three stores."""
+"""SIGKILLs of each, with three stores; the others cost none."""
 
 _WEIGHTS = {
     Fault.KILL: 8,
@@ -55,11 +55,21 @@ class Step:
     down_s: float
 
 
-def plan(seed: int, kills: int, pauses: int, stores: int) -> list[Step]:
-    """Steps with exactly `kills` SIGKILLs and `pauses` pauses, in random order."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How much of everything: SIGKILLs, SIGSTOPs, SIGTERMs, stores lost with their disks."""
+
+    kills: int
+    pauses: int = 0
+    stops: int = 0
+    replacements: int = 0
+
+
+def plan(seed: int, wanted: Wanted, stores: int) -> list[Step]:
+    """Steps with exactly what is wanted, in random order."""
     chance = random.Random(f"nemesis/{seed}")
     faults: list[Fault] = []
-    left = kills
+    left = wanted.kills
     while left:
         fitting = [
             fault
@@ -69,17 +79,20 @@ def plan(seed: int, kills: int, pauses: int, stores: int) -> list[Step]:
         fault = chance.choices(fitting, [_WEIGHTS[one] for one in fitting])[0]
         faults.append(fault)
         left -= kills_of(fault, stores)
-    faults += [chance.choice((Fault.PAUSE, Fault.PAUSE_LEADER)) for _ in range(pauses)]
+    pauses = (Fault.PAUSE, Fault.PAUSE_LEADER)
+    faults += [chance.choice(pauses) for _ in range(wanted.pauses)]
+    faults += [Fault.STOP] * wanted.stops + [Fault.REPLACE] * wanted.replacements
     chance.shuffle(faults)
     steps = []
     for fault in faults:
         victims = tuple(chance.sample(range(stores), stores))
-        paused = fault in (Fault.PAUSE, Fault.PAUSE_LEADER)
-        down_s = chance.uniform(0.5, 4.0) if paused else chance.choice((0.0, 0.3, 1.0, 2.5))
+        down_s = (
+            chance.uniform(0.5, 4.0) if fault in pauses else chance.choice((0.0, 0.3, 1.0, 2.5))
+        )
         steps.append(Step(fault, victims, chance.uniform(0.3, 1.5), down_s))
     return steps
 
 
 def kills_of(fault: Fault, stores: int) -> int:
     """SIGKILLs that the fault costs."""
-    return stores if fault is Fault.KILL_ALL else KILLS[fault]
+    return stores if fault is Fault.KILL_ALL else KILLS.get(fault, 0)

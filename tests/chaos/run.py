@@ -18,7 +18,7 @@ from tests.chaos.client import Settings
 from tests.chaos.final_read import NotConverged, converged, read_all
 from tests.chaos.history import Append, Operation, Outcome, Verdict, check
 from tests.chaos.history_file import HistoryWriter, load
-from tests.chaos.nemesis import plan
+from tests.chaos.nemesis import Wanted, plan
 from tests.chaos.world import Client, World
 
 PROGRESS_TIMEOUT_S = 30.0
@@ -35,8 +35,7 @@ class Options:
     """See the command line."""
 
     seed: int
-    kills: int
-    pauses: int
+    wanted: Wanted
     stores: int
     clients: int
     writers: int
@@ -80,13 +79,22 @@ def _settings(options: Options, cluster: LocalCluster, number: int) -> Settings:
     )  # fmt: skip
 
 
+def _new_cluster(options: Options) -> LocalCluster:
+    settings: dict[str, dict[str, object]] = {"storage": {"segment_bytes": 4 * 1024 * 1024}}
+    if options.wanted.replacements:
+        settings["hakeeper"] = {"store_timeout_s": 10.0}
+    return LocalCluster.create(
+        options.directory / "cluster",
+        stores=options.stores,
+        shards=options.shards,
+        settings=settings,
+    )
+
+
 async def run(options: Options, show: Show) -> Result:
     """Everything; the cluster is stopped at the end, its files stay."""
     result = Result()
-    cluster = LocalCluster.create(
-        options.directory / "cluster", stores=options.stores, shards=options.shards,
-        settings={"storage": {"segment_bytes": 4 * 1024 * 1024}},
-    )  # fmt: skip
+    cluster = _new_cluster(options)
     clients = [Client(_settings(options, cluster, number)) for number in range(options.clients)]
     world = World(cluster, clients, list(range(1, options.shards + 1)))
     try:
@@ -157,10 +165,10 @@ def _sum_up(options: Options, world: World, result: Result) -> None:
 
 
 async def _progress(world: World, records: int, show: Show, note: str) -> bool:
-    """Until so many more records are acked; False when that takes too long."""
-    goal = world.acked + records
+    """Until so many more records of every shard are acked; False when that takes too long."""
+    goals = {shard: world.acked_of(shard) + records for shard in world.shards}
     deadline = time.monotonic() + PROGRESS_TIMEOUT_S
-    while world.acked < goal:
+    while any(world.acked_of(shard) < goal for shard, goal in goals.items()):
         world.check_alive()
         show(world, note)
         if time.monotonic() > deadline:
@@ -173,7 +181,7 @@ async def _progress(world: World, records: int, show: Show, note: str) -> bool:
 
 
 async def _disturb(options: Options, world: World, show: Show) -> None:
-    steps = plan(options.seed, options.kills, options.pauses, options.stores)
+    steps = plan(options.seed, options.wanted, options.stores)
     note = "first appends"
     for step in steps:
         if not await _progress(world, PROGRESS_RECORDS, show, note):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.nemesis import Wanted
 from tests.chaos.run import Options, run
 
 
@@ -13,8 +14,7 @@ from tests.chaos.run import Options, run
 async def test_killed_and_paused_stores_lose_nothing(tmp_path: Path) -> None:
     options = Options(
         seed=1,
-        kills=4,
-        pauses=1,
+        wanted=Wanted(kills=4, pauses=1, stops=1),
         stores=3,
         clients=1,
         writers=4,

@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.good_histories import good_history
 from tests.chaos.history import Run, check
 from tests.chaos.history_file import HistoryWriter, decode, encode, load
-from tests.chaos.nemesis import Fault, kills_of, plan
+from tests.chaos.nemesis import Fault, Wanted, kills_of, plan
 from tests.chaos.records import identify, make_record, make_records, runs_of
 
 
@@ -62,9 +62,12 @@ def test_a_history_survives_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kills", [0, 1, 7, 30])
 def test_a_plan_has_what_was_asked_for(kills: int, stores: int) -> None:
     for seed in range(20):
-        steps = plan(seed, kills, 5, stores)
+        wanted = Wanted(kills, pauses=5, stops=2, replacements=1)
+        steps = plan(seed, wanted, stores)
         assert sum(kills_of(step.fault, stores) for step in steps) == kills
         assert sum(step.fault in (Fault.PAUSE, Fault.PAUSE_LEADER) for step in steps) == 5
+        assert sum(step.fault is Fault.STOP for step in steps) == 2
+        assert sum(step.fault is Fault.REPLACE for step in steps) == 1
         assert all(sorted(step.victims) == list(range(stores)) for step in steps)
-        assert steps == plan(seed, kills, 5, stores)
-    assert kills < 2 or plan(1, kills, 5, stores) != plan(2, kills, 5, stores)
+        assert steps == plan(seed, wanted, stores)
+    assert plan(1, wanted, stores) != plan(2, wanted, stores)

@@ -15,10 +15,14 @@ from pathlib import Path
 
 from logservice.cli.local_cluster import LocalCluster
 from tests.chaos.client import Counts, Settings
-from tests.chaos.final_read import status
+from tests.chaos.final_read import incarnations, status, unrepaired
 from tests.chaos.nemesis import Fault, Step
 
 _CLIENT_STOP_S = 30.0
+STOP_TIMEOUT_S = 10.0
+"""A graceful stop takes no longer."""
+REPAIR_TIMEOUT_S = 90.0
+"""Store timeout, catch-up and a membership change of every shard, on a busy machine."""
 
 
 class Client:
@@ -99,6 +103,10 @@ class World:
         """Records acked so far, over all clients."""
         return sum(client.counts.acked for client in self.clients)
 
+    def acked_of(self, shard: int) -> int:
+        """The same of one shard."""
+        return sum(client.counts.acked_by_shard.get(str(shard), 0) for client in self.clients)
+
     def addresses(self) -> dict[str, str]:
         """Client addresses by store."""
         return {name: place.client for name, place in self.cluster.stores.items()}
@@ -138,6 +146,10 @@ class World:
         match step.fault:
             case Fault.PAUSE | Fault.PAUSE_LEADER:
                 await self._pause(names[0], step.down_s)
+            case Fault.STOP:
+                await self._stop(names[0], step.down_s)
+            case Fault.REPLACE:
+                await self._replace(names[0])
             case Fault.KILL_ALL:
                 await self._kill(names, step.down_s)
             case Fault.KILL_TWO:
@@ -182,6 +194,39 @@ class World:
         finally:
             process.signal(signal.SIGCONT)
         self._log(f"continue {name}")
+
+    async def _stop(self, name: str, down_s: float) -> None:
+        """SIGTERM: leaderships are handed away, the log is closed."""
+        self._down.add(name)
+        self._log(f"stop {name}")
+        began = time.monotonic()
+        if not await asyncio.to_thread(self.cluster.stop, name):
+            self.problems.append(f"{name} had ended by itself")
+        took_s = time.monotonic() - began
+        if took_s > STOP_TIMEOUT_S:
+            self.problems.append(f"{name} took {took_s:.1f} s to stop")
+        await asyncio.sleep(down_s)
+        await asyncio.to_thread(self.cluster.start, name)
+        self._down.discard(name)
+        self._log(f"started {name}")
+
+    async def _replace(self, name: str) -> None:
+        """Its machine is lost; a new, empty store comes; HAKeeper has to restore all replicas."""
+        self._down.add(name)
+        self._log(f"lose {name}")
+        lost = await incarnations(self.addresses().values(), name)
+        await asyncio.to_thread(self.cluster.forget, name)
+        spare = await asyncio.to_thread(self.cluster.add)
+        self.names[self.names.index(name)] = spare
+        self._log(f"added {spare}")
+        deadline = time.monotonic() + REPAIR_TIMEOUT_S
+        while missing := await unrepaired(self.addresses(), self.shards, lost):
+            self.check_alive()
+            if time.monotonic() > deadline:
+                self.problems.append(f"not repaired after {REPAIR_TIMEOUT_S:g} s: {missing}")
+                return
+            await asyncio.sleep(0.5)
+        self._log(f"repaired without {name}")
 
     async def stop_clients(self) -> None:
         """All of them at once."""
