@@ -79,18 +79,18 @@ async def test_every_response_has_a_position(served: Served, shard: int) -> None
     await eventually(lambda: store.host.log_bounds(shard)[1] == 3)  # type: ignore[arg-type]
     one = {"shard_id": shard}
     calls = [
-        store.log.Connect(log_pb2.ConnectRequest(**one)),
-        store.log.OpenSession(log_pb2.OpenSessionRequest(**one)),
-        store.log.Read(log_pb2.ReadRequest(**one, lsn=1)),
-        store.log.GetShardStatus(log_pb2.GetShardStatusRequest(**one)),
-        store.log.AllocateTimestamps(log_pb2.AllocateTimestampsRequest(**one, count=1)),
-        store.log.SetHold(log_pb2.SetHoldRequest(**one, name="h", lsn=2)),
-        store.log.ReleaseHold(log_pb2.ReleaseHoldRequest(**one, name="h")),
-        store.log.AcquireWriter(log_pb2.AcquireWriterRequest(**one, holder="w")),
-        store.log.ReleaseWriter(log_pb2.ReleaseWriterRequest(**one, epoch=1)),
+        (store.log.Connect, log_pb2.ConnectRequest(**one)),
+        (store.log.OpenSession, log_pb2.OpenSessionRequest(**one)),
+        (store.log.Read, log_pb2.ReadRequest(**one, lsn=1)),
+        (store.log.GetShardStatus, log_pb2.GetShardStatusRequest(**one)),
+        (store.log.AllocateTimestamps, log_pb2.AllocateTimestampsRequest(**one, count=1)),
+        (store.log.SetHold, log_pb2.SetHoldRequest(**one, name="h", lsn=2)),
+        (store.log.ReleaseHold, log_pb2.ReleaseHoldRequest(**one, name="h")),
+        (store.log.AcquireWriter, log_pb2.AcquireWriterRequest(**one, holder="w")),
+        (store.log.ReleaseWriter, log_pb2.ReleaseWriterRequest(**one, epoch=1)),
     ]
-    for call in calls:
-        position = (await call).position
+    for method, request in calls:
+        position = (await method(request)).position
         assert (position.first_lsn, position.applied_lsn) == (1, 3)
         assert position.leader_store == leader
         assert position.leader_address == f"client-of-{leader}"
