@@ -58,7 +58,7 @@ async def incarnations(addresses: Iterable[str], store: str) -> set[int]:
 
 
 async def unrepaired(addresses: dict[str, str], shards: list[int], lost: set[int]) -> str:
-    """What HAKeeper's view still lacks for every shard to be whole without the lost incarnations."""
+    """What HAKeeper's view lacks for every shard to be whole without what is lost."""
     state = await cluster_state(addresses.values())
     if state is None:
         return "no store answers"
