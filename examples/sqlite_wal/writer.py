@@ -43,13 +43,19 @@ class Writer(threading.Thread):
         self._failure: BaseException | None = None
         self.acks: list[Ack] = []
         self.rolled_back = 0
-        self.database: Database
+        self._database: Database | None = None
         self.shipper: Shipper
 
     @property
     def acked(self) -> int:
         """Transactions acked so far."""
         return len(self.acks)
+
+    @property
+    def database(self) -> Database:
+        """The database; only for functions that `do` runs."""
+        assert self._database is not None
+        return self._database
 
     def open(self) -> None:
         """Start the thread, create the database and ship its schema."""
@@ -94,12 +100,11 @@ class Writer(threading.Thread):
             raise RuntimeError(f"the database stopped: {self._failure}") from self._failure
 
     def end(self) -> None:
-        """Stop the thread and close the database."""
-        if self.is_alive() and self._failure is None:
-            self.do(self.database.close)
-            self._ended = True
-            self._work.put(lambda: None)
-            self.join()
+        """Stop the thread, which closes the database."""
+        self._ended = True
+        self._goal = 0
+        self._work.put(lambda: None)
+        self.join()
 
     def run(self) -> None:
         """The thread."""
@@ -112,6 +117,8 @@ class Writer(threading.Thread):
                     self._work.get()()
         except BaseException as error:  # noqa: BLE001 - told to whoever asks next
             self._failure = error
+        if self._database is not None:
+            self._database.close()
 
     def _take_waiting(self) -> None:
         while True:
@@ -133,7 +140,7 @@ class Writer(threading.Thread):
             self.acks.append(Ack(began, time.monotonic()))
 
     def _create(self) -> None:
-        self.database = Database(self._path, seed=self._seed)
+        self._database = Database(self._path, seed=self._seed)
         self.shipper = Shipper(
             self._path, self.database.wal_path, self.database.page_size, self._log
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -72,8 +72,14 @@ class Story:
         )
 
 
-def test_pages_behind_a_checkpoint_restore_the_database(tmp_path: Path) -> None:
+@pytest.fixture
+def story(tmp_path: Path) -> Iterator[Story]:
     story = Story(tmp_path)
+    yield story
+    story.database.close()
+
+
+def test_pages_behind_a_checkpoint_restore_the_database(story: Story) -> None:
     story.run(150)
     story.database.checkpoint(story.image)
     checkpoint = story.shipper.acked
@@ -89,11 +95,9 @@ def test_pages_behind_a_checkpoint_restore_the_database(tmp_path: Path) -> None:
     assert recovered.rows_hash == rows
     assert (recovered.never_acked_rows, recovered.rolled_back_rows) == (0, 0)
     assert versions.last_commit.transaction == story.shipper.acked.transactions
-    story.database.close()
 
 
-def test_a_database_that_shrinks_is_restored_to_its_size(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+def test_a_database_that_shrinks_is_restored_to_its_size(story: Story) -> None:
     story.database.checkpoint(story.image)
     checkpoint = story.shipper.acked
     story.run(100)
@@ -108,11 +112,9 @@ def test_a_database_that_shrinks_is_restored_to_its_size(tmp_path: Path) -> None
     recovered = recover(story.image, versions, story.recovered)
     assert recovered.integrity == "ok"
     assert recovered.digest == story.shipper.acked.digest
-    story.database.close()
 
 
-def test_a_transaction_is_one_block_of_pages_and_a_marker(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+def test_a_transaction_is_one_block_of_pages_and_a_marker(story: Story) -> None:
     before = len(story.log.records)
     story.database.run_unshipped_transaction()
     assert story.shipper.ship() == 1
@@ -122,11 +124,9 @@ def test_a_transaction_is_one_block_of_pages_and_a_marker(tmp_path: Path) -> Non
     assert marker.digest == story.shipper.acked.digest
     assert all(isinstance(page, PageRecord) and page.transaction == 2 for page in pages)
     assert [page.database_pages != 0 for page in pages if isinstance(page, PageRecord)][-1]
-    story.database.close()
 
 
-def test_after_an_unknown_outcome_nothing_is_shipped(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+def test_after_an_unknown_outcome_nothing_is_shipped(story: Story) -> None:
     acked = story.shipper.acked
     story.database.run_unshipped_transaction()
     story.log.fail = True
@@ -136,11 +136,9 @@ def test_after_an_unknown_outcome_nothing_is_shipped(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="unknown"):
         story.shipper.ship()
     assert story.shipper.acked == acked
-    story.database.close()
 
 
-def test_what_is_missing_or_doubled_is_noticed(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+def test_what_is_missing_or_doubled_is_noticed(story: Story) -> None:
     story.run(20)
     records = story.log.from_lsn(1)
     markers = [at for at, (_, value) in enumerate(records) if value[0] == KIND_COMMIT]
@@ -156,16 +154,13 @@ def test_what_is_missing_or_doubled_is_noticed(tmp_path: Path) -> None:
             last_versions(damaged, first_lsn=1, first_transaction=1)
     with pytest.raises(RecoveryError, match="comes as number"):
         last_versions(records[markers[0] + 1 :], first_lsn=1, first_transaction=1)
-    story.database.close()
 
 
-def test_a_gap_in_the_lsns_loses_nothing(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+def test_a_gap_in_the_lsns_loses_nothing(story: Story) -> None:
     story.run(5)
     records = [(lsn + (7 if lsn > 9 else 0), value) for lsn, value in story.log.from_lsn(1)]
     versions = last_versions(records, first_lsn=1, first_transaction=1)
     assert versions.transactions == story.shipper.acked.transactions
-    story.database.close()
 
 
 def test_parquet_rows_come_back_by_lsn(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from examples.sqlite_wal.wal_format import HEADER, WalError, WalReader, parse_he
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> sqlite3.Connection:
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(tmp_path / "db", isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA wal_autocheckpoint=0")
-    return connection
+    yield connection
+    connection.close()
 
 
 def reader(tmp_path: Path) -> WalReader:
