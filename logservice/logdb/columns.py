@@ -61,15 +61,14 @@ class EntryRun:
 
     def extend(self, other: EntryRun) -> None:
         """Take over the entries that follow directly in the same segment."""
-        invariant(
-            other.segment == self.segment and other.first == self.last + 1,
-            "INV-COLUMNS-EXTEND", last=self.last, first=other.first,
-        )  # fmt: skip
-        start = 0
-        if self.terms and other.terms[0] == self.terms[-1]:
-            start = 1
-        self.term_starts.extend(other.term_starts[start:])
-        self.terms.extend(other.terms[start:])
+        if other.segment != self.segment or other.first != self.first + len(self.lsns):
+            invariant(False, "INV-COLUMNS-EXTEND", last=self.last, first=other.first)
+        if other.terms[0] != self.terms[-1]:
+            self.term_starts.extend(other.term_starts)
+            self.terms.extend(other.terms)
+        elif len(other.terms) > 1:
+            self.term_starts.extend(other.term_starts[1:])
+            self.terms.extend(other.terms[1:])
         self.lsns.extend(other.lsns)
         self.offsets.extend(other.offsets)
         self.lengths.extend(other.lengths)

@@ -86,12 +86,14 @@ class EntryIndex:
 
     def append(self, run: EntryRun) -> None:
         """Add entries that follow the last one directly."""
-        invariant(
-            run.first == self.last_index + 1 and run.lsns[0] == self.tail_lsn,
-            "INV-INDEX-1", first=run.first, last=self.last_index, lsn=run.lsns[0],
-            tail_lsn=self.tail_lsn,
-        )  # fmt: skip
         tail = self.chunks[-1] if self.chunks else None
+        last = self.floor_index if tail is None else tail.last
+        tail_lsn = self.floor_next_lsn if tail is None else tail.next_lsn
+        if run.first != last + 1 or run.lsns[0] != tail_lsn:
+            invariant(
+                False, "INV-INDEX-1", first=run.first, last=last, lsn=run.lsns[0],
+                tail_lsn=tail_lsn,
+            )  # fmt: skip
         if tail is not None and tail.segment == run.segment and tail.loaded is not None:
             tail.loaded.extend(run)
             tail.last, tail.next_lsn, tail.size = run.last, run.next_lsn, tail.loaded.size

@@ -20,7 +20,7 @@ Files: ``segments/``, ``index/`` (derived), ``BALLAST``.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from logservice_wire.errors import Halted, InvalidArgument
 
@@ -138,12 +138,16 @@ class LogDb:
         return db
 
     def close(self) -> None:
-        """Write what still waits, the durable mark and the derived index; release all files."""
+        """Write what still waits, the durable mark and the derived index; release all files.
+
+        The unused end of the newest segment is given back.
+        """
         try:
             if not self._failure and self._in_flight is None:
                 self._commit_runs(self._pending_runs(self._next_write_sequence))
                 self.mark_durable()
                 self.checkpoint()
+                self._writer.cut()
         finally:
             self._failure = self._failure or "closed"
             self._kv.close()
@@ -197,18 +201,19 @@ class LogDb:
         seen: set[Key] = set()
         for update in updates:
             key = (update.shard, update.replica)
-            invariant(key not in seen, "INV-LOGDB-ONE-UPDATE", key=key)
+            if key in seen:
+                invariant(False, "INV-LOGDB-ONE-UPDATE", key=key)
             seen.add(key)
             state = self._states.get(key)
             if state is None:
                 state = self._states[key] = ReplicaState(*key)
             run = plan_run(state, update, sequence)
             if run is not None:
-                may_wait = may_wait and commit_only(run)
-                sequence += run.record_count
+                may_wait = may_wait and not run.entries and commit_only(run)
+                sequence += len(run.metas) + len(run.entries)
                 runs.append(run)
         if not may_wait or self._new_faults:
-            more = self._pending_runs(sequence, {(run.shard, run.replica) for run in runs})
+            more = self._pending_runs(sequence, runs)
             sequence += sum(run.record_count for run in more)
             runs += more
             may_wait = False
@@ -361,10 +366,8 @@ class LogDb:
         self.write(group)
         self.finish(group)
 
-    def _pending_runs(self, sequence: int, present: Collection[Key] = ()) -> list[Run]:
-        """Fault marks and commit indexes that wait for a group; commits not of `present`
-        replicas.
-        """
+    def _pending_runs(self, sequence: int, present: Sequence[Run] = ()) -> list[Run]:
+        """Fault marks, and the commit indexes that wait, where no run of `present` says a newer."""
         runs: list[Run] = []
         for key in self._new_faults:
             state = self._states[key]
@@ -373,10 +376,12 @@ class LogDb:
                 runs.append(Run(*key, sequence, [mark]))
                 sequence += 1
         self._new_faults.clear()
-        for key, commit in self._waiting.items():
-            if key not in present:
-                runs.append(Run(*key, sequence, [Meta(RecordKind.COMMIT, sequence, commit)]))
-                sequence += 1
+        if self._waiting:
+            newer = {(r.shard, r.replica) for r in present if any(map(_has_commit, r.metas))}
+            for key, commit in self._waiting.items():
+                if key not in newer:
+                    runs.append(Run(*key, sequence, [Meta(RecordKind.COMMIT, sequence, commit)]))
+                    sequence += 1
         return runs
 
     def _let_wait(self, run: Run) -> None:
@@ -397,9 +402,8 @@ class LogDb:
             self._waiting.pop(key, None)
             state.clear()
             return
-        for meta in run.metas:
-            if meta.kind in (RecordKind.COMMIT, RecordKind.HARD_STATE):
-                self._waiting.pop(key, None)
+        if self._waiting and any(map(_has_commit, run.metas)):
+            self._waiting.pop(key, None)
         log = self._logs.get(key)
         if log is None:
             return
@@ -441,6 +445,11 @@ class LogDb:
             columns = [run.columns for run in entry_runs if run.columns is not None]
             state.index.relocate(number, columns)
         return sum(run.record_count for run in runs)
+
+
+def _has_commit(meta: Meta) -> bool:
+    """Whether the record says the commit index (a tombstone makes it pointless)."""
+    return meta.kind in (RecordKind.COMMIT, RecordKind.HARD_STATE, RecordKind.TOMBSTONE)
 
 
 def _recover(files: SegmentFiles, engine: KvEngine, path: str) -> tuple[Kv, Recovered]:

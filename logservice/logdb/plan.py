@@ -16,46 +16,44 @@ from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA
 from logservice.invariants import invariant
 from logservice.logdb.commit_group import Run
-from logservice.logdb.record import Installed, Meta, MetaValue, RecordKind
+from logservice.logdb.record import Installed, Meta, RecordKind
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.update import InstalledSnapshot, Update
 
 
 def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | None:
     """The records that make `update` durable, None if it changes nothing."""
-    key = state.key
-    invariant(not state.removed, "INV-PLAN-REMOVED", key=key)
-    run = Run(update.shard, update.replica, write_sequence, [])
-
-    def add(kind: RecordKind, value: MetaValue) -> None:
-        run.metas.append(Meta(kind, write_sequence + len(run.metas), value))
-
+    if state.removed:
+        invariant(False, "INV-PLAN-REMOVED", key=state.key)
+    metas: list[Meta] = []
     if update.remove:
-        add(RecordKind.TOMBSTONE, None)
-        return run
+        metas.append(Meta(RecordKind.TOMBSTONE, write_sequence, None))
+        return Run(update.shard, update.replica, write_sequence, metas)
+    entries, hard = update.entries, update.hard_state
     last, tail_lsn = state.index.last_index, state.index.tail_lsn
-    snapshot = _checked_snapshot(state, update)
+    snapshot = None if update.snapshot is None else _checked_snapshot(state, update)
     if snapshot is not None:
         floor = snapshot.snapshot
         if update.reset_log or floor.index >= last:
             last, tail_lsn = floor.index, floor.next_lsn
-    if update.entries:
+    if entries:
         _check_entries(state, update, snapshot, last, tail_lsn)
-        last = update.entries[-1].index
-    hard = update.hard_state
+        last = entries[-1].index
     if hard is not None and hard != state.hard_state:
         old = state.hard_state
-        _check_hard_state(old, hard, last, key)
-        if (hard.term, hard.vote) == (old.term, old.vote):
-            add(RecordKind.COMMIT, hard.commit)
+        _check_hard_state(old, hard, last, state.key)
+        if hard.term == old.term and hard.vote == old.vote:
+            metas.append(Meta(RecordKind.COMMIT, write_sequence, hard.commit))
         else:
-            add(RecordKind.HARD_STATE, hard)
+            metas.append(Meta(RecordKind.HARD_STATE, write_sequence, hard))
     if update.bootstrap is not None:
-        add(RecordKind.BOOTSTRAP, update.bootstrap)
+        metas.append(Meta(RecordKind.BOOTSTRAP, write_sequence + len(metas), update.bootstrap))
     if snapshot is not None:
-        add(RecordKind.INSTALLED, Installed(snapshot, update.reset_log))
-    run.entries = update.entries
-    return run if run.metas or run.entries else None
+        installed = Installed(snapshot, update.reset_log)
+        metas.append(Meta(RecordKind.INSTALLED, write_sequence + len(metas), installed))
+    if not metas and not entries:
+        return None
+    return Run(update.shard, update.replica, write_sequence, metas, entries)
 
 
 def commit_only(run: Run) -> bool:
@@ -64,6 +62,8 @@ def commit_only(run: Run) -> bool:
 
 
 def _check_hard_state(old: HardState, new: HardState, last: int, key: tuple[int, int]) -> None:
+    if new.term == old.term and new.vote == old.vote and old.commit <= new.commit <= last:
+        return
     invariant(new.term >= old.term, "INV-PLAN-TERM", key=key, old=old, new=new)
     invariant(
         new.term > old.term or old.vote in (NO_REPLICA, new.vote),
@@ -111,14 +111,11 @@ def _check_entries(
     if snapshot is not None:
         floor, floor_term = snapshot.snapshot.index, snapshot.snapshot.term
         floor_lsn = snapshot.snapshot.next_lsn
-    invariant(
-        floor < first.index <= last + 1,
-        "INV-PLAN-LOG", key=state.key, first=first.index, floor=floor, last=last,
-    )  # fmt: skip
-    invariant(
-        first.index > state.hard_state.commit,
-        "INV-PLAN-CUT", key=state.key, first=first.index, commit=state.hard_state.commit,
-    )  # fmt: skip
+    if not floor < first.index <= last + 1:
+        invariant(False, "INV-PLAN-LOG", key=state.key, first=first.index, floor=floor, last=last)
+    if first.index <= state.hard_state.commit:
+        commit = state.hard_state.commit
+        invariant(False, "INV-PLAN-CUT", key=state.key, first=first.index, commit=commit)
     if first.index == floor + 1:
         lsn, term = floor_lsn, floor_term
     elif first.index == last + 1:

@@ -152,14 +152,16 @@ def recover(
 def _scan(
     files: SegmentFiles, segment: int, position: LogPosition, report: RecoveryReport
 ) -> SegmentScan:
-    view = files.read_all(segment)
     start = SEGMENT_HEADER_BYTES
     if segment == position.segment:
         start = max(start, position.offset)
-    decode_segment_header(view[:SEGMENT_HEADER_BYTES], segment, files.incarnation)
+    head = files.read(segment, 0, SEGMENT_HEADER_BYTES)
+    decode_segment_header(head, segment, files.incarnation)
+    if start >= files.sizes[segment]:
+        return SegmentScan(segment, end=start)
     report.segments_scanned += 1
-    report.bytes_scanned += max(0, len(view) - start)
-    return scan_segment(view, segment, start, files.seed(segment))
+    report.bytes_scanned += files.sizes[segment] - start
+    return scan_segment(files.read_all(segment), segment, start, files.seed(segment))
 
 
 def _judge(

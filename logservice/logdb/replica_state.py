@@ -88,14 +88,14 @@ class ReplicaState:
                     self.add_cut(Cut(meta.write_sequence, Index(0), run.segment, run.segment))
                     self.index.cut(0)
                 self.index.compact(snapshot.index, snapshot.term, snapshot.next_lsn)
-        if run.columns is None:
+        columns = run.columns
+        if columns is None:
             return
-        if run.columns.first <= self.index.last_index:
-            self.add_cut(
-                Cut(run.columns.write_sequence, Index(run.columns.first), run.segment, run.segment)
-            )
-            self.index.cut(run.columns.first)
-        self.index.append(run.columns)
+        if columns.first <= self.index.last_index:
+            first = Index(columns.first)
+            self.add_cut(Cut(columns.write_sequence, first, run.segment, run.segment))
+            self.index.cut(first)
+        self.index.append(columns)
 
     def apply_meta(self, meta: Meta, segment: int) -> None:
         """Take in one record that is not an entry, unless a newer one of its kind is known.

@@ -148,6 +148,11 @@ class SegmentWriter:
             counters.bytes_written += encoded.size
             counters.entries_written += encoded.entries
 
+    def cut(self) -> None:
+        """Give back what the current segment has not used; no group follows."""
+        if self.position.offset:
+            self._files.cut(self.position.segment, self.position.offset)
+
     def close(self) -> None:
         """Release the current segment."""
         self._close_handle()
