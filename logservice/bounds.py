@@ -259,6 +259,10 @@ PEER_IDLE_ADDRESS_S: Final = 30.0
 
 # --- soft: snapshots and truncation ---------------------------------------------------------------
 
+DURABLE_MARK_MS: Final = 200
+"""A store that wrote nothing for so long says on disk that its newest commit group was durable;
+until then damage to that one group looks like a torn write (G6's stated window)."""
+
 EXPORTED_SNAPSHOTS_MAX: Final = 20
 """Exported snapshots kept per replica: enough that the largest <= truncation LSN is near it."""
 

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from logservice_wire.errors import NotReady
 
+from logservice import bounds
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId
 from logservice.invariants import invariant
@@ -86,6 +87,8 @@ class Engine:
         self._stopped = False
         self._write_s = 0.0
         self._idle: asyncio.Future[None] | None = None
+        self._last_write_s = clock.monotonic()
+        self._marked = False
         self._between: list[Callable[[], None]] = []
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -131,6 +134,14 @@ class Engine:
         if not self._writing:
             self._run_guarded(self._run_between)
         await future
+
+    def mark_if_idle(self) -> None:
+        """Write the durable mark after DURABLE_MARK_MS without a write. Called every tick."""
+        idle_s = self._clock.monotonic() - self._last_write_s
+        if self._marked or self._writing or self._writes or idle_s * 1000 < bounds.DURABLE_MARK_MS:
+            return
+        self._marked = True
+        self._run_guarded(self._write_mark)
 
     async def stop(self) -> None:
         """No further pass; waits for the group at the disk."""
@@ -178,6 +189,8 @@ class Engine:
                 self._durable(None, writes)
                 continue
             group = self._logdb.begin(updates)
+            self._last_write_s = self._clock.monotonic()
+            self._marked = False
             if self._write_s > self._inline_max_s:
                 self._write_in_executor(group, sync, writes)
                 return
@@ -220,6 +233,14 @@ class Engine:
                 self._run_guarded, lambda: self._written(finished, group, writes)
             )
         )
+
+    def _write_mark(self) -> None:
+        group = self._logdb.begin_mark()
+        if self._write_s > self._inline_max_s:
+            self._write_in_executor(group, True, [])
+        else:
+            self._measured(self._timed_write(group, True))
+            self._durable(group, [])
 
     def _timed_write(self, group: CommitGroup, sync: bool) -> float:
         started = self._clock.monotonic()

@@ -16,6 +16,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from logservice_wire.errors import (
+    Halted,
     InvalidArgument,
     NotReady,
     ShardExists,
@@ -477,6 +478,8 @@ class NodeHost:
         """The running replica of `shard`; raises ShardNotFound."""
         replica = self._replicas.get(shard)
         if replica is None:
+            if shard in self._halted:
+                raise Halted(f"shard {shard} halted here: {self._halted[shard]}", shard=shard)
             raise ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)
         return replica
 
@@ -497,6 +500,7 @@ class NodeHost:
         self._next_tick_s = max(self._next_tick_s + self._tick_s, now_s + self._tick_s / 2)
         self._ticker = asyncio.get_running_loop().call_later(self._next_tick_s - now_s, self._tick)
         try:
+            self._running_engine.mark_if_idle()
             for replica in list(self._replicas.values()):
                 replica.tick(now_s)
                 if len(replica.intake):

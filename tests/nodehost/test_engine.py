@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import pytest
 from logservice_wire.errors import NotReady
 
+from logservice import bounds
 from logservice.clock import ManualClock
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
@@ -82,11 +83,12 @@ class Bench:
         )  # fmt: skip
         identity = PeerIdentity(ClusterId("c"), StoreId("s"), Incarnation(1), 1)
         self.fatal: list[BaseException] = []
+        self.clock = ManualClock()
         self.engine = Engine(
             self.logdb,
             MemoryTransport(identity, MemoryNetwork()),
             executor or InlineExecutor(),  # type: ignore[arg-type]
-            ManualClock(),
+            self.clock,
             inline_max_s,
             self.fatal.append,
         )
@@ -225,3 +227,19 @@ def test_merge_leaves_what_the_two_leave_one_after_the_other() -> None:
     installed = Update(ShardId(1), ReplicaId(1), snapshot=InstalledSnapshot(snapshot, Lsn(0)))
     assert merge(installed, update(1, 5)) is None
     assert merge(update(1, 3), installed) is None
+
+
+@pytest.mark.parametrize("inline_max_s", [1.0, -1.0])
+async def test_an_idle_store_marks_its_newest_group_durable_once(inline_max_s: float) -> None:
+    bench = Bench(inline_max_s=inline_max_s)
+    bench.engine.activate(Scripted(bench.write("a", update(1, 1))))
+    await turns()
+    written = bench.groups
+    bench.engine.mark_if_idle()
+    assert bench.groups == written, "not idle for long enough"
+    bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
+    for _ in range(3):
+        bench.engine.mark_if_idle()
+        await turns()
+    assert bench.groups == written + 1
+    assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 1
