@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from tests.chaos.history import Append, Outcome, Read, Run
+from logservice.sim.history import Append, Outcome, Read, Run
 from tests.chaos.mutations import (
     History,
     acked,

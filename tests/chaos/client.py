@@ -19,7 +19,7 @@ from logservice_client import Gap, LogClient, ReadResult, Shard
 from logservice_wire import errors
 from logservice_wire.errors import LogServiceError
 
-from tests.chaos.history import Append, Outcome, Read, Run, Truncate
+from logservice.sim.history import Append, Outcome, Read, Run, Truncate
 from tests.chaos.history_file import HistoryWriter
 from tests.chaos.records import make_records, runs_of
 

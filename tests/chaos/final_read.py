@@ -11,7 +11,7 @@ import grpc.aio
 from logservice_client.read_result import Gap, result_of
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
 
-from tests.chaos.history import Read, Run
+from logservice.sim.history import Read, Run
 from tests.chaos.records import runs_of
 
 _READ_BYTES = 4 * 1024 * 1024

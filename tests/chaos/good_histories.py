@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from tests.chaos.history import Append, Operation, Outcome, Read, Run, Truncate
+from logservice.sim.history import Append, Operation, Outcome, Read, Run, Truncate
 
 REPLICAS = ("store-1", "store-2", "store-3")
 

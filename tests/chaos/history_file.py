@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-from tests.chaos.history import Append, Operation, Outcome, Read, Run, Truncate
+from logservice.sim.history import Append, Operation, Outcome, Read, Run, Truncate
 
 
 def encode(operation: Operation) -> str:

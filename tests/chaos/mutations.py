@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tests.chaos.history import Append, Operation, Outcome, Read, Truncate
+from logservice.sim.history import Append, Operation, Outcome, Read, Truncate
 
 History = list[Operation]
 Mutation = Callable[[History, random.Random], bool]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.chaos.history import Run
+from logservice.sim.history import Run
 
 
 def make_record(batch: str, number: int, size: int) -> bytes:

@@ -16,7 +16,7 @@ import grpc.aio
 from logservice.cli.local_cluster import LocalCluster
 from tests.chaos.client import Settings
 from tests.chaos.final_read import NotConverged, converged, read_all
-from tests.chaos.history import Append, Operation, Outcome, Verdict, check
+from logservice.sim.history import Append, Operation, Outcome, Verdict, check
 from tests.chaos.history_file import HistoryWriter, load
 from tests.chaos.nemesis import Wanted, plan
 from tests.chaos.world import Client, World

@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos import bad_answers, bad_contents
 from tests.chaos.good_histories import good_history
-from tests.chaos.history import Append, Outcome, check
+from logservice.sim.history import Append, Outcome, check
 from tests.chaos.mutations import MUTATIONS, History
 
 REGISTERED = (bad_answers, bad_contents)
