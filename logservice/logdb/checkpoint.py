@@ -21,6 +21,8 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from logservice_wire.errors import Halted
+
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.logdb.columns import EntryRun, from_bytes, to_bytes
@@ -29,7 +31,7 @@ from logservice.logdb.index import Chunk
 from logservice.logdb.kv import Kv, KvCorrupt
 from logservice.logdb.record import RecordKind
 from logservice.logdb.replica_state import Cut, Key, Origin, ReplicaState
-from logservice.logdb.segment import SegmentFiles
+from logservice.logdb.segment import SegmentFiles, segment_name
 from logservice.logdb.segment_scan import scan_entries
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
 from logservice.membership import Membership, MembershipCorrupt
@@ -157,11 +159,11 @@ def _load(kv: Kv, files: SegmentFiles) -> tuple[LogPosition, dict[Key, ReplicaSt
         shard, replica, first = _CHUNK_KEY.unpack(key[1:])
         chunk_segment, last, first_lsn, next_lsn, size = _CHUNK.unpack(value)
         chunk = Chunk(chunk_segment, first, last, first_lsn, next_lsn, size, None, dirty=False)
-        chunk.load = _loader(kv, b"d" + key[1:], chunk, files)
+        if (shard, replica) not in states:
+            raise CheckpointUnusable("a chunk without a replica")
+        chunk.load = _loader(kv, b"d" + key[1:], chunk, files, states[shard, replica])
         chunks.setdefault((shard, replica), []).append(chunk)
     for owner_key, found in chunks.items():
-        if owner_key not in states:
-            raise CheckpointUnusable("a chunk without a replica")
         _attach(states[owner_key], found)
     last_group = GroupPosition(last_segment, last_offset, crc)
     return LogPosition(segment, offset, last_group, sequence, next_sequence), states
@@ -186,21 +188,31 @@ def _attach(state: ReplicaState, chunks: list[Chunk]) -> None:
     state.rows = {chunk.first: chunk.segment for chunk in chunks}
 
 
-def _loader(kv: Kv, key: bytes, chunk: Chunk, files: SegmentFiles) -> Callable[[], EntryRun]:
-    shard, replica, _ = _CHUNK_KEY.unpack(key[1:])
+def _loader(
+    kv: Kv, key: bytes, chunk: Chunk, files: SegmentFiles, state: ReplicaState
+) -> Callable[[], EntryRun]:
+    """Reads the columns of a chunk: from its row, or from its segment when the row is damaged.
+
+    When both are, the replica is faulty and reading raises Halted.
+    """
 
     def load() -> EntryRun:
         try:
-            value = kv.get(key)
-            run = _decode_columns(value or b"")
+            run = _decode_columns(kv.get(key) or b"")
             if (run.segment, run.first, run.last) == (chunk.segment, chunk.first, chunk.last):
                 return run
         except (CheckpointUnusable, KvCorrupt, struct.error):
             pass  # the segment knows it too
         view, seed = files.read_all(chunk.segment), files.seed(chunk.segment)
-        found = scan_entries(view, chunk.segment, seed, (shard, replica), chunk.first, chunk.last)
+        found = scan_entries(view, chunk.segment, seed, state.key, chunk.first, chunk.last)
         if found is None or found.next_lsn != chunk.next_lsn:
-            raise CheckpointUnusable(f"entries from {chunk.first} on are not where it says")
+            name = segment_name(chunk.segment)
+            state.faulty = state.faulty or f"{name}: no entries {chunk.first} to {chunk.last}"
+            state.dirty = True
+            raise Halted(
+                f"shard {state.shard} replica {state.replica}: {state.faulty}",
+                shard=state.shard, replica=state.replica,
+            )  # fmt: skip
         return found
 
     return load

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from logservice_wire.errors import Halted
+
 from logservice.entry import Entry
 from logservice.invariants import invariant
 from logservice.logdb.commit_group import Run
@@ -77,7 +79,7 @@ def plan_garbage(
     for state in states:
         for number, chunk in enumerate(state.index.chunks):
             used = usage.setdefault(chunk.segment, _Usage())
-            used.live_bytes += state.index.live_bytes(number)
+            used.live_bytes += _live_bytes(state, number)
             used.chunks.append((state, number))
             used.faulty = used.faulty or bool(state.faulty)
     plan = GarbagePlan()
@@ -101,6 +103,14 @@ def plan_garbage(
         plan.victims.append(segment)
         plan.chunks += used.chunks
     return plan
+
+
+def _live_bytes(state: ReplicaState, number: int) -> int:
+    """Live bytes of a chunk; all of it when nobody can tell (the replica is faulty then)."""
+    try:
+        return state.index.live_bytes(number)
+    except Halted:
+        return state.index.chunks[number].size
 
 
 def runs_of_records(state: ReplicaState, victims: set[int], oldest: int) -> list[Run]:

@@ -9,6 +9,7 @@ import random
 import pytest
 from logservice_wire.errors import Halted
 
+from logservice.ids import Index
 from logservice.invariants import InvariantViolation
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
@@ -204,3 +205,29 @@ def test_any_damaged_row_of_the_index_is_noticed_or_harmless() -> None:
             except InvariantViolation:
                 pytest.fail(f"row {key!r} of {len(cut)} bytes")
             assert seen == expected, key
+
+
+def test_columns_lost_in_the_index_and_in_the_segment_halt_one_replica() -> None:
+    world = World()
+    db = world.open()
+    for first in range(1, 30, 2):
+        db.commit([update(1, 1, entries(first, first + 1, size=300))])
+        db.commit([update(2, 1, entries(first, first + 1, size=10))])
+    db.commit([update(1, 1, snapshot=1), update(2, 1, snapshot=30)])
+    place = log_of(db)._state.index.place(2)
+    world.close(db)
+    rows = world.kv.open("/data/index")
+    rows.write([(key, value[:-1]) for key, value in rows.scan(b"d")])
+    world.memory.flip(world.segments()[0], place.offset + 80, 1)
+    db = world.open()
+    report = db.collect_garbage()
+    assert [pin.reason for pin in report.pinned if pin.segment == 1] == [
+        "entries of a faulty replica"
+    ]
+    log = log_of(db)
+    with pytest.raises(Halted):
+        log.entries(log.first_index(), Index(log.last_index() + 1), 1000)
+    assert "no entries" in log.faulty
+    assert not log_of(db, 2, 1).faulty
+    db = world.reopen(db)
+    assert log_of(db).faulty
