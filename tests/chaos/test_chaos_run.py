@@ -14,21 +14,21 @@ from tests.chaos.run import Options, run
 async def test_killed_and_paused_stores_lose_nothing(tmp_path: Path) -> None:
     options = Options(
         seed=1,
-        wanted=Wanted(kills=4, pauses=1, stops=1),
+        wanted=Wanted(kills=2, pauses=1, stops=1),
         stores=3,
         clients=1,
         writers=4,
-        shards=2,
+        shards=1,
         batch_max=8,
         record_bytes=60,
         pause_s=0.01,
         keep_records=1000,
-        min_records=2000,
+        min_records=500,
         directory=tmp_path,
     )
     result = await run(options, lambda world, note: None)
     assert result.problems == []
-    assert (result.kills, result.pauses) == (4, 1)
+    assert (result.kills, result.pauses) == (2, 1)
     for verdict in result.verdicts.values():
         assert verdict.violations == []
         assert verdict.counts["final reads"] == 3
