@@ -15,7 +15,6 @@ from typing import Final
 
 from logservice.raft.inflights import Inflights
 
-
 SNAPSHOT_PERIODS_MAX: Final = 4
 """Election timeouts a snapshot may take to be answered. Snapshots are small; records follow it."""
 

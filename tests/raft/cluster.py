@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from logservice.entry import Entry, EntryKind
@@ -100,12 +100,13 @@ class Cluster:
         members: Membership | None = None,
         election_ticks: int = 10,
         limits: RaftLimits | None = None,
-        **settings: bool,
+        settings: Mapping[str, bool] | None = None,
+        **more_settings: bool,
     ) -> None:
         self.random = random.Random(seed)
         self.election_ticks = election_ticks
         self.limits = limits or RaftLimits()
-        self.settings = settings
+        self.settings = {**(settings or {}), **more_settings}
         self.messages: list[Message] = []
         self.replicas: dict[int, Replica] = {}
         self.cut: set[tuple[int, int]] = set()

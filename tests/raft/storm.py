@@ -1,13 +1,15 @@
 """Storm: a seeded random life of a cluster, one small action at a time.
 
-Messages are lost, doubled and reordered; replicas crash between any two actions and restart from what
-was durable; disks lag behind by several Readys; links break one way; logs are compacted; leadership
-and membership change. The cluster's checker watches every action. What a run did is in `counts`, so
-that a test can tell a storm from a breeze.
+Messages are lost, doubled and reordered; replicas crash between any two actions and restart from
+what was durable; disks lag behind by several Readys; links break one way; logs are compacted;
+leadership and membership change. The cluster's checker watches every action. What a run did is in
+`counts`, so that a test can tell a storm from a breeze.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -25,64 +27,100 @@ REPLICAS_MAX = 7
 class Storm:
     """One life. Everything follows from the seed."""
 
-    def __init__(self, seed: int, *, changes: bool, **settings: bool) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.changes = self.random.random() < 0.5
+        check_quorum = self.random.random() < 0.5
+        settings = {
+            "pre_vote": self.random.random() < 0.5,
+            "check_quorum": check_quorum,
+            "lease_read": check_quorum and self.random.random() < 0.4,
+        }
+        # Replicas that left the configuration need pre-vote to end a deadlock: see `departing`.
+        self.lives_on = settings["pre_vote"] or not self.changes
         limits = RaftLimits(
             message_bytes=self.random.choice([1, 50, 10**6]),
             inflight_messages=self.random.choice([1, 3, 256]),
             committed_bytes_per_ready=self.random.choice([1, 100, 10**6]),
         )
+        count = self.random.choice([1, 2, 3, 3, 5])
         self.cluster = Cluster(
-            self.random.choice([1, 2, 3, 3, 5]), seed=seed, limits=limits, **settings
+            count,
+            seed=seed,
+            limits=limits,
+            settings=settings,
+            election_ticks=self.random.choice([4, 10]),
         )
+        some = self.random.choice([0.0, 0.3, 0.8])
+        everyone = range(1, REPLICAS_MAX + 1)
+        self.slow_disks = {one for one in everyone if self.random.random() < some}
+        self.slow_to_apply = {one for one in everyone if self.random.random() < some}
         self.counts: Counter[str] = Counter()
-        self.changes = changes
         self.proposed = 0
         self.next_id = len(self.cluster.replicas) + 1
         # The largest index anybody had applied when a read was asked for: what it must not miss.
         self.read_floor: dict[bytes, int] = {}
-        self.reads_seen: dict[int, int] = {}
         self.loss = self.random.choice([0.0, 0.05, 0.3])
-        actions: list[tuple[Callable[[Replica], None], float]] = [
-            (self._take, 100),
-            (self._persist, 80),
-            (self._apply, 60),
-            (self._deliver, 150),
-            (self._tick, 20),
-            (self._propose, 15),
-            (self._read, 10),
-            (self._transfer, 0.5),
-            (self._compact, 3),
-            (self._crash, 1),
-            (self._restart, 10),
-            (self._cut, 1),
-            (self._heal, 4),
-            (self._unreachable, 1),
-            (self._forget, 0.5),
-            (self._change, 10 if changes else 0),
+        # Swarm: what a life is full of, and what it lacks, is drawn for each.
+        often = functools.partial(self.random.choice, [0.2, 1, 1, 3])
+        self._small: list[tuple[Callable[[Replica], None], float]] = [
+            (self._work, 40),
+            (self._take, 4 * often()),
+            (self._persist, 4 * often()),
+            (self._apply, 4 * often()),
+            (self._deliver, 40),
+            (self._propose, 4 * often()),
+            (self._read, 2 * often()),
         ]
-        self._actions = [action for action, _ in actions]
-        self._weights = [weight for _, weight in actions]
+        # Chances per tick; an election takes 10 to 20 of them in calm.
+        self._large: list[tuple[Callable[[Replica], None], float]] = [
+            (self._crash, 0.01 * often()),
+            (self._crash_leader, 0.01 * often()),
+            (self._isolate_leader, 0.01 * often()),
+            (self._cut, 0.02 * often()),
+            (self._heal, 0.08 * often()),
+            (self._restart, 0.2 * often()),
+            (self._bounce, 0.03 * often()),
+            (self._campaign, 0.02 * often()),
+            (self._transfer, 0.02 * often()),
+            (self._forget, 0.02 * often()),
+            (self._unreachable, 0.02 * often()),
+            (self._compact, 0.05 * often()),
+            (self._change, 0.2 * often() if self.changes else 0),
+        ]
+        self._turns = self.random.choice([2, 6, 12])
 
-    def run(self, steps: int) -> None:
-        """`steps` random actions, then calm: everybody must agree and go on."""
+    def run(self, ticks: int) -> None:
+        """`ticks` of it, then calm: everybody must agree and go on."""
         cluster = self.cluster
-        for _ in range(steps):
-            (action,) = self.random.choices(self._actions, self._weights)
-            replica = self.random.choice(list(cluster.replicas.values()))
-            action(replica)
-            self._check_reads(replica)
+        small = [action for action, _ in self._small]
+        weights = [weight for _, weight in self._small]
+        for _ in range(ticks):
+            self._tick()
+            for action, chance in self._large:
+                if self.random.random() < chance:
+                    action(self._anybody())
+            for action in self.random.choices(
+                small, weights, k=self._turns * len(cluster.replicas)
+            ):
+                replica = self._anybody()
+                action(replica)
+                self._check_reads(replica)
         self.counts["leaders"] = len(cluster.leaders)
         self.counts["committed"] = len(cluster.committed)
         cluster.check_logs()
-        self._calm()
+        if self.lives_on:
+            self._calm()
+
+    def _anybody(self) -> Replica:
+        return self.random.choice(list(self.cluster.replicas.values()))
 
     def _calm(self) -> None:
         """Everything heals: a leader comes, commits, and all its members have everything."""
         cluster = self.cluster
         cluster.heal()
-        for number, replica in list(cluster.replicas.items()):
-            if not replica.up:
+        for number, member in list(cluster.replicas.items()):
+            if not member.up:
                 cluster.restart(number)
         for _ in range(100):
             leader = cluster.wait_for_leader().raft
@@ -97,8 +135,8 @@ class Storm:
         else:
             raise AssertionError("no agreement after the storm")
         cluster.check_logs()
-        for replica in cluster.up():
-            self._check_reads(replica)
+        for one in cluster.up():
+            self._check_reads(one)
 
     def _agree(self, voters: tuple[ReplicaId, ...]) -> bool:
         ups = [self.cluster.replicas[voter] for voter in voters]
@@ -109,6 +147,15 @@ class Storm:
     def _take(self, replica: Replica) -> None:
         if replica.up:
             self.cluster.take(replica)
+
+    def _work(self, replica: Replica) -> None:
+        """A pass of a shell, up to date unless its disk is slow."""
+        self._take(replica)
+        if replica.id not in self.slow_disks or self.random.random() < 0.1:
+            self._persist(replica)
+        if replica.id not in self.slow_to_apply or self.random.random() < 0.1:
+            self._apply(replica)
+        self._take(replica)
 
     def _persist(self, replica: Replica) -> None:
         for _ in range(self.random.randrange(4)):
@@ -122,8 +169,8 @@ class Storm:
                 self.cluster.apply(replica)
                 self.counts["applied"] += 1
 
-    def _deliver(self, _: Replica) -> None:
-        for _ in range(self.random.randrange(8)):
+    def _deliver(self, _chosen: Replica) -> None:
+        for _ in range(self.random.randrange(4 + len(self.cluster.messages) // 4)):
             if self.cluster.messages:
                 self._deliver_one()
 
@@ -137,17 +184,13 @@ class Storm:
             self.counts["lost"] += 1
             return
         self.counts["delivered"] += 1
-        target = self.cluster.replicas.get(message.to)
-        refused = len(target.rejected) if target else 0
         self.cluster.deliver(message)
-        if target and len(target.rejected) > refused:
-            self.counts[target.rejected[-1].reason.value] += 1
 
-    def _tick(self, replica: Replica) -> None:
+    def _tick(self) -> None:
         """Clocks run at about the same speed, but not quite."""
-        for other in self.cluster.up():
-            if other is not replica or self.random.random() < 0.8:
-                other.raft.tick()
+        for replica in self.cluster.up():
+            if self.random.random() < 0.95:
+                replica.raft.tick()
 
     def _propose(self, replica: Replica) -> None:
         if not replica.up:
@@ -167,10 +210,8 @@ class Storm:
             return
         context = b"%d" % len(self.read_floor)
         self.read_floor[context] = max(self.cluster.committed, default=0)
-        try:
+        with contextlib.suppress(ProposalDropped):
             replica.raft.read_index(context)
-        except ProposalDropped:
-            pass
 
     def _check_reads(self, replica: Replica) -> None:
         while replica.reads:
@@ -184,19 +225,45 @@ class Storm:
             replica.raft.transfer_leader(ReplicaId(self.random.choice(list(self.cluster.replicas))))
 
     def _compact(self, replica: Replica) -> None:
-        if replica.up and replica.raft.applied_index <= replica.storage.last_index():
-            if replica.raft.applied_index >= replica.storage.first_index():
-                self.cluster.compact(replica.id)
-                self.counts["compacted"] += 1
+        storage = replica.storage
+        durable = storage.first_index() <= replica.raft.applied_index <= storage.last_index()
+        if replica.up and durable:
+            self.cluster.compact(replica.id)
+            self.counts["compacted"] += 1
 
     def _crash(self, replica: Replica) -> None:
         if replica.up:
             self.cluster.crash(replica.id)
             self.counts["crashed"] += 1
 
+    def _leader(self) -> Replica | None:
+        leaders = [one for one in self.cluster.up() if one.raft.role is Role.LEADER]
+        return self.random.choice(leaders) if leaders else None
+
+    def _crash_leader(self, _chosen: Replica) -> None:
+        leader = self._leader()
+        if leader is not None:
+            self._crash(leader)
+
+    def _isolate_leader(self, _chosen: Replica) -> None:
+        leader = self._leader()
+        if leader is not None:
+            self.cluster.isolate(leader.id)
+            self.counts["isolated"] += 1
+
+    def _campaign(self, replica: Replica) -> None:
+        if replica.up:
+            replica.raft.campaign()
+
     def _restart(self, replica: Replica) -> None:
         if not replica.up:
             self.cluster.restart(replica.id)
+
+    def _bounce(self, replica: Replica) -> None:
+        """Down and up again before anybody notices."""
+        if replica.up:
+            self._crash(replica)
+            self._restart(replica)
 
     def _cut(self, replica: Replica) -> None:
         other = self.random.choice(list(self.cluster.replicas))
@@ -204,7 +271,7 @@ class Storm:
         if self.random.random() < 0.2:
             self.cluster.isolate(replica.id)
 
-    def _heal(self, _: Replica) -> None:
+    def _heal(self, _chosen: Replica) -> None:
         if self.random.random() < 0.5:
             self.cluster.heal()
 
@@ -218,9 +285,10 @@ class Storm:
         if replica.up and self.random.random() < 0.3:
             replica.raft.forget_leader()
 
-    def _change(self, replica: Replica) -> None:
-        """A change drawn from what the proposer knows, sometimes on an old epoch."""
-        if not replica.up or replica.raft.role is not Role.LEADER:
+    def _change(self, _chosen: Replica) -> None:
+        """A change drawn from what a leader knows, sometimes on an old epoch."""
+        replica = self._leader()
+        if replica is None:
             return
         members = replica.raft.membership
         epoch = members.change_epoch - (self.random.random() < 0.1)

@@ -12,23 +12,17 @@ import pytest
 
 from tests.raft.storm import Storm
 
-STEPS = 5000
+TICKS = 200
 
 
 def live(seed: int) -> Counter[str]:
-    """One life with the settings that follow from its seed."""
-    storm = Storm(
-        seed,
-        changes=seed % 2 == 1,
-        pre_vote=seed % 3 != 0 or seed % 2 == 1,  # replicas that left need it: see `departing`
-        check_quorum=seed % 5 != 0,
-        lease_read=seed % 5 == 1,
-    )
-    storm.run(STEPS)
+    """One life; returns what happened in it."""
+    storm = Storm(seed)
+    storm.run(TICKS)
     return storm.counts
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_safety_and_recovery(seed: int) -> None:
     live(seed)
 
