@@ -52,9 +52,10 @@ CONNECT_STAGGER_S: Final = 0.3
 ATTEMPT_TIMEOUT_S: Final = 2.0
 """Of the first attempt of a call that may be repeated elsewhere; doubles with each attempt."""
 
-STALL_TIMEOUT_S: Final = 3.0
+STALL_TIMEOUT_S: Final = 1.5
 """Without any ack for this long the append stream is taken to another replica; doubles each time,
-up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse."""
+up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse. A resend is harmless,
+and a leader that is frozen rather than dead is noticed by nothing else."""
 
 STALL_TIMEOUT_MAX_S: Final = 24.0
 

@@ -14,6 +14,7 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -41,7 +42,7 @@ class Fault:
     """What happens to the next append that arrives: `error` before it is applied, or `lost` after.
 
     `lost`: "before" and "after" break the stream without a status of ours, without and with the
-    effect.
+    effect; "late" breaks it too, and the copy on its way takes effect some appends later.
     """
 
     def __init__(self, error: LogServiceError | None = None, *, lost: str = "") -> None:
@@ -68,6 +69,8 @@ class FakeCluster:
         self.ids: dict[str, int] = {}
         self.id_requests: dict[str, int] = {}
         self.blocks_seen = 0
+        self.copies_survive = False
+        self.on_their_way: deque[Callable[[], Applied]] = deque()
         self.streams_seen = 0
         self.blocks_received = 0
         self._received = asyncio.Event()
@@ -133,8 +136,13 @@ class FakeCluster:
         fault = self.faults.popleft() if self.faults else Fault()
         if fault.error is not None:
             raise fault.error
-        if fault.lost == "before":
+        if fault.lost == "late":
+            self.on_their_way.append(append)
+        if fault.lost in ("before", "late"):
             raise ConnectionLost
+        if self.on_their_way and self.blocks_seen % 3 == 0:
+            with suppress(LogServiceError):
+                self.on_their_way.popleft()()
         applied = append()
         if fault.lost == "after":
             raise ConnectionLost
@@ -175,6 +183,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
         self.address = "127.0.0.1:0"
         self.ready = True
         self.silent = False
+        self.frozen = asyncio.Event()
         self.calls: list[str] = []
         self._server: grpc.aio.Server | None = None
 
@@ -280,6 +289,8 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
             group = [await waiting.get()]
             while not waiting.empty():
                 group.append(waiting.get_nowait())
+            if self.frozen.is_set():
+                await asyncio.Event().wait()
             if self.cluster.commit_delay_s:
                 await asyncio.sleep(self.cluster.commit_delay_s)
             response = log_pb2.AppendStreamResponse()
@@ -288,21 +299,26 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
                 if block is None:
                     finished = True
                     break
+                append = functools.partial(
+                    log.append,
+                    block.block,
+                    session=opened.session_id,
+                    sequence=block.sequence,
+                    epoch=opened.writer_epoch,
+                    expected=block.expected_lsn,
+                )
+                if failure is not None:
+                    # Proposed before the failure was known: it may come to the log late.
+                    self.cluster.on_their_way.append(append)
+                    continue
                 try:
                     self.leading_log(opened.shard_id)
-                    applied = await self.cluster.apply(
-                        functools.partial(
-                            log.append,
-                            block.block,
-                            session=opened.session_id,
-                            sequence=block.sequence,
-                            epoch=opened.writer_epoch,
-                            expected=block.expected_lsn,
-                        )
-                    )
+                    applied = await self.cluster.apply(append)
                 except (LogServiceError, ConnectionLost) as error:
                     failure = error
-                    break
+                    if not self.cluster.copies_survive:
+                        break
+                    continue
                 response.acks.add(
                     sequence=block.sequence,
                     lsn=applied.lsn,

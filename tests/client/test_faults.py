@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import logservice_client.appender as appender_module
+import logservice_client.shard as shard_module
 import pytest
 from logservice_client import LogClient
 from logservice_wire.block import encode_block
@@ -347,3 +349,46 @@ async def test_closing_tells_what_is_known(cluster: FakeCluster) -> None:
     assert [type(outcome) for outcome in outcomes] == [UnknownOutcome, UnknownOutcome, NotReady]
     with pytest.raises(NotReady):
         await shard.append(b"late")
+
+
+async def test_the_deadline_of_a_block_that_may_have_been_applied(
+    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_module, "TIMEOUT_DEFAULT_S", 0.3)
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.faults += [Fault(lost="after"), *(Fault(NotReady()) for _ in range(1000))]
+    with pytest.raises(DeadlineExceeded) as caught:
+        await shard.append(b"b")
+    assert caught.value.outcome is Outcome.UNKNOWN
+    cluster.faults.clear()
+    assert await shard.append(b"c") == 3
+    assert await contents(client) == [b"a", b"b", b"c"]
+
+
+async def test_the_deadline_of_a_block_that_was_always_refused(
+    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_module, "TIMEOUT_DEFAULT_S", 0.3)
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.faults.extend(Fault(Busy(retry_after_ms=1)) for _ in range(1000))
+    with pytest.raises(Busy) as caught:
+        await shard.append(b"b")
+    assert caught.value.outcome is Outcome.NOT_APPLIED
+    cluster.faults.clear()
+    assert await shard.append(b"c") == 2
+    assert await contents(client) == [b"a", b"c"]
+
+
+async def test_a_frozen_leader_is_left(
+    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender_module, "STALL_TIMEOUT_S", 0.2)
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.stores[0].frozen.set()
+    cluster.leader = 1
+    assert await shard.append(b"b", timeout=10) == 2
+    assert "AppendStream" in cluster.stores[1].calls + cluster.stores[2].calls
+    assert await contents(client) == [b"a", b"b"]
