@@ -1,0 +1,59 @@
+"""Aftermath: what is judged when a run is over, from the histories and the final state.
+
+The history checker does the log itself (G1-G5). Here are the rules it has no words for:
+
+- FENCE (G9): in the log's order, writer epochs never go down, from the first grant on; and no
+  append that began after a newer grant was known to its holder succeeded under an older epoch.
+- STAMPS: ranges of timestamps do not overlap, and grow in real time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from logservice.sim.clients import ShardHistory
+from logservice.sim.history import Append, Outcome, Read
+
+
+def fencing(history: ShardHistory) -> Iterator[str]:
+    """Broken FENCE rules."""
+    places: dict[str, int] = {}
+    appends: dict[str, Append] = {}
+    for operation in history.operations:
+        if isinstance(operation, Append):
+            appends[operation.batch] = operation
+            if operation.outcome is Outcome.OK:
+                places[operation.batch] = operation.lsn
+        elif isinstance(operation, Read):
+            for run in operation.runs:
+                if run.batch:
+                    places.setdefault(run.batch, run.lsn - run.start)
+    highest, who = 0, ""
+    for batch, lsn in sorted(places.items(), key=lambda item: item[1]):
+        epoch = history.epochs.get(batch, 0)
+        if epoch < highest:
+            yield f"{batch} of epoch {epoch} at LSN {lsn}, above {who} of epoch {highest}"
+        if epoch > highest:
+            highest, who = epoch, batch
+        append = appends.get(batch)
+        for grant in history.grants:
+            if append is not None and grant.epoch > epoch and append.invoked > grant.returned:
+                yield f"{batch} began with epoch {epoch} after epoch {grant.epoch} was granted"
+
+
+def stamps(history: ShardHistory) -> Iterator[str]:
+    """Broken STAMPS rules."""
+    end = 0
+    latest = 0.0
+    for one in sorted(history.stamps, key=lambda item: item.first):
+        if one.first < end:
+            yield f"timestamps {one} overlap those before {end}"
+        if one.returned < latest:
+            yield f"timestamps {one} are higher than some that were drawn after them"
+        end = max(end, one.first + one.count)
+        latest = max(latest, one.invoked)
+    epochs = sorted(grant.epoch for grant in history.grants)
+    for lower, higher in itertools.pairwise(epochs):
+        if lower == higher:
+            yield f"writer epoch {lower} was granted twice"

@@ -1,0 +1,33 @@
+"""One file per invariant that every moment of a simulation is held against."""
+
+from __future__ import annotations
+
+from logservice.sim.checkers.commit_quorum import CommitQuorum
+from logservice.sim.checkers.durability import Durability
+from logservice.sim.checkers.election_safety import ElectionSafety
+from logservice.sim.checkers.equal_snapshots import EqualSnapshots
+from logservice.sim.checkers.leader_completeness import LeaderCompleteness
+from logservice.sim.checkers.log_lsn import LogLsn
+from logservice.sim.checkers.log_matching import LogMatching
+from logservice.sim.checkers.promises import Promises
+from logservice.sim.checkers.queues import Queues
+from logservice.sim.checkers.state_machine_safety import StateMachineSafety
+from logservice.sim.checkers.truncation import Truncation
+from logservice.sim.checkers.zombies import Zombies
+from logservice.sim.checks import Checker
+
+ALL: tuple[type[Checker], ...] = (
+    ElectionSafety,
+    LogMatching,
+    LogLsn,
+    Durability,
+    Promises,
+    Zombies,
+    StateMachineSafety,
+    CommitQuorum,
+    LeaderCompleteness,
+    Truncation,
+    EqualSnapshots,
+    Queues,
+)
+"""In the order in which they look; those that others rest on come first."""

@@ -1,0 +1,62 @@
+"""Nothing is promised before the disk has it. The disk is asked, not the code that writes to it.
+
+- What log storage calls finished is synced: bytes of the segment, and its name.
+- A message that carries a term, a vote or an acknowledgement leaves only when log storage has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from logservice.ids import Index
+from logservice.logdb.segment_writer import CommitGroup
+from logservice.logdb.update import Update
+from logservice.nodehost.replica import Replica
+from logservice.nodehost.store_parts import StoreParts
+from logservice.raft.messages import AppendResponse, Message, RequestVote, VoteResponse
+from logservice.sim.checks import Checker
+
+if TYPE_CHECKING:
+    from logservice.sim.store import SimStore
+
+
+class Durability(Checker):
+    """See the module's text."""
+
+    name = "durability"
+
+    def finished(
+        self, store: SimStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
+    ) -> None:
+        """See `Checker`."""
+        if group.written and not store.disk.durable(group.handle):
+            self.wrong(f"{store.store_id}: a group counts as durable and was not synced")
+
+    def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
+        """See `Checker`."""
+        assert store.parts is not None
+        log = store.parts.logdb.log(replica.shard, replica.replica_id)
+        hard = log.hard_state
+        who = f"shard {replica.shard} replica {replica.replica_id}"
+        if isinstance(message, RequestVote | VoteResponse) and message.pre:
+            return
+        if message.term > hard.term:
+            self.wrong(f"{who} sent {message} before the term is durable ({hard})")
+        if isinstance(message, RequestVote) and hard != (
+            type(hard)(message.term, replica.replica_id, hard.commit)
+        ):
+            self.wrong(f"{who} campaigns before its own vote is durable ({hard})")
+        if (
+            isinstance(message, VoteResponse)
+            and not message.reject
+            and (hard.term, hard.vote) != (message.term, message.to)
+        ):
+            self.wrong(f"{who} sent {message} before the vote is durable ({hard})")
+        if isinstance(message, AppendResponse) and not message.reject and message.index:
+            if message.index > log.last_index():
+                self.wrong(f"{who} acknowledges {message.index}, durable is {log.last_index()}")
+            elif message.index >= log.first_index():
+                term = int(log.term(Index(message.index)))
+                if term > message.term:
+                    self.wrong(f"{who} acknowledges {message.index} of term {term} in {message}")

@@ -1,0 +1,36 @@
+"""No zombies: nobody speaks for a replica but the data directory that it is bound to.
+
+A replica whose disk was emptied, or that was removed and forgotten, must not come back under its
+old id: it has forgotten votes and acknowledgements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logservice.nodehost.replica import Replica
+from logservice.raft.messages import Message
+from logservice.sim.checks import Checker
+
+if TYPE_CHECKING:
+    from logservice.sim.store import SimStore
+
+
+class Zombies(Checker):
+    """Looks at everything that is sent."""
+
+    name = "zombies"
+
+    def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
+        """See `Checker`."""
+        assert store.parts is not None
+        truth = self.truth.shard(replica.shard)
+        incarnation = store.parts.directory.incarnation
+        known = truth.incarnations.setdefault(replica.replica_id, incarnation)
+        if known != incarnation:
+            self.wrong(
+                f"{store.store_id} incarnation {incarnation} speaks for shard {replica.shard} "
+                f"replica {replica.replica_id} of incarnation {known}: {message}"
+            )
+        if (replica.shard, replica.replica_id) in store.parts.logdb.removed():
+            self.wrong(f"{store.store_id}: a removed replica speaks: {message}")

@@ -1,0 +1,161 @@
+"""SimConfig: everything a seed decides before the first event.
+
+Swarm testing: a run with every fault at once hides what a run with few of them shows, so each seed
+draws which faults there are at all, and how strong they are; one seed in five has none. The draw is
+printed with every failure.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, fields
+
+from logservice.sim.net import NetFaults
+
+CALM_SHARE = 0.2
+"""Of the seeds: no fault at all; then nobody may campaign after the start."""
+
+
+@dataclass(slots=True)
+class SimConfig:
+    """Seconds are virtual. An interval of 0 means never."""
+
+    seed: int
+    calm: bool = False
+    stores: int = 3
+    shards: int = 2
+    replicas: int = 3
+    fault_s: float = 20.0
+    faults_from_start: bool = False
+
+    tick_ms: int = 50
+    heartbeat_ticks: int = 2
+    election_ticks: int = 10
+    hakeeper_tick_s: float = 0.2
+    heartbeat_interval_s: float = 1.0
+    store_timeout_s: float = 3.0
+    segment_bytes: int = 32 * 1024
+    entry_cache_bytes: int = 1024 * 1024
+    entry_bytes_target: int = 64 * 1024
+    exports_max: int = 3
+    truncation_interval_s: float = 1.0
+
+    threaded_disks: tuple[bool, ...] = ()
+    """Per store: commit groups take virtual time, so that passes overlap with them."""
+    disk_delay_s: float = 0.002
+    clock_rates: tuple[float, ...] = ()
+
+    writers: int = 2
+    session_writers: int = 2
+    readers: int = 2
+    pause_s: float = 0.1
+    pipeline: int = 1
+    fenced: bool = False
+    truncates: bool = True
+
+    net: NetFaults = field(default_factory=NetFaults)
+    crash_interval_s: float = 0.0
+    power_share: float = 0.5
+    all_crash: bool = False
+    clean_restarts: bool = False
+    down_s: float = 2.0
+    pause_interval_s: float = 0.0
+    partition_interval_s: float = 0.0
+    partition_s: float = 3.0
+    disk_fail_interval_s: float = 0.0
+    disk_full_interval_s: float = 0.0
+    stall_interval_s: float = 0.0
+    victim: int = 0
+    """The one store whose disk may be lost or rot (0: none): never more than a minority."""
+    disk_loss: bool = False
+    rot: bool = False
+
+    def text(self) -> str:
+        """One line for people."""
+        return " ".join(f"{one.name}={getattr(self, one.name)}" for one in fields(self))
+
+    @property
+    def election_timeout_s(self) -> float:
+        """The longest one that is drawn, on the slowest clock."""
+        slowest = min(self.clock_rates, default=1.0)
+        return 2 * self.tick_ms * self.election_ticks / 1000 / slowest
+
+
+def draw(seed: int) -> SimConfig:
+    """The configuration of a seed."""
+    chance = random.Random(f"config/{seed}")
+    stores = chance.choice((3, 3, 3, 3, 4, 4, 5, 7))
+    config = SimConfig(
+        seed=seed,
+        calm=chance.random() < CALM_SHARE,
+        stores=stores,
+        shards=chance.choice((1, 1, 1, 2, 2, 3, 3, 5, 8)),
+        replicas=5 if stores >= 5 and chance.random() < 0.3 else 3,
+        fault_s=chance.choice((15.0, 20.0, 20.0, 30.0)),
+        faults_from_start=chance.random() < 0.15,
+        tick_ms=chance.choice((30, 50, 50, 100)),
+        heartbeat_ticks=chance.choice((1, 2, 2, 3)),
+        election_ticks=chance.choice((8, 10, 10, 15)),
+        hakeeper_tick_s=chance.choice((0.1, 0.2, 0.2, 0.25)),
+        heartbeat_interval_s=chance.choice((0.5, 1.0, 1.0)),
+        store_timeout_s=chance.choice((2.5, 3.0, 5.0)),
+        segment_bytes=chance.choice((4096, 8192, 32 * 1024, 128 * 1024)),
+        entry_cache_bytes=chance.choice((0, 2048, 64 * 1024, 1 << 20)),
+        entry_bytes_target=chance.choice((256, 4096, 64 * 1024)),
+        exports_max=chance.choice((2, 3, 5, 20)),
+        truncation_interval_s=chance.choice((0.3, 0.7, 1.5, 3.0)),
+        threaded_disks=tuple(chance.random() < 0.5 for _ in range(stores)),
+        disk_delay_s=chance.choice((0.0005, 0.002, 0.005, 0.02)),
+        writers=chance.choice((0, 1, 2, 3)),
+        session_writers=chance.choice((1, 2, 3)),
+        readers=chance.choice((1, 2)),
+        pause_s=chance.choice((0.03, 0.1, 0.1, 0.2)),
+        pipeline=chance.choice((1, 1, 3)),
+        fenced=chance.random() < 0.3,
+        truncates=chance.random() < 0.8,
+    )
+    config.net.through_codec = chance.random() < 0.3
+    config.net.delay_mean_s = chance.choice((0.0003, 0.001, 0.003))
+    if not config.calm:
+        _draw_faults(config, chance)
+    return config
+
+
+def _draw_faults(config: SimConfig, chance: random.Random) -> None:
+    def some(share: float) -> bool:
+        return chance.random() < share
+
+    net = config.net
+    if some(0.4):
+        net.loss = chance.choice((0.01, 0.05, 0.15, 0.3))
+    if some(0.4):
+        net.duplication = chance.choice((0.02, 0.1, 0.5))
+    if some(0.4):
+        net.reorder = chance.choice((0.02, 0.1, 0.5))
+    if some(0.3):
+        net.delay_mean_s = chance.choice((0.01, 0.03, 0.1))
+    if some(0.6):
+        config.crash_interval_s = chance.choice((1.5, 3.0, 6.0))
+        config.power_share = chance.choice((0.0, 0.5, 1.0))
+        config.all_crash = some(0.3)
+        config.clean_restarts = some(0.3)
+        config.down_s = chance.choice((0.2, 1.0, 3.0, 6.0))
+    if some(0.3):
+        config.pause_interval_s = chance.choice((2.0, 5.0))
+    if some(0.5):
+        config.partition_interval_s = chance.choice((2.0, 4.0, 8.0))
+        config.partition_s = chance.choice((0.5, 2.0, 5.0))
+    if some(0.25):
+        config.disk_fail_interval_s = chance.choice((4.0, 8.0))
+    if some(0.15):
+        config.disk_full_interval_s = 6.0
+    if some(0.25):
+        config.stall_interval_s = chance.choice((2.0, 5.0))
+    if some(0.4):
+        config.clock_rates = tuple(chance.uniform(0.9, 1.1) for _ in range(config.stores))
+    if some(0.35):
+        config.victim = chance.randint(1, config.stores)
+        config.disk_loss = some(0.5)
+        config.rot = not config.disk_loss or some(0.3)
+        if not config.crash_interval_s:
+            config.crash_interval_s = 4.0

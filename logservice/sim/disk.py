@@ -1,0 +1,274 @@
+"""SimDisk: the disk of one store, which can lose power, fail, fill up and rot.
+
+`MemoryVfs` keeps what the page cache holds apart from what is durable; this adds when and how
+things go wrong:
+
+- `cut_after(n)`: the n-th call from now never returns: power goes, or the process is killed, in the
+  middle of whatever it is doing (`PowerCut`). Everything before it happened, nothing after it does;
+  of what was not synced, `lose_power` keeps a part that chance chooses (torn writes), or none.
+- a failing disk: `fail(errno)` makes one of the next calls raise. After a failed fdatasync the
+  pages count as clean: what they held is gone from the disk and still in the cache.
+- a full disk: `capacity_bytes` of MemoryVfs.
+- rot: `rot` flips bits in durable bytes.
+
+INV-SIM-DISK: a call of a dead process changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import posixpath
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from logservice.logdb.memory_kv import MemoryKvEngine
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.sim.loop import Process, SimLoop
+
+T = TypeVar("T")
+
+
+class PowerCut(BaseException):
+    """The process ends inside this call."""
+
+
+class SimDisk(MemoryVfs):
+    """The file system and the key-value rows of one store."""
+
+    def __init__(self, chance: random.Random, on_cut: Callable[[], None]) -> None:
+        """`on_cut` is told when a cut happens: the process must be dead when it returns."""
+        super().__init__()
+        self.kv = _Kv(self)
+        self.calls = 0
+        self.syncs = 0
+        self._chance = chance
+        self._on_cut = on_cut
+        self._cut_at = 0
+        self._fail_at = 0
+        self._errno = 0
+        self._dead = False
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def cut_after(self, calls: int) -> None:
+        """The call after `calls` more ends the process."""
+        self._cut_at = self.calls + calls + 1
+
+    def fail(self, number: int, calls: int) -> None:
+        """The writing call after `calls` more raises OSError(number)."""
+        self._fail_at = self.calls + calls + 1
+        self._errno = number
+
+    def up_for_the_last(self, calls: int) -> None:
+        """The process is dead; what it had under way gets this many calls done."""
+        self._dead = False
+        self._fail_at = 0
+        self.cut_after(calls)
+
+    def forget_faults(self) -> None:
+        """No fault is waiting any more."""
+        self._cut_at = self._fail_at = 0
+
+    def heal(self) -> None:
+        """No fault is waiting any more, and the disk is as large as it was."""
+        self.forget_faults()
+        self.capacity_bytes = 1 << 40
+
+    def fill(self, left_bytes: int) -> None:
+        """The disk is full but for `left_bytes`."""
+        self.capacity_bytes = self.used() + left_bytes
+
+    def used(self) -> int:
+        """Bytes of all files."""
+        return sum(len(file.cached) for file in self._files.values())
+
+    def stop(self) -> None:
+        """The process is dead; the page cache stays."""
+        self._dead = True
+
+    def lose_power(self, *, keep_names: bool, survive: float) -> None:
+        """Un-synced writes are lost, but for those that chance keeps, whole or torn."""
+        chance = self._chance
+
+        def surviving(path: str, number: int, length: int) -> int:
+            if chance.random() >= survive:
+                return 0
+            return length if chance.random() < 0.5 else chance.randrange(length + 1)
+
+        self.crash(surviving, keep_names=keep_names)
+
+    def up(self) -> None:
+        """A new process begins to use it."""
+        self.kill()
+        self._dead = False
+
+    def rot(self, path: str, count: int) -> list[int]:
+        """Flip one bit in each of `count` bytes of a file; returns where."""
+        size = len(self._files[posixpath.normpath(path)].durable)
+        places = sorted({self._chance.randrange(size) for _ in range(count)}) if size else []
+        for place in places:
+            self.flip(path, place, 1 << self._chance.randrange(8))
+        return places
+
+    def durable(self, handle: int) -> bool:
+        """Nothing written to the file waits for an fdatasync, and its name is on the disk."""
+        file = self._file(handle)
+        path = self._paths[handle]
+        return not file.pending and self._durable_files.get(path) is file
+
+    # --- Vfs --------------------------------------------------------------------------------------
+
+    def create(self, path: str) -> int:
+        """See `Vfs`."""
+        self._call(writing=True)
+        return super().create(path)
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        """See `Vfs`."""
+        before = self._cut_at
+        try:
+            self._call(writing=True)
+        except PowerCut:
+            if before:
+                # The write was on its way: it may reach the page cache, and the disk, in part.
+                super().pwritev(handle, buffers, offset)
+            raise
+        super().pwritev(handle, buffers, offset)
+
+    def fdatasync(self, handle: int) -> None:
+        """See `Vfs`."""
+        self.syncs += 1
+        try:
+            self._call(writing=True)
+        except OSError:
+            self._file(handle).pending.clear()
+            raise
+        super().fdatasync(handle)
+
+    def preallocate(self, handle: int, size: int) -> None:
+        """See `Vfs`."""
+        self._call(writing=True)
+        super().preallocate(handle, size)
+
+    def truncate(self, handle: int, size: int) -> None:
+        """See `Vfs`."""
+        self._call(writing=True)
+        super().truncate(handle, size)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Vfs`."""
+        self._call(writing=True)
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        """See `Vfs`."""
+        self._call(writing=True)
+        super().unlink(path)
+
+    def fsync_directory(self, path: str) -> None:
+        """See `Vfs`."""
+        self._call(writing=True)
+        super().fsync_directory(path)
+
+    def remove_tree(self, path: str) -> None:
+        """See `Vfs`."""
+        self._call(writing=True)
+        super().remove_tree(path)
+
+    def close(self, handle: int) -> None:
+        """See `Vfs`."""
+        if not self._dead:
+            super().close(handle)
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        """See `Vfs`."""
+        self._call(writing=False)
+        return super().pread(handle, size, offset)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _call(self, *, writing: bool) -> None:
+        if self._dead:
+            raise PowerCut
+        self.calls += 1
+        if self._cut_at and self.calls >= self._cut_at:
+            self._cut_at = 0
+            self._dead = True
+            self._on_cut()
+            raise PowerCut
+        if writing and self._fail_at and self.calls >= self._fail_at:
+            self._fail_at = 0
+            raise OSError(self._errno, os.strerror(self._errno))
+
+    def before_kv_write(self) -> None:
+        """A batch is on its way to the key-value rows; all of it arrives or nothing."""
+        self._call(writing=True)
+
+
+class _Kv(MemoryKvEngine):
+    """The rows beside the files: durable with each write, as observed on LevelDB."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def before_write(self) -> None:
+        """See `MemoryKvEngine`."""
+        self._disk.before_kv_write()
+
+
+class SimExecutor:
+    """See `executor.Executor`: work takes virtual time; what it does happens at the end of it.
+
+    `delay_s` is asked once per piece of work. Pieces run one after the other.
+    """
+
+    def __init__(self, loop: SimLoop, process: Process, delay_s: Callable[[], float]) -> None:
+        """Runs in `process`, so it dies and pauses with it."""
+        self._loop = loop
+        self._process = process
+        self._delay_s = delay_s
+        self._free_at_s = 0.0
+        self._waiting: list[tuple[Callable[[], object], Future[object]]] = []
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """See `Executor`."""
+        future: Future[T] = Future()
+        start_s = max(self._loop.now_s, self._free_at_s)
+        self._free_at_s = start_s + self._delay_s()
+        self._waiting.append((work, future))  # type: ignore[arg-type]
+        self._loop.call_in(self._process, self._free_at_s - self._loop.now_s, self._next)
+        return future
+
+    def shutdown(self) -> None:
+        """See `Executor`. Work that waits is done now."""
+        while self._waiting:
+            self._next()
+
+    def cut_short(self) -> None:
+        """The process ends while the first piece is under way: run it until the disk says so."""
+        if self._waiting:
+            work, _ = self._waiting[0]
+            # Nobody is left who could be told.
+            with contextlib.suppress(BaseException):
+                work()
+        self._waiting.clear()
+
+    def _next(self) -> None:
+        if not self._waiting:
+            return
+        work, future = self._waiting.pop(0)
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+IO_ERRORS = (errno.EIO, errno.ENOSPC)
+"""What a disk answers when it fails."""

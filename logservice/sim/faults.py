@@ -1,0 +1,240 @@
+"""Faults: the tasks that make life hard, each in its own rhythm, as the configuration drew them.
+
+The shapes of partitions are those of reference lists (isolate one, halves, one-way, bridge, ring,
+clients cut off, slow, clogged, flapping); a shape is a set of one-way blocks between endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from logservice.ids import HAKEEPER_SHARD
+from logservice.raft.ready import Role
+from logservice.sim.store import DATA_DIRECTORY, Crash, SimStore
+
+if TYPE_CHECKING:
+    from logservice.sim.world import World
+
+Links = set[tuple[str, str]]
+
+
+class Faults:
+    """One per world; `run` until cancelled."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing happens before `run`."""
+        self.world = world
+        self.chance = random.Random(f"faults/{world.config.seed}")
+
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """The faults of this configuration."""
+        config = self.world.config
+        kinds: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (config.crash_interval_s, self._crash),
+            (config.pause_interval_s, self._pause),
+            (config.partition_interval_s, self._partition),
+            (config.disk_fail_interval_s, self._disk_fails),
+            (config.disk_full_interval_s, self._disk_full),
+            (config.stall_interval_s, self._stall),
+        ]
+        return [self._rhythm(interval_s, fault) for interval_s, fault in kinds if interval_s > 0]
+
+    def _rhythm(
+        self, interval_s: float, fault: Callable[[], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            while True:
+                await asyncio.sleep(self.chance.expovariate(1.0) * interval_s)
+                await fault()
+
+        return run
+
+    def _any(self) -> SimStore:
+        """Any store, but leaders of something more often."""
+        stores = self.world.stores
+        leading = [one for one in stores if any(r.raft.role is Role.LEADER for r in one.replicas())]
+        if leading and self.chance.random() < 0.5:
+            return self.chance.choice(leading)
+        return self.chance.choice(stores)
+
+    def _count(self, kind: str) -> None:
+        self.world.counts[f"fault {kind}"] += 1
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def _draw_crash(self) -> Crash:
+        chance = self.chance
+        return Crash(
+            power=chance.random() < self.world.config.power_share,
+            survive=chance.choice((0.0, 0.0, 0.5, 1.0)),
+            keep_names=chance.random() < 0.5,
+        )
+
+    async def _crash(self) -> None:
+        world, chance, config = self.world, self.chance, self.world.config
+        if config.all_crash and chance.random() < 0.2:
+            self._count("all-crash")
+            crash = self._draw_crash()
+            for store in world.stores:
+                store.crash(crash)
+            return
+        store = self._any()
+        if store.number == config.victim and chance.random() < 0.5:
+            if config.disk_loss and chance.random() < 0.5:
+                self._count("disk-loss")
+                store.lose_disk()
+            elif config.rot:
+                self._rot(store)
+            return
+        if config.clean_restarts and chance.random() < 0.4:
+            self._count("clean-stop")
+            store.stop()
+        elif chance.random() < 0.4:
+            self._count("crash-in-disk-call")
+            store.crash_inside(self._draw_crash(), chance.choice((0, 1, 2, 5, 20)))
+        else:
+            self._count("crash")
+            store.crash(self._draw_crash())
+
+    def _rot(self, store: SimStore) -> None:
+        """Bits flip while the power is off; never in the newest segment, whose end is the stated
+        window of G6.
+        """
+        self._count("rot")
+        store.crash(self._draw_crash())
+        folder = f"{DATA_DIRECTORY}/segments"
+        if not store.disk.exists(folder):
+            return
+        names = store.disk.listdir(folder)[:-1]
+        if names:
+            path = f"{folder}/{self.chance.choice(names)}"
+            places = store.disk.rot(path, self.chance.choice((1, 1, 4)))
+            self.world.note("rot", store.store_id, path, places)
+        if self.chance.random() < 0.3:
+            store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
+
+    async def _pause(self) -> None:
+        store = self._any()
+        process = store.process
+        if process is None or not process.alive or process.paused:
+            return
+        self._count("pause")
+        self.world.note("pause", store.store_id)
+        self.world.loop.pause(process)
+        await asyncio.sleep(self.chance.choice((0.1, 0.5, 1.5, 4.0)))
+        self.world.note("resume", store.store_id)
+        self.world.loop.resume(process)
+
+    # --- network ----------------------------------------------------------------------------------
+
+    async def _partition(self) -> None:
+        world, chance, net = self.world, self.chance, self.world.net
+        name, links = self._shape()
+        self._count(f"partition {name}")
+        world.note("partition", name, sorted(links))
+        seconds = chance.expovariate(1.0) * world.config.partition_s
+        if name == "slow":
+            for link in sorted(links):
+                net.slow(*link, chance.uniform(0.1, 0.5))
+        elif name == "clog":
+            for link in sorted(links):
+                net.clog(*link, world.loop.now_s + seconds * chance.random())
+        elif name == "flap":
+            for _ in range(max(1, int(seconds / 0.2))):
+                self._set(links, blocked=True)
+                await asyncio.sleep(0.1)
+                self._set(links, blocked=False)
+                await asyncio.sleep(0.1)
+        else:
+            self._set(links, blocked=True)
+        await asyncio.sleep(seconds)
+        for link in sorted(links):
+            net.unblock(*link)
+            net.slow(*link, 0.0)
+        world.note("partition-ends", name)
+
+    def _set(self, links: Links, *, blocked: bool) -> None:
+        net = self.world.net
+        for link in sorted(links):
+            if blocked:
+                net.block(*link)
+            else:
+                net.unblock(*link)
+
+    def _shape(self) -> tuple[str, Links]:
+        chance = self.chance
+        names = [str(store.store_id) for store in self.world.stores]
+        chance.shuffle(names)
+        one, rest = names[0], names[1:]
+        clients = [client.name for client in self.world.clients]
+        half = names[: len(names) // 2]
+        other = names[len(names) // 2 :]
+        leader = self._leader(chance.choice([HAKEEPER_SHARD, *self.world.shards]))
+        cut_leader = _both([leader], [name for name in names if name != leader])
+        shapes: list[tuple[str, Links]] = [
+            ("isolate-leader", cut_leader),
+            ("isolate-one", _both([one], rest)),
+            ("isolate-hakeeper", self._hakeeper(names)),
+            ("halves", _both(half, other)),
+            ("send-only", {(name, one) for name in rest}),
+            ("receive-only", {(one, name) for name in rest}),
+            ("bridge", _both(half, [name for name in other if name != one])),
+            ("ring", _ring(names)),
+            ("clients", _both(clients, [name for name in names if name != leader])),
+            ("slow", _both([one], rest)),
+            ("clog", _both([one], rest) if chance.random() < 0.5 else _both(half, other)),
+            ("flap", _both([one], rest)),
+        ]
+        return chance.choice(shapes)
+
+    def _leader(self, shard: int) -> str:
+        for store in self.world.stores:
+            for replica in store.replicas():
+                if replica.shard == shard and replica.raft.role is Role.LEADER:
+                    return str(store.store_id)
+        return str(self.world.stores[0].store_id)
+
+    def _hakeeper(self, names: list[str]) -> Links:
+        leader = self._leader(HAKEEPER_SHARD)
+        return _both([leader], [name for name in names if name != leader])
+
+    # --- disks ------------------------------------------------------------------------------------
+
+    async def _disk_fails(self) -> None:
+        self._count("disk-error")
+        number = self.chance.choice((errno.EIO, errno.EIO, errno.ENOSPC))
+        self._any().fail_disk(number, self.chance.randrange(20))
+
+    async def _disk_full(self) -> None:
+        store = self._any()
+        self._count("disk-full")
+        store.fill_disk(self.chance.choice((0, 4096, 65536)))
+        self.world.note("disk-full", store.store_id)
+        await asyncio.sleep(self.chance.uniform(0.5, 3.0))
+        store.disk.heal()
+
+    async def _stall(self) -> None:
+        store = self._any()
+        self._count("stall")
+        store.stall_s = self.chance.choice((0.05, 0.2, 1.0))
+        await asyncio.sleep(self.chance.uniform(0.5, 3.0))
+        store.stall_s = 0.0
+
+
+def _both(ones: list[str], others: list[str]) -> Links:
+    links = {(a, b) for a in ones for b in others}
+    return links | {(b, a) for a, b in links}
+
+
+def _ring(names: list[str]) -> Links:
+    """Each sees its neighbours only: every majority is another one."""
+    links: Links = set()
+    size = len(names)
+    for place, name in enumerate(names):
+        for step in range(2, size - 1):
+            links.add((name, names[(place + step) % size]))
+    return links

@@ -1,0 +1,301 @@
+"""SimLoop: an asyncio event loop whose time is virtual, and the processes that live on it.
+
+Theory of operation. There is no selector and no thread: when nothing is ready, time jumps to the
+next timer. Callbacks run in the order in which they were scheduled, timers by (time, order of
+scheduling), so a run is a function of its inputs.
+
+Every callback belongs to a `Process` (a store's process, a client, or the world itself): the one in
+whose context it was scheduled. This is what makes the death of a process exact: its callbacks
+simply never run again, without cleaning up; a pause (SIGSTOP) keeps them, in order; and a clock of
+its own makes its timers early or late.
+
+- INV-SIM-TIME: virtual time never goes back, and does not stand still for ever: as many callbacks
+  at one moment as `CALLBACKS_PER_MOMENT_MAX` are a loop that feeds itself.
+- INV-SIM-DEAD: no callback of a dead process runs.
+
+Tasks of dead processes are kept until `bury`, because collecting a suspended coroutine runs its
+`finally` blocks, at a moment that memory management chooses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import heapq
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor as FuturesExecutor
+from typing import Any, TypeVar, TypeVarTuple
+
+from logservice.invariants import invariant
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+CALLBACKS_PER_MOMENT_MAX = 500_000
+"""A thousand times what the busiest world does without time passing."""
+
+
+class Process:
+    """What can die, pause, and have a clock of its own.
+
+    `rate`: local seconds per virtual second. A process that died never comes back; a restart is
+    another Process.
+    """
+
+    __slots__ = ("_global", "_local", "alive", "context", "held", "name", "paused", "rate", "tasks")
+
+    def __init__(self, name: str, now_s: float = 0.0, local_s: float = 0.0, rate: float = 1.0):
+        """`local_s`: what its clock shows at virtual time `now_s`."""
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self.held: list[asyncio.Handle] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.context = contextvars.Context()
+        self.context.run(_PROCESS.set, self)
+        self.rate = rate
+        self._global = now_s
+        self._local = local_s
+
+    def local(self, now_s: float) -> float:
+        """What its clock shows at virtual time `now_s`."""
+        return self._local + (now_s - self._global) * self.rate
+
+    def virtual(self, local_s: float) -> float:
+        """The virtual time at which its clock shows `local_s`."""
+        return self._global + (local_s - self._local) / self.rate
+
+    def set_rate(self, rate: float, now_s: float) -> None:
+        """The clock goes at another rate from `now_s` on; timers that are set stay as they are."""
+        self._local = self.local(now_s)
+        self._global = now_s
+        self.rate = rate
+
+
+_PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        """At virtual time 0, with the world as the running process."""
+        super().__init__()
+        self.now_s = 0.0
+        self.world = Process("world")
+        self.current = self.world
+        self.callbacks = 0
+        """Run so far, over all processes."""
+        self.on_error: Callable[[Process, BaseException | None, str], None] | None = None
+        self._soon: deque[tuple[Process, asyncio.Handle]] = deque()
+        self._timers: list[tuple[float, int, Process, asyncio.Handle]] = []
+        self._sequence = 0
+        self._at_this_moment = 0
+        self._dead: list[Process] = []
+        self._live: list[Process] = [self.world]
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def process(self, name: str, *, local_s: float = 0.0, rate: float = 1.0) -> Process:
+        """A new one, running."""
+        made = Process(name, self.now_s, local_s, rate)
+        self._live.append(made)
+        return made
+
+    def spawn(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run `work` as a task of `process`."""
+        task: asyncio.Task[T] = self.create_task(work, context=process.context.copy())
+        return task
+
+    def call_in(
+        self,
+        process: Process,
+        delay_s: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+    ) -> asyncio.Handle:
+        """Call back in `process` after virtual `delay_s`, whatever its clock says."""
+        handle = asyncio.Handle(callback, args, self, process.context)
+        self._push(self.now_s + max(0.0, delay_s), process, handle)
+        return handle
+
+    def kill(self, process: Process) -> None:
+        """INV-SIM-DEAD from this moment on; the callback under way still returns."""
+        if process.alive:
+            process.alive = False
+            process.held = []
+            self._live.remove(process)
+            self._dead.append(process)
+
+    def pause(self, process: Process) -> None:
+        """Nothing of it runs until `resume`; what comes in between waits."""
+        process.paused = True
+
+    def resume(self, process: Process) -> None:
+        """What waited runs now, in the order in which it became due."""
+        process.paused = False
+        held, process.held = process.held, []
+        self._soon.extend((process, handle) for handle in held)
+
+    @contextlib.contextmanager
+    def inside(self, process: Process) -> Iterator[None]:
+        """The code in the block reads `process`'s clock. For looking, not for scheduling."""
+        before, self.current = self.current, process
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def bury(self) -> None:
+        """The run is over: let go of everything, whatever its `finally` blocks say about it."""
+        for process in [*self._live, *self._dead]:
+            process.alive = False
+        self.on_error = _ignore
+        before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            for process in [*self._live, *self._dead]:
+                for task in process.tasks:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                process.tasks.clear()
+            self._live, self._dead = [], []
+            self._soon.clear()
+            self._timers.clear()
+        finally:
+            sys.unraisablehook = before
+        self.close()
+
+    # --- asyncio ----------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """The clock of the process that is running."""
+        return self.current.local(self.now_s)
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
+        """See `asyncio`. The process keeps hold of its tasks."""
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        process = self.current if context is None else context[_PROCESS]
+        tasks = process.tasks
+        tasks.append(task)
+        if len(tasks) > 256 and len(tasks) & 255 == 0:
+            process.tasks = [one for one in tasks if not one.done()]
+        return task
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """See `asyncio`."""
+        process = self.current if context is None else context.get(_PROCESS, self.current)
+        handle = asyncio.Handle(callback, args, self, context or process.context)
+        if process.alive:
+            self._soon.append((process, handle))
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """See `asyncio`; there are no threads."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """See `asyncio`; `delay` on the clock of the running process."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """See `asyncio`; `when` on the clock of the running process."""
+        process = self.current if context is None else context.get(_PROCESS, self.current)
+        handle = asyncio.TimerHandle(when, callback, args, self, context or process.context)
+        self._push(max(self.now_s, process.virtual(when)), process, handle)
+        return handle
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: FuturesExecutor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """See `asyncio`; runs at once, because there are no threads."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            future.set_exception(error)
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What nobody handled; the world judges it."""
+        if self.on_error is not None:
+            self.on_error(self.current, context.get("exception"), str(context.get("message")))
+        else:
+            super().call_exception_handler(context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are skipped when they are due."""
+
+    def _push(self, when_s: float, process: Process, handle: asyncio.Handle) -> None:
+        if process.alive:
+            self._sequence += 1
+            heapq.heappush(self._timers, (when_s, self._sequence, process, handle))
+
+    def _run_once(self) -> None:
+        soon, timers = self._soon, self._timers
+        while timers and (timers[0][3].cancelled() or not timers[0][2].alive):
+            heapq.heappop(timers)
+        if not soon:
+            invariant(bool(timers), "INV-SIM-TIME", detail="nothing will ever happen again")
+            self.now_s = timers[0][0]
+            self._at_this_moment = 0
+        while timers and timers[0][0] <= self.now_s:
+            _, _, process, handle = heapq.heappop(timers)
+            soon.append((process, handle))
+        for _ in range(len(soon)):
+            process, handle = soon.popleft()
+            if not process.alive or handle.cancelled():
+                continue
+            if process.paused:
+                process.held.append(handle)
+                continue
+            self.current = process
+            self.callbacks += 1
+            self._at_this_moment += 1
+            handle._run()
+        self.current = self.world
+        invariant(self._at_this_moment < CALLBACKS_PER_MOMENT_MAX, "INV-SIM-TIME", now_s=self.now_s)
+
+
+class SimClock:
+    """See `clock.Clock`: what the process's clock shows."""
+
+    def __init__(self, loop: SimLoop, process: Process) -> None:
+        """The clock of `process`."""
+        self._loop = loop
+        self._process = process
+
+    def monotonic(self) -> float:
+        """See `Clock`."""
+        return self._process.local(self._loop.now_s)
+
+    def wall_us(self) -> int:
+        """See `Clock`."""
+        return int(self.monotonic() * 1_000_000)
+
+
+def _ignore(process: Process, error: BaseException | None, message: str) -> None:
+    """Nobody is interested any more."""

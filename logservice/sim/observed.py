@@ -1,0 +1,79 @@
+"""Where the world looks into a store: at what its state machines apply and its log makes durable.
+
+Observers, not hooks: the product code does not know of them. State machines are made by a factory
+that is a seam anyway; log storage is watched from outside of its one instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from logservice.entry import Entry
+from logservice.envelope import ProposalId
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.ids import ShardId
+from logservice.logdb.segment_writer import CommitGroup
+from logservice.logdb.update import Update
+from logservice.nodehost.store_parts import StoreParts
+from logservice.outcome import Outcome
+from logservice.rsm.log_rsm import LogRsm
+
+if TYPE_CHECKING:
+    from logservice.sim.checks import Checks
+    from logservice.sim.store import SimStore
+
+
+class ObservedLogRsm(LogRsm):
+    """A log's state machine that tells the world what it applied."""
+
+    def __init__(self, store: SimStore, shard: ShardId, checks: Checks) -> None:
+        super().__init__()
+        self._observer = (store, shard, checks)
+
+    def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
+        """See `LogRsm`."""
+        outcomes = super().update(entry)
+        store, shard, checks = self._observer
+        checks.applied(store, shard, entry, self)
+        return outcomes
+
+    def recover_from_snapshot(self, state: bytes) -> None:
+        """See `LogRsm`."""
+        super().recover_from_snapshot(state)
+        store, shard, checks = self._observer
+        checks.restored(store, shard, self)
+
+
+class ObservedHAKeeperRsm(HAKeeperRsm):
+    """HAKeeper's state machine, watched in the same way."""
+
+    def __init__(self, store: SimStore, shard: ShardId, checks: Checks) -> None:
+        super().__init__()
+        self._observer = (store, shard, checks)
+
+    def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
+        """See `HAKeeperRsm`."""
+        outcomes = super().update(entry)
+        store, shard, checks = self._observer
+        checks.applied(store, shard, entry, self)
+        return outcomes
+
+
+def observe_logdb(store: SimStore, parts: StoreParts, checks: Checks) -> None:
+    """Tell `checks` about every group that log storage calls durable."""
+    logdb = parts.logdb
+    begin, finish = logdb.begin, logdb.finish
+    updates_of: dict[int, Sequence[Update]] = {}
+
+    def observed_begin(updates: Sequence[Update]) -> CommitGroup:
+        group = begin(updates)
+        updates_of[id(group)] = updates
+        return group
+
+    def observed_finish(group: CommitGroup) -> None:
+        finish(group)
+        checks.finished(store, parts, group, updates_of.pop(id(group), ()))
+
+    logdb.begin = observed_begin  # type: ignore[method-assign]
+    logdb.finish = observed_finish  # type: ignore[method-assign]

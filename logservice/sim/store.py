@@ -1,0 +1,330 @@
+"""SimStore: one store of the simulated world, through all its lives.
+
+Between lives only the disk remains. A life is a `Process` that runs the production assembly
+(`nodehost.store_parts`) over simulated seams. It ends by a crash (the process is killed; or power
+goes and what was not synced with it; at any moment, or inside the n-th disk call from now), by a
+clean stop, or because the store itself gave up.
+
+INV-SIM-CAUSE: a store gives up only for a reason that the world gave it (a disk fault).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logservice_wire.errors import (
+    Halted,
+    InvalidArgument,
+    LogServiceError,
+    ShardNotFound,
+    WrongCluster,
+)
+
+from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
+from logservice.logdb.kv import KvError
+from logservice.logdb.options import LogDbOptions
+from logservice.nodehost.bootstrap import InitialMember
+from logservice.nodehost.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.heartbeats import StoreDescription
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica import Replica
+from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
+from logservice.sim.loop import Process, SimClock
+from logservice.sim.net import SimTransport
+from logservice.sim.observed import ObservedHAKeeperRsm, ObservedLogRsm, observe_logdb
+from logservice.state_machine import StateMachine
+
+if TYPE_CHECKING:
+    from logservice.sim.world import World
+
+CLUSTER = ClusterId("sim")
+DATA_DIRECTORY = "/data"
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """How a process ends. `power`: what was not synced is lost, but for the share `survive`."""
+
+    power: bool
+    survive: float = 0.0
+    keep_names: bool = False
+
+
+class SimStore:
+    """See the module's text."""
+
+    def __init__(self, world: World, number: int) -> None:
+        """A store with an empty disk that does not run yet."""
+        self.world = world
+        self.number = number
+        self.store_id = StoreId(f"store-{number}")
+        self.address = f"memory:{number}"
+        self.rate = world.config.clock_rates[number - 1] if world.config.clock_rates else 1.0
+        self.chance = random.Random(f"store/{number}/{world.config.seed}")
+        self.lives = 0
+        self.disk = SimDisk(self.chance, self._cut)
+        self.process: Process | None = None
+        self.parts: StoreParts | None = None
+        self.transport: SimTransport | None = None
+        self.incarnation = Incarnation(0)
+        self.wanted_up = True
+        self.stall_s = 0.0
+        self._executors: list[SimExecutor] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._crash = Crash(power=False)
+        self._disk_faults = False
+
+    @property
+    def up(self) -> bool:
+        """A process of it lives."""
+        return self.process is not None and self.process.alive
+
+    def running(self, shard: ShardId) -> Replica | None:
+        """Its replica of a shard, None when none runs."""
+        if self.parts is None or not self.up:
+            return None
+        try:
+            return self.parts.host.replica(shard)
+        except ShardNotFound:
+            return None
+
+    def replicas(self) -> list[Replica]:
+        """Its running replicas, by shard."""
+        if self.parts is None or not self.up:
+            return []
+        shards = sorted({shard for shard, _ in self.parts.host.stored_replicas()})
+        return [replica for shard in shards if (replica := self.running(shard)) is not None]
+
+    # --- lives ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin a new life, unless one is under way."""
+        if self.up:
+            return
+        self.lives += 1
+        self.disk.up()
+        loop = self.world.loop
+        self.process = loop.process(
+            f"{self.store_id}#{self.lives}", local_s=self.chance.uniform(0, 1000), rate=self.rate
+        )
+        self._executors, self._tasks = [], []
+        self.parts = None
+        self.transport = None
+        self._disk_faults = self.disk.capacity_bytes < 1 << 40
+        self.world.note("start", self.store_id, self.lives)
+        loop.spawn(self.process, self._live())
+
+    def crash(self, crash: Crash) -> None:
+        """End the process now; what an executor has under way is cut at a random disk call."""
+        if not self.up:
+            return
+        self.world.note("crash", self.store_id, crash)
+        assert self.process is not None
+        self._crash = crash
+        self._dead()
+        for executor in self._executors:
+            if self.chance.random() < 0.7:
+                self.disk.up_for_the_last(self.chance.randrange(5))
+                executor.cut_short()
+        self._finish()
+
+    def crash_inside(self, crash: Crash, calls: int) -> None:
+        """End the process inside one of its next disk calls."""
+        if self.up:
+            self.world.note("crash-inside", self.store_id, crash, calls)
+            self._crash = crash
+            self.disk.cut_after(calls)
+
+    def stop(self) -> None:
+        """End it in good order."""
+        if self.up and self.process is not None and self.parts is not None:
+            self.world.note("stop", self.store_id)
+            self.world.loop.spawn(self.process, self._stop(self.parts))
+
+    def lose_disk(self) -> None:
+        """Everything is gone; the next life begins with an empty disk."""
+        self.world.note("disk-lost", self.store_id)
+        self.crash(Crash(power=True))
+        self.disk = SimDisk(self.chance, self._cut)
+
+    def fail_disk(self, number: int, calls: int) -> None:
+        """One of the next disk calls fails."""
+        self._disk_faults = True
+        self.disk.fail(number, calls)
+
+    def fill_disk(self, left_bytes: int) -> None:
+        """The disk is full but for some bytes."""
+        self._disk_faults = True
+        self.disk.fill(left_bytes)
+
+    def gave_up(self, error: BaseException) -> None:
+        """The store ends itself, or something in it that nobody handled does."""
+        if not self.up:
+            return
+        self.world.note("gave-up", self.store_id, repr(error))
+        if not self._excused(error):
+            self.world.violate("crash", f"{self.store_id} gave up: {error!r}", error)
+        self._crash = Crash(power=False)
+        self._dead()
+        self._finish()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _excused(self, error: BaseException) -> bool:
+        if isinstance(error, InvalidArgument):
+            return self._disk_faults and error.metadata.get("field") == "data_directory"
+        if isinstance(error, OSError | KvError | Halted | WrongCluster):
+            return self._disk_faults
+        return isinstance(error, PowerCut)
+
+    def _cut(self) -> None:
+        """A disk call did not return; its stack unwinds, and then the process is gone."""
+        if self.process is not None and self.process.alive:
+            self.world.note("cut", self.store_id)
+            self._dead()
+            self.world.loop.call_in(self.world.loop.world, 0.0, self._finish)
+
+    def _dead(self) -> None:
+        assert self.process is not None
+        self.disk.stop()
+        self.world.loop.kill(self.process)
+        if self.transport is not None:
+            self.world.net.died(self.transport)
+
+    def _finish(self) -> None:
+        crash = self._crash
+        self.disk.stop()
+        self.parts = None
+        if crash.power:
+            self.disk.lose_power(keep_names=crash.keep_names, survive=crash.survive)
+        else:
+            self.disk.kill()
+        self.disk.forget_faults()
+        self.world.died(self)
+
+    async def _live(self) -> None:
+        try:
+            parts = self._assemble()
+            self.incarnation = parts.directory.incarnation
+            self.world.checks.started(self, parts)
+            observe_logdb(self, parts, self.world.checks)
+            self.parts = parts
+            await parts.start()
+            description = StoreDescription(
+                f"host-{self.number}", self.address, f"{self.store_id}:client", {}
+            )
+            for work in parts.background(lambda: description):
+                self._background(work)
+            self._background(lambda: self._truncate(parts))
+        except BaseException as error:  # noqa: BLE001 - the world judges it
+            self.gave_up(error)
+
+    def _assemble(self) -> StoreParts:
+        world, process = self.world, self.process
+        assert process is not None
+        config = world.config
+        clock = SimClock(world.loop, process)
+        members = [InitialMember(StoreId(f"store-{n}"), f"memory:{n}") for n in (1, 2, 3)]
+        settings = StoreSettings(
+            cluster_id=CLUSTER,
+            store_id=self.store_id,
+            data_directory=DATA_DIRECTORY,
+            members=members,
+            first=FirstConfiguration(
+                CLUSTER, config.shards, config.replicas, config.store_timeout_s
+            ),
+            options=NodeHostOptions(
+                tick_ms=config.tick_ms,
+                heartbeat_ticks=config.heartbeat_ticks,
+                election_ticks=config.election_ticks,
+                entry_bytes_target=config.entry_bytes_target,
+                fsync_inline_max_s=-1.0 if config.threaded_disks[self.number - 1] else 1.0,
+            ),
+            logdb=LogDbOptions(
+                segment_bytes=config.segment_bytes,
+                entry_cache_bytes=config.entry_cache_bytes,
+                ballast_bytes=2 * config.segment_bytes,
+                rewrite_bytes_max=4 * config.segment_bytes,
+            ),
+            exports_max=config.exports_max,
+            hakeeper_tick_s=config.hakeeper_tick_s,
+            heartbeat_interval_s=config.heartbeat_interval_s,
+        )
+        seams = StoreSeams(
+            vfs=self.disk,
+            kv=self.disk.kv,
+            clock=clock,
+            make_transport=self._make_transport,
+            fsync_executor=self._executor(config.disk_delay_s),
+            export_executor=self._executor(config.disk_delay_s * 3),
+            draw_id=lambda: self.chance.getrandbits(63),
+            rng=random.Random(f"elections/{self.number}/{self.lives}/{config.seed}"),
+            on_fatal=self.gave_up,
+            state_machines=self._state_machine,
+        )
+        return StoreParts(settings, seams)
+
+    def _make_transport(self, identity: PeerIdentity) -> SimTransport:
+        assert self.process is not None
+        self.transport = SimTransport(
+            identity, self.world.net, self.process, self.address, self.gave_up
+        )
+        return self.transport
+
+    def _executor(self, delay_s: float) -> SimExecutor:
+        assert self.process is not None
+
+        def delay() -> float:
+            return self.chance.expovariate(1.0) * delay_s + self.stall_s
+
+        executor = SimExecutor(self.world.loop, self.process, delay)
+        self._executors.append(executor)
+        return executor
+
+    def _state_machine(self, shard: ShardId) -> StateMachine:
+        if shard == HAKEEPER_SHARD:
+            return ObservedHAKeeperRsm(self, shard, self.world.checks)
+        return ObservedLogRsm(self, shard, self.world.checks)
+
+    def _background(self, work: Callable[[], Awaitable[None]]) -> None:
+        async def guarded() -> None:
+            try:
+                await work()
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the world judges it
+                self.gave_up(error)
+
+        self._tasks.append(asyncio.get_running_loop().create_task(guarded()))
+
+    async def _truncate(self, parts: StoreParts) -> None:
+        """What `server.schedule` does, without its scheduler."""
+        while True:
+            await asyncio.sleep(self.world.config.truncation_interval_s)
+            with contextlib.suppress(LogServiceError):
+                report = await parts.worker.run_once()
+                self.world.counts.update(
+                    {f"truncation {step}": count for step, count in report.counts.items()}
+                )
+
+    async def _stop(self, parts: StoreParts) -> None:
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await parts.stop()
+            parts.close()
+        except BaseException as error:  # noqa: BLE001 - the world judges it
+            self.gave_up(error)
+            return
+        self._crash = Crash(power=self.chance.random() < 0.5)
+        if self.up:
+            self._dead()
+            self._finish()

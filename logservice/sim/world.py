@@ -1,0 +1,438 @@
+"""World: one simulated cluster, from its first start to the verdict.
+
+Phases: the cluster starts (shard 0 bootstraps, HAKeeper makes the log shards); clients work while
+faults happen (*safety*: nothing may ever be wrong); everything is healed and every shard must take
+appends again within `CONVERGE_ELECTIONS` election timeouts (*liveness*); then all replicas are read
+from end to end and the histories are judged. A calm world has no faults and must have no elections
+after its start either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import zlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from logservice_wire.errors import LogServiceError
+
+from logservice.hakeeper.views import ClusterView
+from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
+from logservice.nodehost.replica import Replica
+from logservice.raft.messages import Message, RequestVote
+from logservice.sim import aftermath
+from logservice.sim.checkers import ALL
+from logservice.sim.checks import Checks
+from logservice.sim.clients import (
+    Client,
+    Keeper,
+    Reader,
+    SessionWriter,
+    ShardHistory,
+    Writer,
+    runs_of,
+)
+from logservice.sim.config import SimConfig
+from logservice.sim.faults import Faults
+from logservice.sim.history import Read, check
+from logservice.sim.loop import Process, SimLoop
+from logservice.sim.net import SimNet, SimTransport
+from logservice.sim.store import SimStore
+from logservice.sim.truth import Truth
+
+START_S = 60.0
+"""A cluster without faults is there much sooner."""
+
+CONVERGE_ELECTIONS = 10
+"""Election timeouts (the longest that can be drawn) from healing to appends in every shard."""
+
+RESTART_S = 2.0
+"""What a store needs to be back after healing: start, recovery, addresses."""
+
+SETTLE_S = 30.0
+"""For repairs and the followers' last entries, before all replicas are read."""
+
+SAMPLE_S = 0.25
+
+
+@dataclass(slots=True)
+class Violation:
+    """What a checker saw, when."""
+
+    checker: str
+    detail: str
+    at_s: float
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a seed."""
+
+    seed: int
+    violations: list[Violation]
+    virtual_s: float
+    stores: int
+    counts: dict[str, int]
+    digest: int
+    callbacks: int
+
+    @property
+    def cluster_hours(self) -> float:
+        """Virtual hours of the whole cluster."""
+        return self.virtual_s / 3600
+
+
+@dataclass(slots=True)
+class _Stop:
+    """Why the loop ended early."""
+
+    reason: str = field(default="")
+
+
+class World:
+    """See the module's text. `run` once."""
+
+    def __init__(
+        self, config: SimConfig, *, trace: Callable[[str], None] | None = None, digest: bool = False
+    ) -> None:
+        """`trace` gets a line per event; `digest`: all of them end in `Report.digest`."""
+        self.config = config
+        self.loop = SimLoop()
+        self.loop.on_error = self._unhandled
+        self.violations: list[Violation] = []
+        self.counts: Counter[str] = Counter()
+        self.digest = 0
+        self._trace = trace
+        self._digesting = digest or trace is not None
+        self.net = SimNet(self.loop, random.Random(f"net/{config.seed}"), config.net)
+        self.net.observe = self._sent
+        if self._digesting:
+            self.net.trace = self._received
+        self.truth = Truth()
+        self.checks = Checks(self.truth, [one(self.truth, self.violate) for one in ALL])
+        self.chance = random.Random(f"world/{config.seed}")
+        self.shards = [ShardId(number) for number in range(1, config.shards + 1)]
+        self.histories = {shard: ShardHistory() for shard in self.shards}
+        self.stores = [SimStore(self, number) for number in range(1, config.stores + 1)]
+        self.clients: list[Client] = []
+        self._by_transport: dict[str, SimStore] = {
+            str(store.store_id): store for store in self.stores
+        }
+        self._healing = False
+        self._started = False
+        self._client_tasks: list[asyncio.Task[None]] = []
+        self._fault_tasks: list[asyncio.Task[None]] = []
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        """Live through it."""
+        loop = self.loop
+        before = gc.get_threshold()
+        gc.set_threshold(100_000, 50, 100)
+        try:
+            main = loop.spawn(loop.world, self._main())
+            main.add_done_callback(lambda _: loop.stop())
+            loop.run_forever()
+            if main.done() and not main.cancelled() and main.exception() is not None:
+                error = main.exception()
+                self.violate("world", f"{error!r}", error)
+            report = Report(
+                self.config.seed, self.violations, loop.now_s, self.config.stores,
+                self._counted(), self.digest, loop.callbacks,
+            )  # fmt: skip
+        finally:
+            loop.bury()
+            gc.set_threshold(*before)
+        return report
+
+    async def _main(self) -> None:
+        config = self.config
+        sampling = self.loop.spawn(self.loop.world, self._sample())
+        for store in self.stores:
+            self.loop.call_in(self.loop.world, self.chance.uniform(0, 0.5), store.start)
+        if config.faults_from_start and not config.calm:
+            self._begin_faults()
+            self._begin_clients()
+        else:
+            await self._until_serving(START_S, "start")
+            self._started = True
+            self._begin_clients()
+            self._begin_faults()
+        await asyncio.sleep(config.fault_s)
+        await self._heal()
+        bound_s = RESTART_S + CONVERGE_ELECTIONS * config.election_timeout_s
+        if config.faults_from_start:
+            bound_s += START_S
+        await self._until_serving(bound_s, "liveness")
+        await asyncio.sleep(1.0)
+        for client in self.clients:
+            client.stopping = True
+        await asyncio.wait(self._client_tasks)
+        await self._settle()
+        self._judge()
+        sampling.cancel()
+
+    def _begin_clients(self) -> None:
+        config = self.config
+        number = 0
+        for shard in self.shards:
+            kinds = (
+                [Writer] * config.writers
+                + [SessionWriter] * config.session_writers
+                + [Reader] * config.readers
+                + [Keeper]
+            )
+            for kind in kinds:
+                number += 1
+                client = kind(self, number, shard, self.histories[shard])
+                self.clients.append(client)
+                self._client_tasks.append(self.loop.spawn(client.process, client.run()))
+
+    def _begin_faults(self) -> None:
+        if not self.config.calm:
+            for work in Faults(self).tasks():
+                self._fault_tasks.append(self.loop.spawn(self.loop.world, _as_coroutine(work)))
+
+    async def _heal(self) -> None:
+        self.note("heal")
+        self._healing = True
+        for task in self._fault_tasks:
+            task.cancel()
+        self.net.heal()
+        faults = self.net.faults
+        faults.loss = faults.duplication = faults.reorder = 0.0
+        faults.delay_mean_s = min(faults.delay_mean_s, 0.003)
+        for store in self.stores:
+            store.stall_s = 0.0
+            store.disk.heal()
+            if store.process is not None and store.process.paused:
+                self.loop.resume(store.process)
+            if not store.up:
+                store.start()
+
+    def died(self, store: SimStore) -> None:
+        """Its process ended: it comes back after a while."""
+        self.counts["lives ended"] += 1
+        down_s = 0.2 if self._healing else self.chance.expovariate(1.0) * self.config.down_s
+        self.loop.call_in(self.loop.world, down_s + 0.01, store.start)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def _until_serving(self, bound_s: float, phase: str) -> None:
+        """Every shard takes an append, at some replica."""
+        deadline_s = self.loop.now_s + bound_s
+        waiting = dict.fromkeys(self.shards)
+        probe = Client(self, 0, self.shards[0], ShardHistory())
+        while waiting:
+            for shard in list(waiting):
+                if any(one.running(shard) and self._leads(one, shard) for one in self.stores):
+                    if await self._takes(probe, shard):
+                        del waiting[shard]
+            if waiting:
+                if self.loop.now_s > deadline_s:
+                    self.violate(phase, f"shards {list(waiting)} take no appends: {self.state()}")
+                    return
+                await asyncio.sleep(0.1)
+        self.counts[f"{phase} milliseconds"] += int((self.loop.now_s - deadline_s + bound_s) * 1000)
+
+    def _leads(self, store: SimStore, shard: ShardId) -> bool:
+        replica = store.running(shard)
+        return replica is not None and replica.ready_to_lead
+
+    async def _takes(self, probe: Client, shard: ShardId) -> bool:
+        from logservice.rsm import commands
+
+        data = commands.encode(commands.Connect())
+        for store in self.stores:
+            if self._leads(store, shard):
+                try:
+                    await probe.ask(lambda host: host.propose(shard, data, 1.0), 1.0, store)
+                except LogServiceError:
+                    continue
+                return True
+        return False
+
+    async def _settle(self) -> None:
+        """Wait until every replica of every shard has applied what its leader has committed."""
+        deadline_s = self.loop.now_s + SETTLE_S
+        while self.loop.now_s < deadline_s:
+            if all(self._settled(shard) for shard in [HAKEEPER_SHARD, *self.shards]):
+                return
+            await asyncio.sleep(0.2)
+        self.violate("convergence", f"replicas do not settle: {self.state()}")
+
+    def _settled(self, shard: ShardId) -> bool:
+        leader = next((r for s, r in self._members(shard) if r.ready_to_lead), None)
+        if leader is None or leader.raft.membership.joint or leader.raft.membership.learners:
+            return False
+        if shard == HAKEEPER_SHARD:
+            return True
+        running = {replica.replica_id: replica for _, replica in self._members(shard)}
+        return all(
+            voter in running and running[voter].applied == leader.raft.commit == leader.applied
+            for voter in leader.raft.membership.voters
+        )
+
+    def _members(self, shard: ShardId) -> list[tuple[SimStore, Replica]]:
+        found = [(store, store.running(shard)) for store in self.stores]
+        return [(store, replica) for store, replica in found if replica is not None]
+
+    # --- the verdict ------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        if self.violations:
+            return
+        for shard in self.shards:
+            history = self.histories[shard]
+            for store, replica in self._members(shard):
+                if replica.replica_id in replica.raft.membership.voters:
+                    history.operations.append(self._final_read(store, shard))
+            verdict = check(history.operations)
+            for count in ("acked records", "reads", "acked records read back", "truncates"):
+                self.counts[count] += verdict.counts[count]
+            for violation in verdict.violations[:5]:
+                self.violate("history", f"shard {shard} {violation.rule}: {violation.detail}")
+            for problem in aftermath.fencing(history):
+                self.violate("fencing", f"shard {shard}: {problem}")
+            for problem in aftermath.stamps(history):
+                self.violate("timestamps", f"shard {shard}: {problem}")
+        self._judge_hakeeper()
+        if self.config.calm:
+            for shard, truth in sorted(self.truth.shards.items()):
+                self.counts["calm terms"] += len(truth.leaders)
+
+    def _final_read(self, store: SimStore, shard: ShardId) -> Read:
+        assert store.parts is not None
+        host = store.parts.host
+        now = self.loop.now_s
+        first, applied = host.log_bounds(shard)
+        position, runs = first, []
+        while position <= applied:
+            found = host.read_log(shard, position, 1 << 20)
+            runs += runs_of(found)
+            if found.next_lsn == position:
+                break
+            position = Lsn(found.next_lsn)
+        return Read(
+            "final", str(store.store_id), now, now, first, tuple(runs), position, first, applied,
+            linearizable=False, final=True,
+        )  # fmt: skip
+
+    def _judge_hakeeper(self) -> None:
+        """HAKeeper's view against the truth: members and epochs of every shard."""
+        for store, replica in self._members(HAKEEPER_SHARD):
+            if not replica.ready_to_lead:
+                continue
+            from logservice.hakeeper.queries import GetCluster
+
+            view = replica.state_machine.lookup(GetCluster())
+            assert isinstance(view, ClusterView)
+            for shard in view.shards:
+                leader = next(
+                    (r for _, r in self._members(ShardId(shard.shard_id)) if r.ready_to_lead), None
+                )
+                if leader is None:
+                    continue
+                epoch = leader.raft.membership.change_epoch
+                if shard.membership_epoch > epoch:
+                    self.violate(
+                        "hakeeper-view",
+                        f"shard {shard.shard_id} has epoch {epoch}, {store.store_id} believes "
+                        f"{shard.membership_epoch}",
+                    )
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def violate(self, checker: str, detail: str, error: BaseException | None = None) -> None:
+        """Something is wrong: the run ends as soon as the present callback returns."""
+        self.note("VIOLATION", checker, detail)
+        self.violations.append(Violation(checker, detail, self.loop.now_s, error))
+        self.loop.stop()
+
+    def note(self, kind: str, *what: object) -> None:
+        """An event for the trace."""
+        if self._digesting:
+            line = f"{self.loop.now_s:10.6f} {kind} {' '.join(map(str, what))}"
+            self.digest = zlib.crc32(line.encode(), self.digest)
+            if self._trace is not None:
+                self._trace(line)
+
+    def state(self) -> str:
+        """All replicas in one line, for reports."""
+        parts = []
+        for store in self.stores:
+            if not store.up or store.parts is None:
+                parts.append(f"{store.store_id}: down")
+                continue
+            for replica in store.replicas():
+                raft = replica.raft
+                parts.append(
+                    f"{store.store_id}/{replica.shard}: r{replica.replica_id} {raft.role.value} "
+                    f"t{raft.term} l{raft.leader} i{raft.last_index} c{raft.commit} "
+                    f"a{replica.applied} v{raft.membership.voters}"
+                )
+            if store.parts.host.halted():
+                parts.append(f"{store.store_id} halted {store.parts.host.halted()}")
+        return "; ".join(parts)
+
+    def _sent(self, transport: SimTransport, shard: ShardId, message: Message) -> None:
+        store = self._by_transport[transport.identity.store_id]
+        if isinstance(message, RequestVote):
+            self.counts["vote requests"] += 1
+            if self.config.calm and self._started and not message.transfer:
+                self.violate("calm", f"an election without a fault: {message} of shard {shard}")
+        self.checks.sent(store, shard, message)
+
+    def _received(self, kind: str, store: str, peer: str, batch: object) -> None:
+        assert isinstance(batch, list)
+        for shard, message in batch:
+            self.note(kind, store, "from", peer, shard, _brief(message))
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            self.checks.sample(self.stores)
+
+    def _unhandled(self, process: Process, error: BaseException | None, message: str) -> None:
+        for store in self.stores:
+            if store.process is process:
+                store.gave_up(error or RuntimeError(message))
+                return
+        if process.alive:
+            self.violate("unhandled", f"{process.name}: {message} {error!r}", error)
+
+    def _counted(self) -> dict[str, int]:
+        counts = Counter(self.counts)
+        for client in self.clients:
+            for name, count in client.counts.items():
+                counts[f"client {name}"] += count
+        counts["batches"] = self.net.batches
+        counts["batches lost"] = self.net.lost
+        counts["batches doubled"] = self.net.doubled
+        counts["disk calls"] = sum(store.disk.calls for store in self.stores)
+        counts["entries applied"] = sum(
+            len(truth.committed) for truth in self.truth.shards.values()
+        )
+        return dict(sorted(counts.items()))
+
+
+async def _as_coroutine(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+def _brief(message: Message) -> str:
+    """A message on one line, without payloads."""
+    entries = getattr(message, "entries", ())
+    text = f"{type(message).__name__} {message.sender}->{message.to} t{message.term}"
+    for name in ("prev_index", "index", "commit", "last_index", "reject", "pre"):
+        value = getattr(message, name, None)
+        if value is not None:
+            text += f" {name}={int(value)}"
+    if entries:
+        text += f" entries={len(entries)} crc={zlib.crc32(b''.join(e.payload for e in entries)):x}"
+    return text
