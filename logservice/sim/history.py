@@ -14,13 +14,16 @@ Rules, each with the guarantee of DESIGN section 3 that it checks:
 - FUTURE: a record was seen before its append was invoked (G2).
 - PHANTOM: a record of a definitely failed append was seen (G5).
 - TORN: only a part of a batch is in the log (blocks are atomic).
-- ORDER: real-time order broken: an operation returned before another began, but lies after it (G2,
-G3). - STREAM: within one session: LSNs out of sequence, a success after a failure, or a hole (G2).
-- CHAIN: (first_lsn, applied_lsn) pairs of linearizable reads do not form a chain (G3). -
-TRUNCATION: first_lsn went back, moved without being asked, or an answer below it (G4). - SHAPE: a
-read's runs are not consecutive, do not fit its bounds, or it is empty below the tail (G3). - GAP:
-a gap without a reason, or over an acked record (G3). - LOST: an acked record is missing from a
-final read (G1). - DIVERGED: final reads of two replicas differ in their bounds (G3).
+- ORDER: real-time order broken: an operation returned before another began, but lies after it
+  (G2, G3).
+- STREAM: within one session: LSNs out of sequence, a success after a failure, or a hole (G2).
+- CHAIN: (first_lsn, applied_lsn) pairs of linearizable reads do not form a chain (G3).
+- TRUNCATION: first_lsn went back, moved without being asked, or an answer below it (G4).
+- SHAPE: a read's runs are not consecutive, do not fit its bounds, or it is empty below the
+  tail (G3).
+- GAP: a gap without a reason, or over an acked record (G3).
+- LOST: an acked record is missing from a final read (G1).
+- DIVERGED: final reads of two replicas differ in their bounds (G3).
 """
 
 from __future__ import annotations
