@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
-from pyspark_logservice.options import EARLIEST, LATEST, OptionError, parse_options
+from pyspark_logservice.options import (
+    EARLIEST,
+    KNOWN,
+    LATEST,
+    OptionError,
+    parse_options,
+)
 
 REQUIRED = {"logservice.endpoints": "a:1,b:2", "shard": "3"}
 
@@ -92,3 +99,8 @@ def test_mistakes_are_named(given: dict[str, str], word: str) -> None:
 def test_a_shard_is_required() -> None:
     with pytest.raises(OptionError, match="shard"):
         parse_options({"logservice.endpoints": "a:1"})
+
+
+def test_the_document_names_every_option() -> None:
+    text = (Path(__file__).parents[2] / "docs/spark.md").read_text().lower()
+    assert [name for name in KNOWN if f"`{name}`" not in text] == []
