@@ -14,9 +14,9 @@ import grpc
 import grpc.aio
 
 from logservice.cli.local_cluster import LocalCluster
+from logservice.sim.history import Append, Operation, Outcome, Verdict, check
 from tests.chaos.client import Settings
 from tests.chaos.final_read import NotConverged, converged, read_all
-from logservice.sim.history import Append, Operation, Outcome, Verdict, check
 from tests.chaos.history_file import HistoryWriter, load
 from tests.chaos.nemesis import Wanted, plan
 from tests.chaos.world import Client, World

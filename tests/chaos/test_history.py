@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from logservice.sim.history import Append, Outcome, check
 from tests.chaos import bad_answers, bad_contents
 from tests.chaos.good_histories import good_history
-from logservice.sim.history import Append, Outcome, check
 from tests.chaos.mutations import MUTATIONS, History
 
 REGISTERED = (bad_answers, bad_contents)

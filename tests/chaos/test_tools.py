@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.good_histories import good_history
 from logservice.sim.history import Run, check
+from tests.chaos.good_histories import good_history
 from tests.chaos.history_file import HistoryWriter, decode, encode, load
 from tests.chaos.nemesis import Fault, Wanted, kills_of, plan
 from tests.chaos.records import identify, make_record, make_records, runs_of
