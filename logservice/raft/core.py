@@ -49,10 +49,10 @@ from logservice.raft.messages import (
 )
 from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Ready, Role, SoftState
+from logservice.raft.sanity import CHECKS, NUMBER_MAX
 from logservice.raft.state import State
 from logservice.raft.status import ReplicaProgress, Status, status_of
 from logservice.raft.storage import LogStorage
-from logservice.snapshot import Snapshot
 
 __all__ = [
     "ChangeOutcome",
@@ -69,11 +69,7 @@ __all__ = [
     "Status",
 ]
 
-NUMBER_MAX: Final = 2**62
-"""Terms and indexes of messages stay below: beyond it is damage, and adding to it stays in u64."""
-
 _FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot)
-_RESPONSES: Final = (AppendResponse, VoteResponse, HeartbeatResponse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +124,7 @@ def _forward_read(s: State, m: ReadIndexRequest) -> None:
 _Handlers = dict[type, Callable[[State, Any], None]]
 
 _LEADER: Final[_Handlers] = {
+    RequestVote: election.handle_request,
     AppendResponse: replication.handle_append_response,
     HeartbeatResponse: replication.handle_heartbeat_response,
     Propose: proposing.handle_forwarded,
@@ -137,12 +134,14 @@ _LEADER: Final[_Handlers] = {
     SnapshotStatus: replication.handle_snapshot_status,
 }
 _CANDIDATE: Final[_Handlers] = {
+    RequestVote: election.handle_request,
     VoteResponse: election.handle_response,
     AppendEntries: _fall_back(following.handle_append),
     Heartbeat: _fall_back(following.handle_heartbeat),
     InstallSnapshot: _fall_back(following.handle_snapshot),
 }
 _FOLLOWER: Final[_Handlers] = {
+    RequestVote: election.handle_request,
     AppendEntries: _follow(following.handle_append),
     Heartbeat: _follow(following.handle_heartbeat),
     InstallSnapshot: _follow(following.handle_snapshot),
@@ -152,12 +151,8 @@ _FOLLOWER: Final[_Handlers] = {
     ReadIndexResponse: reading.handle_response,
     TransferLeader: _forward_transfer,
 }
-_BY_ROLE: Final[dict[Role, _Handlers]] = {
-    Role.LEADER: _LEADER,
-    Role.CANDIDATE: _CANDIDATE,
-    Role.PRE_CANDIDATE: _CANDIDATE,
-    Role.FOLLOWER: _FOLLOWER,
-}
+_LEADING: Final = Role.LEADER
+_FOLLOWING: Final = Role.FOLLOWER
 
 
 class Raft:
@@ -198,13 +193,11 @@ class Raft:
             raise MessageRejected(
                 RejectReason.WRONG_ADDRESS, f"{message.sender} to {message.to} at {s.id}"
             )
-        kind = type(message)
-        if kind is AppendResponse or kind is HeartbeatResponse or kind is VoteResponse:
-            if message.sender not in s.tracker.progress:
-                raise MessageRejected(RejectReason.UNKNOWN_PEER, f"replica {message.sender}")
-        elif kind is Unreachable or kind is SnapshotStatus:
-            raise MessageRejected(RejectReason.LOCAL_ONLY, kind.__name__)
-        _check_numbers(s, message)
+        if not 0 <= message.term < NUMBER_MAX:
+            raise MessageRejected(RejectReason.OUT_OF_RANGE, f"term {message.term}")
+        check = CHECKS.get(type(message))
+        if check is not None:
+            check(s, message)
         self._dispatch(message)
 
     def _dispatch(self, m: Message) -> None:
@@ -212,10 +205,13 @@ class Raft:
         term = m.term
         if term != s.term and term and not self._pass_term_gate(m):
             return
-        if type(m) is RequestVote:
-            election.handle_request(s, m)
-            return
-        handler = _BY_ROLE[s.role].get(type(m))
+        role = s.role
+        if role is _LEADING:
+            handler = _LEADER.get(type(m))
+        elif role is _FOLLOWING:
+            handler = _FOLLOWER.get(type(m))
+        else:
+            handler = _CANDIDATE.get(type(m))
         if handler is not None:
             handler(s, m)
 
@@ -341,17 +337,15 @@ class Raft:
         log = s.log
         tail = log.tail
         hard: HardState | None = None
-        must_sync = False
         old = self._hard_state
-        if old.commit != log.committed or old.term != s.term or old.vote != s.vote:
-            must_sync = old.term != s.term or old.vote != s.vote
+        must_sync = old.term != s.term or old.vote != s.vote
+        if must_sync or old.commit != log.committed:
             hard = self._hard_state = HardState(Term(s.term), s.vote, Index(log.committed))
         soft: SoftState | None = None
         if self._soft_state.leader != s.lead or self._soft_state.role is not s.role:
             soft = self._soft_state = SoftState(s.lead, s.role)
         entries = tail.untaken()
-        snapshot: Snapshot | None = None if tail.snapshot_taken else tail.snapshot
-        committed = log.next_committed()
+        snapshot = None if tail.snapshot_taken else tail.snapshot
         ready = Ready(
             soft,
             hard,
@@ -360,7 +354,7 @@ class Raft:
             snapshot,
             tuple(s.messages),
             tuple(s.messages_after_append),
-            committed,
+            log.next_committed(),
             tuple(s.read_states),
         )
         self._accept(ready)
@@ -377,18 +371,15 @@ class Raft:
         log.tail.take()
         if ready.committed_entries:
             log.hand_out(ready.committed_entries)
-        if _must_write(ready):
-            unstable = log.tail.has_unstable()
-            self._writes.append(
-                _Write(
-                    ready,
-                    s.term,
-                    log.last_index if unstable else 0,
-                    log.last_term if unstable else 0,
-                )
-            )
         if ready.messages_after_append:
             s.messages_after_append = []
+        elif not (ready.entries or ready.hard_state or ready.snapshot):
+            return
+        if log.tail.has_unstable():
+            write = _Write(ready, s.term, log.last_index, log.last_term)
+        else:
+            write = _Write(ready, s.term, 0, 0)
+        self._writes.append(write)
 
     def persisted(self, ready: Ready) -> None:
         """Everything in `ready`, and in all Readys before it, is durable.
@@ -499,30 +490,3 @@ def _must_write(ready: Ready) -> bool:
         or ready.messages_after_append
         or ready.snapshot is not None
     )
-
-
-def _check_numbers(s: State, m: Message) -> None:
-    """Raise MessageRejected for numbers that no correct replica sends."""
-    if not 0 <= m.term < NUMBER_MAX:
-        raise MessageRejected(RejectReason.OUT_OF_RANGE, f"term {m.term}")
-    if isinstance(m, AppendEntries):
-        if not (0 <= m.prev_index < NUMBER_MAX and m.prev_term >= 0 and m.commit >= 0):
-            raise MessageRejected(RejectReason.OUT_OF_RANGE, f"append after {m.prev_index}")
-        following.check_entries(m)
-    elif isinstance(m, AppendResponse):
-        if not (0 <= m.index < NUMBER_MAX and 0 <= m.hint_index <= m.index and m.hint_term >= 0):
-            raise MessageRejected(RejectReason.OUT_OF_RANGE, f"answer for {m.index}")
-    elif isinstance(m, RequestVote):
-        if not (0 <= m.last_index < NUMBER_MAX and 0 <= m.last_term <= m.term):
-            raise MessageRejected(RejectReason.OUT_OF_RANGE, f"log ({m.last_term}, {m.last_index})")
-    elif isinstance(m, InstallSnapshot):
-        following.check_snapshot(s, m)
-    if isinstance(m, _FROM_LEADER):
-        if m.term == 0:
-            raise MessageRejected(RejectReason.OUT_OF_RANGE, "a leader of term 0")
-        if m.term == s.term and (
-            s.role is Role.LEADER or (s.lead != NO_REPLICA and s.lead != m.sender)
-        ):
-            raise MessageRejected(
-                RejectReason.SECOND_LEADER, f"{m.sender} in term {m.term} of {s.lead}"
-            )

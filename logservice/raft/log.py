@@ -34,6 +34,8 @@ def payload_bytes(entries: Sequence[Entry]) -> int:
 
 def limit_size(entries: Sequence[Entry], max_bytes: int) -> Sequence[Entry]:
     """The longest prefix within `max_bytes`, one entry at least."""
+    if len(entries) < 2:
+        return entries
     size = 0
     for position, entry in enumerate(entries):
         size += len(entry.payload)
@@ -250,7 +252,7 @@ class RaftLog:
 
     def next_committed(self) -> tuple[Entry, ...]:
         """Entries to apply next; empty when there are none or storage cannot read them just now."""
-        if not self.has_committed_to_hand_out():
+        if self.handed_out >= self.committed or not self.has_committed_to_hand_out():
             return ()
         low = self.handed_out + 1
         try:

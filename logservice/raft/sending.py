@@ -6,7 +6,7 @@ while its progress is paused, so a slow or dead one costs its window and no more
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, ReplicaId, Term
@@ -17,6 +17,9 @@ from logservice.raft.state import State
 from logservice.raft.storage import CompactedError, UnavailableError
 from logservice.snapshot import Snapshot
 
+_REPLICATE: Final = ProgressState.REPLICATE
+_SNAPSHOT: Final = ProgressState.SNAPSHOT
+
 
 def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool = True) -> bool:
     """Send what comes next for `to`: entries, else (if `if_empty`) the commit index, or a snapshot.
@@ -24,17 +27,21 @@ def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool =
     False when nothing was sent: the replica is paused, has everything, or storage cannot read now
     (the next heartbeat answer tries again).
     """
-    if progress.flow_paused or progress.state is ProgressState.SNAPSHOT:
+    state = progress.state
+    if progress.flow_paused or state is _SNAPSHOT:
         return False
     log = s.log
     previous = progress.next - 1
-    entries: Sequence[Entry] = ()
+    entries: tuple[Entry, ...] = ()
+    size = 0
     try:
         previous_term = log.term(previous)
         # In a full window only an empty append may leave. It is what brings a follower back whose
         # whole window was lost: it will be refused, and the refusal resets the window.
-        if progress.state is not ProgressState.REPLICATE or not progress.inflights.full():
-            entries = log.slice(progress.next, log.last_index + 1, s.config.limits.message_bytes)
+        if previous < log.last_index and (state is not _REPLICATE or not progress.inflights.full()):
+            limit = s.config.limits.message_bytes
+            entries = tuple(log.slice(previous + 1, log.last_index + 1, limit))
+            size = payload_bytes(entries)
     except CompactedError:
         return _send_snapshot(s, to, progress)
     except UnavailableError:
@@ -43,6 +50,7 @@ def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool =
         return False
     if to in s.membership.witnesses:
         entries = _without_payloads(entries)
+    commit = Index(log.committed)
     s.messages.append(
         AppendEntries(
             to=to,
@@ -50,23 +58,23 @@ def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool =
             term=Term(s.term),
             prev_index=Index(previous),
             prev_term=Term(previous_term),
-            entries=tuple(entries),
-            commit=Index(log.committed),
+            entries=entries,
+            commit=commit,
         )
     )
-    progress.sent_entries(len(entries), payload_bytes(entries))
-    progress.sent_commit = log.committed
+    progress.sent_entries(len(entries), size)
+    progress.sent_commit = commit
     return True
 
 
-def _without_payloads(entries: Sequence[Entry]) -> Sequence[Entry]:
+def _without_payloads(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """What a witness stores: the positions, and the membership changes it must follow."""
-    return [
+    return tuple(
         entry
         if entry.kind is EntryKind.CONFIG
         else Entry(entry.term, entry.index, entry.lsn, entry.record_count, entry.kind, b"")
         for entry in entries
-    ]
+    )
 
 
 def _send_snapshot(s: State, to: ReplicaId, progress: Progress) -> bool:

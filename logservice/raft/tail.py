@@ -60,7 +60,8 @@ class Tail:
 
     def untaken(self) -> tuple[Entry, ...]:
         """The entries the shell has not been given yet."""
-        return tuple(self.entries[self.taken_next - self.offset :])
+        position = self.taken_next - self.offset
+        return tuple(self.entries[position:]) if position < len(self.entries) else ()
 
     def has_untaken(self) -> bool:
         """`untaken` is not empty."""

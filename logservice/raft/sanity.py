@@ -1,0 +1,92 @@
+"""Sanity: what a message from a peer must satisfy before the core looks at it.
+
+Each check is a pure function of the message and this replica's state; it raises MessageRejected for
+what no correct replica sends, so that the handlers behind may take such things for granted. What
+can only be told while handling (INV-LOG-LSN against this log, an answer beyond it) is checked
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from logservice.ids import NO_REPLICA
+from logservice.raft import following
+from logservice.raft.errors import MessageRejected, RejectReason
+from logservice.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+    RequestVote,
+    SnapshotStatus,
+    Unreachable,
+    VoteResponse,
+)
+from logservice.raft.ready import Role
+from logservice.raft.state import State
+
+NUMBER_MAX: Final = 2**62
+"""Terms and indexes of messages stay below: beyond it is damage, and adding to it stays in u64."""
+
+
+def _from_leader(s: State, m: Message) -> None:
+    """One leader per term: whoever else claims the present one is wrong or forged."""
+    term = m.term
+    if term == s.term:
+        if term and (m.sender == s.lead or (s.lead == NO_REPLICA and s.role is not Role.LEADER)):
+            return
+        reason = RejectReason.SECOND_LEADER if term else RejectReason.OUT_OF_RANGE
+        raise MessageRejected(reason, f"{m.sender} in term {term} of {s.lead}")
+    if term == 0:
+        raise MessageRejected(RejectReason.OUT_OF_RANGE, "a leader of term 0")
+
+
+def _append(s: State, m: AppendEntries) -> None:
+    if not (0 <= m.prev_index < NUMBER_MAX and m.prev_term >= 0 and m.commit >= 0):
+        raise MessageRejected(RejectReason.OUT_OF_RANGE, f"append after {m.prev_index}")
+    following.check_entries(m)
+    _from_leader(s, m)
+
+
+def _install(s: State, m: InstallSnapshot) -> None:
+    following.check_snapshot(s, m)
+    _from_leader(s, m)
+
+
+def _from_member(s: State, m: Message) -> None:
+    if m.sender not in s.tracker.progress:
+        raise MessageRejected(RejectReason.UNKNOWN_PEER, f"replica {m.sender}")
+
+
+def _append_response(s: State, m: AppendResponse) -> None:
+    if m.sender not in s.tracker.progress:
+        raise MessageRejected(RejectReason.UNKNOWN_PEER, f"replica {m.sender}")
+    if not (0 <= m.index < NUMBER_MAX and 0 <= m.hint_index <= m.index and m.hint_term >= 0):
+        raise MessageRejected(RejectReason.OUT_OF_RANGE, f"answer for {m.index}")
+
+
+def _request_vote(_: State, m: RequestVote) -> None:
+    if not (0 <= m.last_index < NUMBER_MAX and 0 <= m.last_term <= m.term):
+        raise MessageRejected(RejectReason.OUT_OF_RANGE, f"log ({m.last_term}, {m.last_index})")
+
+
+def _local_only(_: State, m: Message) -> None:
+    raise MessageRejected(RejectReason.LOCAL_ONLY, type(m).__name__)
+
+
+CHECKS: Final[dict[type, Callable[[State, Any], None]]] = {
+    AppendEntries: _append,
+    Heartbeat: _from_leader,
+    InstallSnapshot: _install,
+    AppendResponse: _append_response,
+    HeartbeatResponse: _from_member,
+    VoteResponse: _from_member,
+    RequestVote: _request_vote,
+    Unreachable: _local_only,
+    SnapshotStatus: _local_only,
+}
+"""By message type; types without an entry have nothing to check but their address and term."""
