@@ -42,7 +42,8 @@ def votes_twice(patch: pytest.MonkeyPatch) -> None:
             s.vote = m.sender
         original(s, m)
 
-    patch.setattr(election, "handle_request", handle)
+    for table in (core._LEADER, core._CANDIDATE, core._FOLLOWER):
+        patch.setitem(table, RequestVote, handle)
 
 
 def leader_counts_itself_early(patch: pytest.MonkeyPatch) -> None:
