@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from logservice.ids import Index
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.memory_vfs import MemoryVfs, SurvivingBytes
 from logservice.logdb.update import Update
@@ -216,6 +217,77 @@ def test_every_crash_state(scenario: Callable[[Recorder], None], stride: int) ->
     scenario(recorder)
     states = replay_all(recorder, stride)
     assert states >= 100
+
+
+def anything(seed: int) -> Callable[[Recorder], None]:
+    """A scenario of random operations; the same for the same seed."""
+
+    def scenario(recorder: Recorder) -> None:
+        rng = random.Random(seed)
+        world = recorder.world
+        world.options = replace(
+            world.options,
+            segment_bytes=rng.choice([4096, 5000, 12_000]),
+            rewrite_live_ratio=rng.choice([0.0, 0.25, 0.9]),
+            rewrite_bytes_max=rng.choice([500, 100_000]),
+        )
+        db = world.open()
+        for _ in range(rng.randrange(10, 30)):
+            key = (rng.randrange(1, 4), 1)
+            if key in db.removed():
+                continue
+            log = log_of(db, *key)
+            hard, last = log.hard_state, log.last_index()
+            term: int
+            match rng.randrange(12):
+                case 0:
+                    recorder.quiet(db)
+                    db.collect_garbage()
+                case 1:
+                    db = world.reopen(db)
+                case 2:
+                    db = world.kill()
+                    recorder.quiet(db)
+                case 3 if log.first_index() < hard.commit:
+                    index = rng.randrange(log.first_index(), hard.commit + 1)
+                    at, lsn = log.term(Index(index)), log.next_lsn(Index(index))
+                    step = update(*key, snapshot=index, snapshot_term=at, next_lsn=lsn)
+                    recorder.commit(db, [step])
+                case 4:
+                    index, term = last + rng.randrange(5), hard.term + 1
+                    recorder.commit(
+                        db,
+                        [
+                            update(
+                                *key,
+                                snapshot=index,
+                                snapshot_term=term,
+                                reset=True,
+                                next_lsn=index + 1,
+                                hard=(term, 2, index),
+                            )
+                        ],
+                    )
+                case 5 if key[0] == 3:
+                    recorder.commit(db, [update(*key, remove=True)])
+                case _:
+                    first = max(last + 1 - rng.choice([0, 0, 0, 4]), hard.commit + 1)
+                    first = max(first, log.first_index())
+                    term = max(hard.term, 1) + rng.randrange(2)
+                    top = first + rng.randrange(4)
+                    new = entries(first, top, term=term, size=rng.choice([10, 300, 900]))
+                    commit = rng.randrange(hard.commit, top + 1)
+                    vote = hard.vote if term == hard.term else 3
+                    recorder.commit(db, [update(*key, new, hard=(term, vote, commit))])
+
+    return scenario
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_third_crash_state_of_random_operations(seed: int) -> None:
+    recorder = Recorder()
+    anything(seed)(recorder)
+    assert replay_all(recorder, 3) >= 50
 
 
 @pytest.mark.parametrize("left_out", ["fdatasync", "fsync_directory"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -319,3 +320,19 @@ def test_a_second_reset_at_the_same_index_counts() -> None:
     db.commit([update(1, 1, snapshot=4, snapshot_term=2, reset=True)])
     world.memory.crash()
     assert log_of(world.open()).term(Index(4)) == 2
+
+
+def test_a_group_is_written_on_another_thread_while_readers_go_on(world: World) -> None:
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 8, size=500))])
+    log = log_of(db)
+    with ThreadPoolExecutor(1) as executor:
+        for first in range(9, 60, 2):
+            group = db.begin([update(1, 1, entries(first, first + 1, size=500))])
+            future = executor.submit(db.write, group)
+            while not future.done():
+                assert all_entries(log) == entries(1, first - 1, size=500)
+            future.result()
+            db.finish(group)
+    assert all_entries(log) == entries(1, 60, size=500)
+    world.close(db)
