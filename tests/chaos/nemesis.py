@@ -18,6 +18,8 @@ class Fault(Enum):
     KILL_LEADER = "kill the leader"
     KILL_TWO = "kill two stores"
     KILL_ALL = "kill all stores"
+    KILL_LEADER_LAST = "kill the leader last"
+    """Everybody else first; it comes back last. What it acked alone would be lost."""
     KILL_RESTARTED = "kill again while starting"
     PAUSE = "pause a store"
     PAUSE_LEADER = "pause the leader"
@@ -29,18 +31,22 @@ KILLS = {
     Fault.KILL: 1,
     Fault.KILL_LEADER: 1,
     Fault.KILL_TWO: 2,
-    Fault.KILL_ALL: 3,
     Fault.KILL_RESTARTED: 2,
 }
-"""SIGKILLs of each, with three stores; the others cost none."""
+"""SIGKILLs of each; the other kinds cost none, or one per store."""
 
 _WEIGHTS = {
     Fault.KILL: 8,
     Fault.KILL_LEADER: 6,
     Fault.KILL_TWO: 2,
     Fault.KILL_ALL: 1,
+    Fault.KILL_LEADER_LAST: 2,
     Fault.KILL_RESTARTED: 2,
 }
+
+
+_EVERYBODY = (Fault.KILL_ALL, Fault.KILL_LEADER_LAST)
+_STORES_MIN = {Fault.KILL_TWO: 3, Fault.KILL_LEADER_LAST: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ def plan(seed: int, wanted: Wanted, stores: int) -> list[Step]:
         fitting = [
             fault
             for fault in _WEIGHTS
-            if kills_of(fault, stores) <= left and (stores > 2 or fault is not Fault.KILL_TWO)
+            if kills_of(fault, stores) <= left and stores >= _STORES_MIN.get(fault, 1)
         ]
         fault = chance.choices(fitting, [_WEIGHTS[one] for one in fitting])[0]
         faults.append(fault)
@@ -95,4 +101,4 @@ def plan(seed: int, wanted: Wanted, stores: int) -> list[Step]:
 
 def kills_of(fault: Fault, stores: int) -> int:
     """SIGKILLs that the fault costs."""
-    return stores if fault is Fault.KILL_ALL else KILLS.get(fault, 0)
+    return stores if fault in _EVERYBODY else KILLS.get(fault, 0)

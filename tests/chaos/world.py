@@ -19,6 +19,9 @@ from tests.chaos.final_read import incarnations, status, unrepaired
 from tests.chaos.nemesis import Fault, Step
 
 _CLIENT_STOP_S = 30.0
+_LEADER_FAULTS = (Fault.KILL_LEADER, Fault.PAUSE_LEADER, Fault.KILL_LEADER_LAST)
+_ALONE_S = 0.3
+"""How long a leader lives without followers before it is killed, too."""
 STOP_TIMEOUT_S = 10.0
 """A graceful stop takes no longer."""
 REPAIR_TIMEOUT_S = 90.0
@@ -135,7 +138,7 @@ class World:
     async def disturb(self, step: Step) -> None:
         """Carry out one step and bring everything back."""
         names = [self.names[victim] for victim in step.victims]
-        if step.fault in (Fault.KILL_LEADER, Fault.PAUSE_LEADER):
+        if step.fault in _LEADER_FAULTS:
             leader = await self.leader(self.shards[step.victims[0] % len(self.shards)])
             if leader is not None:
                 names.remove(leader)
@@ -152,6 +155,8 @@ class World:
                 await self._replace(names[0])
             case Fault.KILL_ALL:
                 await self._kill(names, step.down_s)
+            case Fault.KILL_LEADER_LAST:
+                await self._kill_leader_last(names, step.down_s)
             case Fault.KILL_TWO:
                 await self._kill(names[:2], step.down_s)
             case Fault.KILL_RESTARTED:
@@ -167,6 +172,27 @@ class World:
             log.write(f"{time.monotonic():.3f} {wall} {text}\n")
 
     async def _kill(self, names: list[str], down_s: float) -> None:
+        await self._down_with(names)
+        await asyncio.sleep(down_s)
+        await self._up_with(names)
+
+    async def _kill_leader_last(self, names: list[str], down_s: float) -> None:
+        leader, *others = names
+        await self._down_with(others)
+        await asyncio.sleep(_ALONE_S)
+        await self._down_with([leader])
+        await self._up_with(others)
+        # They elect one of themselves and go on before the old leader is back.
+        goal = {shard: self.acked_of(shard) + 1 for shard in self.shards}
+        deadline = time.monotonic() + REPAIR_TIMEOUT_S
+        while any(self.acked_of(shard) < least for shard, least in goal.items()):
+            if len(others) * 2 <= len(names) or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(down_s)
+        await self._up_with([leader])
+
+    async def _down_with(self, names: list[str]) -> None:
         self._down.update(names)
         self._log(f"kill {' '.join(names)}")
         killed = await asyncio.gather(
@@ -177,7 +203,8 @@ class World:
             if not was_running:
                 lines = self.cluster.process(name).last_lines(30)
                 self.problems.append(f"{name} had ended by itself:\n{lines}")
-        await asyncio.sleep(down_s)
+
+    async def _up_with(self, names: list[str]) -> None:
         for name in names:
             await asyncio.to_thread(self.cluster.start, name)
             self._down.discard(name)
