@@ -305,7 +305,7 @@ class Reader(Client):
     async def _read(self, lsn: int, *, stale: bool) -> None:
         invoked = self.now
         store = self.chance.choice(self.world.stores)
-        size = self.chance.choice((1, 300, 65536))
+        size = self.chance.choice((1, 300, 4000))
 
         async def work(host: NodeHost) -> LogSlice:
             if not stale:

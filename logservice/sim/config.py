@@ -48,7 +48,8 @@ class SimConfig:
     writers: int = 2
     session_writers: int = 2
     readers: int = 2
-    pause_s: float = 0.1
+    operations_per_s: float = 20.0
+    """Of all clients together: what a run costs depends on it more than on anything else."""
     pipeline: int = 1
     fenced: bool = False
     truncates: bool = True
@@ -70,6 +71,12 @@ class SimConfig:
     disk_loss: bool = False
     rot: bool = False
 
+    @property
+    def pause_s(self) -> float:
+        """Between two operations of one client."""
+        clients = self.shards * (self.writers + self.session_writers + self.readers)
+        return clients / self.operations_per_s
+
     def text(self) -> str:
         """One line for people."""
         return " ".join(f"{one.name}={getattr(self, one.name)}" for one in fields(self))
@@ -89,7 +96,7 @@ def draw(seed: int) -> SimConfig:
         seed=seed,
         calm=chance.random() < CALM_SHARE,
         stores=stores,
-        shards=chance.choice((1, 1, 1, 2, 2, 3, 3, 5, 8)),
+        shards=chance.choice((1, 1, 1, 1, 2, 2, 2, 3, 3, 4)),
         replicas=5 if stores >= 5 and chance.random() < 0.3 else 3,
         fault_s=chance.choice((15.0, 20.0, 20.0, 30.0)),
         faults_from_start=chance.random() < 0.15,
@@ -109,7 +116,7 @@ def draw(seed: int) -> SimConfig:
         writers=chance.choice((0, 1, 2, 3)),
         session_writers=chance.choice((1, 2, 3)),
         readers=chance.choice((1, 2)),
-        pause_s=chance.choice((0.03, 0.1, 0.1, 0.2)),
+        operations_per_s=chance.choice((10.0, 20.0, 20.0, 60.0)),
         pipeline=chance.choice((1, 1, 3)),
         fenced=chance.random() < 0.3,
         truncates=chance.random() < 0.8,

@@ -73,6 +73,11 @@ class SimDisk(MemoryVfs):
         """No fault is waiting any more."""
         self._cut_at = self._fail_at = 0
 
+    @property
+    def fault_waits(self) -> bool:
+        """The next process may fail because of the disk."""
+        return bool(self._fail_at) or self.capacity_bytes < 1 << 40
+
     def heal(self) -> None:
         """No fault is waiting any more, and the disk is as large as it was."""
         self.forget_faults()
@@ -262,6 +267,8 @@ class SimExecutor:
         if not self._waiting:
             return
         work, future = self._waiting.pop(0)
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result

@@ -21,7 +21,6 @@ from logservice_wire.errors import (
     Halted,
     InvalidArgument,
     LogServiceError,
-    ShardNotFound,
     WrongCluster,
 )
 
@@ -92,7 +91,7 @@ class SimStore:
             return None
         try:
             return self.parts.host.replica(shard)
-        except ShardNotFound:
+        except LogServiceError:
             return None
 
     def replicas(self) -> list[Replica]:
@@ -117,7 +116,7 @@ class SimStore:
         self._executors, self._tasks = [], []
         self.parts = None
         self.transport = None
-        self._disk_faults = self.disk.capacity_bytes < 1 << 40
+        self._disk_faults = self.disk.fault_waits
         self.world.note("start", self.store_id, self.lives)
         loop.spawn(self.process, self._live())
 

@@ -43,14 +43,18 @@ class Durability(Checker):
             return
         if message.term > hard.term:
             self.wrong(f"{who} sent {message} before the term is durable ({hard})")
-        if isinstance(message, RequestVote) and hard != (
-            type(hard)(message.term, replica.replica_id, hard.commit)
+        # A later term that is durable with it does as well: nobody is voted for in this one again.
+        if (
+            isinstance(message, RequestVote)
+            and hard.term == message.term
+            and hard.vote != replica.replica_id
         ):
             self.wrong(f"{who} campaigns before its own vote is durable ({hard})")
         if (
             isinstance(message, VoteResponse)
             and not message.reject
-            and (hard.term, hard.vote) != (message.term, message.to)
+            and hard.term == message.term
+            and hard.vote != message.to
         ):
             self.wrong(f"{who} sent {message} before the vote is durable ({hard})")
         if isinstance(message, AppendResponse) and not message.reject and message.index:

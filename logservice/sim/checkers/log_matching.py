@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from logservice.ids import Index
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update
 from logservice.nodehost.store_parts import StoreParts
@@ -24,6 +25,15 @@ class LogMatching(Checker):
 
     name = "log-matching"
 
+    def started(self, store: SimStore, parts: StoreParts) -> None:
+        """See `Checker`. What a crash left may never have been called finished."""
+        for shard, replica in parts.logdb.replicas():
+            log = parts.logdb.log(shard, replica)
+            truth = self.truth.shard(shard)
+            for index in range(log.first_index(), log.last_index() + 1):
+                place = (index, int(log.term(Index(index))))
+                truth.holders.setdefault(place, set()).add(replica)
+
     def finished(
         self, store: SimStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
     ) -> None:
@@ -35,7 +45,7 @@ class LogMatching(Checker):
             log = parts.logdb.log(update.shard, update.replica)
             first = update.entries[0]
             try:
-                before = int(log.term(type(first.index)(first.index - 1)))
+                before = int(log.term(Index(first.index - 1)))
             except KeyError:
                 before = -1
             for entry in update.entries:

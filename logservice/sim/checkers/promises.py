@@ -51,8 +51,7 @@ class Promises(Checker):
         if made is None:
             made = self._made[key] = _Promise()
         term = int(message.term)
-        if term < made.term:
-            self.wrong(f"{key}: speaks in term {term} after {made.term}")
+        # What waited for the disk may leave behind what did not: terms need not come in order.
         made.term = max(made.term, term)
         vote = 0
         if isinstance(message, RequestVote):
