@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from logservice_wire.errors import (
@@ -178,7 +178,9 @@ class Appender:
                         batch.attempts += 1
                         batch.on_wire = True
                     alone = len(batches) == len(self._unsettled)
-                    await stream.send(batches, first_unsettled=alone)
+                    for message in _messages(batches):
+                        await stream.send(message, first_unsettled=alone)
+                        alone = False
                     batches = ()
                 if stream.ended:
                     await stream.raise_failure()
@@ -262,6 +264,10 @@ class Appender:
 
     def _failed(self, error: LogServiceError) -> None:
         """The attempt to serve the queue at some address ended with `error`."""
+        if error.reason is Reason.TOO_LARGE and not error.number("sequence"):
+            # gRPC's own refusal of a message names no block. What was sent before that message may
+            # be applied, so with several on their way nobody may be told "not applied".
+            error = error if len(self._unsettled) <= 1 else _unknown(error)
         refused = self._refused(error)
         for batch in self._unsettled:
             if batch.on_wire:
@@ -372,6 +378,23 @@ class Appender:
                     return
         if self._stream is None and not any(batch.futures for batch in self._unsettled):
             self._forget_unsettled()
+
+
+def _messages(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """`batches` in messages of at most MESSAGE_BYTES_MAX, or one block each.
+
+    A resend is everything in flight; in one message it could be larger than the server takes.
+    """
+    message: list[Batch] = []
+    size = 0
+    for batch in batches:
+        if message and size + len(batch.block) > MESSAGE_BYTES_MAX:
+            yield message
+            message, size = [], 0
+        message.append(batch)
+        size += len(batch.block)
+    if message:
+        yield message
 
 
 def _unknown(error: LogServiceError) -> LogServiceError:

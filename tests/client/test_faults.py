@@ -22,10 +22,12 @@ from logservice_wire.errors import (
     SequenceGap,
     SessionExpired,
     StaleTruncate,
+    TooLarge,
     UnknownOutcome,
     WrongExpectedLsn,
 )
 
+from tests.client import fake_server
 from tests.client.fake_server import FakeCluster, Fault
 
 
@@ -349,6 +351,42 @@ async def test_closing_tells_what_is_known(cluster: FakeCluster) -> None:
     assert [type(outcome) for outcome in outcomes] == [UnknownOutcome, UnknownOutcome, NotReady]
     with pytest.raises(NotReady):
         await shard.append(b"late")
+
+
+async def test_a_resend_is_never_larger_than_a_message_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everything in flight in one message would be refused as too large, though it is applied."""
+    monkeypatch.setattr(fake_server, "OPTIONS", (("grpc.max_receive_message_length", 300_000),))
+    monkeypatch.setattr(appender_module, "MESSAGE_BYTES_MAX", 200_000)
+    cluster = await FakeCluster.start()
+    try:
+        cluster.commit_delay_s = 0.005
+        cluster.faults += [Fault(), Fault(lost="after")]
+        blocks = [encode_block([b"%d" % number * 70_000], 0) for number in range(10)]
+        async with LogClient(cluster.endpoints) as client:
+            shard = client.shard(1)
+            assert await shard.append(b"first") == 1
+            lsns = await asyncio.gather(*(shard.append_block(block) for block in blocks))
+        assert lsns == list(range(2, 12))
+        assert [run.block for run in cluster.logs[1].runs][1:] == blocks
+        assert cluster.logs[1].sessions_opened == 1
+    finally:
+        await cluster.stop()
+
+
+async def test_a_message_that_grpc_refuses_says_nothing_of_what_was_sent_before(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    """The refusal names no block: the first one in flight may well be applied."""
+    shard = client.shard(1)
+    assert await shard.append(b"a") == 1
+    cluster.commit_delay_s = 0.02
+    cluster.faults.append(Fault(TooLarge("larger than max")))
+    blocks = [encode_block([b"%d" % number * 70_000], 0) for number in range(3)]
+    lsns = await asyncio.gather(*(shard.append_block(block) for block in blocks))
+    assert lsns == [2, 3, 4]
+    assert cluster.logs[1].sessions_opened == 1
 
 
 async def test_the_deadline_of_a_block_that_may_have_been_applied(
