@@ -49,7 +49,7 @@ from logservice.logdb.garbage import (
 from logservice.logdb.kv import Kv, KvCorrupt, KvEngine
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import commit_only, plan_run
-from logservice.logdb.record import Meta, RecordCorrupt, RecordKind
+from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordCorrupt, RecordKind
 from logservice.logdb.recovery import Recovered, check_base, recover
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import Key, ReplicaState
@@ -125,8 +125,10 @@ class LogDb:
             ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
         opened, recovered = _recover(files, kv, posixpath.join(directory, "index"))
+        last = recovered.position.last
         for segment, size in recovered.seal.items():
-            files.cut(segment, size)
+            first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
+            files.cut(segment, size, 0 if first else last.offset)
         files.unlink(recovered.empty)
         # A killed process may have synced a new segment but not yet its name.
         vfs.fsync_directory(segments)

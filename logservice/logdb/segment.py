@@ -117,12 +117,20 @@ class SegmentFiles:
         """A segment was created."""
         self.sizes[segment] = size
 
-    def cut(self, segment: int, size: int) -> None:
-        """Shorten a segment and make that, and what it keeps, durable."""
+    def cut(self, segment: int, size: int, tail: int | None = None) -> None:
+        """Shorten a segment and make that, and what it keeps, durable.
+
+        The bytes from `tail` on (None: there are none), which may never have been synced, are written again: after a
+        failed fdatasync the page cache can hold them as clean, so that reading finds them and no
+        later fdatasync writes them ("Can applications recover from fsync failures?", ATC 2020).
+        """
         handle = self.vfs.open_write(self.path(segment))
         try:
             if self.vfs.size(handle) > size:
                 self.vfs.truncate(handle, size)
+            if tail is not None and tail < size:
+                kept = self.vfs.pread(handle, size - tail, tail)
+                self.vfs.pwritev(handle, [kept], tail)
             self.vfs.fdatasync(handle)
         finally:
             self.vfs.close(handle)

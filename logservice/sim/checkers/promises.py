@@ -94,6 +94,6 @@ class Promises(Checker):
             if log.first_index() <= through <= log.last_index():
                 found = int(log.term(Index(through)))
                 wanted = committed.get(through, found)
-                # A later leader's log may be on its way here, but never without what is committed.
-                if found != wanted and hard.term <= made.acked_term:
+                # What the leader of the acknowledged term committed itself was acknowledged here.
+                if found != wanted == made.acked_term and hard.term <= made.acked_term:
                     self.wrong(f"{who}: recovered term {found} at committed index {through}")
