@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from logservice_wire.errors import LogServiceError, NotReady
+from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady
 from msgspec import Struct
 
 from logservice import bounds
@@ -159,6 +159,10 @@ class Bootstrapper:
         self._starting = membership
         try:
             await self._host.start_replica(HAKEEPER_SHARD, replica, membership, join=False)
+        except InvalidArgument as error:
+            # It ran here once and was removed; the address book that would remember is lost.
+            logger.error("shard 0 does not start here again: %s", error)
+            return BootstrapOutcome.REFUSED
         finally:
             self._starting = None
         logger.info("shard 0 starts here as replica %d of %s", replica, membership.voters)
