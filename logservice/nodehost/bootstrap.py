@@ -102,9 +102,11 @@ class Bootstrapper:
         started then, and it may be called again.
         """
         me = self._host.identity.store_id
-        for member in self._members:
-            if member.store_id != me:
-                self._host.transport.set_address(member.store_id, member.peer_address)
+        # What HAKeeper said of a store's address wins over the configured one: the store may have
+        # moved since, and nobody would tell us again.
+        for store, address in self._book.peer_addresses().items():
+            if store != me:
+                self._host.transport.set_address(store, address)
         if self._host.bootstrap_of(HAKEEPER_SHARD) is not None or self._book.knows_hakeeper:
             return BootstrapOutcome.STORED
         if me not in [member.store_id for member in self._members]:

@@ -8,6 +8,7 @@ import pytest
 from logservice_wire.errors import InvalidArgument, NotReady
 
 from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.replies import DirectoryEntry
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, StoreId
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.update import Bootstrap
@@ -35,7 +36,8 @@ class Stores:
         vfs = MemoryVfs()
         vfs.make_directory("/d")
         self.hosts[name] = host
-        self.books[name] = AddressBook(vfs, "/d/book", {})
+        seeds = {member.store_id: member.peer_address for member in MEMBERS}
+        self.books[name] = AddressBook(vfs, "/d/book", seeds)
         self.boots[name] = Bootstrapper(host, self.books[name], MEMBERS)
         self.boots[name].serve()
 
@@ -71,6 +73,21 @@ async def test_all_initial_members_start_with_one_membership() -> None:
             ("start", HAKEEPER_SHARD, ReplicaId(number), expected, False)
         ]
     assert stores.hosts["s1"].transport.addresses == {"s2": "s2:1", "s3": "s3:1"}
+
+
+async def test_a_store_that_moved_is_not_sought_where_the_configuration_says() -> None:
+    stores = Stores()
+    await stores.run()
+    stores.books["s1"].update(
+        [
+            DirectoryEntry(StoreId("s2"), "s2:moved", ""),
+            DirectoryEntry(StoreId("s3"), "s3:1", ""),
+        ],
+        b"",
+    )
+    stores.hosts["s1"].transport.addresses.clear()
+    await stores.run("s1")
+    assert stores.hosts["s1"].transport.addresses == {"s2": "s2:moved", "s3": "s3:1"}
 
 
 async def test_a_store_that_is_no_member_starts_nothing() -> None:
