@@ -57,9 +57,10 @@ def main() -> None:
             else:
                 console.print("etcd cannot be had here: our own rows only")
             cluster = stack.enter_context(running(directory / "ours"))
-            measure_shapes(report, shapes, cluster, peer, arguments, console)
-        with running(directory / "lifecycle") as cluster:
-            measure_times(report, cluster, arguments)
+            runner = stack.enter_context(asyncio.Runner())
+            measure_shapes(report, shapes, cluster, peer, arguments, console, runner)
+        with running(directory / "lifecycle") as cluster, asyncio.Runner() as runner:
+            measure_times(report, cluster, arguments, runner)
     report.show(console)
     if arguments.markdown:
         arguments.markdown.write_text(report.markdown(), encoding="utf-8")
@@ -88,18 +89,26 @@ def measure_shapes(
     peer: etcd.Etcd | None,
     arguments: argparse.Namespace,
     console: Console,
+    runner: asyncio.Runner,
 ) -> None:
-    """All shapes, both sides, interleaved."""
+    """All shapes, both sides, interleaved; those that need more shards after the others."""
+    rows = list(zip(shapes, report.rows, strict=True))
+    plan = [
+        (number, shape, row)
+        for many in (False, True)
+        for number in range(arguments.rounds)
+        for shape, row in rows
+        if (shape.shards > 1) is many
+    ]
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=arguments.rounds * len(shapes))
-        for number in range(arguments.rounds):
-            for shape, row in zip(shapes, report.rows, strict=True):
-                bar.update(task, description=f"round {number + 1}: {shape.name}")
-                target = Target(cluster.endpoints(), leader_address(cluster))
-                row.ours.append(asyncio.run(sample(shape, arguments, target=target)))
-                if peer is not None and shape.etcd is not None:
-                    row.etcd.append(asyncio.run(sample(shape, arguments, leader=peer.leader)))
-                bar.advance(task)
+        task = bar.add_task("", total=len(plan))
+        for number, shape, row in plan:
+            bar.update(task, description=f"round {number + 1}: {shape.name}")
+            target = Target(cluster.endpoints(), leader_address(cluster))
+            row.ours.append(runner.run(sample(shape, arguments, target=target)))
+            if peer is not None and shape.etcd is not None:
+                row.etcd.append(runner.run(sample(shape, arguments, leader=peer.leader)))
+            bar.advance(task)
 
 
 async def sample(
@@ -123,18 +132,23 @@ def leader_address(cluster: LocalCluster) -> str:
     return cluster.stores[leader].client
 
 
-def measure_times(report: Report, cluster: LocalCluster, arguments: argparse.Namespace) -> None:
+def measure_times(
+    report: Report,
+    cluster: LocalCluster,
+    arguments: argparse.Namespace,
+    runner: asyncio.Runner,
+) -> None:
     """Failovers and restarts."""
     watch = watch_of(cluster)
     failovers = report.times.setdefault("leader killed -> next acked append", [])
     for _ in range(max(arguments.rounds, 3)):
-        failovers.append(asyncio.run(lifecycle.failover_s(cluster, watch)))
-    asyncio.run(lifecycle.fill(cluster, arguments.restart_mib * MIB))
+        failovers.append(runner.run(lifecycle.failover_s(cluster, watch)))
+    runner.run(lifecycle.fill(cluster, arguments.restart_mib * MIB))
     name = f"store restart with {arguments.restart_mib} MiB retained -> caught up"
     restarts = report.times.setdefault(name, [])
     for _ in range(max(arguments.rounds, 3)):
         store_id = next(iter(cluster.stores))
-        restarts.append(asyncio.run(lifecycle.restart_s(cluster, watch, store_id)))
+        restarts.append(runner.run(lifecycle.restart_s(cluster, watch, store_id)))
 
 
 if __name__ == "__main__":

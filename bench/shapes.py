@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import grpc.aio
-from logservice_client import LogClient
+from logservice_client import LogClient, Shard
 from logservice_wire.block import encode_block
 from logservice_wire.v1 import log_pb2
 
@@ -38,6 +38,7 @@ class Shape:
     name: str
     ours: Callable[[Target], AbstractAsyncContextManager[list[Request]]]
     etcd: Callable[[str], AbstractAsyncContextManager[list[Request]]] | None
+    shards: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,38 @@ def one_client(callers: int, size: int) -> Shape:
             yield [_put(channel, number, size) for number in range(callers)]
 
     return Shape(f"{callers} {_callers(callers)}, {size} B", ours, peer)
+
+
+def many_shards(callers: int, size: int, shards: int) -> Shape:
+    """Callers of one client, spread over many shards; each shard's appends share its own stream."""
+
+    @asynccontextmanager
+    async def ours(target: Target) -> AsyncIterator[list[Request]]:
+        async with LogClient(target.endpoints) as client:
+            record = bytes(size)
+
+            def caller(shard: Shard) -> Request:
+                async def append() -> int:
+                    await shard.append(record)
+                    return 1
+
+                return append
+
+            handles = [client.shard(number) for number in await _at_least(client, shards)]
+            await asyncio.gather(*(shard.append(record) for shard in handles))
+            yield [caller(handles[number % shards]) for number in range(callers)]
+
+    return Shape(f"{callers} {_callers(callers)}, {shards} shards, {size} B", ours, None, shards)
+
+
+async def _at_least(client: LogClient, shards: int) -> list[int]:
+    """So many log shards, created as needed, each ready for appends."""
+    state = await client.hakeeper.cluster_state()
+    found = [shard.shard_id for shard in state.shards if shard.shard_id >= SHARD]
+    while len(found) < shards:
+        found.append(await client.hakeeper.create_shard())
+    await asyncio.gather(*(client.shard(number).connect(timeout=TIMEOUT_S) for number in found))
+    return found[:shards]
 
 
 def connections(callers: int, size: int) -> Shape:
@@ -161,4 +194,6 @@ SHAPES: Final = (
     one_client(1000, 256),
     connections(64, 256),
     blocks(8, 1000, 100),
+    many_shards(1000, 16, 48),
+    many_shards(1000, 1024, 48),
 )
