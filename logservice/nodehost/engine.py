@@ -182,7 +182,8 @@ class Engine:
             self._loop.call_soon(self._pass)
 
     def _write_waiting(self) -> None:
-        while self._writes and not self._writing:
+        # Not after a stop: nobody would wait for the group, and log storage is closed next.
+        while self._writes and not self._writing and not self._stopped:
             updates, sync, writes = self._next_group()
             if not updates:
                 # Nothing for the disk, but these had to wait for the groups before (INV-ENGINE-1).
@@ -258,8 +259,13 @@ class Engine:
 
     def _run_between(self) -> None:
         waiting, self._between = self._between, []
+        if not waiting:
+            return
         for step in waiting:
             step()
+        # It may have written a group of its own: the newest one is not marked any more.
+        self._last_write_s = self._clock.monotonic()
+        self._marked = False
 
     def _measured(self, seconds: float) -> None:
         self._write_s += (seconds - self._write_s) * _SMOOTHING

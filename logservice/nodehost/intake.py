@@ -16,12 +16,18 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
+from logservice_wire.errors import (
+    Busy,
+    DeadlineExceeded,
+    Halted,
+    LogServiceError,
+    UnknownOutcome,
+)
 
 from logservice import bounds
 from logservice.entry import EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
-from logservice.ids import Index, Lsn
+from logservice.ids import NO_SESSION, Index, Lsn, SessionId
 from logservice.invariants import invariant
 from logservice.nodehost.pending import Pending, PendingBook
 from logservice.outcome import Applied
@@ -120,24 +126,33 @@ class Intake:
             # What admission remembers of an older term's tail may have been cut since.
             self._admission.reset()
             self._admission_term = self._raft.term
+            for item in self._waiting:
+                item.park_until = 0
         batch = _Batch(self._raft.next_lsn, self._raft.last_index)
         parked: list[Waiting] = []
+        behind: set[SessionId] = set()
         room = _DEPTH_BYTES_MAX - self._raft.uncommitted_bytes
         while self._waiting and room > 0:
             item = self._waiting.popleft()
             self._waiting_bytes -= item.pending.size
             if item.pending.future.done():
                 continue
-            if item.park_until > applied:
+            session = item.append.session if item.append is not None else NO_SESSION
+            if item.park_until > applied or session in behind:
                 parked.append(item)
-                continue
-            if self._take(item, batch, parked):
+            elif self._take(item, batch, parked):
                 room -= item.pending.size
-        self._propose(batch)
-        for item in reversed(parked):
-            item.park_until = max(item.park_until, self._raft.last_index)
-            self._waiting.appendleft(item)
-            self._waiting_bytes += item.pending.size
+            if session and parked and parked[-1] is item:
+                # Admission would take the next sequence of a session for a gap while this one is
+                # not in the log; it may wait for more entries here than admission asked for.
+                behind.add(session)
+        try:
+            self._propose(batch)
+        finally:
+            for item in reversed(parked):
+                item.park_until = max(item.park_until, self._raft.last_index)
+                self._waiting.appendleft(item)
+                self._waiting_bytes += item.pending.size
 
     def expire(self, now_s: float) -> None:
         """Requests whose deadline passed were never proposed: definitely not applied, but the
@@ -221,6 +236,12 @@ class Intake:
                 for pending in items:
                     pending.fail(Busy("the leader cannot take proposals now", retry_after_ms=50))
             return
+        except Halted:
+            # The core found its storage damaged behind the append; the replica stops.
+            for items in batch.items:
+                for pending in items:
+                    pending.fail(UnknownOutcome("the replica halted"))
+            raise
         invariant(placed is not None, "INV-INTAKE-1", role=self._raft.role)
         assert placed is not None
         for (index, term, lsn), first_lsn, items in zip(

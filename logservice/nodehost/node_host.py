@@ -121,7 +121,12 @@ class NodeHost:
                 # The store was stopped between the removal of the old replica and its clean-up; ids
                 # grow, so the larger is the member.
                 self._replicas.pop(shard).stop()
-            self._run(shard, replica_id)
+            try:
+                self._run(shard, replica_id)
+            except Halted as halted:
+                # Found only now, and nobody else's: the other shards start.
+                self._halted[shard] = halted.message
+                logger.error("shard %d replica %d halted: %s", shard, replica_id, halted.message)
         self._next_tick_s = self.clock.monotonic() + self._tick_s
         self._ticker = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
 
@@ -169,8 +174,16 @@ class NodeHost:
                     bootstrap=Bootstrap(membership, False),
                 )
             await self._running_engine.commit([update])
-        if shard not in self._replicas:
+        if shard in self._replicas:
+            return
+        try:
+            if faulty := self._logdb.log(shard, replica_id).faulty:
+                # It must neither vote nor acknowledge, not even until the next tick sees it.
+                raise Halted(faulty, shard=shard)
             self._run(shard, replica_id)
+        except Halted as halted:
+            self._halted[shard] = halted.message
+            raise
 
     async def stop_replica(self, shard: ShardId) -> None:
         """Stop it; its data stays. Nothing happens when none runs."""

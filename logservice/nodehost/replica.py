@@ -194,6 +194,9 @@ class Replica:
             self.raft.step(message)
         except (MessageRejected, ProposalDropped):
             return
+        except Halted as halted:
+            self._host.halt(self, halted.message)
+            return
         self._host.activate(self)
 
     def tick(self, now_s: float) -> None:
@@ -202,10 +205,14 @@ class Replica:
             self._host.halt(self, self._log.faulty)
             return
         self._ticks += 1
-        self.raft.tick()
-        due = self._ticks == self._campaign_tick
-        if due and self.raft.leader == NO_REPLICA and self.raft.role is Role.FOLLOWER:
-            self.raft.campaign()
+        try:
+            self.raft.tick()
+            due = self._ticks == self._campaign_tick
+            if due and self.raft.leader == NO_REPLICA and self.raft.role is Role.FOLLOWER:
+                self.raft.campaign()
+        except Halted as halted:
+            self._host.halt(self, halted.message)
+            return
         if (
             self.reads.retry_lost(self._ticks, self._options.election_ticks)
             or self.raft.has_ready()
@@ -340,6 +347,13 @@ class Replica:
         """The group with these is on the disk and visible in the log."""
         if self.stopped:
             return
+        try:
+            self._tell_durable(accepted)
+        except Halted as halted:
+            # What the core reads to go on (entries for a follower that is behind) is damaged.
+            self._host.halt(self, halted.message)
+
+    def _tell_durable(self, accepted: Sequence[_Accepted]) -> None:
         for item in accepted:
             ready = item.ready
             if ready.snapshot is not None:

@@ -2,8 +2,8 @@
 
 On the leader's store they go into the replica's intake; elsewhere they are forwarded, each at most
 one hop per attempt, until the deadline. Only an answer that proves that nothing was proposed
-(NOT_LEADER, NOT_READY, SHARD_NOT_FOUND) is tried again here; an unknown outcome goes to the caller,
-because only the caller's session makes a repetition safe.
+(NOT_LEADER, NOT_READY, SHARD_NOT_FOUND, HALTED) is tried again here; an unknown outcome goes to the
+caller, because only the caller's session makes a repetition safe.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from logservice_wire.errors import (
     DeadlineExceeded,
+    Halted,
     InvalidArgument,
     LogServiceError,
     NotLeader,
@@ -147,7 +148,7 @@ class Router:
         try:
             answer = await self._host.transport.request(store, method, body, left_s)
             pending.resolve(forwarding.decode_applied(answer))
-        except (NotLeader, NotReady, ShardNotFound):
+        except (NotLeader, NotReady, ShardNotFound, Halted):
             # Surely not proposed there: look for the leader again, a tick later.
             await asyncio.sleep(self._retry_s)
             if replica.stopped:

@@ -205,6 +205,7 @@ async def test_stop_waits_for_the_disk_and_answers_who_still_waits() -> None:
     executor.release()
     await stopping
     await asyncio.gather(first, return_exceptions=True)
+    assert not executor.held, "nothing is at the disk when log storage is closed"
     with pytest.raises(NotReady):
         await second
     with pytest.raises(NotReady):
@@ -243,3 +244,15 @@ async def test_an_idle_store_marks_its_newest_group_durable_once(inline_max_s: f
         await turns()
     assert bench.groups == written + 1
     assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 1
+
+
+async def test_what_is_written_between_groups_is_marked_durable_too() -> None:
+    bench = Bench()
+    await bench.engine.commit([update(1, 1)])
+    bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
+    bench.engine.mark_if_idle()
+    await bench.engine.between_groups(lambda: bench.logdb.commit([update(2, 1)]))
+    written = bench.groups
+    bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
+    bench.engine.mark_if_idle()
+    assert bench.groups == written + 1

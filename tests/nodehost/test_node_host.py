@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from logservice_wire.errors import (
     BeyondTail,
     DeadlineExceeded,
     Fenced,
+    Halted,
     InvalidArgument,
     LogServiceError,
     Reason,
@@ -339,3 +341,47 @@ async def test_a_slow_disk_moves_to_its_thread_and_everything_goes_on(tmp_path: 
     )
     assert sorted(a.lsn for a in applied) == list(range(1, 201))
     await cluster.down()
+
+
+class Rotten:
+    """A core that finds its storage damaged in one of its methods."""
+
+    def __init__(self, core: object, method: str) -> None:
+        self.core = core
+        self.method = method
+
+    def __getattr__(self, name: str) -> object:
+        if name == self.method:
+            raise Halted("segment 1 at 64: checksum")
+        return getattr(self.core, name)
+
+
+@pytest.mark.parametrize("method", ["step", "tick", "persisted"])
+async def test_damage_found_by_the_leader_halts_its_replica_and_not_its_store(
+    cluster: Cluster, method: str
+) -> None:
+    """G6: whichever input makes the core read the damaged entries."""
+    await append_any(cluster, b"before")
+    number = await cluster.leader()
+    host = cluster.host(number)
+    host.replica(SHARD).raft = Rotten(host.replica(SHARD).raft, method)  # type: ignore[assignment]
+    with contextlib.suppress(LogServiceError):
+        await host.append(SHARD, request(block=b"unknown"), 1.0)
+    await eventually(lambda: SHARD in host.halted())
+    assert host.replica_info(SHARD) is None
+    assert not cluster.stores[number].fatal
+    await append_any(cluster, b"after")
+
+
+async def test_a_damaged_replica_is_not_started_however_often_it_is_asked_for(
+    cluster: Cluster,
+) -> None:
+    host = cluster.host(2)
+    await host.stop_replica(SHARD)
+    files = cluster.stores[2].files
+    assert files is not None
+    files.logdb.log(SHARD, ReplicaId(2))._state.faulty = "the log ends at 3, commit is 9"
+    with pytest.raises(Halted):
+        await host.start_replica(SHARD, ReplicaId(2), Membership(), join=False)
+    assert host.replica_info(SHARD) is None
+    assert SHARD in host.halted()

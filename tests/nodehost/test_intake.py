@@ -1,0 +1,131 @@
+"""Intake: order and parking of requests, over a core that only gives places."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from logservice_wire.errors import Halted, LogServiceError, NotReady, UnknownOutcome
+
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import NO_PROPOSAL, encode_command
+from logservice.ids import Index, Lsn, SessionId, Term
+from logservice.nodehost.intake import Intake
+from logservice.nodehost.pending import PendingBook
+from logservice.outcome import Applied
+from logservice.raft.proposal import Proposal
+from logservice.raft.ready import Role
+from logservice.rsm import commands
+from logservice.rsm.admission import Admission
+from logservice.rsm.append_request import AppendRequest
+from logservice.rsm.log_rsm import LogRsm
+
+
+class Core:
+    """A leader whose entries are applied one by one, when the test says so."""
+
+    def __init__(self, rsm: LogRsm) -> None:
+        self.rsm = rsm
+        self.term = Term(1)
+        self.entries: list[Entry] = []
+        self.next_lsn = Lsn(1)
+        self.uncommitted_bytes = 0
+        self.role = Role.LEADER
+        self.failure: LogServiceError | None = None
+
+    @property
+    def last_index(self) -> Index:
+        return Index(len(self.entries))
+
+    def propose(self, proposals: list[Proposal]) -> list[tuple[Index, Term, Lsn]]:
+        if self.failure is not None:
+            raise self.failure
+        places = []
+        for item in proposals:
+            index = Index(self.last_index + 1)
+            entry = Entry(
+                self.term, index, self.next_lsn, item.record_count, item.kind, item.payload
+            )
+            self.entries.append(entry)
+            places.append((index, self.term, entry.lsn))
+            self.next_lsn = entry.next_lsn
+        return places
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.rsm = LogRsm()
+        self.core = Core(self.rsm)
+        self.book = PendingBook()
+        self.intake = Intake(
+            self.core,  # type: ignore[arg-type]
+            Admission(self.rsm),
+            self.book,
+            origin=7,
+            count_max=100,
+            bytes_max=1 << 20,
+            entry_bytes_target=1,
+        )
+        opened = encode_command(NO_PROPOSAL, commands.encode(commands.OpenSession()))
+        self.core.propose([Proposal(EntryKind.COMMAND, 0, opened)])
+        self.apply_next()
+        self.session = SessionId(1)
+
+    def add(self, sequence: int = 0, expected: int = 0) -> asyncio.Future[Applied]:
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        session = self.session if sequence else SessionId(0)
+        request = AppendRequest(session, sequence, 0, Lsn(expected), 1, b"x")
+        self.intake.add(future, 1e9, append=request)
+        return future
+
+    def drain(self) -> None:
+        self.intake.drain(self.rsm.applied_index)
+
+    def apply_next(self) -> None:
+        entry = self.core.entries[self.rsm.applied_index]
+        self.book.applied(entry, self.rsm.update(entry))
+
+
+async def test_the_next_sequence_stays_behind_one_that_is_parked() -> None:
+    bench = Bench()
+    other = bench.add()
+    # Its LSN is taken by a block that is not committed: it waits, with all that is in the log.
+    first, later = bench.add(sequence=1, expected=1), bench.add()
+    bench.drain()
+    assert bench.core.last_index == 3
+    bench.apply_next()
+    assert other.done()
+    second = bench.add(sequence=2)
+    bench.drain()
+    assert not second.done(), "no gap: the first sequence is here, and judged after the next entry"
+    bench.apply_next()
+    bench.drain()
+    assert later.done()
+    assert "WRONG_EXPECTED_LSN" in str(first.exception())
+    assert "SEQUENCE_GAP" in str(second.exception())
+
+
+async def test_a_new_term_judges_what_an_older_one_parked() -> None:
+    bench = Bench()
+    bench.add()
+    parked = bench.add(sequence=1, expected=1)
+    bench.drain()
+    # Another leader's entries took the place of the tail, and this replica leads again.
+    del bench.core.entries[1:]
+    bench.core.next_lsn = Lsn(1)
+    bench.core.term = Term(3)
+    bench.drain()
+    bench.apply_next()
+    assert parked.result().lsn == 1
+
+
+async def test_everybody_is_answered_when_the_core_finds_damage_behind_the_append() -> None:
+    bench = Bench()
+    bench.add()
+    parked, proposed = bench.add(sequence=1, expected=1), bench.add()
+    bench.core.failure = Halted("segment 1 at 64: checksum")
+    with pytest.raises(Halted):
+        bench.drain()
+    bench.intake.fail_all(NotReady("the replica stopped"))
+    assert isinstance(proposed.exception(), UnknownOutcome)
+    assert isinstance(parked.exception(), NotReady)
