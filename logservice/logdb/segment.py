@@ -120,9 +120,10 @@ class SegmentFiles:
     def cut(self, segment: int, size: int, tail: int | None = None) -> None:
         """Shorten a segment and make that, and what it keeps, durable.
 
-        The bytes from `tail` on (None: there are none), which may never have been synced, are written again: after a
-        failed fdatasync the page cache can hold them as clean, so that reading finds them and no
-        later fdatasync writes them ("Can applications recover from fsync failures?", ATC 2020).
+        The bytes from `tail` on (None: there are none), which may never have been synced, are
+        written again: after a failed fdatasync the page cache can hold them as clean, so that
+        reading finds them and no later fdatasync writes them ("Can applications recover from fsync
+        failures?", ATC 2020).
         """
         handle = self.vfs.open_write(self.path(segment))
         try:

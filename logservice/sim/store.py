@@ -85,6 +85,11 @@ class SimStore:
         """A process of it lives."""
         return self.process is not None and self.process.alive
 
+    @property
+    def halted(self) -> bool:
+        """Some replica's data here cannot be trusted."""
+        return self.parts is not None and bool(self.parts.host.halted())
+
     def running(self, shard: ShardId) -> Replica | None:
         """Its replica of a shard, None when none runs."""
         if self.parts is None or not self.up:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import traceback
 import warnings
 import zlib
 from collections import Counter
@@ -68,7 +69,7 @@ class Violation:
     checker: str
     detail: str
     at_s: float
-    error: BaseException | None = None
+    traceback: str = ""
 
 
 @dataclass(slots=True)
@@ -213,6 +214,10 @@ class World:
             store.disk.heal()
             if store.process is not None and store.process.paused:
                 self.loop.resume(store.process)
+            spare = self.config.stores > self.config.replicas
+            if store.number == self.config.victim and not spare and store.halted:
+                # Nobody can take over what cannot be trusted here: an operator empties the disk.
+                store.lose_disk()
             if not store.up:
                 store.start()
 
@@ -345,7 +350,8 @@ class World:
     def violate(self, checker: str, detail: str, error: BaseException | None = None) -> None:
         """Something is wrong: the run ends as soon as the present callback returns."""
         self.note("VIOLATION", checker, detail)
-        self.violations.append(Violation(checker, detail, self.loop.now_s, error))
+        lines = traceback.format_exception(error) if error is not None else []
+        self.violations.append(Violation(checker, detail, self.loop.now_s, "".join(lines)))
         self.loop.stop()
 
     def note(self, kind: str, *what: object) -> None:

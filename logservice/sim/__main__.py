@@ -1,0 +1,118 @@
+"""`python -m logservice.sim`: run seeds, or replay one with a readable trace.
+
+Exit code 1 when any seed shows a violation. A failing seed prints the one line that replays it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from logservice.sim.campaign import Result, Totals, ledger_line, read_ledger, run_seeds
+from logservice.sim.config import draw
+from logservice.sim.world import World
+
+
+@click.command()
+@click.option("--seeds", default=100, show_default=True, help="How many seeds.")
+@click.option("--first", default=1, show_default=True, help="The first of them.")
+@click.option("--jobs", default=1, show_default=True, help="Processes.")
+@click.option("--seconds", default=0.0, help="Begin no seed after this much real time; 0: all.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="Append to it; skip what it has.")
+@click.option("--digest", is_flag=True, help="Print a checksum of each seed's whole trace.")
+@click.option("--replay", type=int, help="Run this one seed and print its trace.")
+@click.option("--stop-at-first", is_flag=True, help="End at the first violation.")
+def main(
+    seeds: int,
+    first: int,
+    jobs: int,
+    seconds: float,
+    ledger: Path | None,
+    digest: bool,
+    replay: int | None,
+    stop_at_first: bool,
+) -> None:
+    """Simulate whole clusters with faults; every seed is another world."""
+    if replay is not None:
+        sys.exit(_replay(replay))
+    known = {line["seed"]: line for line in read_ledger(ledger)} if ledger is not None else {}
+    wanted = [seed for seed in range(first, first + seeds) if seed not in known]
+    totals = Totals()
+    for line in known.values():
+        totals.add(line)
+    deadline = time.monotonic() + seconds if seconds else float("inf")
+
+    def in_time() -> Iterable[int]:
+        for seed in wanted:
+            if time.monotonic() > deadline:
+                return
+            yield seed
+
+    failures = 0
+    console = Console(highlight=False)
+    with _progress(console) as progress:
+        bar = progress.add_task("seeds", total=len(wanted))
+        for result in run_seeds(in_time(), jobs, digest=digest):
+            line = ledger_line(result)
+            totals.add(line)
+            if ledger is not None:
+                ledger.parent.mkdir(parents=True, exist_ok=True)
+                with ledger.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+            if digest:
+                console.print(f"seed {result.report.seed} digest {result.report.digest:08x}")
+            progress.update(
+                bar, advance=1, description=f"{totals.virtual_s / 3600:.2f} cluster-hours"
+            )
+            if not result.ok:
+                failures += 1
+                _show_failure(console, result)
+                if stop_at_first:
+                    break
+    table = Table(show_header=False)
+    for name, value in totals.rows():
+        table.add_row(name, value)
+    console.print(table)
+    sys.exit(1 if failures else 0)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=console, disable=not console.is_terminal,
+    )  # fmt: skip
+
+
+def _show_failure(console: Console, result: Result) -> None:
+    report = result.report
+    console.print(f"[bold red]seed {report.seed} failed[/]: {result.config}", soft_wrap=True)
+    for one in report.violations:
+        console.print(
+            f"  {one.at_s:.6f} s {one.checker}: {one.detail}", markup=False, soft_wrap=True
+        )
+        if one.traceback:
+            console.print(one.traceback, markup=False)
+    console.print(f"  replay: python -m logservice.sim --replay {report.seed}", soft_wrap=True)
+
+
+def _replay(seed: int) -> int:
+    """Print everything that happens in a seed."""
+    config = draw(seed)
+    print(config.text())
+    report = World(config, trace=print).run()
+    for one in report.violations:
+        print(f"{one.at_s:.6f} VIOLATION {one.checker}: {one.detail}\n{one.traceback}")
+    print(f"digest {report.digest:08x}, {report.virtual_s:.1f} simulated seconds")
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    main()

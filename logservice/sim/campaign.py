@@ -1,0 +1,139 @@
+"""Campaign: many seeds, one after the other or in several processes, and their sums.
+
+A seed is a pure function of its number and of the code, so it can run anywhere and be repeated by
+its number alone. The ledger is a file of JSON lines, one per seed that ended: whoever continues a
+campaign skips what is in it, and the figures of all runs can be summed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from logservice.sim.config import draw
+from logservice.sim.world import Report, World
+
+
+@dataclass(slots=True)
+class Result:
+    """A report with what it cost."""
+
+    report: Report
+    cpu_s: float
+    config: str
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was wrong."""
+        return not self.report.violations
+
+
+def run_seed(seed: int, *, digest: bool = False) -> Result:
+    """Live through one seed, silently."""
+    logging.disable(logging.CRITICAL)
+    config = draw(seed)
+    started = time.process_time()
+    report = World(config, digest=digest).run()
+    return Result(report, time.process_time() - started, config.text())
+
+
+def run_seeds(seeds: Iterable[int], jobs: int, *, digest: bool = False) -> Iterator[Result]:
+    """Results as they come; in order of seeds with one job."""
+    if jobs <= 1:
+        for seed in seeds:
+            yield run_seed(seed, digest=digest)
+        return
+    source = iter(seeds)
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        under_way: set[Future[Result]] = set()
+        try:
+            while True:
+                for seed in islice(source, 2 * jobs - len(under_way)):
+                    under_way.add(pool.submit(run_seed, seed, digest=digest))
+                if not under_way:
+                    return
+                done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over seeds."""
+
+    seeds: int = 0
+    calm: int = 0
+    failed: int = 0
+    virtual_s: float = 0.0
+    cpu_s: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, line: dict[str, Any]) -> None:
+        """One ledger line."""
+        self.seeds += 1
+        self.calm += line["calm"]
+        self.failed += bool(line["violations"])
+        self.virtual_s += line["virtual_s"]
+        self.cpu_s += line["cpu_s"]
+        self.counts.update(line["counts"])
+
+    @property
+    def operations(self) -> int:
+        """What clients did and heard an answer of."""
+        return sum(self.counts[f"client {kind}"] for kind in ("Append", "Read", "Truncate"))
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For people."""
+        counts = self.counts
+        rows = [
+            ("seeds", f"{self.seeds} ({self.calm} calm)"),
+            ("simulated cluster-hours", f"{self.virtual_s / 3600:.2f}"),
+            ("simulated seconds per core-second", f"{self.virtual_s / max(self.cpu_s, 1e-9):.1f}"),
+            ("client operations", f"{self.operations}"),
+            ("entries applied", f"{counts['entries applied']}"),
+            ("acked records, read back", f"{counts['acked records']}"),
+            ("process lives ended", f"{counts['lives ended']}"),
+            ("batches lost, doubled", f"{counts['batches lost']}, {counts['batches doubled']}"),
+        ]
+        rows += [(name, str(count)) for name, count in sorted(counts.items())
+                 if name.startswith("fault ")]  # fmt: skip
+        return [*rows, ("seeds with violations", str(self.failed))]
+
+
+def ledger_line(result: Result) -> dict[str, Any]:
+    """What is remembered of a seed."""
+    report = result.report
+    return {
+        "seed": report.seed,
+        "calm": " calm=True " in result.config,
+        "virtual_s": round(report.virtual_s, 3),
+        "cpu_s": round(result.cpu_s, 3),
+        "violations": [f"{one.checker}: {one.detail}" for one in report.violations],
+        "counts": report.counts,
+        "digest": report.digest,
+    }
+
+
+def read_ledger(path: Path) -> list[dict[str, Any]]:
+    """Its lines; a last one that was cut short does not count."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            continue
+    return lines
