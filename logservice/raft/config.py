@@ -28,6 +28,8 @@ class RaftConfig:
       twice it. heartbeat_ticks must be smaller.
     - step_down_on_removal: a leader that applies its own removal or demotion stops leading, with
       hand_over_on_removal after the new voters know of it (see `departing`), else at once.
+    - watch_disk: a leader whose own disk made nothing durable for an election timeout, although it
+      had something to, gives leadership away.
     - change_needs_own_commit: a leader takes no membership change before the no-op of its term is
       committed. guard_changes: nor one whose new majority is not active and caught up.
     - lease_read: needs check_quorum, and must be the same on every replica.
@@ -43,6 +45,7 @@ class RaftConfig:
     disable_change_validation: bool = False
     lease_read: bool = False
     hand_over_on_removal: bool = True
+    watch_disk: bool = True
     change_needs_own_commit: bool = True
     guard_changes: bool = False
 

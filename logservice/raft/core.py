@@ -78,6 +78,7 @@ class _Write:
 
     ready: Ready
     term: int
+    generation: int
     last_index: int
     last_term: int
 
@@ -375,11 +376,8 @@ class Raft:
             s.messages_after_append = []
         elif not (ready.entries or ready.hard_state or ready.snapshot):
             return
-        if log.tail.has_unstable():
-            write = _Write(ready, s.term, log.last_index, log.last_term)
-        else:
-            write = _Write(ready, s.term, 0, 0)
-        self._writes.append(write)
+        index, term = (log.last_index, log.last_term) if log.tail.has_unstable() else (0, 0)
+        self._writes.append(_Write(ready, s.term, log.tail.generation, index, term))
 
     def persisted(self, ready: Ready) -> None:
         """Everything in `ready`, and in all Readys before it, is durable.
@@ -406,7 +404,8 @@ class Raft:
             # Durable under whatever term: a snapshot holds only committed entries.
             s.log.tail.snapshot_stable(snapshot.index)
             s.log.applied_to(snapshot.index)
-        if write.last_index and write.term == s.term:  # INV-TAIL-ABA
+        same = write.term == s.term and write.generation == s.log.tail.generation
+        if write.last_index and same:  # INV-TAIL-ABA
             s.log.stable_to(write.last_index, write.last_term)
 
     def applied(self, index: Index) -> None:

@@ -1,4 +1,4 @@
-"""Departing: how a replica that is no longer a voter leaves without stopping the others.
+"""Departing: how a leader, or a replica that is no longer a voter, leaves without stopping others.
 
 A membership change takes effect where it is *applied*, so for a while after its commit the
 remaining voters may still follow the old configuration: they have the change in their logs but do
@@ -39,12 +39,33 @@ def begin(s: State) -> None:
 
 def finish(s: State) -> None:
     """The commit index moved: hand over once it has passed the no-op."""
-    if not 0 < s.leaving_at <= s.log.committed:
+    if 0 < s.leaving_at <= s.log.committed:
+        hand_over(s)
+
+
+def watch_disk(s: State) -> None:
+    """An election timeout passed: a leader whose disk took nothing in it gives leadership away.
+
+    It could go on with the others' disks alone, but nothing it appends survives it, and whoever
+    waits for its own acknowledgement waits for a disk that may never answer.
+    """
+    own = s.tracker.progress.get(s.id)
+    if own is None or not s.config.watch_disk or s.tracker.alone:
         return
+    waiting = own.match < s.log.last_index
+    if waiting and own.match == s.own_match_before:
+        hand_over(s)
+    else:
+        # Only what waited at the last look, too, has waited for all of the time between.
+        s.own_match_before = own.match if waiting else -1
+
+
+def hand_over(s: State) -> None:
+    """Let the most advanced other voter campaign at once, and follow."""
     progress = s.tracker.progress
     best = max(
-        s.tracker.config.voters - set(s.membership.witnesses),
-        key=lambda voter: (progress[voter].match, -voter),
+        s.tracker.config.voters - {s.id, *s.membership.witnesses},
+        key=lambda voter: (progress[voter].recent_active, progress[voter].match, -voter),
         default=NO_REPLICA,
     )
     if best != NO_REPLICA:

@@ -62,7 +62,7 @@ def propose(s: State, proposals: Sequence[Proposal]) -> list[tuple[Index, Term, 
 def _check_leading(s: State) -> None:
     if s.id not in s.tracker.progress:
         raise ProposalDropped(DropReason.NOT_MEMBER)
-    if s.transferee != NO_REPLICA:
+    if s.transferee != NO_REPLICA or s.leaving_at:
         raise ProposalDropped(DropReason.TRANSFERRING)
 
 

@@ -59,7 +59,7 @@ def release_postponed(s: State) -> None:
 
 
 def _serve(s: State, request: ReadRequest) -> None:
-    if (s.tracker.is_singleton() and s.id in s.tracker.config.voters) or _lease_holds(s):
+    if s.tracker.alone or _lease_holds(s):
         _answer(s, request)
         return
     if s.reads.join(request):

@@ -147,10 +147,11 @@ def tick_leader(s: State) -> None:
         s.election_elapsed = 0
         for _, progress in s.tracker.others:
             progress.snapshot_period()
-        if s.config.check_quorum:
+        departing.watch_disk(s)
+        if s.role is Role.LEADER and s.config.check_quorum:
             check_quorum(s)
-            if s.role is not Role.LEADER:
-                return
+        if s.role is not Role.LEADER:
+            return
         s.transferee = NO_REPLICA
     if s.heartbeat_elapsed >= s.config.heartbeat_ticks:
         s.heartbeat_elapsed = 0

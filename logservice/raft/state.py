@@ -47,6 +47,7 @@ class State:
         "membership",
         "messages",
         "messages_after_append",
+        "own_match_before",
         "pending_change",
         "postponed_reads",
         "random",
@@ -89,6 +90,7 @@ class State:
         self.campaign_floor: int = self.log.committed
         self.former_voter = False
         self.leaving_at = 0
+        self.own_match_before = -1
         self.ticks = 0
         self.election_elapsed = 0
         self.heartbeat_elapsed = 0
@@ -159,6 +161,7 @@ class State:
         self.uncommitted_bytes = 0
         self.term_first_index = 0
         self.leaving_at = 0
+        self.own_match_before = -1
         self.reads.reset()
         self.postponed_reads = []
         self.lease_from = -1

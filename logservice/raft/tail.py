@@ -8,6 +8,8 @@ reads from storage. Three marks over one list, ``offset <= stable_next <= taken_
 - `stable_next`: the first entry that is not known durable;
 - `taken_next`: the first entry that no Ready has handed to the shell.
 
+`generation` counts the snapshots that replaced everything; a write of before says nothing of after.
+
 INV-TAIL-ABA: an entry is marked durable only by the acknowledgement of a write of *that* entry:
 index and term must match, and the acknowledgement must be of the present Raft term. Two writes of
 one index may be under way with an overwrite of another term between them; the first acknowledgement
@@ -25,7 +27,15 @@ from logservice.snapshot import Snapshot
 class Tail:
     """Mutable; owned by `RaftLog`, which reads the fields directly."""
 
-    __slots__ = ("entries", "offset", "snapshot", "snapshot_taken", "stable_next", "taken_next")
+    __slots__ = (
+        "entries",
+        "generation",
+        "offset",
+        "snapshot",
+        "snapshot_taken",
+        "stable_next",
+        "taken_next",
+    )
 
     def __init__(self, next_index: int) -> None:
         """Empty: everything below `next_index` is in storage."""
@@ -35,6 +45,7 @@ class Tail:
         self.taken_next = next_index
         self.snapshot: Snapshot | None = None
         self.snapshot_taken = False
+        self.generation = 0
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add `entries`, replacing everything at and after the first one's index."""
@@ -57,6 +68,7 @@ class Tail:
         self.offset = self.stable_next = self.taken_next = snapshot.index + 1
         self.snapshot = snapshot
         self.snapshot_taken = False
+        self.generation += 1
 
     def untaken(self) -> tuple[Entry, ...]:
         """The entries the shell has not been given yet."""

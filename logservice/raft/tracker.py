@@ -67,6 +67,7 @@ class Tracker:
     __slots__ = (
         "_incoming",
         "_outgoing",
+        "alone",
         "config",
         "limits",
         "others",
@@ -109,6 +110,8 @@ class Tracker:
             self.progress[voter] for voter in sorted(config.outgoing)
         )
 
+        self.alone = self.result({self.self_id: True}) is VoteResult.WON and bool(config.voters)
+
     def restore(self, config: Configuration, last_index: int) -> None:
         """Take over the configuration of a snapshot; every progress starts anew."""
         learners = config.learners
@@ -124,10 +127,6 @@ class Tracker:
         if self._outgoing:
             return min(index, majority_index([progress.match for progress in self._outgoing]))
         return index
-
-    def is_singleton(self) -> bool:
-        """One voter decides alone."""
-        return len(self._incoming) == 1 and not self._outgoing
 
     def result(self, votes: Mapping[ReplicaId, bool]) -> VoteResult:
         """How `votes` stand in the configuration in force."""

@@ -182,6 +182,7 @@ class InteractionRunner:
                 limits=limits,
                 step_down_on_removal=directive.flag("step-down-on-removal"),
                 hand_over_on_removal=False,
+                watch_disk=False,
                 disable_change_validation=directive.flag("disable-conf-change-validation"),
                 lease_read=directive.value("read-only") == "lease-based",
                 change_needs_own_commit=False,

@@ -112,6 +112,7 @@ class Cluster:
         self.cut: set[tuple[int, int]] = set()
         self.leaders: dict[int, int] = {}
         self.committed: dict[int, Entry] = {}
+        self.stuck_disks: set[int] = set()
         self.drop: Callable[[Message], bool] = lambda _: False
         initial = first_snapshot(members or membership(range(1, count + 1)))
         for number in [*initial.membership.voters, *initial.membership.learners]:
@@ -230,9 +231,10 @@ class Cluster:
             moved = False
             for replica in self.up():
                 self.take(replica)
-                while replica.waiting or replica.to_apply:
+                stuck = replica.id in self.stuck_disks
+                while (replica.waiting and not stuck) or replica.to_apply:
                     moved = True
-                    while replica.waiting:
+                    while replica.waiting and not stuck:
                         self.persist(replica)
                     while replica.to_apply:
                         self.apply(replica)

@@ -200,3 +200,45 @@ def test_forget_leader_lets_a_follower_vote_at_once() -> None:
     cluster[2].campaign()
     cluster.settle()
     assert cluster.role(2) is Role.LEADER
+
+
+def test_a_leader_whose_disk_is_stuck_gives_leadership_away() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.stuck_disks = {1}
+    leader.propose([block(b"a")])
+    cluster.tick(cluster.election_ticks)
+    assert cluster.role(1) is Role.LEADER
+    assert leader.commit == 3, "the others' disks have it"
+    cluster.tick(cluster.election_ticks + 3)
+    assert cluster.role(1) is not Role.LEADER
+    new = cluster.wait_for_leader(besides=1)
+    new.raft.propose([block(b"b")])
+    cluster.settle()
+    assert cluster.committed_payloads() == [b"a", b"b"]
+    cluster.stuck_disks = set()
+    cluster.tick(5)
+    assert cluster[1].applied_index == new.raft.commit
+    cluster.check_logs()
+
+
+def test_an_idle_or_slow_disk_is_not_a_stuck_one() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.tick(5 * cluster.election_ticks)
+    for _ in range(4):
+        cluster.stuck_disks = {1}
+        leader.propose([block(b"a")])
+        cluster.tick(cluster.election_ticks - 1)
+        cluster.stuck_disks = set()
+        cluster.tick()
+    assert (cluster.role(1), leader.term) == (Role.LEADER, 1)
+
+
+def test_a_single_voter_has_nobody_to_give_leadership_to() -> None:
+    cluster = Cluster(1)
+    leader = cluster.elect(1)
+    cluster.stuck_disks = {1}
+    leader.propose([block(b"a")])
+    cluster.tick(5 * cluster.election_ticks)
+    assert cluster.role(1) is Role.LEADER

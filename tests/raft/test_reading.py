@@ -6,10 +6,11 @@ import pytest
 
 from logservice.ids import ReplicaId
 from logservice.raft.config import RaftConfig, RaftLimits
+from logservice.raft.config_change import Transition
 from logservice.raft.core import DropReason, ProposalDropped, Raft
 from logservice.raft.messages import Heartbeat, HeartbeatResponse
 from logservice.raft.ready import ReadState, Role
-from tests.raft.cluster import Cluster, block
+from tests.raft.cluster import Cluster, add_learner, block, change
 
 
 def test_a_leader_serves_a_read_after_a_quorum_confirmed_it() -> None:
@@ -181,3 +182,14 @@ def test_a_restarted_replica_keeps_out_of_elections_that_could_break_a_lease() -
 def test_lease_reads_need_check_quorum() -> None:
     with pytest.raises(ValueError, match="lease_read"):
         RaftConfig(ReplicaId(1), 10, 1, check_quorum=False, lease_read=True)
+
+
+def test_a_joint_configuration_of_one_voter_serves_reads() -> None:
+    cluster = Cluster(1)
+    leader = cluster.elect(1)
+    leader.propose_change(change(add_learner(2), transition=Transition.EXPLICIT))
+    cluster.settle()
+    assert leader.membership.joint
+    leader.read_index(b"r")
+    cluster.settle()
+    assert [state.context for state in cluster.replicas[1].reads] == [b"r"]
