@@ -12,6 +12,7 @@ import struct
 
 from logservice_wire.errors import InvalidArgument
 
+from logservice.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, COMMAND_BYTES_MAX
 from logservice.ids import Lsn, ReplicaId, SessionId, ShardId
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
@@ -48,6 +49,10 @@ def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest]:
     if len(body) < _APPEND.size:
         raise InvalidArgument("forwarded append cut short", field="body")
     shard, timeout_s, session, sequence, epoch, expected, count = _APPEND.unpack_from(body)
+    if not 0 < count <= BLOCK_RECORDS_MAX or len(body) - _APPEND.size > BLOCK_BYTES_MAX:
+        # The store that sent it checked the block. An entry that followers refuse would stop the
+        # shard for ever, so nobody is trusted with that.
+        raise InvalidArgument("forwarded block out of bounds", field="block")
     request = AppendRequest(
         session=SessionId(session),
         sequence=sequence,
@@ -68,6 +73,8 @@ def decode_request(body: bytes) -> tuple[ShardId, float, bytes]:
     """Inverse of `encode_request`; raises InvalidArgument."""
     if len(body) < _HEAD.size:
         raise InvalidArgument("forwarded request cut short", field="body")
+    if len(body) - _HEAD.size > COMMAND_BYTES_MAX:
+        raise InvalidArgument("forwarded command out of bounds", field="command")
     shard, timeout_s = _HEAD.unpack_from(body)
     return ShardId(shard), timeout_s, body[_HEAD.size :]
 

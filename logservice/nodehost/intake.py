@@ -80,6 +80,8 @@ class Intake:
         self._entry_bytes_target = entry_bytes_target
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
+        self._away = 0
+        self._away_bytes = 0
         self._admission_term = -1
 
     def __len__(self) -> int:
@@ -97,8 +99,8 @@ class Intake:
         """Take a request. Raises Busy when a bound is reached: nothing was taken then."""
         size = len(append.block) + 128 if append is not None else len(command) + 128
         if (
-            len(self._waiting) + self._book.count >= self._count_max
-            or self._waiting_bytes + self._book.bytes + size > self._bytes_max
+            len(self._waiting) + self._away + self._book.count >= self._count_max
+            or self._waiting_bytes + self._away_bytes + self._book.bytes + size > self._bytes_max
         ):
             raise Busy("too many proposals wait", retry_after_ms=20)
         self._waiting.append(
@@ -106,12 +108,19 @@ class Intake:
         )
         self._waiting_bytes += size
 
-    def take_all(self) -> list[Waiting]:
-        """Remove and return what waits, to be forwarded."""
-        taken = list(self._waiting)
-        self._waiting.clear()
-        self._waiting_bytes = 0
+    def forward_all(self) -> list[Waiting]:
+        """Remove and return what waits, to be forwarded. It counts here until `came_back`: a
+        leader that does not answer must not cost more memory than one that is missing.
+        """
+        taken = self._take_all()
+        self._away += len(taken)
+        self._away_bytes += sum(item.pending.size for item in taken)
         return taken
+
+    def came_back(self, item: Waiting) -> None:
+        """An attempt to forward `item` ended, however."""
+        self._away -= 1
+        self._away_bytes -= item.pending.size
 
     def put_back(self, item: Waiting) -> None:
         """A forwarded request surely did not reach a leader; it waits for the next one."""
@@ -168,17 +177,23 @@ class Intake:
 
     def fail_all(self, error: LogServiceError) -> None:
         """The replica stops: nothing here was proposed."""
-        for item in self.take_all():
+        for item in self._take_all():
             item.pending.fail(error)
 
     def fail_local_only(self, make_error: Callable[[], LogServiceError]) -> None:
         """This store is not the leader's: send forwarded requests back."""
         if any(item.local_only for item in self._waiting):
-            for item in self.take_all():
+            for item in self._take_all():
                 if item.local_only:
                     item.pending.fail(make_error())
                 else:
                     self.put_back(item)
+
+    def _take_all(self) -> list[Waiting]:
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return taken
 
     def _take(self, item: Waiting, batch: _Batch, parked: list[Waiting]) -> bool:
         """Put one request into the batch; False when it was answered or parked instead."""

@@ -20,6 +20,9 @@ from logservice.nodehost.replica import Replica
 from logservice.raft.storage import CompactedError
 from logservice.rsm.queries import RejectedRangesQuery
 
+_ENTRIES_AT_ONCE = 1024
+"""Entries asked for in one read; of a log of small blocks still a megabyte."""
+
 
 def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     """Runs from `lsn` on; at least one block whatever `max_bytes` (bytes of blocks) says.
@@ -43,14 +46,16 @@ def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     runs: list[LogRun] = []
     size = 0
     position = lsn
-    index = replica.reader.index_of_lsn(lsn)
-    while index <= replica.applied:
+    while position < next_lsn:
+        # Found anew each time: commands between two blocks are skipped, not read. There may be
+        # millions, and nothing else gets its turn while this reads.
+        index = replica.reader.index_of_lsn(position)
+        high = Index(min(index + _ENTRIES_AT_ONCE, replica.applied + 1))
         try:
-            entries = replica.reader.entries(
-                index, Index(replica.applied + 1), max(max_bytes - size, 1)
-            )
+            entries = replica.reader.entries(index, high, max(max_bytes - size, 1))
         except CompactedError:
             raise Truncated(f"LSN {lsn} is truncated", first_lsn=replica.first_lsn) from None
+        reached = position
         for run in _runs(replica, entries):
             end = Lsn(run.first_lsn + run.record_count)
             if end <= lsn:
@@ -66,7 +71,7 @@ def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
             runs.append(run)
             size += len(run.block)
             position = end
-        index = Index(entries[-1].index + 1)
+        invariant(position > reached, "INV-READ-1", index=index, position=position)
     return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
 
 
@@ -74,9 +79,13 @@ def _runs(replica: Replica, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
     """Every block of `entries`, or the gap in its place."""
     gaps = _gaps(replica, entries[0].lsn, entries[-1].next_lsn)
     for entry in entries:
-        if entry.kind is not EntryKind.BLOCK:
+        if entry.kind is not EntryKind.BLOCK or entry.record_count == 0:
             continue
         lsn = entry.lsn
+        if gaps.get(lsn) is Reason.CORRUPT_BLOCK:
+            # The state machine refused the entry as a whole: its blocks do not add up.
+            yield LogRun(lsn, entry.record_count, entry.term, b"", Reason.CORRUPT_BLOCK)
+            continue
         for envelope in decode_blocks(entry.payload):
             gap = gaps.get(lsn)
             block = b"" if gap is not None else envelope.block

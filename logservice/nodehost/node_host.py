@@ -89,6 +89,7 @@ class NodeHost:
         self._rng = rng or random.Random()
         self._replicas: dict[ShardId, Replica] = {}
         self._halted: dict[ShardId, str] = {}
+        self._removing: set[tuple[ShardId, ReplicaId]] = set()
         self._handlers: dict[str, PeerHandler] = {}
         self._engine: Engine | None = None
         self._ticker: asyncio.TimerHandle | None = None
@@ -158,8 +159,7 @@ class NodeHost:
             if running.replica_id == replica_id:
                 return
             raise ShardExists(f"shard {shard} runs here as {running.replica_id}", shard=shard)
-        if (shard, replica_id) in self._logdb.removed():
-            raise InvalidArgument("a removed replica id never comes back", field="replica")
+        self._check_not_removed(shard, replica_id)
         if self._logdb.log(shard, replica_id).bootstrap is None:
             if join:
                 update = Update(shard, replica_id, bootstrap=Bootstrap(Membership(), True))
@@ -174,6 +174,7 @@ class NodeHost:
                     bootstrap=Bootstrap(membership, False),
                 )
             await self._running_engine.commit([update])
+        self._check_not_removed(shard, replica_id)
         if shard in self._replicas:
             return
         try:
@@ -198,8 +199,16 @@ class NodeHost:
         if running is not None and running.replica_id == replica_id:
             await self.stop_replica(shard)
         if (shard, replica_id) not in self._logdb.removed():
+            self._removing.add((shard, replica_id))
             await self._running_engine.commit([Update(shard, replica_id, remove=True)])
         self._drop_exports(shard, replica_id)
+
+    def _check_not_removed(self, shard: ShardId, replica_id: ReplicaId) -> None:
+        # While the tombstone is on its way to the disk, too: what would start then would lose its
+        # log under its feet. If it never gets there, this process has stopped.
+        key = (shard, replica_id)
+        if key in self._removing or key in self._logdb.removed():
+            raise InvalidArgument("a removed replica id never comes back", field="replica")
 
     def _run(self, shard: ShardId, replica_id: ReplicaId) -> None:
         log = self._logdb.log(shard, replica_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import TYPE_CHECKING
 
 from logservice_wire.errors import (
@@ -64,10 +65,10 @@ class Router:
         replica.intake.fail_local_only(lambda: NotLeader("not the leader", leader=store or ""))
         if store is None or store == self._host.identity.store_id:
             return
-        for item in replica.intake.take_all():
+        for item in replica.intake.forward_all():
             task = asyncio.get_running_loop().create_task(self._forward(replica, store, item))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(functools.partial(self._forwarded, replica, item))
 
     async def change_membership(
         self, shard: ShardId, change: ConfigChange, timeout_s: float, *, local_only: bool = False
@@ -132,6 +133,12 @@ class Router:
         body = forwarding.encode_request(shard, left_s, forwarding.encode_replica(target))
         with contextlib.suppress(NotLeader, NotReady, ShardNotFound):
             await self._host.transport.request(store, forwarding.TRANSFER, body, left_s)
+
+    def _forwarded(self, replica: Replica, item: Waiting, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        replica.intake.came_back(item)
+        # A task that was cancelled before its first step has answered nobody.
+        item.pending.fail(NotReady("the store is stopping")) if task.cancelled() else None
 
     async def _forward(self, replica: Replica, store: str, item: Waiting) -> None:
         pending = item.pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from logservice_wire.errors import Halted, LogServiceError, NotReady, UnknownOutcome
+from logservice_wire.errors import Busy, Halted, LogServiceError, NotReady, UnknownOutcome
 
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import NO_PROPOSAL, encode_command
@@ -129,3 +129,20 @@ async def test_everybody_is_answered_when_the_core_finds_damage_behind_the_appen
     bench.intake.fail_all(NotReady("the replica stopped"))
     assert isinstance(proposed.exception(), UnknownOutcome)
     assert isinstance(parked.exception(), NotReady)
+
+
+async def test_what_was_forwarded_counts_until_it_is_answered() -> None:
+    """A leader that takes requests and never answers must not cost memory without bound."""
+    bench = Bench()
+    for _ in range(100):
+        bench.add()
+    taken = bench.intake.forward_all()
+    assert len(taken) == 100
+    with pytest.raises(Busy):
+        bench.add()
+    bench.intake.came_back(taken[0])
+    bench.intake.put_back(taken[0])
+    with pytest.raises(Busy):
+        bench.add()
+    bench.intake.came_back(taken[1])
+    bench.add()

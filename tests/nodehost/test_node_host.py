@@ -23,9 +23,11 @@ from logservice_wire.errors import (
     Truncated,
 )
 
+from logservice.entry import Entry
 from logservice.ids import Index, Lsn, ReplicaId, ShardId
 from logservice.logdb.update import Bootstrap
 from logservice.membership import Membership
+from logservice.nodehost import log_reading
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request
@@ -385,3 +387,56 @@ async def test_a_damaged_replica_is_not_started_however_often_it_is_asked_for(
         await host.start_replica(SHARD, ReplicaId(2), Membership(), join=False)
     assert host.replica_info(SHARD) is None
     assert SHARD in host.halted()
+
+
+async def test_nothing_starts_on_a_log_whose_tombstone_is_on_its_way(tmp_path: Path) -> None:
+    """Both orders of the two commands, over a disk that answers later."""
+    cluster = Cluster(tmp_path, stores=1)
+    cluster.stores[1].inline_max_s = -1.0
+    await cluster.up(voters=(1,))
+    host = cluster.host(1)
+    removing = asyncio.ensure_future(host.remove_replica(SHARD, ReplicaId(1)))
+    await asyncio.sleep(0)
+    with pytest.raises(InvalidArgument):
+        await host.start_replica(SHARD, ReplicaId(1), cluster.membership((1,)), join=False)
+    starting = asyncio.ensure_future(
+        host.start_replica(ShardId(2), ReplicaId(9), Membership(), join=True)
+    )
+    await asyncio.sleep(0)
+    await asyncio.gather(removing, host.remove_replica(ShardId(2), ReplicaId(9)))
+    with pytest.raises(InvalidArgument):
+        await starting
+    assert host.replica_infos() == []
+    await cluster.down()
+
+
+async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that gives timestamps has millions; the loop must not stand still over them."""
+    host = cluster.host(await cluster.leader())
+    monkeypatch.setattr(log_reading, "_ENTRIES_AT_ONCE", 4)
+
+    async def probes() -> None:
+        probe = commands.encode(commands.Connect())
+        await asyncio.gather(*(host.propose(SHARD, probe, 5.0) for _ in range(100)))
+
+    read = 0
+    reader = host.replica(SHARD).reader
+    entries = reader.entries
+
+    def counted(low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
+        nonlocal read
+        found = entries(low, high, max_bytes)
+        read += len(found)
+        return found
+
+    await host.append(SHARD, request(records=2, block=b"one"), 5.0)
+    await probes()
+    await host.append(SHARD, request(block=b"two"), 5.0)
+    await probes()
+    monkeypatch.setattr(reader, "entries", counted)
+    found = host.read_log(SHARD, Lsn(2), 1 << 20)
+    assert [(run.first_lsn, bytes(run.block)) for run in found.runs] == [(1, b"one"), (3, b"two")]
+    assert found.next_lsn == 4
+    assert read <= 8

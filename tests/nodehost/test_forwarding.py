@@ -1,0 +1,35 @@
+"""Forwarding: byte forms, and what no peer is trusted with."""
+
+from __future__ import annotations
+
+import pytest
+from logservice_wire.errors import InvalidArgument
+
+from logservice import bounds
+from logservice.ids import ShardId
+from logservice.nodehost import forwarding
+from tests.nodehost.cluster import request
+
+
+def test_a_request_comes_back_as_it_was() -> None:
+    sent = request(7, b"block", session=3, sequence=4, epoch=5, expected=6)
+    body = forwarding.encode_append(ShardId(9), 1.5, sent)
+    assert forwarding.decode_append(body) == (9, 1.5, sent)
+
+
+@pytest.mark.parametrize("count", [0, bounds.BLOCK_RECORDS_MAX + 1, 2**32 - 1])
+def test_a_record_count_that_followers_refuse_is_refused_before_the_leader_takes_it(
+    count: int,
+) -> None:
+    """The leader's log would hold an entry that nobody else ever accepts: the end of the shard."""
+    with pytest.raises(InvalidArgument):
+        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, request(count)))
+
+
+def test_oversized_bodies_are_refused() -> None:
+    block = bytes(bounds.BLOCK_BYTES_MAX + 1)
+    with pytest.raises(InvalidArgument):
+        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, request(1, block)))
+    command = bytes(bounds.COMMAND_BYTES_MAX + 1)
+    with pytest.raises(InvalidArgument):
+        forwarding.decode_request(forwarding.encode_request(ShardId(1), 1.0, command))
