@@ -155,6 +155,7 @@ class Replica:
                 election_ticks=options.election_ticks,
                 heartbeat_ticks=options.heartbeat_ticks,
                 guard_changes=True,
+                commit_notice_waits=True,
             ),
             self.reader,
             start.hard_state,

@@ -32,6 +32,8 @@ class RaftConfig:
       had something to, gives leadership away.
     - change_needs_own_commit: a leader takes no membership change before the no-op of its term is
       committed. guard_changes: nor one whose new majority is not active and caught up.
+    - commit_notice_waits: followers learn of a commit from the next append, read answer or tick,
+      not from a message of its own; in a closed loop that halves the messages.
     - lease_read: needs check_quorum, and must be the same on every replica.
     """
 
@@ -48,6 +50,7 @@ class RaftConfig:
     watch_disk: bool = True
     change_needs_own_commit: bool = True
     guard_changes: bool = False
+    commit_notice_waits: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work; raises ValueError with the name of the setting."""

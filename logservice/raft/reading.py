@@ -17,7 +17,7 @@ from logservice.raft.messages import ReadIndexRequest, ReadIndexResponse
 from logservice.raft.quorum import VoteResult
 from logservice.raft.read_rounds import ReadRequest
 from logservice.raft.ready import ReadState, Role
-from logservice.raft.sending import broadcast_heartbeat
+from logservice.raft.sending import broadcast_heartbeat, send_append
 from logservice.raft.state import State
 
 
@@ -101,6 +101,14 @@ def _answer(s: State, request: ReadRequest) -> None:
     if request.sender == s.id:
         s.read_states.append(ReadState(request.index, request.context))
     else:
+        progress = s.tracker.progress.get(request.sender)
+        if (
+            s.config.commit_notice_waits
+            and progress is not None
+            and progress.can_bump_commit(request.index)
+        ):
+            # Else its read would wait for the next tick.
+            send_append(s, request.sender, progress)
         s.messages.append(
             ReadIndexResponse(
                 to=request.sender,

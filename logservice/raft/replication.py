@@ -36,9 +36,14 @@ def maybe_commit(s: State) -> bool:
 
 
 def after_commit(s: State) -> None:
-    """The commit index moved: tell everybody, and serve the reads that waited for it."""
+    """The commit index moved: serve the reads that waited for it, and tell everybody.
+
+    With `commit_notice_waits` nobody is told just for that: the next append says it, or at last
+    the next tick. During a membership change all are told at once, because they act on it.
+    """
     reading.release_postponed(s)
-    broadcast_append(s)
+    if not s.config.commit_notice_waits or s.leaving_at or s.membership.joint:
+        broadcast_append(s)
     if s.leaving_at:
         departing.finish(s)
 
@@ -79,7 +84,7 @@ def handle_append_response(s: State, m: AppendResponse) -> None:
         after_commit(s)
         if s.role is not Role.LEADER:
             return
-    elif not own and progress.can_bump_commit(s.log.committed):
+    elif not own and not s.config.commit_notice_waits and progress.can_bump_commit(s.log.committed):
         send_append(s, m.sender, progress)
     if own:
         return
@@ -153,9 +158,18 @@ def tick_leader(s: State) -> None:
         if s.role is not Role.LEADER:
             return
         s.transferee = NO_REPLICA
+    if s.config.commit_notice_waits:
+        _tell_commit(s)
     if s.heartbeat_elapsed >= s.config.heartbeat_ticks:
         s.heartbeat_elapsed = 0
         broadcast_heartbeat(s, reading.heartbeat_context(s))
+
+
+def _tell_commit(s: State) -> None:
+    """An empty append for those who have entries that they do not know to be committed."""
+    for replica, progress in s.tracker.others:
+        if progress.state is ProgressState.REPLICATE and progress.can_bump_commit(s.log.committed):
+            send_append(s, replica, progress)
 
 
 def check_quorum(s: State) -> None:
