@@ -247,6 +247,10 @@ class Raft:
         s.log.retry_reads()
         if s.role is Role.LEADER:
             replication.tick_leader(s)
+            if s.membership.auto_leave:
+                # Not only when something is applied: a transfer that was under way then may have
+                # come to nothing, and an idle shard would stay joint.
+                proposing.auto_leave(s)
         else:
             election.tick_election(s)
 

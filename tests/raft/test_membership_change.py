@@ -326,6 +326,23 @@ def test_a_new_leader_finishes_a_joint_change() -> None:
     assert not new.raft.membership.joint
 
 
+def test_a_joint_change_is_left_after_a_transfer_that_came_to_nothing() -> None:
+    """Nothing else may ever be applied in an idle shard."""
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.start(4)
+    leader.propose_change(change(add_learner(4)))
+    cluster.settle()
+    cluster.isolate(2)
+    leader.propose_change(change(add(4), remove(3)))
+    leader.transfer_leader(ReplicaId(2))
+    cluster.settle()
+    assert leader.membership.joint, "the transfer is under way"
+    cluster.tick(60)
+    assert not leader.membership.joint
+    assert leader.membership.voters == (1, 2, 4)
+
+
 def test_a_witness_votes_without_storing_records() -> None:
     cluster = Cluster(2)
     leader = cluster.elect(1)
