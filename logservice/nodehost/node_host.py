@@ -201,6 +201,9 @@ class NodeHost:
         if (shard, replica_id) not in self._logdb.removed():
             self._removing.add((shard, replica_id))
             await self._running_engine.commit([Update(shard, replica_id, remove=True)])
+        if shard not in self._replicas:
+            # Else the next replica of the shard here would be reported as halted until it runs.
+            self._halted.pop(shard, None)
         self._drop_exports(shard, replica_id)
 
     def _check_not_removed(self, shard: ShardId, replica_id: ReplicaId) -> None:

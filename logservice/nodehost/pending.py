@@ -110,11 +110,20 @@ class PendingBook:
                 item.fail(UnknownOutcome("the replica caught up by a snapshot"))
 
     def expire(self, now_s: float) -> None:
-        """Deadlines passed: the callers are answered; the entries stay in the log."""
-        for _, items in self._by_index.values():
+        """Deadlines passed: the callers are answered; the entries stay in the log.
+
+        Where nobody waits any more nothing is remembered: after a loss of leadership the log may
+        not reach such an index again for long, and the bounds would refuse others meanwhile.
+        """
+        forgotten = []
+        for index, (_, items) in self._by_index.items():
             for item in items:
                 if item.deadline_s <= now_s:
                     item.fail(DeadlineExceeded())
+            if all(item.future.done() for item in items):
+                forgotten.append(index)
+        for index in forgotten:
+            self._release(self._by_index.pop(index)[1])
 
     def fail_all(self, error: LogServiceError) -> None:
         """The replica stops."""

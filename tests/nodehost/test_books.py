@@ -101,6 +101,20 @@ async def test_deadlines_and_stop() -> None:
     assert book.count == 0
 
 
+async def test_an_entry_nobody_waits_for_holds_no_room() -> None:
+    """After a lost leadership the log may not reach its index again for long."""
+    book = PendingBook()
+    early, late = pending(1, 1.0), pending(2, 9.0)
+    book.register(5, 2, [early])
+    book.register(6, 2, [pending(3, 1.0), late])
+    book.expire(5.0)
+    assert (book.count, book.bytes) == (2, 200)
+    book.applied(entry(5, 2), [(early.proposal, Applied())])
+    book.applied(entry(6, 3), [])
+    assert isinstance(late.future.exception(), NotLeader)
+    assert (book.count, book.bytes) == (0, 0)
+
+
 def read(book: ReadBook, deadline_s: float = 10.0) -> asyncio.Future[Index]:
     future: asyncio.Future[Index] = asyncio.get_running_loop().create_future()
     book.add(future, deadline_s)

@@ -387,6 +387,8 @@ async def test_a_damaged_replica_is_not_started_however_often_it_is_asked_for(
         await host.start_replica(SHARD, ReplicaId(2), Membership(), join=False)
     assert host.replica_info(SHARD) is None
     assert SHARD in host.halted()
+    await host.remove_replica(SHARD, ReplicaId(2))
+    assert host.halted() == {}, "the next replica of the shard here is another one"
 
 
 async def test_nothing_starts_on_a_log_whose_tombstone_is_on_its_way(tmp_path: Path) -> None:
