@@ -134,11 +134,14 @@ class ReplicaLog:
 
         Raises RecordCorrupt, OSError instead of declaring the replica faulty.
         """
-        found = []
-        for position in range(low, high):
-            place = self._state.index.place(position)
-            data = self._fetch([place])
-            found.append(self._decode(data, place, place.offset, position))
+        found: list[tuple[int, Entry]] = []
+        position = low
+        while position < high:
+            places = self._span(position, high, LOGDB_READ_SPAN_BYTES_MAX, first=True)
+            data, start = self._fetch(places), places[0].offset
+            for number, place in enumerate(places):
+                found.append(self._decode(data, place, start, position + number))
+            position += len(places)
         return found
 
     def _span(self, low: int, high: int, max_bytes: int, *, first: bool) -> list[Place]:
