@@ -41,6 +41,11 @@ _DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
 """Uncommitted bytes beyond which draining pauses: what waits here still has all its choices."""
 
 
+_ENTRIES_INFLIGHT_MAX = 3
+"""Unapplied entries of the leader beyond which small requests wait and share: one at the followers,
+one at the own disk, one being committed keep every part of the way busy."""
+
+
 @dataclass(slots=True)
 class Waiting:
     """One request that is not in the log yet. Exactly one of `append`, `command` is set.
@@ -129,7 +134,7 @@ class Intake:
 
     def drain(self, applied: int) -> None:
         """Leader only: move what waits into the log, as far as bounds and parked requests allow."""
-        if not self._waiting:
+        if not self._waiting or self._worth_waiting(applied):
             return
         if self._admission is not None and self._raft.term != self._admission_term:
             # What admission remembers of an older term's tail may have been cut since.
@@ -162,6 +167,15 @@ class Intake:
                 item.park_until = max(item.park_until, self._raft.last_index)
                 self._waiting.appendleft(item)
                 self._waiting_bytes += item.pending.size
+
+    def _worth_waiting(self, applied: int) -> bool:
+        """Natural batching, as in the client: with enough entries on their way, what arrives
+        meanwhile shares the next one. The cost is per entry; a full entry gains nothing by waiting.
+        """
+        return (
+            self._raft.last_index - applied >= _ENTRIES_INFLIGHT_MAX
+            and self._waiting_bytes < self._entry_bytes_target
+        )
 
     def expire(self, now_s: float) -> None:
         """Requests whose deadline passed were never proposed: definitely not applied, but the
