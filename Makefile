@@ -4,10 +4,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 KILLS ?= 30
 ROUNDS ?= 3
+SEEDS ?= 300
+FIRST ?= 1
+JOBS ?= 2
+NIGHTLY_SEEDS ?= 10000
+LEDGER ?= artifacts/sim-ledger.jsonl
 # Files run in two processes; a file's tests stay together.
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 
-.PHONY: help check test lint format types imports proto proto-check invariants demo chaos bench clean .venv
+.PHONY: help check test lint format types imports proto proto-check invariants sim mutants nightly-sim demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -43,6 +48,16 @@ proto-check: ## the committed generated code is what proto/ says
 
 invariants: .venv ## rewrite docs/invariants.md from the code
 	$(BIN)/python tools/list_invariants.py --write
+
+sim: .venv ## clusters in virtual time with faults: make sim SEEDS=300 FIRST=1
+	$(BIN)/python -m logservice.sim --seeds $(SEEDS) --first $(FIRST) --jobs $(JOBS) $(SIM_FLAGS)
+
+mutants: .venv ## seeded bugs that the simulator must find
+	$(BIN)/python -m logservice.sim.mutants --jobs $(JOBS)
+
+nightly-sim: .venv ## short seeds, thousands of them; goes on where the ledger ends
+	$(BIN)/python -m logservice.sim --seeds $(NIGHTLY_SEEDS) --first $(FIRST) --jobs $(JOBS) \
+	    --ledger $(LEDGER) $(SIM_FLAGS)
 
 demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
 	$(BIN)/python -m examples.sqlite_wal

@@ -4,6 +4,8 @@ The history checker does the log itself (G1-G5). Here are the rules it has no wo
 
 - FENCE (G9): in the log's order, writer epochs never go down, from the first grant on; and no
   append that began after a newer grant was known to its holder succeeded under an older epoch.
+- EXPECTED: an append that named its LSN lies there or nowhere.
+- HOLD (G4): while a hold is kept, no reader is told that its LSN is truncated.
 - STAMPS: ranges of timestamps do not overlap, and grow in real time.
 """
 
@@ -40,6 +42,38 @@ def fencing(history: ShardHistory) -> Iterator[str]:
         for grant in history.grants:
             if append is not None and grant.epoch > epoch and append.invoked > grant.returned:
                 yield f"{batch} began with epoch {epoch} after epoch {grant.epoch} was granted"
+
+    for epoch, done in history.truncates:
+        for grant in history.grants:
+            if (
+                done.outcome is Outcome.OK
+                and grant.epoch > epoch
+                and (done.invoked > grant.returned)
+            ):
+                yield f"{done} took effect with epoch {epoch} after {grant.epoch} was granted"
+
+
+def expected(history: ShardHistory) -> Iterator[str]:
+    """Broken EXPECTED rules."""
+    for operation in history.operations:
+        if isinstance(operation, Append) and operation.outcome is Outcome.OK:
+            wanted = history.expected.get(operation.batch, operation.lsn)
+            if operation.lsn != wanted:
+                yield f"{operation.batch} was to be at LSN {wanted} and is at {operation.lsn}"
+
+
+def holds(history: ShardHistory) -> Iterator[str]:
+    """Broken HOLD rules."""
+    for held in history.holds:
+        for read in history.operations:
+            if (
+                isinstance(read, Read)
+                and read.tells_first
+                and held.since < read.invoked
+                and read.returned < held.until
+                and read.first_lsn > held.lsn
+            ):
+                yield f"{held}, but reading begins at {read.first_lsn}: {read}"
 
 
 def stamps(history: ShardHistory) -> Iterator[str]:

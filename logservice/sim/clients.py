@@ -11,6 +11,7 @@ A block's bytes are the name of its batch, so what a reader sees says what it is
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -69,6 +70,15 @@ class Stamps:
 
 
 @dataclass(slots=True)
+class Held:
+    """A hold: granted at `since`; `until`: when somebody began to move or release it."""
+
+    lsn: int
+    since: float
+    until: float = math.inf
+
+
+@dataclass(slots=True)
 class ShardHistory:
     """Everything the clients of a shard know."""
 
@@ -77,7 +87,12 @@ class ShardHistory:
     """batch -> the writer epoch it was appended with."""
     grants: list[Granted] = field(default_factory=list)
     stamps: list[Stamps] = field(default_factory=list)
-    holds: dict[str, int] = field(default_factory=dict)
+    expected: dict[str, int] = field(default_factory=dict)
+    """batch -> the LSN at which alone it was to be appended."""
+    truncates: list[tuple[int, Truncate]] = field(default_factory=list)
+    """With the writer epoch of each."""
+    holds: list[Held] = field(default_factory=list)
+    held: dict[str, Held] = field(default_factory=dict)
     applied_lsn: int = 0
     first_lsn: int = 1
     epoch: int = 0
@@ -205,7 +220,11 @@ class Writer(Client):
             expected = 0
             if self.chance.random() < 0.1:
                 expected = self.history.applied_lsn + 1
+                self.history.expected[batch] = expected
             epoch = self.history.epoch
+            if self.chance.random() < 0.1:
+                # A writer that has not heard yet that somebody took over.
+                epoch = max(0, epoch - 1)
             self.history.epochs[batch] = epoch
             request = AppendRequest(NO_SESSION, 0, epoch, Lsn(expected), count, self.block(batch))
             invoked, lsn, outcome = self.now, 0, Outcome.OK
@@ -376,22 +395,29 @@ class Keeper(Client):
         if lsn < 1:
             return
         invoked, truncated, outcome = self.now, 0, Outcome.OK
+        # The newest epoch, or one that a paused writer would still hold to be its own.
+        epoch = self.chance.randint(max(0, history.epoch - 1), history.epoch)
         try:
-            command = commands.Truncate(Lsn(lsn), history.epoch)
+            command = commands.Truncate(Lsn(lsn), epoch)
             truncated = (await self.command(command)).value
         except LogServiceError as error:
             outcome = self.failed(error)
-        self.note(Truncate(self.name, lsn, invoked, self.now, outcome, truncated))
+        done = Truncate(self.name, lsn, invoked, self.now, outcome, truncated)
+        self.history.truncates.append((epoch, done))
+        self.note(done)
 
     async def _hold(self) -> None:
         name = f"hold-{self.chance.randint(1, 3)}"
-        if name in self.history.holds and self.chance.random() < 0.7:
-            await self.command(commands.ReleaseHold(name))
-            self.history.holds.pop(name, None)
-            return
+        held = self.history.held.pop(name, None)
+        if held is not None:
+            held.until = self.now
+            if self.chance.random() < 0.7:
+                await self.command(commands.ReleaseHold(name))
+                return
         lsn = max(1, self.history.applied_lsn - self.chance.randint(0, 20))
         await self.command(commands.SetHold(Lsn(lsn), name))
-        self.history.holds[name] = lsn
+        self.history.held[name] = Held(lsn, self.now)
+        self.history.holds.append(self.history.held[name])
 
     async def _stamps(self) -> None:
         count = self.chance.randint(1, 100)

@@ -175,8 +175,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
         """See `asyncio`. The process keeps hold of its tasks."""
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         process = self.current if context is None else context[_PROCESS]
+        if not process.alive:
+            # Its last callback is still returning; what it begins never runs.
+            coro.close()
+            return self.create_future()
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         tasks = process.tasks
         tasks.append(task)
         if len(tasks) > 256 and len(tasks) & 255 == 0:

@@ -56,7 +56,7 @@ CONVERGE_ELECTIONS = 10
 RESTART_S = 2.0
 """What a store needs to be back after healing: start, recovery, addresses."""
 
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 """For repairs and the followers' last entries, before all replicas are read."""
 
 SAMPLE_S = 0.25
@@ -214,12 +214,15 @@ class World:
             store.disk.heal()
             if store.process is not None and store.process.paused:
                 self.loop.resume(store.process)
-            spare = self.config.stores > self.config.replicas
-            if store.number == self.config.victim and not spare and store.halted:
-                # Nobody can take over what cannot be trusted here: an operator empties the disk.
-                store.lose_disk()
             if not store.up:
                 store.start()
+
+    def _operate(self) -> None:
+        """What a person does where HAKeeper has no store to go to: empty a disk that is damaged."""
+        if self.config.victim and self.config.stores <= self.config.replicas:
+            store = self.stores[self.config.victim - 1]
+            if store.halted:
+                store.lose_disk()
 
     def died(self, store: SimStore) -> None:
         """Its process ended: it comes back after a while."""
@@ -266,6 +269,7 @@ class World:
         while self.loop.now_s < deadline_s:
             if all(self._settled(shard) for shard in [HAKEEPER_SHARD, *self.shards]):
                 return
+            self._operate()
             await asyncio.sleep(0.2)
         self.violate("convergence", f"replicas do not settle: {self.state()}")
 
@@ -304,6 +308,10 @@ class World:
                 self.violate("fencing", f"shard {shard}: {problem}")
             for problem in aftermath.stamps(history):
                 self.violate("timestamps", f"shard {shard}: {problem}")
+            for problem in aftermath.expected(history):
+                self.violate("expected-lsn", f"shard {shard}: {problem}")
+            for problem in aftermath.holds(history):
+                self.violate("holds", f"shard {shard}: {problem}")
         self._judge_hakeeper()
 
     def _final_read(self, store: SimStore, shard: ShardId) -> Read:

@@ -1,0 +1,112 @@
+"""Virtual time, and processes that die, pause and have clocks of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from logservice.invariants import InvariantViolation
+from logservice.sim.loop import Process, SimClock, SimLoop
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    made = SimLoop()
+    yield made
+    made.bury()
+
+
+def run_until(loop: SimLoop, virtual_s: float) -> None:
+    loop.call_in(loop.world, virtual_s - loop.now_s, loop.stop)
+    loop.run_forever()
+
+
+async def beat(times: list[float], every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        times.append(asyncio.get_running_loop().time())
+
+
+def test_an_hour_takes_no_time(loop: SimLoop) -> None:
+    times: list[float] = []
+    loop.spawn(loop.world, beat(times, 600.0))
+    run_until(loop, 3601.0)
+    assert times == [600.0 * number for number in range(1, 7)]
+
+
+def test_timers_of_one_moment_run_in_the_order_they_were_set(loop: SimLoop) -> None:
+    seen: list[int] = []
+    for number in range(20):
+        loop.call_later(1.0, seen.append, number)
+    run_until(loop, 2.0)
+    assert seen == list(range(20))
+
+
+def test_the_dead_do_nothing_any_more(loop: SimLoop) -> None:
+    times: list[float] = []
+    cleaned: list[int] = []
+
+    async def work() -> None:
+        try:
+            await beat(times, 1.0)
+        finally:
+            cleaned.append(1)
+
+    process = loop.process("store")
+    loop.spawn(process, work())
+    run_until(loop, 2.5)
+    loop.kill(process)
+    run_until(loop, 10.0)
+    assert times == [1.0, 2.0]
+    assert cleaned == []
+
+
+def test_a_paused_process_catches_up_in_order(loop: SimLoop) -> None:
+    seen: list[int] = []
+    process = loop.process("store")
+    for number in range(3):
+        loop.call_in(process, 1.0 + number, seen.append, number)
+    loop.pause(process)
+    run_until(loop, 5.0)
+    assert seen == []
+    loop.resume(process)
+    run_until(loop, 5.1)
+    assert seen == [0, 1, 2]
+
+
+def test_a_fast_clock_beats_more_often(loop: SimLoop) -> None:
+    fast: list[float] = []
+    process = loop.process("store", local_s=100.0, rate=1.25)
+    clock = SimClock(loop, process)
+    loop.spawn(process, beat(fast, 1.0))
+    run_until(loop, 8.1)
+    assert len(fast) == 10
+    assert clock.monotonic() == pytest.approx(100.0 + 8.1 * 1.25)
+
+
+def test_what_another_process_completes_runs_where_it_is_waited_for(loop: SimLoop) -> None:
+    where: list[Process] = []
+    waiter, finisher = loop.process("waiter"), loop.process("finisher")
+    future: asyncio.Future[None] = loop.create_future()
+
+    async def wait() -> None:
+        await future
+        where.append(loop.current)
+
+    loop.spawn(waiter, wait())
+    loop.call_in(finisher, 1.0, future.set_result, None)
+    run_until(loop, 2.0)
+    assert where == [waiter]
+
+
+def test_a_loop_that_feeds_itself_is_found(loop: SimLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logservice.sim.loop.CALLBACKS_PER_MOMENT_MAX", 1000)
+
+    def again() -> None:
+        loop.call_soon(again)
+
+    loop.call_soon(again)
+    with pytest.raises(InvariantViolation):
+        loop.run_forever()
