@@ -24,7 +24,7 @@ class EntryKind(enum.IntEnum):
     COMMAND = 3
     """One state machine command: `logservice.envelope` command envelope."""
     CONFIG = 4
-    """A membership change, decoded by `raft.confchange`."""
+    """A membership change, decoded by `raft.config_change`."""
 
 
 @dataclass(frozen=True, slots=True)

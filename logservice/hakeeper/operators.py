@@ -214,6 +214,11 @@ def _plan_kill(state: State, shard: ShardState, operator: Operator) -> Plan:
     runs = report is not None and report.replica == operator.replica
     if not runs and (shard.shard, operator.replica) not in store.stored:
         return Finish("done")
+    leader = leader_report(state, shard)
+    if leader is None or leader[1].epoch < shard.members.change_epoch:
+        # A removed leader may be the only one that knows that its removal is committed, and its log
+        # the newest: without it the others could not elect anybody.
+        return Wait("a leader of the new membership knows of the removal")
     return Send("kill", operator.store, RemoveReplica(shard.shard, operator.replica))
 
 

@@ -13,6 +13,7 @@ Everything runs on the loop thread; nothing here waits for the disk or the netwo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -192,9 +193,9 @@ class Replica:
     def step(self, message: Message) -> None:
         """A message from a peer; one the core refuses is dropped, whoever sent it."""
         try:
-            self.raft.step(message)
-        except (MessageRejected, ProposalDropped):
-            return
+            # A refused message may still have brought a newer term, which must be persisted.
+            with contextlib.suppress(MessageRejected, ProposalDropped):
+                self.raft.step(message)
         except Halted as halted:
             self._host.halt(self, halted.message)
             return
