@@ -76,7 +76,13 @@ def main(first: int, seeds: int, jobs: int, only: tuple[str, ...]) -> None:
     console = Console(highlight=False)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("mutants", total=len(names))
-        results = hunt_all(names, first, seeds, jobs, lambda _: progress.advance(bar))
+
+        def show(one: Killed) -> None:
+            progress.advance(bar)
+            if not console.is_terminal:
+                console.print(f"{one.name}: {one.seeds or 'SURVIVED'} {one.checker}")
+
+        results = hunt_all(names, first, seeds, jobs, show)
     table = Table("mutant", "seeds", "checker", "what it saw")
     for one in results:
         verdict = str(one.seeds) if one.seeds else "SURVIVED"

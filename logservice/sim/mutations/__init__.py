@@ -1,0 +1,11 @@
+"""The seeded bugs, by name: each function breaks one rule of the product, in this process.
+
+Each is a bug that a system like this one has had, or that its design warns of.
+"""
+
+from __future__ import annotations
+
+from logservice.sim.mutations import consensus, machine, storage
+from logservice.sim.mutations.registry import MUTATIONS
+
+__all__ = ["MUTATIONS", "consensus", "machine", "storage"]

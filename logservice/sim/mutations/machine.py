@@ -1,0 +1,320 @@
+"""Seeded bugs around the state machine: requests, sessions, fencing, snapshots, identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from logservice.ids import NO_SESSION, Index, Lsn
+from logservice.logdb.log_db import LogDb
+from logservice.membership import Membership
+from logservice.nodehost.exports import ExportedSnapshots
+from logservice.nodehost.heartbeats import HeartbeatSender
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.pending import PendingBook
+from logservice.nodehost.replica import Replica
+from logservice.outcome import Applied
+from logservice.raft.log import RaftLog
+from logservice.raft.ready import Role
+from logservice.rsm.admission import Admission
+from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.sessions import Session, SessionTable
+from logservice.rsm.snapshot_codec import encode_state
+from logservice.rsm.state import LogState
+from logservice.sim.mutations.registry import Without, mutation, wrap
+
+# --- requests, sessions, fencing ------------------------------------------------------------------
+
+
+@mutation
+def _request_completed_by_index_alone() -> None:
+    def applied(self: PendingBook, entry: Any, outcomes: Any) -> None:
+        found = self._by_index.pop(entry.index, None)
+        if found is None:
+            return
+        self._release(found[1])
+        for item in found[1]:
+            item.resolve(Applied(lsn=entry.lsn, count=entry.record_count, value=entry.index))
+
+    wrap(PendingBook, "applied", lambda _: applied)
+
+
+@mutation
+def _repetition_is_appended_again() -> None:
+    def make(original: Any) -> Any:
+        def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
+            return original(self, replace(block, session=NO_SESSION), lsn, index)
+
+        return apply_block
+
+    wrap(LogRsm, "_apply_block", make)
+    wrap(Admission, "_judge_session", lambda _: lambda *_: None)
+
+
+@mutation
+def _gap_in_a_session_is_accepted() -> None:
+    def make(original: Any) -> Any:
+        def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
+            row = self._state.sessions.get(block.session)
+            if row is not None and block.sequence > row.last_sequence + 1:
+                row.last_sequence = block.sequence - 1
+            return original(self, block, lsn, index)
+
+        return apply_block
+
+    def judge(original: Any) -> Any:
+        def judge_session(self: Admission, session: Any, sequence: int) -> Any:
+            row = self._rsm.session(session)
+            if row is not None and sequence > row.last_sequence:
+                return None
+            return original(self, session, sequence)
+
+        return judge_session
+
+    wrap(LogRsm, "_apply_block", make)
+    wrap(Admission, "_judge_session", judge)
+
+
+@mutation
+def _repetition_answered_with_another_lsn() -> None:
+    def make(original: Any) -> Any:
+        def repetition(self: Session, sequence: int) -> Any:
+            return original(self, min(sequence + 1, self.last_sequence))
+
+        return repetition
+
+    wrap(Session, "repetition", make)
+
+
+@mutation
+def _sessions_missing_from_the_snapshot() -> None:
+    def save_snapshot(self: LogRsm) -> bytes:
+        return encode_state(replace(self._state, sessions=SessionTable()))
+
+    wrap(LogRsm, "save_snapshot", lambda _: save_snapshot)
+
+
+@mutation
+def _fence_not_checked_at_apply() -> None:
+    def make(original: Any) -> Any:
+        def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
+            epoch = self._state.writer_epoch
+            return original(self, replace(block, writer_epoch=epoch), lsn, index)
+
+        return apply_block
+
+    wrap(LogRsm, "_apply_block", make)
+    wrap(Admission, "_judge", _unfenced)
+
+
+def _unfenced(original: Any) -> Any:
+    def judge(self: Admission, request: Any, lsn: Any) -> Any:
+        return original(self, replace(request, writer_epoch=self._rsm.state.writer_epoch), lsn)
+
+    return judge
+
+
+@mutation
+def _truncation_is_not_fenced() -> None:
+    def make(original: Any) -> Any:
+        def truncate(self: LogRsm, command: Any) -> Any:
+            return original(self, replace(command, writer_epoch=self._state.writer_epoch))
+
+        return truncate
+
+    wrap(LogRsm, "_truncate", make)
+
+
+@mutation
+def _writer_epoch_granted_twice() -> None:
+    def make(original: Any) -> Any:
+        def grant_writer(self: LogState, holder: str) -> int:
+            before = self.writer_epoch
+            return (
+                max(1, before)
+                if before and not original(self, holder)
+                else original(self, holder) and max(1, before)
+            )
+
+        return grant_writer
+
+    wrap(LogState, "grant_writer", make)
+
+
+@mutation
+def _expected_lsn_is_not_checked() -> None:
+    def make(original: Any) -> Any:
+        def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
+            return original(self, replace(block, expected_lsn=Lsn(0)), lsn, index)
+
+        return apply_block
+
+    def judge(original: Any) -> Any:
+        def unexpected(self: Admission, request: Any, lsn: Any) -> Any:
+            return original(self, replace(request, expected_lsn=Lsn(0)), lsn)
+
+        return unexpected
+
+    wrap(LogRsm, "_apply_block", make)
+    wrap(Admission, "_judge", judge)
+
+
+@mutation
+def _timestamps_overlap() -> None:
+    def make(original: Any) -> Any:
+        def apply(self: LogRsm, command: Any, entry: Any) -> Any:
+            outcome = original(self, command, entry)
+            if type(command).__name__ == "AllocateTimestamps":
+                self._state.next_timestamp -= 1
+            return outcome
+
+        return apply
+
+    wrap(LogRsm, "_apply", make)
+
+
+@mutation
+def _refused_block_leaves_no_gap() -> None:
+    wrap(LogState, "reject", lambda _: lambda *_: None)
+
+
+# --- snapshots and truncation ---------------------------------------------------------------------
+
+
+@mutation
+def _truncation_ignores_holds() -> None:
+    def make(original: Any) -> Any:
+        def settle(self: LogState) -> Any:
+            holds, self.holds = self.holds, {}
+            try:
+                return original(self)
+            finally:
+                self.holds = holds
+
+        return settle
+
+    wrap(LogState, "settle_truncation", make)
+
+
+@mutation
+def _snapshot_above_the_truncation_lsn_installed() -> None:
+    def largest(self: ExportedSnapshots, shard: Any, replica: Any, truncation_lsn: Lsn) -> Any:
+        exports = self._read(shard, replica)
+        return exports[0].index if exports else None
+
+    wrap(ExportedSnapshots, "largest_at_or_below", lambda _: largest)
+
+
+@mutation
+def _membership_missing_from_the_snapshot() -> None:
+    def make(original: Any) -> Any:
+        def applied_snapshot(self: Replica) -> Any:
+            return replace(original(self), membership=Membership())
+
+        return applied_snapshot
+
+    wrap(Replica, "applied_snapshot", make)
+
+
+@mutation
+def _snapshot_taken_and_state_machine_not_restored() -> None:
+    def make(original: Any) -> Any:
+        def recovered(self: Replica, snapshot: Any) -> None:
+            self.state_machine = Without(self.state_machine, "recover_from_snapshot")
+            original(self, snapshot)
+            self.state_machine = self.state_machine._inner
+
+        return recovered
+
+    wrap(Replica, "_recovered", make)
+
+
+@mutation
+def _snapshot_of_another_index_started_from() -> None:
+    def make(original: Any) -> Any:
+        def newest(self: ExportedSnapshots, shard: Any, replica: Any) -> Any:
+            snapshot = original(self, shard, replica)
+            return snapshot and replace(snapshot, index=Index(snapshot.index - 1))
+
+        return newest
+
+    wrap(NodeHost, "_run", lambda original: partial_export(original, make))
+
+
+def partial_export(original: Any, make: Callable[[Any], Any]) -> Any:
+    """`NodeHost._run` with another answer to what the newest export is."""
+
+    def run(self: NodeHost, shard: Any, replica: Any) -> None:
+        newest = self._newest_export
+        owner = newest.__self__  # type: ignore[attr-defined]
+        self._newest_export = partial(make(type(owner).newest), owner)
+        try:
+            original(self, shard, replica)
+        finally:
+            self._newest_export = newest
+
+    return run
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+@mutation
+def _old_id_reborn_on_an_empty_disk() -> None:
+    async def start(self: HeartbeatSender, command: Any) -> None:
+        await self._host.start_replica(
+            command.shard, command.replica, Membership.decode(command.membership), join=command.join
+        )
+
+    wrap(HeartbeatSender, "_start", lambda _: start)
+
+    from logservice.nodehost.bootstrap import Bootstrapper
+
+    def make(original: Any) -> Any:
+        async def decide(self: Bootstrapper, probes: Any) -> Any:
+            me = self._host.identity.store_id
+            for probe in probes.values():
+                membership = Membership.decode(probe.initial) if probe.initial else Membership()
+                for member in membership.members:
+                    if member.store_id == me:
+                        return await self._start(member.replica_id, membership)
+            return await original(self, probes)
+
+        return decide
+
+    wrap(Bootstrapper, "_decide", make)
+
+
+@mutation
+def _removed_replica_forgotten() -> None:
+    def make(original: Any) -> Any:
+        async def remove_replica(self: NodeHost, shard: Any, replica: Any) -> None:
+            await self.stop_replica(shard)
+
+        return remove_replica
+
+    wrap(NodeHost, "remove_replica", make)
+    wrap(LogDb, "removed", lambda _: lambda *_: set())
+
+
+@mutation
+def _applies_before_its_own_disk_has_it() -> None:
+    def make(original: Any) -> Any:
+        def init(self: RaftLog, *arguments: Any) -> None:
+            original(self, *arguments)
+            self.hand_out_unstable = True
+
+        return init
+
+    wrap(RaftLog, "__init__", make)
+
+
+@mutation
+def _leader_decides_before_its_term_begins() -> None:
+    wrap(
+        Replica,
+        "ready_to_lead",
+        lambda _: property(lambda self: self.raft.role is Role.LEADER),
+    )

@@ -1,0 +1,35 @@
+"""The table of seeded bugs, and how they are put into a running process.
+
+Replaced are functions where they are looked up, so a mutation that no longer fits fails loudly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+MUTATIONS: dict[str, Callable[[], None]] = {}
+
+
+def mutation(apply: Callable[[], None]) -> Callable[[], None]:
+    """Enter a seeded bug into the table, under its function's name."""
+    MUTATIONS[apply.__name__.strip("_").replace("_", "-")] = apply
+    return apply
+
+
+def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace `owner.name` by `make(original)`."""
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+class Without:
+    """Passes everything on but for some calls, which do nothing."""
+
+    def __init__(self, inner: Any, *names: str) -> None:
+        self._inner = inner
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._names:
+            return lambda *_: None
+        return getattr(self._inner, name)

@@ -1,0 +1,183 @@
+"""Seeded bugs of storage: promises before the disk has them, and what recovery makes of a disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from logservice.ids import Index, ReplicaId, Term
+from logservice.logdb import log_db, recovery
+from logservice.logdb.segment import SegmentFiles
+from logservice.logdb.segment_writer import SegmentWriter
+from logservice.nodehost import engine
+from logservice.nodehost.replica import Replica
+from logservice.raft import election, following, replication
+from logservice.raft.messages import AppendResponse, VoteResponse
+from logservice.raft.state import State
+from logservice.sim.mutations.registry import Without, mutation, wrap
+
+# --- promises before the disk has them ------------------------------------------------------------
+
+
+@mutation
+def _vote_request_before_its_term_is_durable() -> None:
+    def make(original: Any) -> Any:
+        def accept(self: Replica, ready: Any) -> Any:
+            accepted = original(self, ready)
+            held, self._held = self._held, []
+            for message in held:
+                self._host.send(self, message)
+            return accepted
+
+        return accept
+
+    wrap(Replica, "_accept", make)
+
+
+@mutation
+def _vote_before_it_is_durable() -> None:
+    def answer(s: State, to: ReplicaId, term: Term, *, pre: bool, reject: bool) -> None:
+        s.messages.append(VoteResponse(to=to, sender=s.id, term=term, reject=reject, pre=pre))
+
+    wrap(election, "_answer", lambda _: answer)
+    # The shell would hold it back otherwise.
+    _vote_request_before_its_term_is_durable()
+
+
+@mutation
+def _acknowledgement_before_it_is_durable() -> None:
+    def acknowledge(s: State, to: ReplicaId, index: int) -> None:
+        s.messages.append(AppendResponse(to=to, sender=s.id, term=Term(s.term), index=Index(index)))
+
+    wrap(following, "_acknowledge", lambda _: acknowledge)
+
+
+@mutation
+def _self_acknowledgement_before_fsync() -> None:
+    def make(original: Any) -> Any:
+        def acknowledge_own(self: State) -> None:
+            own = self.tracker.progress.get(self.id)
+            if own is not None:
+                own.maybe_update(self.log.last_index)
+                self.log.hand_out_unstable = False
+                replication.maybe_commit(self)
+            original(self)
+
+        return acknowledge_own
+
+    wrap(State, "acknowledge_own", make)
+
+
+@mutation
+def _no_fsync() -> None:
+    def make(original: Any) -> Any:
+        def write(self: SegmentWriter, group: Any, kv: Any) -> None:
+            files, self._files = self._files, _Files(self._files, "fdatasync")  # type: ignore
+            try:
+                original(self, group, kv)
+            finally:
+                self._files = files
+
+        return write
+
+    wrap(SegmentWriter, "write", make)
+
+
+@mutation
+def _new_segment_without_directory_fsync() -> None:
+    def make(original: Any) -> Any:
+        def write(self: SegmentWriter, group: Any, kv: Any) -> None:
+            files, self._files = self._files, _Files(self._files, "fsync_directory")  # type: ignore
+            try:
+                original(self, group, kv)
+            finally:
+                self._files = files
+
+        return write
+
+    wrap(SegmentWriter, "write", make)
+
+
+class _Files(Without):
+    """Segment files on a file system that leaves one call out."""
+
+    def __init__(self, files: SegmentFiles, name: str) -> None:
+        super().__init__(files)
+        self.vfs = Without(files.vfs, name)
+
+
+@mutation
+def _vote_not_in_the_commit_group() -> None:
+    def make(original: Any) -> Any:
+        def accept(self: Replica, ready: Any) -> Any:
+            accepted = original(self, ready)
+            if accepted.update is None:
+                return accepted
+            return replace(accepted, update=replace(accepted.update, hard_state=None))
+
+        return accept
+
+    wrap(Replica, "_accept", make)
+
+
+@mutation
+def _merged_updates_forget_the_vote() -> None:
+    def make(original: Any) -> Any:
+        def merge(earlier: Any, later: Any) -> Any:
+            together = original(earlier, later)
+            return together and replace(together, hard_state=later.hard_state)
+
+        return merge
+
+    wrap(engine, "merge", make)
+
+
+@mutation
+def _unsynced_tail_kept_after_a_restart() -> None:
+    def make(original: Any) -> Any:
+        def cut(self: SegmentFiles, segment: int, size: int, tail: int | None = None) -> None:
+            vfs, self.vfs = self.vfs, Without(self.vfs, "fdatasync")
+            try:
+                original(self, segment, size)
+            finally:
+                self.vfs = vfs
+
+        return cut
+
+    wrap(SegmentFiles, "cut", make)
+
+
+@mutation
+def _tail_of_a_failed_fsync_trusted() -> None:
+    def make(original: Any) -> Any:
+        def cut(self: SegmentFiles, segment: int, size: int, tail: int | None = None) -> None:
+            original(self, segment, size)
+
+        return cut
+
+    wrap(SegmentFiles, "cut", make)
+
+
+@mutation
+def _recovery_drops_the_newest_group() -> None:
+    def make(original: Any) -> Any:
+        def judge(*arguments: Any) -> Any:
+            return original(*arguments)[:-1]
+
+        return judge
+
+    wrap(recovery, "_judge", make)
+
+
+@mutation
+def _rewritten_entries_replayed_as_an_overwrite() -> None:
+    def make(original: Any) -> Any:
+        def runs_of_entries(state: Any, entries: Any) -> Any:
+            runs = original(state, entries)
+            for run in runs:
+                run.write_sequence += 1 << 30
+            return runs
+
+        return runs_of_entries
+
+    wrap(log_db, "runs_of_entries", make)
