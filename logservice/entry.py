@@ -9,9 +9,9 @@ that the next record will get. So LSN -> index is a search in the log's own inde
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from logservice.ids import Index, Lsn, Term
+from logservice.value import value
 
 
 class EntryKind(enum.IntEnum):
@@ -27,7 +27,7 @@ class EntryKind(enum.IntEnum):
     """A membership change, decoded by `raft.config_change`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """``(term, index, lsn, record_count, kind, payload)``; immutable, payload never copied."""
 

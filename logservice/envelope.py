@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from logservice.ids import Lsn, SessionId
+from logservice.value import value
 
 _COUNT = struct.Struct("<II")
 _HEADER = struct.Struct("<QQQQQQII")
@@ -44,7 +44,7 @@ NO_PROPOSAL = ProposalId(0, 0)
 """Not proposed yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BlockEnvelope:
     """One proposed block. `block` is opaque here: the bytes the client sent."""
 

@@ -7,12 +7,14 @@ typed error of the same reason for the caller who proposed it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from logservice_wire.errors import LogServiceError, Reason, error_for
 
+from logservice.value import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class Applied:
     """The proposal took effect, or had taken effect before (`duplicate`).
 
@@ -27,7 +29,7 @@ class Applied:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rejected:
     """The proposal was refused, deterministically, on every replica."""
 

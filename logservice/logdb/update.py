@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Lsn, ReplicaId, ShardId
 from logservice.membership import Membership
 from logservice.snapshot import Snapshot
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InstalledSnapshot:
     """The snapshot behind which the log is compacted, with its justification.
 
@@ -24,7 +23,7 @@ class InstalledSnapshot:
     truncation_lsn: Lsn
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bootstrap:
     """Written once per replica before its first start. `join`: wait for the leader's snapshot."""
 
@@ -32,7 +31,7 @@ class Bootstrap:
     join: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Update:
     """All fields optional; those given become durable together, or not at all.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logservice_wire.errors import Reason
 
 from logservice.ids import Lsn, Term
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LogRun:
     """`record_count` LSNs from `first_lsn` on. `gap` is None for a block, else why there is none.
 
@@ -23,7 +22,7 @@ class LogRun:
     gap: Reason | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LogSlice:
     """Consecutive runs. `next_lsn` is where to go on; equal to the LSN asked for at the tail."""
 

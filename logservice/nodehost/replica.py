@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from logservice_wire.errors import Busy, Halted, NotLeader, NotReady, Reason, UnknownOutcome
@@ -56,6 +55,7 @@ from logservice.rsm.admission import Admission
 from logservice.rsm.log_rsm import LogRsm
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
+from logservice.value import value
 
 _READY_ROUNDS_MAX = 16
 """Readys taken from one core per collect; the rest comes in the engine's next round."""
@@ -96,7 +96,7 @@ class ReplicaHost(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaStart:
     """Where a replica starts: its log, and the snapshot that both the core and the RSM take."""
 
@@ -105,7 +105,7 @@ class ReplicaStart:
     hard_state: HardState
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Accepted:
     """A Ready on its way through the disk."""
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from logservice.entry import Entry
@@ -53,6 +52,7 @@ from logservice.raft.sanity import CHECKS, NUMBER_MAX
 from logservice.raft.state import State
 from logservice.raft.status import ReplicaProgress, Status, status_of
 from logservice.raft.storage import LogStorage
+from logservice.value import value
 
 __all__ = [
     "ChangeOutcome",
@@ -72,7 +72,7 @@ __all__ = [
 _FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Write:
     """A Ready that waits for the disk, and what its durability will mean."""
 

@@ -8,21 +8,20 @@ early.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logservice.entry import Entry
 from logservice.ids import Index, ReplicaId, Term
 from logservice.snapshot import Snapshot
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class _Message:
     to: ReplicaId
     sender: ReplicaId
     term: Term = Term(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AppendEntries(_Message):
     """Replicate `entries` after (prev_index, prev_term)."""
 
@@ -32,7 +31,7 @@ class AppendEntries(_Message):
     commit: Index = Index(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AppendResponse(_Message):
     """`index`: last index the follower has durably, or the rejected prev_index when `reject`.
 
@@ -45,7 +44,7 @@ class AppendResponse(_Message):
     hint_term: Term = Term(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class RequestVote(_Message):
     """`pre`: a pre-vote, which changes nobody's term. `transfer`: asked for by the leader, so
     leader stickiness does not apply.
@@ -57,7 +56,7 @@ class RequestVote(_Message):
     transfer: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class VoteResponse(_Message):
     """Answer to RequestVote; `pre` repeats the request's."""
 
@@ -65,7 +64,7 @@ class VoteResponse(_Message):
     pre: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Heartbeat(_Message):
     """Keeps followers and confirms read-index contexts."""
 
@@ -73,45 +72,45 @@ class Heartbeat(_Message):
     context: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class HeartbeatResponse(_Message):
     """Echoes the context."""
 
     context: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class InstallSnapshot(_Message):
     """The leader no longer has the entries the follower needs."""
 
     snapshot: Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class TimeoutNow(_Message):
     """Leadership transfer: campaign at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class TransferLeader(_Message):
     """Ask the leader to hand over to `sender`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Propose(_Message):
     """Entries forwarded to the leader; their term, index and lsn are not yet set."""
 
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ReadIndexRequest(_Message):
     """A follower asks for a linearization point."""
 
     context: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class ReadIndexResponse(_Message):
     """Everything up to `index` must be applied before the read of `context` is served."""
 
@@ -119,12 +118,12 @@ class ReadIndexResponse(_Message):
     index: Index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Unreachable(_Message):
     """Local report: messages to `sender` were lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class SnapshotStatus(_Message):
     """Local report: the snapshot sent to `sender` arrived or was `reject`ed."""
 

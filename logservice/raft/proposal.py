@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logservice.entry import EntryKind
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Proposal:
     """`record_count` is 0 unless `kind` is BLOCK; `payload` is never copied."""
 

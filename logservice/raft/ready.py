@@ -19,13 +19,13 @@ addressed
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId
 from logservice.raft.messages import Message
 from logservice.snapshot import Snapshot
+from logservice.value import value
 
 
 class Role(enum.Enum):
@@ -37,7 +37,7 @@ class Role(enum.Enum):
     LEADER = "leader"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SoftState:
     """Volatile; for information only."""
 
@@ -45,7 +45,7 @@ class SoftState:
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadState:
     """The read of `context` may be served once `index` is applied."""
 
@@ -53,7 +53,7 @@ class ReadState:
     context: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ready:
     """One batch of effects. Empty means "nothing to do"; `hard_state` is None when unchanged."""
 

@@ -7,12 +7,11 @@ replica when the entry is applied (`rsm.log_rsm`). `block` is opaque and was che
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logservice.ids import Lsn, SessionId
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendRequest:
     """Append `block` with its `record_count` records.
 
