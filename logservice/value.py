@@ -1,8 +1,8 @@
 """value: the decorator of small immutable values that are made by the thousand.
 
 The type checker treats such a class as a frozen dataclass and refuses every assignment. At run time
-it is an ordinary dataclass with slots, because ``frozen=True`` sets each field by a call of its own:
-about three times the cost per object, on a path that makes a dozen of them per message. Values that
+it is an ordinary dataclass with slots: ``frozen=True`` sets each field by a call of its own, about
+three times the cost per object, on a path that makes a dozen of them per message. Values that
 are not made in numbers stay ``@dataclass(frozen=True, slots=True)``.
 """
 

@@ -55,7 +55,13 @@ def error_of(failure: grpc.RpcError, *, mutating: bool) -> LogServiceError:
             return DeadlineExceeded(message)
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             # gRPC refuses a message over its length limit with this code.
-            return TooLarge(message) if "larger than max" in message else Busy(message)
+            if "larger than max" in message:
+                return TooLarge(message)
+            # The limit on concurrent calls refuses a call before it is served. Anything else under
+            # this code (too many pings, say) may end one that was under way.
+            if "Concurrent RPC limit" in message or not mutating:
+                return Busy(message)
+            return UnknownOutcome(message)
         case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
             return InvalidArgument(message)
         case grpc.StatusCode.UNAUTHENTICATED:

@@ -41,7 +41,7 @@ from logservice.nodehost.router import Router
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
-from logservice.raft.messages import Message
+from logservice.raft.messages import Message, Propose
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
@@ -427,6 +427,10 @@ class NodeHost:
         for shard, message in batch:
             replica = self._replicas.get(shard)
             if replica is None or message.to != replica.replica_id:
+                continue
+            if isinstance(message, Propose):
+                # Stores forward requests, not entries: an entry from elsewhere would pass by the
+                # leader's admission.
                 continue
             member = replica.raft.membership.member(message.sender)
             if member is not None and (

@@ -50,7 +50,7 @@ def test_our_own_errors_come_back_as_they_were(reason: Reason) -> None:
         (grpc.StatusCode.CANCELLED, NotReady, UnknownOutcome),
         (grpc.StatusCode.ABORTED, NotReady, UnknownOutcome),
         (grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExceeded, DeadlineExceeded),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, Busy, Busy),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, Busy, UnknownOutcome),
         (grpc.StatusCode.INVALID_ARGUMENT, InvalidArgument, InvalidArgument),
         (grpc.StatusCode.UNIMPLEMENTED, InvalidArgument, InvalidArgument),
         (grpc.StatusCode.UNAUTHENTICATED, Unauthenticated, Unauthenticated),
@@ -65,6 +65,11 @@ def test_bare_codes(
 ) -> None:
     assert type(error_of(failure(code), mutating=False)) is reading
     assert type(error_of(failure(code, trailer=b"\xff\xff"), mutating=True)) is writing
+
+
+def test_a_call_over_the_limit_of_concurrent_calls_was_never_served() -> None:
+    refused = failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
+    assert type(error_of(refused, mutating=True)) is Busy
 
 
 def test_a_message_over_the_length_limit() -> None:

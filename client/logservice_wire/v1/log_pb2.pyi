@@ -13,10 +13,12 @@ class GapReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GAP_REASON_FENCED: _ClassVar[GapReason]
     GAP_REASON_WRONG_EXPECTED_LSN: _ClassVar[GapReason]
     GAP_REASON_SEQUENCE: _ClassVar[GapReason]
+    GAP_REASON_CORRUPT: _ClassVar[GapReason]
 GAP_REASON_NONE: GapReason
 GAP_REASON_FENCED: GapReason
 GAP_REASON_WRONG_EXPECTED_LSN: GapReason
 GAP_REASON_SEQUENCE: GapReason
+GAP_REASON_CORRUPT: GapReason
 
 class LogPosition(_message.Message):
     __slots__ = ("first_lsn", "applied_lsn", "leader_store", "leader_address")
