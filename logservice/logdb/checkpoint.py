@@ -4,11 +4,12 @@ Rows (keys are big-endian so that they sort; values little-endian):
 
 | key | value |
 |---|---|
-| ``m`` | format, incarnation, replayed-to segment and offset, last group's position and sequence,
-next write sequence | | ``r shard replica`` | hard state, floor, removed/faulty, origins, cuts | |
-``b shard replica`` | bootstrap record | | ``s shard replica`` | installed-snapshot record | | ``c
-shard replica first`` | chunk: segment, last, first LSN, next LSN, bytes | | ``d shard replica
-first`` | its columns, loaded when first needed |
+| ``m`` | format, incarnation, replayed-to segment and offset, last group, next write sequence |
+| ``r shard replica`` | hard state, floor, removed/faulty, origins, cuts |
+| ``b shard replica`` | bootstrap record |
+| ``s shard replica`` | installed-snapshot record |
+| ``c shard replica first`` | chunk: segment, last, first LSN, next LSN, bytes |
+| ``d shard replica first`` | its columns, loaded when first needed |
 
 - INV-CKPT-1: rows and position are written in one synced batch and cover only fdatasynced groups.
 - INV-CKPT-2: nothing here is needed: without it recovery reads all segments and gets the same.

@@ -1,16 +1,17 @@
 """Recovery: from files to the state of every replica.
 
-1. *Base*: the derived index, if it fits the files; else nothing (all segments are read). 2. *Scan*
-the segments from the base's position on (`segment_scan`). 3. *Judge* what does not verify. At most
-one group was ever un-synced (INV-GROUP-2), so:
+1. *Base*: the derived index, if it fits the files; else nothing (all segments are read).
+2. *Scan* the segments from the base's position on (`segment_scan`).
+3. *Judge* what does not verify. At most one group was ever un-synced (INV-GROUP-2), so:
    - a damaged group, or garbage, with nothing written after it is **torn**: never acked (or inside
      the stated window before the durable mark), dropped whole;
    - a damaged group with a successor was durable: **corruption** of what may have been acked. Its
      directory says whose; what nobody can be blamed for makes every replica faulty. A successor
-     names its predecessor, so garbage behind a torn point of an earlier life is known as such. 4.
-     *Resolve* each replica: newest record of each kind; entries from the newest run backwards
-     (`resolve`). 5. Make durable what is kept, cut what is dropped, go on in a new segment: never
-     behind a torn point.
+     names its predecessor, so garbage behind a torn point of an earlier life is known as such.
+4. *Resolve* each replica: newest record of each kind; entries from the newest run backwards
+   (`resolve`).
+5. Make durable what is kept, cut what is dropped, go on in a new segment: never behind a torn
+   point.
 
 - INV-REC-3: recovery writes nothing before it has decided everything; run twice it decides the
   same.

@@ -16,8 +16,9 @@ What the shell must do:
 
 1. `reset()` when leadership is gained or lost; ask nothing before the no-op of the term is applied.
 2. Per admitted block `appended()`, per proposed command `command_appended()`, in log order, at
-once. 3. Ask parked requests again in order, in the same step of the loop that applied what they
-waited for.
+   once.
+3. Ask parked requests again in order, in the same step of the loop that applied what they waited
+   for.
 
 Order: a request of a session that has one parked is parked behind it, else it would look like a
 gap.
