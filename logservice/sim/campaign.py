@@ -7,8 +7,10 @@ campaign skips what is in it, and the figures of all runs can be summed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,6 +23,9 @@ from typing import Any
 
 from logservice.sim.config import draw
 from logservice.sim.world import Report, World
+
+SEED_CPU_MAX_S = 120.0
+"""Fifty times what a seed takes."""
 
 
 @dataclass(slots=True)
@@ -37,12 +42,33 @@ class Result:
         return not self.report.violations
 
 
+class Stuck(BaseException):
+    """A seed took more processor time than any world needs: something in it never returns."""
+
+
+@contextlib.contextmanager
+def processor_limit(seconds: float) -> Iterator[None]:
+    """Raise Stuck in the block after this much processor time. Main thread only."""
+
+    def stuck(number: int, frame: object) -> None:
+        raise Stuck(f"more than {seconds} s of processor time")
+
+    before = signal.signal(signal.SIGPROF, stuck)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def run_seed(seed: int, *, digest: bool = False) -> Result:
     """Live through one seed, silently."""
     logging.disable(logging.CRITICAL)
     config = draw(seed)
     started = time.process_time()
-    report = World(config, digest=digest).run()
+    with processor_limit(SEED_CPU_MAX_S):
+        report = World(config, digest=digest).run()
     return Result(report, time.process_time() - started, config.text())
 
 

@@ -20,12 +20,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from logservice.sim.campaign import processor_limit
 from logservice.sim.config import draw
 from logservice.sim.mutations import MUTATIONS
 from logservice.sim.world import World
 
 SEEDS_MAX = 400
 """Seeds that a mutant may survive."""
+
+SEED_CPU_MAX_S = 30.0
+"""A mutant may make the world spin; that counts as noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ def hunt(name: str, first: int, seeds: int) -> Killed:
     MUTATIONS[name]()
     for number, seed in enumerate(range(first, first + seeds), 1):
         try:
-            report = World(draw(seed)).run()
+            with processor_limit(SEED_CPU_MAX_S):
+                report = World(draw(seed)).run()
         except BaseException as error:  # noqa: BLE001 - an invariant stopped the world itself
             return Killed(name, number, "world", repr(error))
         if report.violations:

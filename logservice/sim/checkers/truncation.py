@@ -27,7 +27,7 @@ from logservice.state_machine import StateMachine
 if TYPE_CHECKING:
     from logservice.sim.store import SimStore
 
-_READ_BYTES = 4096
+_READ_BYTES = 1
 
 
 class Truncation(Checker):
