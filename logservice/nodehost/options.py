@@ -22,7 +22,7 @@ class NodeHostOptions:
     heartbeat_ticks: int = 2
     election_ticks: int = 20
     entry_bytes_target: int = 1024 * 1024
-    fsync_inline_max_s: float = 0.003
+    fsync_inline_max_s: float = 0.0005
     pending_proposals_max: int = bounds.PENDING_PROPOSALS_MAX
     pending_proposal_bytes_max: int = bounds.PENDING_PROPOSAL_BYTES_MAX
     pending_reads_max: int = bounds.PENDING_READS_MAX
