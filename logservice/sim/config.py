@@ -160,6 +160,11 @@ def _draw_faults(config: SimConfig, chance: random.Random) -> None:
         config.stall_interval_s = chance.choice((2.0, 5.0))
     if some(0.4):
         config.clock_rates = tuple(chance.uniform(0.9, 1.1) for _ in range(config.stores))
+    if some(0.12):
+        # Nervous: elections all the time, several candidates in one term.
+        config.election_ticks = 3
+        config.heartbeat_ticks = 1
+        net.delay_mean_s = config.tick_ms / 1000 * chance.choice((0.3, 1.0))
     if some(0.35):
         config.victim = chance.randint(1, config.stores)
         config.disk_loss = some(0.5)

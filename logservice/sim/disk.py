@@ -119,6 +119,23 @@ class SimDisk(MemoryVfs):
             self.flip(path, place, 1 << self._chance.randrange(8))
         return places
 
+    def overwrite(self, path: str, source: str = "") -> tuple[int, int]:
+        """Some durable bytes of a file turn into others: zeros, as if their write had been lost,
+        or bytes of `source`, as if a write had gone to the wrong place. Returns (offset, size).
+        """
+        file = self._files[posixpath.normpath(path)]
+        size = len(file.durable)
+        offset = self._chance.randrange(size) if size else 0
+        length = min(self._chance.choice((8, 64, 512)), size - offset)
+        data = bytes(length)
+        if source:
+            other = self._files[posixpath.normpath(source)].durable
+            start = self._chance.randrange(max(1, len(other) - length))
+            data = bytes(other[start : start + length]).ljust(length, b"\0")
+        file.durable[offset : offset + length] = data
+        file.cached[offset : offset + length] = data
+        return offset, length
+
     def durable(self, handle: int) -> bool:
         """Nothing written to the file waits for an fdatasync, and its name is on the disk."""
         file = self._file(handle)

@@ -104,7 +104,6 @@ class Faults:
         """Bits flip while the power is off; never in the newest segment, whose end is the stated
         window of G6.
         """
-        self._count("rot")
         store.crash(self._draw_crash())
         folder = f"{DATA_DIRECTORY}/segments"
         if not store.disk.exists(folder):
@@ -112,8 +111,16 @@ class Faults:
         names = store.disk.listdir(folder)[:-1]
         if names:
             path = f"{folder}/{self.chance.choice(names)}"
-            places = store.disk.rot(path, self.chance.choice((1, 1, 4)))
-            self.world.note("rot", store.store_id, path, places)
+            kind = self.chance.choice(("bits", "bits", "lost-write", "misdirected-write"))
+            self._count(f"rot {kind}")
+            where: object
+            if kind == "bits":
+                where = store.disk.rot(path, self.chance.choice((1, 1, 4)))
+            elif kind == "lost-write":
+                where = store.disk.overwrite(path)
+            else:
+                where = store.disk.overwrite(path, f"{folder}/{self.chance.choice(names)}")
+            self.world.note("rot", kind, store.store_id, path, where)
         if self.chance.random() < 0.3:
             store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
 

@@ -23,7 +23,6 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
-import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor as FuturesExecutor
@@ -154,17 +153,16 @@ class SimLoop(asyncio.BaseEventLoop):
         for process in [*self._live, *self._dead]:
             process.alive = False
         self.on_error = _ignore
-        before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        try:
-            for process in [*self._live, *self._dead]:
-                for task in process.tasks:
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                process.tasks.clear()
-            self._live, self._dead = [], []
-            self._soon.clear()
-            self._timers.clear()
-        finally:
-            sys.unraisablehook = before
+        for process in [*self._live, *self._dead]:
+            for task in process.tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                if not task.done():
+                    with contextlib.suppress(BaseException):
+                        task.get_coro().close()
+            process.tasks.clear()
+        self._live, self._dead = [], []
+        self._soon.clear()
+        self._timers.clear()
         self.close()
 
     # --- asyncio ----------------------------------------------------------------------------------

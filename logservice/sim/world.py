@@ -13,7 +13,6 @@ import asyncio
 import gc
 import random
 import traceback
-import warnings
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -131,10 +130,6 @@ class World:
         loop = self.loop
         before = gc.get_threshold()
         gc.set_threshold(100_000, 50, 100)
-        # Whoever dies before a task of it began leaves a coroutine that was never awaited.
-        filters = warnings.catch_warnings()
-        filters.__enter__()
-        warnings.simplefilter("ignore", RuntimeWarning)
         try:
             main = loop.spawn(loop.world, self._main())
             main.add_done_callback(lambda _: loop.stop())
@@ -149,7 +144,6 @@ class World:
         finally:
             loop.bury()
             gc.set_threshold(*before)
-            filters.__exit__(None, None, None)
         return report
 
     async def _main(self) -> None:
