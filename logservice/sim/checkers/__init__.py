@@ -6,6 +6,7 @@ from logservice.sim.checkers.commit_quorum import CommitQuorum
 from logservice.sim.checkers.durability import Durability
 from logservice.sim.checkers.election_safety import ElectionSafety
 from logservice.sim.checkers.equal_snapshots import EqualSnapshots
+from logservice.sim.checkers.leader_commit import LeaderCommit
 from logservice.sim.checkers.leader_completeness import LeaderCompleteness
 from logservice.sim.checkers.log_lsn import LogLsn
 from logservice.sim.checkers.log_matching import LogMatching
@@ -26,6 +27,7 @@ ALL: tuple[type[Checker], ...] = (
     StateMachineSafety,
     CommitQuorum,
     LeaderCompleteness,
+    LeaderCommit,
     Truncation,
     EqualSnapshots,
     Queues,
