@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 
@@ -19,11 +20,15 @@ from logservice.raft.tracker import Configuration, Tracker
 
 Half = frozenset[ReplicaId]
 
+CASES = 20_000
+"""Of each kind; with those of test_log_matching.py 70 000 in all."""
+
 
 def ids(*numbers: int) -> Half:
     return frozenset(ReplicaId(number) for number in numbers)
 
 
+@functools.cache
 def majorities(half: Half) -> list[set[ReplicaId]]:
     """Every set of more than half of the voters."""
     return [
@@ -55,7 +60,7 @@ def drawn_half(drawn: random.Random, smallest: int) -> Half:
 
 def test_commit_index_against_the_definition() -> None:
     drawn = random.Random(1)
-    for _ in range(600):
+    for _ in range(CASES):
         voters, outgoing = drawn_half(drawn, 1), drawn_half(drawn, 0)
         match = {ReplicaId(n): drawn.randrange(6) for n in drawn.sample(range(1, 9), 6)}
         expected = min(dumb_committed(voters, match), dumb_committed(outgoing, match))
@@ -73,7 +78,7 @@ def test_commit_index_against_the_definition() -> None:
 
 def test_votes_against_the_definition() -> None:
     drawn = random.Random(2)
-    for _ in range(600):
+    for _ in range(CASES):
         voters, outgoing = drawn_half(drawn, 0), drawn_half(drawn, 0)
         answered = drawn.sample(range(1, 9), drawn.randrange(9))
         votes = {ReplicaId(n): drawn.random() < 0.6 for n in answered}
