@@ -134,7 +134,7 @@ class Faults:
         self.world.loop.pause(process)
         await asyncio.sleep(self.chance.choice((0.1, 0.5, 1.5, 4.0)))
         self.world.note("resume", store.store_id)
-        self.world.loop.resume(process)
+        self.world.loop.resume(process, self.chance)
 
     # --- network ----------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor as FuturesExecutor
@@ -77,6 +78,10 @@ class Process:
 _PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
+class _Outside(asyncio.Handle):
+    """What comes to a process from the world: a delivery, the end of a disk operation."""
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """See the module's text."""
 
@@ -117,7 +122,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
     ) -> asyncio.Handle:
         """Call back in `process` after virtual `delay_s`, whatever its clock says."""
-        handle = asyncio.Handle(callback, args, self, process.context)
+        handle = _Outside(callback, args, self, process.context)
         self._push(self.now_s + max(0.0, delay_s), process, handle)
         return handle
 
@@ -133,10 +138,20 @@ class SimLoop(asyncio.BaseEventLoop):
         """Nothing of it runs until `resume`; what comes in between waits."""
         process.paused = True
 
-    def resume(self, process: Process) -> None:
-        """What waited runs now, in the order in which it became due."""
+    def resume(self, process: Process, chance: random.Random | None = None) -> None:
+        """What waited runs now, in the order in which it became due.
+
+        With `chance`, what came from outside is mixed: it waited in many sockets, and nobody knows
+        which of them the process reads first.
+        """
         process.paused = False
         held, process.held = process.held, []
+        if chance is not None:
+            places = [place for place, handle in enumerate(held) if isinstance(handle, _Outside)]
+            mixed = [held[place] for place in places]
+            chance.shuffle(mixed)
+            for place, handle in zip(places, mixed, strict=True):
+                held[place] = handle
         self._soon.extend((process, handle) for handle in held)
 
     @contextlib.contextmanager

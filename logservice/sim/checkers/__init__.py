@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from logservice.sim.checkers.acknowledgements import Acknowledgements
 from logservice.sim.checkers.commit_quorum import CommitQuorum
 from logservice.sim.checkers.durability import Durability
 from logservice.sim.checkers.election_safety import ElectionSafety
@@ -23,6 +24,7 @@ ALL: tuple[type[Checker], ...] = (
     LogLsn,
     Durability,
     Promises,
+    Acknowledgements,
     Zombies,
     StateMachineSafety,
     CommitQuorum,

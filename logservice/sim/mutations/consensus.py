@@ -8,9 +8,9 @@ from typing import Any
 
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.nodehost.reads import ReadBook
-from logservice.raft import election, following, reading, replication, sending
+from logservice.raft import core, election, following, reading, replication, sending
 from logservice.raft.log import RaftLog
-from logservice.raft.messages import AppendResponse, Heartbeat
+from logservice.raft.messages import Heartbeat
 from logservice.raft.quorum import VoteResult
 from logservice.raft.read_rounds import ReadRequest
 from logservice.raft.ready import ReadState
@@ -31,7 +31,7 @@ def _votes_twice_in_a_term() -> None:
 
         return handle_request
 
-    wrap(election, "handle_request", make)
+    _replace_handler(election.handle_request, make)
 
 
 @mutation
@@ -90,13 +90,20 @@ def _shorter_append_truncates() -> None:
 
 
 @mutation
-def _acknowledges_more_than_was_sent() -> None:
-    def acknowledge(s: State, to: ReplicaId, index: int) -> None:
-        s.messages_after_append.append(
-            AppendResponse(to=to, sender=s.id, term=Term(s.term), index=Index(s.log.last_index))
-        )
+def _acknowledges_although_the_log_differs() -> None:
+    def make(original: Any) -> Any:
+        def handle_append(s: State, m: Any) -> None:
+            log = s.log
+            if log.committed < m.prev_index <= log.last_index and not log.matches(
+                m.prev_index, m.prev_term
+            ):
+                following._acknowledge(s, m.sender, m.prev_index)
+                return
+            original(s, m)
 
-    wrap(following, "_acknowledge", lambda _: acknowledge)
+        return handle_append
+
+    _replace_handler(following.handle_append, make)
 
 
 @mutation
@@ -143,18 +150,24 @@ def _log_is_not_compared_before_an_append() -> None:
 
 
 def _replace_handler(function: Any, make: Callable[[Any], Any]) -> None:
-    """Handlers of the core are in its tables, inside a wrapper that knows them by `handle`."""
-    from logservice.raft import core
-
+    """Handlers of the core are in its tables, plain or inside a wrapper."""
     changed = make(function)
+    found = 0
     for table, around in (
         (core._FOLLOWER, core._follow),
         (core._CANDIDATE, core._fall_back),
+        (core._LEADER, core._fall_back),
     ):
         for kind, handler in list(table.items()):
             cells = getattr(handler, "__closure__", None) or ()
-            if any(cell.cell_contents is function for cell in cells):
+            if handler is function:
+                table[kind] = changed
+                found += 1
+            elif any(cell.cell_contents is function for cell in cells):
                 table[kind] = around(changed)
+                found += 1
+    if not found:
+        raise LookupError(f"{function} is in no table of the core")
 
 
 @mutation

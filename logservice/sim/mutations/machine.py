@@ -18,7 +18,7 @@ from logservice.nodehost.replica import Replica
 from logservice.outcome import Applied
 from logservice.raft.log import RaftLog
 from logservice.raft.ready import Role
-from logservice.rsm.admission import Admission
+from logservice.rsm.admission import ADMIT, Admission
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.sessions import Session, SessionTable
 from logservice.rsm.snapshot_codec import encode_state
@@ -178,6 +178,8 @@ def _timestamps_overlap() -> None:
 @mutation
 def _refused_block_leaves_no_gap() -> None:
     wrap(LogState, "reject", lambda _: lambda *_: None)
+    # The leader's pre-check makes refusals rare; the log must be right without it.
+    wrap(Admission, "_judge", lambda _: lambda *_: ADMIT)
 
 
 # --- snapshots and truncation ---------------------------------------------------------------------
