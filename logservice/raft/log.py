@@ -190,11 +190,14 @@ class RaftLog:
         return low, here
 
     def first_new(self, entries: Sequence[Entry]) -> int:
-        """Position in `entries` of the first one this log lacks or has with another term."""
-        if entries[0].index > self.last_index:
-            return 0
+        """Position in `entries` of the first one this log lacks or has with another term.
+
+        Raises as `term` does: an entry that cannot be read just now is not one of another term, and
+        replacing it would cut off the acknowledged ones behind it.
+        """
+        last = self.last_index
         for position, entry in enumerate(entries):
-            if not self.matches(entry.index, entry.term):
+            if entry.index > last or self.term(entry.index) != entry.term:
                 return position
         return len(entries)
 

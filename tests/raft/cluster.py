@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from logservice.entry import Entry, EntryKind
@@ -28,6 +29,7 @@ from logservice.raft.core import MessageRejected, Proposal, Raft, RaftConfig
 from logservice.raft.memory_storage import MemoryStorage
 from logservice.raft.messages import InstallSnapshot, Message
 from logservice.raft.ready import ReadState, Ready, Role
+from logservice.raft.storage import UnavailableError
 from logservice.snapshot import Snapshot
 
 
@@ -72,6 +74,20 @@ def change(
     )
 
 
+@contextmanager
+def unreadable(storage: MemoryStorage, *methods: str) -> Iterator[None]:
+    """These reads of the storage fail: it cannot be asked just now."""
+
+    def fail(*_: object) -> object:
+        raise UnavailableError
+
+    for method in methods:
+        setattr(storage, method, fail)
+    yield
+    for method in methods:
+        delattr(storage, method)
+
+
 @dataclass
 class Replica:
     """One replica: what is on disk, the core, and the Readys on their way to the disk."""
@@ -99,12 +115,14 @@ class Cluster:
         seed: int = 1,
         members: Membership | None = None,
         election_ticks: int = 10,
+        heartbeat_ticks: int = 1,
         limits: RaftLimits | None = None,
         settings: Mapping[str, bool] | None = None,
         **more_settings: bool,
     ) -> None:
         self.random = random.Random(seed)
         self.election_ticks = election_ticks
+        self.heartbeat_ticks = heartbeat_ticks
         self.limits = limits or RaftLimits()
         self.settings = {**(settings or {}), **more_settings}
         self.messages: list[Message] = []
@@ -125,7 +143,11 @@ class Cluster:
         storage = storage or MemoryStorage()
         snapshot = storage.snapshot()
         config = RaftConfig(
-            ReplicaId(number), self.election_ticks, 1, limits=self.limits, **self.settings
+            ReplicaId(number),
+            self.election_ticks,
+            self.heartbeat_ticks,
+            limits=self.limits,
+            **self.settings,
         )
         raft = Raft(
             config,
@@ -345,4 +367,5 @@ __all__ = [
     "first_snapshot",
     "membership",
     "remove",
+    "unreadable",
 ]

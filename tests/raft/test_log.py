@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import cast
 
 import pytest
 
@@ -16,7 +17,7 @@ from logservice.raft.messages import AppendEntries
 from logservice.raft.storage import CompactedError, UnavailableError
 from logservice.raft.tail import Tail
 from logservice.snapshot import Snapshot
-from tests.raft.cluster import Cluster, first_snapshot, membership
+from tests.raft.cluster import Cluster, first_snapshot, membership, unreadable
 
 
 def entry(index: int, term: int, *, lsn: int = 1, records: int = 0, size: int = 0) -> Entry:
@@ -136,6 +137,10 @@ def test_terms_and_lsns_come_from_storage_tail_and_snapshot() -> None:
     with pytest.raises(CompactedError):
         log.term(6)
     with pytest.raises(CompactedError):
+        log.next_lsn(6)
+    with pytest.raises(UnavailableError):
+        log.next_lsn(10)
+    with pytest.raises(CompactedError):
         log.slice(5, 10, 100)
 
 
@@ -173,6 +178,25 @@ def test_the_commit_index_never_goes_back_nor_beyond_the_log() -> None:
     assert log.committed == 3
     with pytest.raises(InvariantViolation):
         log.commit_to(4)
+
+
+def test_nothing_is_applied_before_it_is_committed_and_applied_never_goes_back() -> None:
+    log = open_log(1, 1, commit=2)
+    with pytest.raises(InvariantViolation):
+        log.applied_to(3)
+    log.hand_out(log.next_committed())
+    log.applied_to(2)
+    log.applied_to(1)
+    assert (log.applied, log.handed_out) == (2, 2)
+
+
+def test_an_entry_that_cannot_be_read_is_not_one_of_another_term() -> None:
+    """Or a short old append would cut off what was acknowledged behind it."""
+    log = open_log(1, 1, 1, 1)
+    with unreadable(cast(MemoryStorage, log.storage), "term"), pytest.raises(UnavailableError):
+        log.first_new(run(1, 1))
+    assert log.first_new(run(1, 1)) == 2
+    assert log.first_new(run(1, 1, 1, 1, 1)) == 4
 
 
 def test_only_durable_entries_are_handed_out() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from logservice.ids import NO_REPLICA, ReplicaId
+from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
 from logservice.raft.config import RaftLimits
 from logservice.raft.core import DropReason, ProposalDropped
-from logservice.raft.messages import AppendEntries, AppendResponse
+from logservice.raft.messages import AppendEntries, AppendResponse, Heartbeat
 from logservice.raft.progress import ProgressState
-from tests.raft.cluster import Cluster, block
+from logservice.raft.storage import UnavailableError
+from tests.raft.cluster import Cluster, block, unreadable
 
 
 def test_proposals_are_committed_and_applied_everywhere() -> None:
@@ -242,3 +243,62 @@ def test_a_cut_off_leader_learns_of_the_newer_term_when_it_comes_back() -> None:
     cluster.tick(2)
     assert cluster[1].leader == new.id != NO_REPLICA
     assert cluster[1].term == new.raft.term
+
+
+def test_heartbeats_leave_at_their_own_pace() -> None:
+    cluster = Cluster(3, heartbeat_ticks=3)
+    leader = cluster.elect(1)
+    sent = []
+    for _ in range(7):
+        leader.tick()
+        sent.append(sum(isinstance(m, Heartbeat) for m in leader.ready().messages))
+    assert sent == [0, 0, 2, 0, 0, 2, 0]
+
+
+def test_a_leader_that_cannot_read_its_log_sends_when_it_can() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    leader.propose([block(b"a")])
+    cluster.settle()
+    cluster.heal()
+    with unreadable(cluster.replicas[1].storage, "entries"):
+        cluster.tick(3)
+        assert cluster[3].last_index == 2
+    cluster.tick(2)
+    assert cluster[3].applied_index == leader.commit == 3
+
+
+def test_a_follower_that_cannot_read_its_log_neither_answers_nor_cuts_it_off() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1).propose([block(b"a"), block(b"b"), block(b"c")])
+    cluster.drop = lambda m: isinstance(m, AppendResponse)
+    cluster.settle()
+    follower = cluster.restart(2)
+    stored = follower.storage.entries(Index(2), Index(6), 1000)
+    assert (len(stored), follower.raft.commit) == (4, 2)
+    short = AppendEntries(
+        to=ReplicaId(2),
+        sender=ReplicaId(1),
+        term=Term(1),
+        prev_index=Index(2),
+        prev_term=Term(1),
+        entries=stored[1:2],
+    )
+    term = follower.storage.term
+
+    def all_but_the_third(index: Index) -> Term:
+        if index == 3:
+            raise UnavailableError
+        return term(index)
+
+    follower.storage.term = all_but_the_third  # type: ignore[method-assign]
+    follower.raft.step(short)
+    assert not follower.raft.ready().messages_after_append
+    assert follower.raft.last_index == 5, "acknowledged entries stay"
+    follower.storage.term = term  # type: ignore[method-assign]
+    follower.raft.step(short)
+    (answer,) = follower.raft.ready().messages_after_append
+    assert isinstance(answer, AppendResponse)
+    assert (answer.reject, answer.index) == (False, 3)
+    assert follower.raft.last_index == 5
