@@ -81,12 +81,16 @@ class ReadRounds:
         return _CONTEXT.pack(self._last) if self._last in self._rounds else b""
 
     def acknowledge(self, replica: ReplicaId, context: bytes) -> Round | None:
-        """`replica` answered `context`; the round with its answers, None when it is not waiting."""
+        """`replica` answered `context`; the round with its answers, None when it is not waiting.
+
+        Nor is the open round: its heartbeats have not left, so nobody can have answered them.
+        """
         if len(context) != _CONTEXT.size:
             return None
         found = self._rounds.get(_CONTEXT.unpack(context)[0])
-        if found is not None:
-            found.acks[replica] = True
+        if found is None or found is self._open:
+            return None
+        found.acks[replica] = True
         return found
 
     def confirm(self, confirmed: Round) -> list[ReadRequest]:
@@ -95,6 +99,4 @@ class ReadRounds:
         for number in [number for number in self._rounds if number <= confirmed.number]:
             served.extend(self._rounds.pop(number).requests)
         self.waiting -= len(served)
-        if self._open is not None and self._open.number <= confirmed.number:
-            self._open = None
         return served

@@ -152,6 +152,7 @@ def test_reads_join_only_a_round_that_has_not_left() -> None:
     assert not rounds.join(request)
     context = rounds.start(ONE, tick=7)
     assert rounds.join(request)
+    assert rounds.acknowledge(TWO, context) is None, "its heartbeats have not left: a forgery"
     rounds.close()
     assert not rounds.join(request)
     assert rounds.newest_context() == context
