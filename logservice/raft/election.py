@@ -116,9 +116,9 @@ def handle_response(s: State, m: VoteResponse) -> None:
         return  # an answer to an earlier campaign
     result = s.tracker.record_vote(m.sender, not m.reject)
     if result is VoteResult.WON:
-        if not s.promotable():
-            s.become_follower(s.term, NO_REPLICA)
-        elif pre:
+        # Still promotable: membership and snapshots change on followers and leaders only, and no
+        # campaign starts over a committed change that is not applied.
+        if pre:
             _campaign(s, pre=False, transfer=False)
         else:
             s.become_leader()

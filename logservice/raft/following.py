@@ -107,11 +107,7 @@ def _append_new(s: State, m: AppendEntries) -> None:
     if position == len(m.entries):
         return
     new: Sequence[Entry] = m.entries[position:] if position else m.entries
-    if new[0].index <= log.committed:
-        raise MessageRejected(
-            RejectReason.COMMITTED_CONFLICT, f"entry {new[0].index} of {log.committed} committed"
-        )
-    log.append(new)
+    log.append(new)  # above the commit index, because the previous entry is not below it
 
 
 def handle_heartbeat(s: State, m: Heartbeat) -> None:

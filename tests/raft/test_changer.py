@@ -7,6 +7,8 @@ from __future__ import annotations
 import itertools
 import random
 
+import pytest
+
 from logservice.ids import ReplicaId
 from logservice.raft.changer import Changer, ChangeRefused, Refusal
 from logservice.raft.config import RaftLimits
@@ -108,3 +110,23 @@ def check_refusal(before: Configuration, change: ConfigChange, refusal: Refusal)
     else:
         assert refusal is Refusal.NO_VOTERS_LEFT
         assert not voters
+
+
+def changer(config: Configuration) -> Changer:
+    tracker = Tracker(ReplicaId(1), RaftLimits())
+    tracker.restore(config, 1)
+    return Changer(config, tracker.progress, lambda learner: tracker.new_progress(1, learner))
+
+
+def test_a_simple_change_moves_one_voter_at_most() -> None:
+    steps = [ChangeStep(ChangeKind.ADD_VOTER, ReplicaId(number)) for number in (2, 3)]
+    with pytest.raises(ChangeRefused) as refused:
+        changer(Configuration(frozenset({ReplicaId(1)}))).simple(steps)
+    assert refused.value.refusal is Refusal.MANY_VOTERS_SIMPLE
+
+
+def test_nobody_could_decide_in_a_joint_configuration_without_an_outgoing_half() -> None:
+    steps = [ChangeStep(ChangeKind.ADD_VOTER, ReplicaId(1))]
+    with pytest.raises(ChangeRefused) as refused:
+        changer(Configuration()).enter_joint(steps, auto_leave=True)
+    assert refused.value.refusal is Refusal.ZERO_VOTERS_JOINT

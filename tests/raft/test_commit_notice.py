@@ -6,7 +6,7 @@ from collections import Counter
 
 from logservice.raft.config_change import Transition
 from logservice.raft.messages import AppendEntries, Message
-from tests.raft.cluster import Cluster, add_learner, block, change
+from tests.raft.cluster import Cluster, add_learner, block, change, membership
 
 
 class Counted:
@@ -83,3 +83,17 @@ def test_lost_notices_are_told_again_by_the_heartbeats() -> None:
     cluster.tick(3)
     cluster.settle()
     assert cluster[2].commit == cluster[1].commit
+
+
+def test_a_read_answered_without_a_round_carries_its_commit_with_it() -> None:
+    """A single voter confirms alone: no heartbeat has told the learner what it reads up to."""
+    cluster = Cluster(members=membership([1], learners=[2]), commit_notice_waits=True)
+    leader = cluster.elect(1)
+    cluster.tick(2)
+    leader.propose([block(b"a")])
+    cluster.settle()
+    assert cluster[2].commit == leader.commit - 1
+    cluster[2].read_index(b"r")
+    cluster.settle()
+    (read,) = cluster.replicas[2].reads
+    assert cluster[2].applied_index >= read.index == leader.commit

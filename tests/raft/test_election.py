@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, Term
-from logservice.raft.messages import RequestVote, TimeoutNow, VoteResponse
+from logservice.raft.messages import (
+    AppendResponse,
+    Heartbeat,
+    RequestVote,
+    TimeoutNow,
+    VoteResponse,
+)
 from logservice.raft.ready import Role
-from tests.raft.cluster import Cluster, block, membership
+from tests.raft.cluster import Cluster, block, membership, unreadable
 
 
 def test_a_leader_is_elected_and_commits_its_no_op() -> None:
@@ -242,3 +248,24 @@ def test_a_single_voter_has_nobody_to_give_leadership_to() -> None:
     leader.propose([block(b"a")])
     cluster.tick(5 * cluster.election_ticks)
     assert cluster.role(1) is Role.LEADER
+
+
+def test_no_campaign_while_the_committed_entries_cannot_be_read() -> None:
+    """There may be a membership change among them, which decides whose votes count."""
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.drop = lambda m: isinstance(m, AppendResponse)
+    leader.propose([block(b"a")])
+    cluster.settle()
+    cluster.restart(2)
+    cluster.settle()
+    replica = cluster.replicas[2]
+    replica.raft.step(
+        Heartbeat(to=ReplicaId(2), sender=ReplicaId(1), term=Term(1), commit=Index(3))
+    )
+    assert (replica.raft.applied_index, replica.raft.commit) == (2, 3)
+    with unreadable(replica.storage, "entries"):
+        replica.raft.campaign()
+        assert cluster.role(2) is Role.FOLLOWER
+    replica.raft.campaign()
+    assert cluster.role(2) is Role.PRE_CANDIDATE

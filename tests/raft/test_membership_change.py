@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logservice.entry import EntryKind
 from logservice.ids import Incarnation, Index, ReplicaId, StoreId
 from logservice.membership import Member
 from logservice.raft.config_change import (
@@ -15,7 +16,8 @@ from logservice.raft.config_change import (
     decode_change,
     encode_change,
 )
-from logservice.raft.core import ChangeReason, DropReason, ProposalDropped, Raft
+from logservice.raft.core import ChangeReason, DropReason, Proposal, ProposalDropped, Raft
+from logservice.raft.messages import Message, TimeoutNow
 from logservice.raft.ready import Role
 from tests.raft.cluster import Cluster, add, add_learner, block, change, membership, remove
 
@@ -361,6 +363,82 @@ def test_a_witness_votes_without_storing_records() -> None:
     cluster[3].campaign()
     assert cluster.role(3) is Role.FOLLOWER
     assert not cluster[3].status().promotable
+
+
+def test_a_witness_never_becomes_a_full_replica() -> None:
+    """It has positions without records: counting it would be counting copies that are not there."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    cluster.start(3)
+    witness = ChangeStep(ChangeKind.ADD_WITNESS, ReplicaId(3))
+    assert outcome_reason(cluster, ConfigChange((witness,))) is ChangeReason.ACCEPTED
+    for steps in (add(3), add_learner(3)):
+        assert outcome_reason(cluster, change(steps)) is ChangeReason.WITNESS
+
+
+def test_a_leader_beside_a_witness_hands_over_to_nobody() -> None:
+    cluster = Cluster(1)
+    leader = cluster.elect(1)
+    cluster.start(2)
+    leader.propose_change(ConfigChange((ChangeStep(ChangeKind.ADD_WITNESS, ReplicaId(2)),)))
+    cluster.settle()
+    sent: list[Message] = []
+    cluster.drop = lambda m: bool(sent.append(m))  # type: ignore[func-returns-value]
+    cluster.stuck_disks = {1}
+    leader.propose([block(b"a")])
+    cluster.tick(2 * cluster.election_ticks)
+    assert cluster.role(1) is not Role.LEADER, "its disk is stuck"
+    assert not [m for m in sent if isinstance(m, TimeoutNow)], "a witness cannot lead"
+
+
+def test_garbage_in_a_committed_change_is_refused_by_all_alike() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    before = leader.membership
+    leader.propose([Proposal(EntryKind.CONFIG, 0, b"garbage")])
+    cluster.settle()
+    entry = cluster.committed[3]
+    assert entry.payload == b"garbage"
+    for replica in cluster.up():
+        assert replica.raft.applied_index == 3
+        outcome = replica.raft.apply_config_change(entry)
+        assert (outcome.accepted, outcome.reason) == (False, ChangeReason.CORRUPT)
+        assert replica.raft.membership == before
+
+
+def test_a_guarded_leader_lets_apply_refuse_what_does_not_fit() -> None:
+    """Apply knows the reason, and says it to whoever asked."""
+    cluster = Cluster(3, guard_changes=True)
+    cluster.elect(1)
+    assert outcome_reason(cluster, change(remove(1, 2, 3))) is ChangeReason.NO_VOTERS_LEFT
+
+
+def test_a_follower_forwards_a_change() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    assert cluster[2].propose_change(change(add_learner(4), epoch=1)) is None
+    cluster.settle()
+    assert {replica.raft.membership.learners for replica in cluster.up()} == {(4,)}
+
+
+def test_without_validation_a_second_change_may_follow_at_once() -> None:
+    """Then only apply decides, and the epochs see to it that the second changes nothing."""
+    cluster = Cluster(3, disable_change_validation=True)
+    leader = cluster.elect(1)
+    leader.propose_change(change(add_learner(4), epoch=1))
+    leader.propose_change(change(add_learner(5), epoch=1))
+    cluster.settle()
+    assert leader.applied_index == 4
+    assert leader.membership.learners == (4,)
+
+
+@pytest.mark.parametrize(("position", "value"), [(0, 2), (1, 9), (2, 2), (2, 0), (3, 1), (4, 7)])
+def test_other_bytes_are_no_change(position: int, value: int) -> None:
+    """Version, transition, epoch without the flag or a flag of two, padding, count."""
+    data = bytearray(encode_change(change(add(1), epoch=7)))
+    data[position] = value
+    with pytest.raises(ChangeCorrupt):
+        decode_change(bytes(data))
 
 
 def test_the_byte_form_of_a_change() -> None:

@@ -7,12 +7,13 @@ import pytest
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.invariants import InvariantViolation
 from logservice.membership import Membership
+from logservice.raft.core import MessageRejected, RejectReason
 from logservice.raft.memory_storage import MemoryStorage
-from logservice.raft.messages import InstallSnapshot
+from logservice.raft.messages import AppendResponse, InstallSnapshot, Message
 from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Role
 from logservice.snapshot import Snapshot
-from tests.raft.cluster import Cluster, add, add_learner, block, change, membership
+from tests.raft.cluster import Cluster, add, add_learner, block, change, membership, unreadable
 
 
 def test_a_replica_behind_the_compacted_log_gets_the_snapshot_and_the_rest() -> None:
@@ -151,3 +152,53 @@ def test_an_empty_membership_waits_for_its_leader() -> None:
     assert waiting.raft.membership == Membership()
     cluster.tick(50)
     assert waiting.raft.role is Role.FOLLOWER
+
+
+def test_a_snapshot_waits_for_a_sign_of_life_and_for_the_storage() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    leader.propose([block(b"a")])
+    cluster.tick(2 * cluster.election_ticks)
+    leader.report_unreachable(ReplicaId(3))
+    cluster.compact(1)
+    sent: list[Message] = []
+
+    def count(message: Message) -> bool:
+        if isinstance(message, InstallSnapshot):
+            sent.append(message)
+        return False
+
+    cluster.drop = count
+    cluster.heal()
+    leader.propose([block(b"b")])
+    assert not leader.status().progress[ReplicaId(3)].recent_active
+    cluster.settle()
+    assert not sent, "nobody is there to receive it"
+    with unreadable(cluster.replicas[1].storage, "snapshot"):
+        cluster.tick(3)
+        assert not sent
+    cluster.tick(3)
+    assert len(sent) == 1
+    assert cluster[3].applied_index == leader.commit
+
+
+def test_a_replica_that_cannot_read_its_log_takes_a_snapshot_all_the_same() -> None:
+    """What it cannot compare it does not hold against the leader."""
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    leader.propose([block(b"a", 5)])
+    cluster.settle()
+    cluster.drop = lambda m: isinstance(m, AppendResponse)
+    leader.propose([block(b"b", 5)])
+    cluster.settle()
+    replica = cluster.restart(2)
+    assert (replica.raft.commit, replica.raft.last_index) == (3, 4)
+    backwards = Snapshot(Index(9), Term(1), Lsn(2), membership([1, 2, 3]), b"")
+    m = InstallSnapshot(to=ReplicaId(2), sender=ReplicaId(1), term=Term(1), snapshot=backwards)
+    with pytest.raises(MessageRejected) as rejected:
+        replica.raft.step(m)
+    assert rejected.value.reason is RejectReason.BAD_SNAPSHOT
+    with unreadable(replica.storage, "next_lsn"):
+        replica.raft.step(m)
+    assert replica.raft.ready().snapshot == backwards
