@@ -34,6 +34,9 @@ from logservice.invariants import invariant
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+READ_SOCKETS_S = 0.005
+"""In which a process that was paused reads all that waited in its sockets."""
+
 CALLBACKS_PER_MOMENT_MAX = 500_000
 """A thousand times what the busiest world does without time passing."""
 
@@ -147,11 +150,10 @@ class SimLoop(asyncio.BaseEventLoop):
         process.paused = False
         held, process.held = process.held, []
         if chance is not None:
-            places = [place for place, handle in enumerate(held) if isinstance(handle, _Outside)]
-            mixed = [held[place] for place in places]
-            chance.shuffle(mixed)
-            for place, handle in zip(places, mixed, strict=True):
-                held[place] = handle
+            for handle in held:
+                if isinstance(handle, _Outside):
+                    self._push(self.now_s + chance.random() * READ_SOCKETS_S, process, handle)
+            held = [handle for handle in held if not isinstance(handle, _Outside)]
         self._soon.extend((process, handle) for handle in held)
 
     @contextlib.contextmanager

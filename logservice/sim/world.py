@@ -271,6 +271,12 @@ class World:
         leader = next((r for s, r in self._members(shard) if r.ready_to_lead), None)
         if leader is None or leader.raft.membership.joint or leader.raft.membership.learners:
             return False
+        members = leader.raft.membership
+        for store in self.stores:
+            stored = store.parts.host.stored_replicas() if store.parts is not None else []
+            if any(at == shard and not members.contains(replica) for at, replica in stored):
+                # HAKeeper has to see to it that the data of removed replicas goes.
+                return False
         if shard == HAKEEPER_SHARD:
             return True
         running = {replica.replica_id: replica for _, replica in self._members(shard)}

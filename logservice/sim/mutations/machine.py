@@ -17,7 +17,6 @@ from logservice.nodehost.pending import PendingBook
 from logservice.nodehost.replica import Replica
 from logservice.outcome import Applied
 from logservice.raft.log import RaftLog
-from logservice.raft.ready import Role
 from logservice.rsm.admission import ADMIT, Admission
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.sessions import Session, SessionTable
@@ -311,12 +310,3 @@ def _applies_before_its_own_disk_has_it() -> None:
         return init
 
     wrap(RaftLog, "__init__", make)
-
-
-@mutation
-def _leader_decides_before_its_term_begins() -> None:
-    wrap(
-        Replica,
-        "ready_to_lead",
-        lambda _: property(lambda self: self.raft.role is Role.LEADER),
-    )
