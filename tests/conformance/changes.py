@@ -1,4 +1,4 @@
-"""Membership changes as the test files write them: `v1 l2 r3 u4`."""
+"""Membership changes as the test files write them: `v1 l2 r3 u4`; ours also `w5`, a witness."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _KINDS = {
     "l": ChangeKind.ADD_LEARNER,
     "r": ChangeKind.REMOVE,
     "u": ChangeKind.UPDATE,
+    "w": ChangeKind.ADD_WITNESS,
 }
 
 

@@ -22,6 +22,7 @@ from logservice.membership import Membership
 from logservice.raft.config import RaftConfig, RaftLimits
 from logservice.raft.config_change import ConfigChange, Transition
 from logservice.raft.core import (
+    ChangeReason,
     DropReason,
     MessageRejected,
     Proposal,
@@ -70,6 +71,7 @@ class Member:
     asynchronous: bool
     append_work: list[LocalMessage] = field(default_factory=list)
     apply_work: list[LocalMessage] = field(default_factory=list)
+    outcomes: list[tuple[Index, ChangeReason]] = field(default_factory=list)
 
 
 class InteractionRunner:
@@ -185,7 +187,7 @@ class InteractionRunner:
                 watch_disk=False,
                 disable_change_validation=directive.flag("disable-conf-change-validation"),
                 lease_read=directive.value("read-only") == "lease-based",
-                change_needs_own_commit=False,
+                change_needs_own_commit=directive.flag("change-needs-own-commit"),
             )
             self._add_member(config, start, asynchronous=directive.flag("async-storage-writes"))
 
@@ -348,7 +350,9 @@ class InteractionRunner:
             last = member.storage.history[-1]
             membership, state = last.membership, last.state
             if entry.kind is EntryKind.CONFIG:
-                membership = member.raft.apply_config_change(entry).membership
+                outcome = member.raft.apply_config_change(entry)
+                membership = outcome.membership
+                member.outcomes.append((entry.index, outcome.reason))
             else:
                 state += entry.payload
             member.storage.history.append(
@@ -471,13 +475,21 @@ class InteractionRunner:
         if v1 and (len(steps) > 1 or transition is not Transition.AUTO):
             self._error("v1 conf change can only have one operation and no transition")
             return
-        change = ConfigChange(steps, transition=transition, context=words.V1_MARK if v1 else b"")
+        epoch = directive.value("epoch")
+        change = ConfigChange(
+            steps,
+            expected_epoch=Index(int(epoch)) if epoch else None,
+            transition=transition,
+            context=words.V1_MARK if v1 else b"",
+        )
         member = self._at(directive)
         try:
             member.raft.propose_change(change)
         except ProposalDropped as dropped:
             if dropped.reason in _REFUSED_CHANGES:
                 self._try_propose(member, Proposal(EntryKind.NOOP, 0, b""))
+            elif dropped.reason is DropReason.TERM_NOT_COMMITTED:  # a rule that etcd lacks
+                self._error(f"{DROPPED}: {dropped.reason.value}")
             else:
                 self._error(DROPPED)
 

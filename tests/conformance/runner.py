@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.conformance import confchange_commands, quorum_commands
 from tests.conformance.confchange_commands import ConfchangeRunner
 from tests.conformance.datadriven import Directive, parse, semantic
-from tests.conformance.interaction_commands import InteractionRunner
+from tests.conformance.own_commands import OwnRunner
 from tests.conformance.quorum_commands import QuorumRunner
 
 
@@ -24,7 +24,7 @@ class Mismatch:
 
 def run_file(path: Path) -> Iterator[Mismatch | None]:
     """One item per directive: None when it matches. Stops at the first mismatch."""
-    quorum, confchange, interaction = QuorumRunner(), ConfchangeRunner(), InteractionRunner()
+    quorum, confchange, interaction = QuorumRunner(), ConfchangeRunner(), OwnRunner()
     for directive in parse(path.read_text(encoding="utf-8")):
         if directive.command in quorum_commands.COMMANDS:
             printed = quorum.run(directive)

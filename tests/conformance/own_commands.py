@@ -1,0 +1,93 @@
+"""Commands of our own files (`own/*.txt`), for what etcd does not have: LSNs, blocks, witnesses,
+the membership's epoch and what became of a change. Described in README.md.
+"""
+
+from __future__ import annotations
+
+import re
+
+from logservice.entry import Entry, EntryKind
+from logservice.ids import Index, Lsn, ReplicaId, Term
+from logservice.raft.config_change import decode_change
+from logservice.raft.core import MessageRejected, Proposal
+from logservice.raft.messages import AppendEntries
+from tests.conformance import words
+from tests.conformance.datadriven import Directive, FormatError
+from tests.conformance.interaction_commands import UNLIMITED, InteractionRunner
+
+_ENTRY = re.compile(r"(\d+)/(\d+) lsn=(\d+) records=(\d+) ([A-Z]+)$")
+
+
+class OwnRunner(InteractionRunner):
+    """etcd's commands and ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._commands |= {
+            "append": self._append,
+            "change-outcomes": self._change_outcomes,
+            "lsn-log": self._lsn_log,
+            "membership": self._membership,
+            "propose-block": self._propose_block,
+            "state": self._state,
+        }
+
+    def _propose_block(self, directive: Directive) -> None:
+        """`propose-block ID RECORDS DATA`."""
+        _, records, data = directive.positional()
+        proposal = Proposal(EntryKind.BLOCK, int(records), data.encode())
+        self._try_propose(self._at(directive), proposal)
+
+    def _lsn_log(self, directive: Directive) -> None:
+        """What is durable, with LSNs: records 4 and 5 are in the entry with `lsn=4 records=2`."""
+        storage = self._at(directive).storage
+        first, last = storage.first_index(), storage.last_index()
+        for entry in storage.entries(first, Index(last + 1), UNLIMITED):
+            content = words.quoted(entry.payload)
+            if entry.kind is EntryKind.CONFIG:
+                content = words.steps(decode_change(entry.payload))
+            self._print(
+                f"{entry.term}/{entry.index} lsn={entry.lsn} records={entry.record_count} "
+                f"{entry.kind.name} {content}"
+            )
+        self._print(f"next lsn={storage.next_lsn(last)}")
+
+    def _append(self, directive: Directive) -> None:
+        """A message as the leader `from` might send it, by hand: entries in the input lines."""
+        term, index = directive.value("prev").split("/")
+        message = AppendEntries(
+            to=ReplicaId(directive.numbers()[0]),
+            sender=ReplicaId(int(directive.value("from"))),
+            term=Term(int(directive.value("term"))),
+            prev_index=Index(int(index)),
+            prev_term=Term(int(term)),
+            entries=tuple(_entry(line) for line in directive.input),
+        )
+        try:
+            self._at(directive).raft.step(message)
+        except MessageRejected as rejected:
+            self._print(f"refused: {rejected}")
+
+    def _membership(self, directive: Directive) -> None:
+        members = self._at(directive).raft.membership
+        for name in ("voters", "learners", "witnesses", "removed"):
+            ids = " ".join(map(str, getattr(members, name)))
+            self._print(f"{name}=({ids})")
+        self._print(f"epoch={members.change_epoch}")
+
+    def _change_outcomes(self, directive: Directive) -> None:
+        for index, reason in self._at(directive).outcomes:
+            self._print(f"{index} {reason.value}")
+
+    def _state(self, directive: Directive) -> None:
+        """The state machine's: all payloads applied."""
+        self._print(words.quoted(self._at(directive).storage.history[-1].state))
+
+
+def _entry(line: str) -> Entry:
+    match = _ENTRY.match(line.strip())
+    if match is None:
+        raise FormatError(f"no entry: {line!r}")
+    term, index, lsn, records = (int(match.group(number)) for number in range(1, 5))
+    kind = EntryKind[match.group(5)]
+    return Entry(Term(term), Index(index), Lsn(lsn), records, kind, b"")
