@@ -2,7 +2,9 @@
 
 Theory of operation. A heartbeat is accepted in the order of its process: `sequence` grows within a
 `boot_id`, and a boot id that was followed by another never counts again, so a late one cannot take
-the view back. Reports are differences to an earlier heartbeat; when that one is not the last we
+the view back. Whoever is refused for that learns which boot id of which data directory holds the
+store: if a late heartbeat of a process that was never seen came between, the living one has to come
+back under a new id. Reports are differences to an earlier heartbeat; when that one is not the last we
 applied, the reports are ignored and the answer asks for all of them.
 
 A shard's membership only ever moves to a higher change epoch, by the report of anybody: changes are
@@ -46,7 +48,8 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
     if store is None and len(state.stores) >= bounds.HAKEEPER_STORES_MAX:
         return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_STORES_MAX)})
     if store is not None and beat.boot_id in store.old_boots:
-        return Rejected(Reason.STALE_EPOCH, {"holder": str(store.boot_id)})
+        holder = {"holder": str(store.boot_id), "incarnation": str(store.incarnation)}
+        return Rejected(Reason.STALE_EPOCH, holder)
     same_boot = store is not None and store.boot_id == beat.boot_id
     if store is not None and same_boot and beat.sequence <= store.sequence:
         return _reply(state, store, need_full=False)

@@ -11,12 +11,18 @@ What this file alone decides: that a replica is created here only in the data di
 names, and only if HAKeeper has never seen it run (`fresh`); for all others missing data is reported
 as SHARD_NOT_FOUND, and HAKeeper replaces the replica instead of letting it begin again empty.
 
+INV-BEAT-1: a living store is heard. A heartbeat of its earlier process may arrive late, after its
+own first one, and HAKeeper takes it for a newer process. Only the store can know better: it holds
+the lock of its data directory, so whoever else spoke for this incarnation is dead. It beats on
+under another boot id.
+
 When HAKeeper cannot be reached nothing here stops: the shards do not need it to serve.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -27,6 +33,7 @@ from logservice_wire.errors import (
     LogServiceError,
     Reason,
     ShardNotFound,
+    StaleEpoch,
 )
 
 from logservice import bounds
@@ -92,6 +99,7 @@ class HeartbeatSender:
         self._describe = describe
         self._disk_use = disk_use
         self._interval_s = interval_s
+        self._boot_id = host.identity.boot_id
         self._sequence = 0
         self._base = 0
         self._reported: dict[ShardId, ReplicaReport] = {}
@@ -140,7 +148,12 @@ class HeartbeatSender:
         if self._broken is not None:
             raise self._broken
         beat, reports = self._heartbeat()
-        applied = await self._client.propose(beat, bounds.HEARTBEAT_TIMEOUT_S)
+        try:
+            applied = await self._client.propose(beat, bounds.HEARTBEAT_TIMEOUT_S)
+        except StaleEpoch as refused:
+            if refused.number("incarnation") == self._host.identity.incarnation:
+                self._renew_boot_id()
+            raise
         try:
             reply = replies.decode(applied.data)
         except replies.ReplyCorrupt as error:
@@ -159,6 +172,14 @@ class HeartbeatSender:
             self._accept(queued)
         return reply
 
+    def _renew_boot_id(self) -> None:
+        """INV-BEAT-1. As random as the first one, and never one that was used."""
+        seed = f"{self._host.identity.boot_id}/{self._boot_id}".encode()
+        digest = hashlib.blake2b(seed, digest_size=8).digest()
+        self._boot_id = int.from_bytes(digest, "little") >> 1
+        self._base = 0
+        logger.warning("a late heartbeat of an earlier process was taken for a newer one")
+
     # --- reporting --------------------------------------------------------------------------------
 
     def _heartbeat(self) -> tuple[proposals.StoreHeartbeat, dict[ShardId, ReplicaReport]]:
@@ -174,7 +195,7 @@ class HeartbeatSender:
             described.peer_address,
             described.client_address,
             self._host.identity.incarnation,
-            self._host.identity.boot_id,
+            self._boot_id,
             self._sequence,
             self._base,
             dict(described.labels),

@@ -37,6 +37,7 @@ class SimConfig:
     segment_bytes: int = 32 * 1024
     entry_cache_bytes: int = 1024 * 1024
     entry_bytes_target: int = 64 * 1024
+    rewrite_live_ratio: float = 0.25
     exports_max: int = 3
     truncation_interval_s: float = 1.0
 
@@ -109,6 +110,7 @@ def draw(seed: int) -> SimConfig:
         segment_bytes=chance.choice((4096, 8192, 32 * 1024, 128 * 1024)),
         entry_cache_bytes=chance.choice((0, 2048, 64 * 1024, 1 << 20)),
         entry_bytes_target=chance.choice((256, 4096, 64 * 1024)),
+        rewrite_live_ratio=chance.choice((0.25, 0.9)),
         exports_max=chance.choice((2, 3, 5, 20)),
         truncation_interval_s=chance.choice((0.3, 0.7, 1.5, 3.0)),
         threaded_disks=tuple(chance.random() < 0.5 for _ in range(stores)),

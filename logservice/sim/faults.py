@@ -96,9 +96,22 @@ class Faults:
         elif chance.random() < 0.4:
             self._count("crash-in-disk-call")
             store.crash_inside(self._draw_crash(), chance.choice((0, 1, 2, 5, 20)))
+            self._power_follows(store)
         else:
             self._count("crash")
             store.crash(self._draw_crash())
+
+    def _power_follows(self, store: SimStore) -> None:
+        """Often the power goes a little later, when the next life has made promises of its own."""
+        if self.chance.random() < 0.4:
+            world = self.world
+            crash = Crash(power=True, keep_names=self.chance.random() < 0.5)
+            delay_s = self.chance.uniform(1.0, 4.0)
+            world.loop.call_in(world.loop.world, delay_s, self._power_cut, store, crash)
+
+    def _power_cut(self, store: SimStore, crash: Crash) -> None:
+        if not self.world.healing:
+            store.crash(crash)
 
     def _rot(self, store: SimStore) -> None:
         """Bits flip while the power is off; never in the newest segment, whose end is the stated
@@ -214,7 +227,9 @@ class Faults:
     async def _disk_fails(self) -> None:
         self._count("disk-error")
         number = self.chance.choice((errno.EIO, errno.EIO, errno.ENOSPC))
-        self._any().fail_disk(number, self.chance.randrange(20))
+        store = self._any()
+        store.fail_disk(number, self.chance.randrange(20))
+        self._power_follows(store)
 
     async def _disk_full(self) -> None:
         store = self._any()

@@ -118,7 +118,7 @@ class World:
         self._by_transport: dict[str, SimStore] = {
             str(store.store_id): store for store in self.stores
         }
-        self._healing = False
+        self.healing = False
         self._started = False
         self._client_tasks: list[asyncio.Task[None]] = []
         self._fault_tasks: list[asyncio.Task[None]] = []
@@ -196,7 +196,7 @@ class World:
 
     async def _heal(self) -> None:
         self.note("heal")
-        self._healing = True
+        self.healing = True
         for task in self._fault_tasks:
             task.cancel()
         self.net.heal()
@@ -221,7 +221,7 @@ class World:
     def died(self, store: SimStore) -> None:
         """Its process ended: it comes back after a while."""
         self.counts["lives ended"] += 1
-        down_s = 0.2 if self._healing else self.chance.expovariate(1.0) * self.config.down_s
+        down_s = 0.2 if self.healing else self.chance.expovariate(1.0) * self.config.down_s
         self.loop.call_in(self.loop.world, down_s + 0.01, store.start)
 
     # --- waiting ----------------------------------------------------------------------------------
