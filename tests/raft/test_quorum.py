@@ -20,8 +20,8 @@ from logservice.raft.tracker import Configuration, Tracker
 
 Half = frozenset[ReplicaId]
 
-CASES = 20_000
-"""Of each kind; with those of test_log_matching.py 70 000 in all."""
+CASES = 15_000
+"""Of each kind; with those of test_log_matching.py 60 000 in all."""
 
 
 def ids(*numbers: int) -> Half:
@@ -60,7 +60,7 @@ def drawn_half(drawn: random.Random, smallest: int) -> Half:
 
 def test_commit_index_against_the_definition() -> None:
     drawn = random.Random(1)
-    for _ in range(CASES):
+    for number in range(CASES):
         voters, outgoing = drawn_half(drawn, 1), drawn_half(drawn, 0)
         match = {ReplicaId(n): drawn.randrange(6) for n in drawn.sample(range(1, 9), 6)}
         expected = min(dumb_committed(voters, match), dumb_committed(outgoing, match))
@@ -69,7 +69,9 @@ def test_commit_index_against_the_definition() -> None:
             return known.get(who, 0)
 
         assert committed_index(voters, outgoing, match_of) == expected
-        tracker = Tracker(ReplicaId(1), RaftLimits())
+        if number % 5:
+            continue
+        tracker = Tracker(ReplicaId(1), RaftLimits())  # has its own way to the same figure
         tracker.restore(Configuration(voters, outgoing), 10)
         for who, progress in tracker.progress.items():
             progress.match = match.get(who, 0)
