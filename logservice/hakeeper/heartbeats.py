@@ -4,8 +4,8 @@ Theory of operation. A heartbeat is accepted in the order of its process: `seque
 `boot_id`, and a boot id that was followed by another never counts again, so a late one cannot take
 the view back. Whoever is refused for that learns which boot id of which data directory holds the
 store: if a late heartbeat of a process that was never seen came between, the living one has to come
-back under a new id. Reports are differences to an earlier heartbeat; when that one is not the last we
-applied, the reports are ignored and the answer asks for all of them.
+back under a new id. Reports are differences to an earlier heartbeat; when that one is not the last
+we applied, the reports are ignored and the answer asks for all of them.
 
 A shard's membership only ever moves to a higher change epoch, by the report of anybody: changes are
 compare-and-swap on the epoch, so there is one history and a higher epoch is later in it. Two

@@ -30,6 +30,6 @@ def digests(hash_seed: int, first: int, seeds: int) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("first", [1, 17])
+@pytest.mark.parametrize("first", [7, 19])
 def test_the_same_seed_twice(first: int) -> None:
-    assert digests(1, first, 3) == digests(2, first, 3)
+    assert digests(1, first, 2) == digests(2, first, 2)

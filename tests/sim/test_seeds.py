@@ -10,7 +10,7 @@ from logservice.sim.config import draw
 CALM = next(seed for seed in range(1, 100) if draw(seed).calm and draw(seed).shards <= 2)
 
 
-@pytest.mark.parametrize("seed", [CALM, 5, 16, 17, 19, 20, 28, 54, 72, 79])
+@pytest.mark.parametrize("seed", [CALM, 5, 8, 10, 16, 19, 20])
 def test_a_seed(seed: int) -> None:
     result = run_seed(seed)
     assert result.ok, (result.config, result.report.violations)
