@@ -60,6 +60,8 @@ class SimConfig:
     power_share: float = 0.5
     all_crash: bool = False
     clean_restarts: bool = False
+    index_damage_share: float = 0.0
+    """Of crashes: the derived index is damaged, on any store; the segments alone must do."""
     down_s: float = 2.0
     pause_interval_s: float = 0.0
     partition_interval_s: float = 0.0
@@ -148,6 +150,7 @@ def _draw_faults(config: SimConfig, chance: random.Random) -> None:
         config.power_share = chance.choice((0.0, 0.5, 1.0))
         config.all_crash = some(0.3)
         config.clean_restarts = some(0.3)
+        config.index_damage_share = chance.choice((0.0, 0.0, 0.3))
         config.down_s = chance.choice((0.2, 1.0, 3.0, 6.0))
     if some(0.3):
         config.pause_interval_s = chance.choice((2.0, 5.0))

@@ -100,6 +100,9 @@ class Faults:
         else:
             self._count("crash")
             store.crash(self._draw_crash())
+            if chance.random() < config.index_damage_share and not store.up:
+                self._count("index-damage")
+                store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
 
     def _power_follows(self, store: SimStore) -> None:
         """Often the power goes a little later, when the next life has made promises of its own."""
