@@ -41,9 +41,9 @@ _DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
 """Uncommitted bytes beyond which draining pauses: what waits here still has all its choices."""
 
 
-_ENTRIES_INFLIGHT_MAX = 3
-"""Unapplied entries of the leader beyond which small requests wait and share: one at the followers,
-one at the own disk, one being committed keep every part of the way busy."""
+_ENTRIES_INFLIGHT_MAX = 1
+"""Unapplied entries of the leader at which small requests wait and share the next one. One is enough
+to keep the way busy: what waits goes as soon as the entry before it is applied, or fills an entry."""
 
 
 @dataclass(slots=True)
@@ -169,8 +169,8 @@ class Intake:
                 self._waiting_bytes += item.pending.size
 
     def _worth_waiting(self, applied: int) -> bool:
-        """Natural batching, as in the client: with enough entries on their way, what arrives
-        meanwhile shares the next one. The cost is per entry; a full entry gains nothing by waiting.
+        """Natural batching, as in the client: while an entry is on its way, what arrives shares the
+        next one. The cost is per entry; a full entry gains nothing by waiting.
         """
         return (
             self._raft.last_index - applied >= _ENTRIES_INFLIGHT_MAX
