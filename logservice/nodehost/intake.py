@@ -42,8 +42,11 @@ _DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
 
 
 _ENTRIES_INFLIGHT_MAX = 1
-"""Unapplied entries of the leader at which small requests wait and share the next one. One is enough
-to keep the way busy: what waits goes as soon as the entry before it is applied, or fills an entry."""
+"""Unapplied entries of the leader at which small requests wait and share the next one.
+
+One is enough to keep the way busy: what waits goes as soon as the entry before it is applied, or
+when it fills an entry.
+"""
 
 
 @dataclass(slots=True)
