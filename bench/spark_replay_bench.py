@@ -24,11 +24,11 @@ from pathlib import Path
 # Before gRPC is imported: Spark's gateway is forked from this process (see tests/conftest.py).
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-from logservice_client import SyncLogClient  # noqa: E402
-from logservice_wire.block import encode_block  # noqa: E402
-from pyspark.sql import DataFrame, SparkSession  # noqa: E402
-from pyspark.sql import functions as F  # noqa: E402
-from pyspark_logservice.replay import read_log  # noqa: E402
+from logservice_client import SyncLogClient
+from logservice_wire.block import encode_block
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark_logservice.replay import read_log
 
 ROOT = Path(__file__).resolve().parent.parent
 
