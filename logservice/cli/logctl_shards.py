@@ -88,8 +88,9 @@ def acquire(
 @writer.command()
 @_shard
 @click.argument("epoch", type=click.IntRange(min=1))
+@output_option
 @pass_session
-def release(session: Session, shard: int, epoch: int) -> None:
+def release(session: Session, shard: int, epoch: int, form: str) -> None:
     """Give EPOCH back; nobody may append until the next grant."""
 
     async def work(client: LogClient) -> None:
@@ -98,6 +99,7 @@ def release(session: Session, shard: int, epoch: int) -> None:
         await log.release_writer(timeout=session.timeout_s)
 
     session.run(work)
+    show_fields(form, {"released_epoch": epoch})
 
 
 @click.group()
@@ -109,19 +111,23 @@ def hold() -> None:
 @_shard
 @click.argument("name")
 @click.argument("lsn", type=click.IntRange(min=1))
+@output_option
 @pass_session
-def set_hold(session: Session, shard: int, name: str, lsn: int) -> None:
+def set_hold(session: Session, shard: int, name: str, lsn: int, form: str) -> None:
     """Keep the records from LSN on; moves the hold when it exists."""
     session.run(lambda client: client.shard(shard).set_hold(name, lsn, timeout=session.timeout_s))
+    show_fields(form, {"name": name, "lsn": lsn})
 
 
 @hold.command("release")
 @_shard
 @click.argument("name")
+@output_option
 @pass_session
-def release_hold(session: Session, shard: int, name: str) -> None:
+def release_hold(session: Session, shard: int, name: str, form: str) -> None:
     """Drop a hold."""
     session.run(lambda client: client.shard(shard).release_hold(name, timeout=session.timeout_s))
+    show_fields(form, {"released": name})
 
 
 @click.command()

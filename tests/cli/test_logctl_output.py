@@ -1,0 +1,37 @@
+"""Every leaf command of logctl answers in both forms: scripts rely on `-o json` everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from logservice.cli.logctl import logctl
+
+
+def leaves(command: click.Command, name: str = "logctl") -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for child_name in command.list_commands(context):
+        child = command.get_command(context, child_name)
+        assert child is not None
+        yield from leaves(child, f"{name} {child_name}")
+
+
+LEAVES = dict(leaves(logctl))
+
+
+@pytest.mark.parametrize("name", sorted(LEAVES))
+def test_every_command_takes_the_form_of_its_output(name: str) -> None:
+    (option,) = [item for item in LEAVES[name].params if item.name == "form"]
+    assert "-o" in option.opts
+    assert isinstance(option.type, click.Choice)
+    assert set(option.type.choices) == {"table", "json"}
+
+
+def test_the_walk_found_the_commands() -> None:
+    assert len(LEAVES) >= 17
+    assert "logctl hold release" in LEAVES
