@@ -107,7 +107,8 @@ class Bootstrapper:
         for store, address in self._book.peer_addresses().items():
             if store != me:
                 self._host.transport.set_address(store, address)
-        if self._host.bootstrap_of(HAKEEPER_SHARD) is not None or self._book.knows_hakeeper:
+        stored = self._host.bootstrap_of(HAKEEPER_SHARD) is not None or self._has_data
+        if stored or self._book.knows_hakeeper:
             return BootstrapOutcome.STORED
         if me not in [member.store_id for member in self._members]:
             return BootstrapOutcome.NOT_A_MEMBER
@@ -125,6 +126,11 @@ class Bootstrapper:
                 ]
                 raise NotReady(f"shard 0 waits for its initial members: {silent}", silent=silent)
             await asyncio.sleep(bounds.PROBE_INTERVAL_S)
+
+    @property
+    def _has_data(self) -> bool:
+        """Shard 0 was here, be it damaged beyond its bootstrap record: this is no first start."""
+        return any(shard == HAKEEPER_SHARD for shard, _ in self._host.stored_replicas())
 
     async def _decide(self, probes: Mapping[StoreId, _Probe]) -> BootstrapOutcome | None:
         """Start, refuse, or None: ask again."""
@@ -202,7 +208,9 @@ class Bootstrapper:
             initial = self._starting.encode()
         elif bootstrap is not None and not bootstrap.join:
             initial = bootstrap.membership.encode()
-        known = bool(initial) or bootstrap is not None or self._book.knows_hakeeper
+        known = (
+            bool(initial) or bootstrap is not None or self._has_data or self._book.knows_hakeeper
+        )
         return _Probe(identity.store_id, identity.incarnation, known, initial)
 
     async def _serve_probe(self, peer: PeerIdentity, body: bytes) -> bytes:

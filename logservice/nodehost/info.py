@@ -14,8 +14,8 @@ class ReplicaInfo:
     """A consistent picture of one local replica at one moment.
 
     match: on the leader, per follower, the last index known durable there; else empty. `lsn` fields
-    are 0 for shard 0. `recently_active`: on the leader, followers heard from within an election
-    timeout.
+    are 0 for shard 0. `recently_active`: on the leader, followers heard from within two
+    election timeouts.
     """
 
     shard: ShardId

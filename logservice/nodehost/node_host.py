@@ -112,11 +112,12 @@ class NodeHost:
         await self.transport.start(self)
         for shard, replica_id in sorted(self._logdb.replicas()):
             log = self._logdb.log(shard, replica_id)
-            if log.bootstrap is None:
-                continue
             if log.faulty:
+                # Before the bootstrap record is looked at: that may be what was damaged.
                 self._halted[shard] = log.faulty
                 logger.error("shard %d replica %d halted: %s", shard, replica_id, log.faulty)
+                continue
+            if log.bootstrap is None:
                 continue
             if shard in self._replicas:
                 # The store was stopped between the removal of the old replica and its clean-up; ids
@@ -159,7 +160,7 @@ class NodeHost:
             if running.replica_id == replica_id:
                 return
             raise ShardExists(f"shard {shard} runs here as {running.replica_id}", shard=shard)
-        self._check_not_removed(shard, replica_id)
+        self._check_startable(shard, replica_id)
         if self._logdb.log(shard, replica_id).bootstrap is None:
             if join:
                 update = Update(shard, replica_id, bootstrap=Bootstrap(Membership(), True))
@@ -174,13 +175,10 @@ class NodeHost:
                     bootstrap=Bootstrap(membership, False),
                 )
             await self._running_engine.commit([update])
-        self._check_not_removed(shard, replica_id)
+        self._check_startable(shard, replica_id)
         if shard in self._replicas:
             return
         try:
-            if faulty := self._logdb.log(shard, replica_id).faulty:
-                # It must neither vote nor acknowledge, not even until the next tick sees it.
-                raise Halted(faulty, shard=shard)
             self._run(shard, replica_id)
         except Halted as halted:
             self._halted[shard] = halted.message
@@ -212,6 +210,16 @@ class NodeHost:
         key = (shard, replica_id)
         if key in self._removing or key in self._logdb.removed():
             raise InvalidArgument("a removed replica id never comes back", field="replica")
+
+    def _check_startable(self, shard: ShardId, replica_id: ReplicaId) -> None:
+        """A removed replica never starts again; a damaged one neither votes nor acknowledges.
+
+        Nor is it begun anew under its old id, even if its bootstrap record is what was lost.
+        """
+        self._check_not_removed(shard, replica_id)
+        if faulty := self._logdb.log(shard, replica_id).faulty:
+            self._halted[shard] = faulty
+            raise Halted(faulty, shard=shard)
 
     def _run(self, shard: ShardId, replica_id: ReplicaId) -> None:
         log = self._logdb.log(shard, replica_id)

@@ -500,7 +500,7 @@ class Replica:
             applied_lsn=Lsn(rsm.next_lsn - 1) if rsm is not None else Lsn(0),
             truncated_lsn=truncated,
             match=tuple(sorted((rid, p.match) for rid, p in status.progress.items())),
-            recently_active=tuple(sorted(r for r, p in status.progress.items() if p.recent_active)),
+            recently_active=tuple(sorted(r for r, p in status.progress.items() if p.active)),
             halted="",
         )
 

@@ -199,7 +199,7 @@ def _caught_up(s: State, replica: ReplicaId, match: int) -> bool:
     progress = s.tracker.progress.get(replica)
     return (
         progress is not None
-        and progress.recent_active
+        and progress.active
         and progress.state is ProgressState.REPLICATE
         and match + s.config.limits.inflight_messages >= s.log.committed
     )

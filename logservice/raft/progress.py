@@ -31,6 +31,7 @@ class Progress:
     """Mutable; fields are read by the replication code directly, changed by the methods here."""
 
     __slots__ = (
+        "active_before",
         "flow_paused",
         "inflights",
         "learner",
@@ -54,6 +55,7 @@ class Progress:
         self.pending_snapshot = 0
         self.snapshot_periods = 0
         self.recent_active = recent_active
+        self.active_before = False
         self.flow_paused = False
         self.inflights = inflights
         self.learner = learner
@@ -64,7 +66,22 @@ class Progress:
         self.next = next_index
         self.sent_commit = 0
         self.recent_active = False
+        self.active_before = False
         self._enter(ProgressState.PROBE)
+
+    def begin_period(self) -> None:
+        """Check-quorum has looked: an election timeout ends, another begins."""
+        self.active_before = self.recent_active
+        self.recent_active = False
+
+    @property
+    def active(self) -> bool:
+        """Heard of in this period or the one before.
+
+        Who asks at any moment needs this: `recent_active` alone is false for everybody just after
+        a period began, and whoever asks in step with the periods would never see it true.
+        """
+        return self.recent_active or self.active_before
 
     def _enter(self, state: ProgressState) -> None:
         self.flow_paused = False

@@ -177,4 +177,4 @@ def check_quorum(s: State) -> None:
     if not s.tracker.quorum_active():
         s.become_follower(s.term, NO_REPLICA)
     for _, progress in s.tracker.others:
-        progress.recent_active = False
+        progress.begin_period()

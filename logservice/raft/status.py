@@ -19,6 +19,7 @@ class ReplicaProgress:
     next: Index
     state: ProgressState
     recent_active: bool
+    active: bool
     learner: bool
     paused: bool
     pending_snapshot: Index
@@ -55,6 +56,7 @@ def progress_of(item: Progress) -> ReplicaProgress:
         next=Index(item.next),
         state=item.state,
         recent_active=item.recent_active,
+        active=item.active,
         learner=item.learner,
         paused=item.paused(),
         pending_snapshot=Index(item.pending_snapshot),

@@ -232,3 +232,11 @@ async def test_a_removed_replica_id_does_not_start_again() -> None:
     await stores.run("s1")
     stores.hosts["s2"].failure = InvalidArgument("removed here", field="replica")
     assert await stores.run("s2") == [BootstrapOutcome.REFUSED]
+
+
+async def test_damaged_data_of_shard_0_is_no_first_start() -> None:
+    """Simulator seed 306: the bootstrap record was what rotted, and the old id was begun anew."""
+    stores = Stores()
+    stores.hosts["s1"].stored.add((HAKEEPER_SHARD, ReplicaId(1)))
+    assert await stores.run("s1") == [BootstrapOutcome.STORED]
+    assert stores.hosts["s1"].calls == []

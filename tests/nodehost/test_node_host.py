@@ -442,3 +442,17 @@ async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
     assert [(run.first_lsn, bytes(run.block)) for run in found.runs] == [(1, b"one"), (3, b"two")]
     assert found.next_lsn == 4
     assert read <= 8
+
+
+async def test_a_damaged_replica_without_its_bootstrap_record_is_not_begun_anew(
+    cluster: Cluster,
+) -> None:
+    """Simulator seed 306: what rotted was the bootstrap record; a fresh one went over the rest."""
+    host = cluster.host(4)
+    files = cluster.stores[4].files
+    assert files is not None
+    files.logdb.log(SHARD, ReplicaId(9))._state.faulty = "entries 1 to 34 are missing"
+    with pytest.raises(Halted):
+        await host.start_replica(SHARD, ReplicaId(9), cluster.membership(), join=False)
+    assert host.halted() == {SHARD: "entries 1 to 34 are missing"}
+    assert files.logdb.log(SHARD, ReplicaId(9)).bootstrap is None

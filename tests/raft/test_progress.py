@@ -169,6 +169,19 @@ def test_unknown_contexts_are_nothing(context: bytes) -> None:
     assert ReadRounds().acknowledge(TWO, context) is None
 
 
+def test_whoever_asks_in_step_with_the_periods_still_sees_an_active_replica() -> None:
+    """Simulator seed 306: HAKeeper sampled right after each check, and a repair waited for ever."""
+    tracker = Tracker(ONE, RaftLimits())
+    tracker.restore(Configuration(frozenset({ONE, TWO})), 1)
+    progress = tracker.progress[TWO]
+    progress.recent_active = True
+    progress.begin_period()
+    assert not progress.recent_active
+    assert progress.active
+    progress.begin_period()
+    assert not progress.active, "two periods without a word"
+
+
 def test_learners_neither_vote_nor_count_as_active() -> None:
     tracker = Tracker(ONE, RaftLimits())
     tracker.restore(Configuration(frozenset({ONE, TWO}), learners=frozenset({THREE})), 1)
