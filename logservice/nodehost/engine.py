@@ -92,11 +92,6 @@ class Engine:
         self._between: list[Callable[[], None]] = []
         self._waiters: set[asyncio.Future[None]] = set()
 
-    @property
-    def write_latency_s(self) -> float:
-        """Smoothed time of a commit group's write and sync."""
-        return self._write_s
-
     def activate(self, replica: Active) -> None:
         """`replica` may have something to do; it is looked at in the next pass."""
         self._active[replica] = None

@@ -23,7 +23,6 @@ from logservice_wire.errors import Busy, Halted, NotLeader, NotReady, Reason, Un
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import (
-    HAKEEPER_SHARD,
     NO_REPLICA,
     Incarnation,
     Index,
@@ -507,7 +506,7 @@ class Replica:
     @property
     def first_lsn(self) -> Lsn:
         """The oldest LSN that may be read here: above what was truncated and what is gone."""
-        if self._log_rsm is None or self.shard == HAKEEPER_SHARD:
+        if self._log_rsm is None:
             return Lsn(0)
         installed = self._log.installed
         gone = installed.snapshot.next_lsn - 1 if installed is not None else 0
