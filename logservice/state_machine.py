@@ -36,6 +36,12 @@ class StateMachine(Protocol):
         """Replace the state. `b""` is the state of a new shard. Raises SnapshotCorrupt."""
         ...
 
+    def check_snapshot(self, state: bytes) -> None:
+        """Whether `recover_from_snapshot` would take `state`: changes nothing, raises
+        SnapshotCorrupt if not.
+        """
+        ...
+
     def close(self) -> None:
         """Release what is held; no call follows."""
         ...

@@ -81,6 +81,10 @@ class HAKeeperRsm:
         """Replace the state. Raises SnapshotCorrupt and then keeps the old one."""
         self._state = state.load(state_bytes)
 
+    def check_snapshot(self, state_bytes: bytes) -> None:
+        """See `StateMachine`."""
+        state.load(state_bytes)
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -28,6 +28,7 @@ from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.logdb.columns import EntryRun, from_bytes, to_bytes
 from logservice.logdb.commit_group import NO_GROUP, GroupPosition
+from logservice.logdb.fault import REPAIRED, Fault
 from logservice.logdb.index import Chunk
 from logservice.logdb.kv import Kv, KvCorrupt
 from logservice.logdb.record import RecordKind
@@ -38,14 +39,14 @@ from logservice.logdb.update import Bootstrap, InstalledSnapshot
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
 _META_KEY = b"m"
 _META = struct.Struct("<IQQQQQIQQ")
 _KEY = struct.Struct(">QQ")
 _CHUNK_KEY = struct.Struct(">QQQ")
 _CHUNK = struct.Struct("<QQQQQ")
 _COLUMNS = struct.Struct("<QQQQQII")
-_STATE = struct.Struct("<QQQQQQBIII")
+_STATE = struct.Struct("<QQQQQQQQBIII")
 _ORIGIN = struct.Struct("<IQQ")
 _CUT = struct.Struct("<QQQQ")
 _TRUNCATION = struct.Struct("<Q")
@@ -208,8 +209,9 @@ def _loader(
         found = scan_entries(view, chunk.segment, seed, state.key, chunk.first, chunk.last)
         if found is None or found.next_lsn != chunk.next_lsn:
             name = segment_name(chunk.segment)
-            state.faulty = state.faulty or f"{name}: no entries {chunk.first} to {chunk.last}"
-            state.dirty = True
+            first = Index(max(chunk.first, state.index.floor_index + 1))
+            reason = f"{name}: no entries {first} to {chunk.last}"
+            state.blame(Fault(reason, first, Index(state.index.last_index)))
             raise Halted(
                 f"shard {state.shard} replica {state.replica}: {state.faulty}",
                 shard=state.shard, replica=state.replica,
@@ -250,11 +252,13 @@ def _decode_columns(value: bytes) -> EntryRun:
 
 def _encode_state(state: ReplicaState) -> bytes:
     index, hard = state.index, state.hard_state
-    reason = state.faulty.encode()
+    fault = state.fault or REPAIRED
+    reason = fault.reason.encode()
     parts = [
         _STATE.pack(
             hard.term, hard.vote, hard.commit, index.floor_index, index.floor_term,
-            index.floor_next_lsn, state.removed, len(reason), len(state.origins), len(state.cuts),
+            index.floor_next_lsn, fault.damaged_from, fault.acked_through, state.removed,
+            len(reason), len(state.origins), len(state.cuts),
         ),
         reason,
     ]  # fmt: skip
@@ -267,19 +271,25 @@ def _encode_state(state: ReplicaState) -> bytes:
 
 
 def _decode_state(shard: int, replica: int, value: bytes) -> ReplicaState:
-    term, vote, commit, floor, floor_term, floor_lsn, removed, reason, origins, cuts = (
-        _STATE.unpack_from(value)
-    )
+    (
+        term, vote, commit, floor, floor_term, floor_lsn, damaged_from, acked_through, removed,
+        reason, origins, cuts,
+    ) = _STATE.unpack_from(value)  # fmt: skip
     position = _STATE.size + reason
     state = ReplicaState(
         shard, replica, HardState(Term(term), ReplicaId(vote), Index(commit)),
-        removed=bool(removed), faulty=value[_STATE.size : position].decode(), dirty=False,
+        removed=bool(removed), dirty=False,
     )  # fmt: skip
+    if reason:
+        text = value[_STATE.size : position].decode()
+        state.fault = Fault(text, Index(damaged_from), Index(acked_through))
     state.index.compact(floor, floor_term, floor_lsn)
     for _ in range(origins):
         kind, sequence, segment = _ORIGIN.unpack_from(value, position)
         state.origins[RecordKind(kind)] = Origin(sequence, segment)
         position += _ORIGIN.size
+    if RecordKind.FAULTY in state.origins:
+        state.marked = state.fault
     for kind in (RecordKind.BOOTSTRAP, RecordKind.INSTALLED):
         if kind in state.origins:
             state.saved[kind] = state.origins[kind].write_sequence

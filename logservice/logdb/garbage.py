@@ -20,6 +20,7 @@ from logservice_wire.errors import Halted
 from logservice.entry import Entry
 from logservice.invariants import invariant
 from logservice.logdb.commit_group import Run
+from logservice.logdb.fault import REPAIRED
 from logservice.logdb.record import Installed, Meta, MetaValue, RecordKind
 from logservice.logdb.replica_state import ReplicaState
 
@@ -143,7 +144,7 @@ def _value(state: ReplicaState, kind: RecordKind) -> MetaValue:
             assert state.installed is not None
             return Installed(state.installed, reset=False)
         case RecordKind.FAULTY:
-            return state.faulty
+            return state.fault or REPAIRED
         case _:
             return None
 

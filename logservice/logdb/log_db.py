@@ -87,7 +87,7 @@ class LogDb:
         self._logs: dict[Key, ReplicaLog] = {}
         self._cache = EntryCache(options.entry_cache_bytes)
         self._waiting: dict[Key, Index] = {}
-        self._new_faults: list[Key] = list(recovered.report.newly_faulty)
+        self._faults_wait = bool(recovered.report.newly_faulty)
         self._in_flight: CommitGroup | None = None
         self._failure = ""
 
@@ -133,8 +133,7 @@ class LogDb:
         # A killed process may have synced a new segment but not yet its name.
         vfs.fsync_directory(segments)
         db = cls(directory, files, opened, ballast, recovered, options, clock or SystemClock())
-        if db._new_faults:
-            db.commit(())
+        db.record_faults()
         db.checkpoint()
         ballast.restore(2 * options.segment_bytes)
         return db
@@ -214,7 +213,7 @@ class LogDb:
                 may_wait = may_wait and not run.entries and commit_only(run)
                 sequence += len(run.metas) + len(run.entries)
                 runs.append(run)
-        if not may_wait or self._new_faults:
+        if not may_wait or self._faults_wait:
             more = self._pending_runs(sequence, runs)
             sequence += sum(run.record_count for run in more)
             runs += more
@@ -272,6 +271,15 @@ class LogDb:
         group = self.begin_mark()
         self.write(group)
         self.finish(group)
+
+    def record_faults(self) -> None:
+        """Mark the replicas that were found damaged, durably; nothing happens if all are marked.
+
+        A mark lost in a crash costs nothing while the damage is found again at the next start; but
+        damage that is found by reading may not be.
+        """
+        if self._faults_wait:
+            self.commit(())
 
     # --- maintenance -----------------------------------------------------------------------------
 
@@ -371,13 +379,16 @@ class LogDb:
     def _pending_runs(self, sequence: int, present: Sequence[Run] = ()) -> list[Run]:
         """Fault marks, and the commit indexes that wait, where no run of `present` says a newer."""
         runs: list[Run] = []
-        for key in self._new_faults:
-            state = self._states[key]
-            if not state.removed:
-                mark = Meta(RecordKind.FAULTY, sequence, state.faulty)
-                runs.append(Run(*key, sequence, [mark]))
+        busy = {(run.shard, run.replica) for run in present} if self._faults_wait else set()
+        unmarked = [
+            state for state in self._states.values() if state.fault not in (None, state.marked)
+        ] if self._faults_wait else []  # fmt: skip
+        for state in unmarked:
+            if state.key not in busy and state.fault is not None:
+                mark = Meta(RecordKind.FAULTY, sequence, state.fault)
+                runs.append(Run(*state.key, sequence, [mark]))
                 sequence += 1
-        self._new_faults.clear()
+        self._faults_wait = len(runs) < len(unmarked)
         if self._waiting:
             newer = {(r.shard, r.replica) for r in present if any(map(_has_commit, r.metas))}
             for key, commit in self._waiting.items():
@@ -416,7 +427,7 @@ class LogDb:
 
     def _fault_found(self, log: ReplicaLog) -> None:
         self._states[log.shard, log.replica].dirty = True
-        self._new_faults.append((log.shard, log.replica))
+        self._faults_wait = True
 
     def _copy_out(self, plan: GarbagePlan) -> int:
         """Copy what lives in the plan's victims, in one group; returns the number of records.
@@ -432,8 +443,7 @@ class LogDb:
             try:
                 entries = log.raw_entries(first, chunk.last + 1)
             except (RecordCorrupt, OSError) as error:
-                state.faulty = state.faulty or f"copying entries from {first} on: {error}"
-                self._fault_found(log)
+                log.blame(f"copying entries from {first} on: {error}", Index(first))
                 plan.victims = [victim for victim in plan.victims if victim != chunk.segment]
                 continue
             copies.append((state, number, runs_of_entries(state, entries)))

@@ -22,7 +22,7 @@ What the fields hold, by kind:
 | BOOTSTRAP | 0 | 0 | 0 | 1 = join | membership |
 | INSTALLED | its index | its term | next LSN | 1 = the log was reset | truncation LSN u64,
 snapshot | | CUT | first index cut off | 0 | 0 | 0 | none | | TOMBSTONE | 0 | 0 | 0 | 0 | none | |
-FAULTY | 0 | 0 | 0 | 0 | the reason, utf-8 |
+FAULTY | damaged from | 0 | acked through | 0 | the reason, utf-8; empty: repaired |
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.logdb.columns import EntryRun
+from logservice.logdb.fault import Fault
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
@@ -88,13 +89,13 @@ class Installed:
     reset: bool
 
 
-MetaValue = HardState | Bootstrap | Installed | Index | str | None
+MetaValue = HardState | Bootstrap | Installed | Index | Fault | None
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
     """A record that is not an entry. `value` by kind: HardState, Index (COMMIT and CUT), Bootstrap,
-    Installed, None (TOMBSTONE), the reason (FAULTY).
+    Installed, None (TOMBSTONE), Fault (FAULTY).
     """
 
     kind: RecordKind
@@ -204,8 +205,8 @@ def _fields(meta: Meta) -> tuple[int, int, int, int, bytes]:
         snapshot = value.snapshot.snapshot
         payload = _TRUNCATION.pack(value.snapshot.truncation_lsn) + snapshot.encode()
         return snapshot.index, snapshot.term, snapshot.next_lsn, int(value.reset), payload
-    if isinstance(value, str):
-        return 0, 0, 0, 0, value.encode()
+    if isinstance(value, Fault):
+        return value.damaged_from, 0, value.acked_through, 0, value.reason.encode()
     return value or 0, 0, 0, 0, b""
 
 
@@ -257,7 +258,8 @@ def decode_meta(header: RecordHeader, payload: Buffer) -> Meta:
                 snapshot = Snapshot.decode(bytes(payload[_TRUNCATION.size :]))
                 value = Installed(InstalledSnapshot(snapshot, Lsn(truncation)), bool(header.detail))
             case RecordKind.FAULTY:
-                value = bytes(payload).decode()
+                reason = bytes(payload).decode()
+                value = Fault(reason, Index(header.index), Index(header.lsn))
             case _:
                 value = None
     except (MembershipCorrupt, SnapshotCorrupt, struct.error, UnicodeDecodeError) as error:

@@ -29,6 +29,7 @@ from logservice.logdb.commit_group import (
     Run,
     decode_group_header,
 )
+from logservice.logdb.fault import Fault
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.replica_state import Key, ReplicaState
 from logservice.logdb.resolve import Damage, resolve
@@ -50,7 +51,7 @@ from logservice.logdb.segment_scan import (
 class RecoveryReport:
     """What recovery found. rebuilt: why the derived index was not used, empty if it was.
 
-    newly_faulty: replicas that were not marked faulty on disk before.
+    newly_faulty: replicas of which more is damaged than their mark on disk says.
     """
 
     rebuilt: str = ""
@@ -131,11 +132,11 @@ def recover(
                 next_sequence = max(next_sequence, bad.row.write_sequence + bad.row.record_count)
     for key in runs.keys() | damaged.keys():
         state = states.setdefault(key, ReplicaState(*key))
-        known = state.faulty
+        known = state.fault
         damages += resolve(
             state, runs.get(key, []), damaged.get(key, []), position.next_write_sequence
         )
-        if state.faulty and not known:
+        if state.fault is not None and state.fault != known:
             report.newly_faulty.append(key)
     _blame_all(states, damages, report)
     last = kept[-1] if kept else None
@@ -271,9 +272,7 @@ def _blame_all(
     if not anonymous:
         return
     for key, state in states.items():
-        if not state.faulty and not state.removed:
-            state.faulty = str(anonymous[0])
-            state.dirty = True
+        if not state.removed and state.blame(Fault(str(anonymous[0]))):
             report.newly_faulty.append(key)
 
 

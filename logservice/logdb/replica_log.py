@@ -18,6 +18,7 @@ from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import invariant
 from logservice.logdb.entry_cache import CachedEntries
+from logservice.logdb.fault import Fault
 from logservice.logdb.index import Place
 from logservice.logdb.record import (
     RecordCorrupt,
@@ -37,7 +38,7 @@ class ReplicaLog:
     def __init__(
         self, state: ReplicaState, files: SegmentFiles, on_fault: Callable[[ReplicaLog], None]
     ) -> None:
-        """`on_fault` is told once, when reading finds damage."""
+        """`on_fault` is told when damage is found, and when more of it is."""
         self._state = state
         self._files = files
         self._on_fault = on_fault
@@ -75,6 +76,19 @@ class ReplicaLog:
         A faulty replica must not vote, acknowledge, or lead.
         """
         return self._state.faulty
+
+    @property
+    def fault(self) -> Fault | None:
+        """`faulty` with what a repair would take."""
+        return self._state.fault
+
+    def blame(self, reason: str, damaged_from: Index = Index(0)) -> None:
+        """Make the replica faulty: its entries from `damaged_from` on do not verify; 0: more than
+        entries may be lost.
+        """
+        acked = self.last_index() if damaged_from else Index(0)
+        if self._state.blame(Fault(reason, damaged_from, acked)):
+            self._on_fault(self)
 
     def first_index(self) -> Index:
         """Index of the first entry that can be read."""
@@ -181,8 +195,7 @@ class ReplicaLog:
             ]
         except (RecordCorrupt, OSError) as error:
             name = segment_name(places[0].segment)
-            self._state.faulty = f"{name} at {start}, entries from {low} on: {error}"
-            self._on_fault(self)
+            self.blame(f"{name} at {start}, entries from {low} on: {error}", Index(low))
             raise self._halted() from error
 
     def _decode(self, data: bytes, place: Place, start: int, index: int) -> tuple[int, Entry]:

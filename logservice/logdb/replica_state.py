@@ -18,6 +18,7 @@ from logservice.hard_state import HardState
 from logservice.ids import Index
 from logservice.invariants import invariant
 from logservice.logdb.commit_group import Run
+from logservice.logdb.fault import Fault
 from logservice.logdb.index import EntryIndex
 from logservice.logdb.record import Installed, Meta, RecordKind
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
@@ -57,7 +58,9 @@ class ReplicaState:
     bootstrap: Bootstrap | None = None
     installed: InstalledSnapshot | None = None
     removed: bool = False
-    faulty: str = ""
+    fault: Fault | None = None
+    marked: Fault | None = None
+    """The fault that the newest mark on disk names."""
     origins: dict[RecordKind, Origin] = field(default_factory=dict)
     cuts: list[Cut] = field(default_factory=list)
     index: EntryIndex = field(default_factory=EntryIndex)
@@ -76,6 +79,19 @@ class ReplicaState:
     def exists(self) -> bool:
         """Whether anything about it is on disk, a tombstone aside."""
         return bool(self.origins or self.index.chunks) and not self.removed
+
+    @property
+    def faulty(self) -> str:
+        """Why its data cannot be trusted; empty when it can."""
+        return "" if self.fault is None else self.fault.reason
+
+    def blame(self, fault: Fault) -> bool:
+        """Note damage; returns whether that says more than what was known of it."""
+        joined = fault if self.fault is None else self.fault.joined(fault)
+        if joined == self.fault:
+            return False
+        self.fault, self.dirty = joined, True
+        return True
 
     def apply(self, run: Run) -> None:
         """Take in a run that was written after everything known so far."""
@@ -125,8 +141,8 @@ class ReplicaState:
             self.hard_state = HardState(self.hard_state.term, self.hard_state.vote, commit)
         elif meta.kind is RecordKind.TOMBSTONE:
             self.removed = True
-        elif isinstance(value, str):
-            self.faulty = value
+        elif isinstance(value, Fault):
+            self.fault = self.marked = value if value.reason else None
 
     def relocate(self, run: Run) -> None:
         """Copies of live records were made: point at them instead of the originals."""
@@ -145,7 +161,7 @@ class ReplicaState:
         """Forget everything but the tombstone."""
         self.index = EntryIndex()
         self.hard_state, self.bootstrap, self.installed = HardState(), None, None
-        self.faulty = ""
+        self.fault = self.marked = None
         self.cuts = []
         tombstone = self.origins.get(RecordKind.TOMBSTONE)
         self.origins = {} if tombstone is None else {RecordKind.TOMBSTONE: tombstone}

@@ -23,6 +23,7 @@ from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, Term
 from logservice.logdb.columns import EntryRun
 from logservice.logdb.commit_group import Run
+from logservice.logdb.fault import Fault
 from logservice.logdb.record import Installed, Meta, RecordKind
 from logservice.logdb.replica_state import Cut, Key, ReplicaState
 from logservice.logdb.segment import segment_name
@@ -75,15 +76,21 @@ def resolve(
     _note_overwrites(state, ordered)
     spans = _spans(ordered, damaged)
     pieces, bad_pieces = _live_parts(state, spans, base_sequence)
-    _join(state, pieces)
+    _join(state, pieces, bad_pieces)
+    only_entries = not any(lost.values())
     for bad, low, high in bad_pieces:
         lost[id(bad)].append(f"entries {low} to {high}")
     damages = []
     for bad in damaged:
         what = lost[id(bad)]
         damages.append(_damage(bad, "lost " + ", ".join(what) if what else "", harmless=not what))
-        if what and not state.faulty:
-            state.faulty = str(damages[-1])
+    serious = [damage for damage in damages if not damage.harmless]
+    if serious and only_entries:
+        ends = [piece.last for piece in pieces] + [high for _, _, high in bad_pieces]
+        acked = max(state.hard_state.commit, *ends)
+        state.blame(Fault(str(serious[0]), Index(state.index.last_index + 1), Index(acked)))
+    elif serious:
+        state.blame(Fault(str(serious[0])))
     return damages
 
 
@@ -185,21 +192,36 @@ def _live_parts(
     return pieces, bad_pieces
 
 
-def _join(state: ReplicaState, pieces: Sequence[EntryRun]) -> None:
-    """Put the live parts behind the base; what does not join makes the replica faulty."""
+def _join(
+    state: ReplicaState,
+    pieces: Sequence[EntryRun],
+    bad_pieces: Sequence[tuple[DamagedRun, int, int]],
+) -> None:
+    """Put the live parts behind the base. What does not join although nothing there is known to be
+    damaged makes the replica faulty: nobody knows what else is gone.
+    """
+
+    def damaged(first: int, last: int) -> bool:
+        known = sum(
+            min(high, last) - max(low, first) + 1
+            for _, low, high in bad_pieces
+            if low <= last and first <= high
+        )
+        return known == last - first + 1
+
     index = state.index
     if state.installed is not None and state.installed.snapshot.index >= index.floor_index:
         snapshot = state.installed.snapshot
         index.compact(snapshot.index, snapshot.term, snapshot.next_lsn)
     for piece in pieces:
         if piece.first != index.last_index + 1 or piece.lsns[0] != index.tail_lsn:
-            if not state.faulty:
-                state.faulty = (
-                    f"entries {index.last_index + 1} to {piece.first - 1} are missing"
-                    if piece.first > index.last_index + 1
-                    else f"entry {piece.first} does not continue the log"
-                )
+            first = index.last_index + 1
+            if piece.first <= first:
+                state.blame(Fault(f"entry {piece.first} does not continue the log"))
+            elif not damaged(first, piece.first - 1):
+                state.blame(Fault(f"entries {first} to {piece.first - 1} are missing"))
             return
         index.append(piece)
-    if state.hard_state.commit > index.last_index and not state.faulty:
-        state.faulty = f"the log ends at {index.last_index}, commit is {state.hard_state.commit}"
+    last, commit = index.last_index, state.hard_state.commit
+    if commit > last and not damaged(last + 1, commit):
+        state.blame(Fault(f"the log ends at {last}, commit is {commit}"))

@@ -125,10 +125,16 @@ class Engine:
             work()
             _settle(future)
 
-        self._between.append(step)
-        if not self._writing:
-            self._run_guarded(self._run_between)
+        self.between_groups_soon(step)
         await future
+
+    def between_groups_soon(self, work: Callable[[], None]) -> None:
+        """`between_groups` without waiting for it, in a later turn of the loop at the earliest: the
+        caller may itself be inside a pass. Lost if the engine stops first.
+        """
+        self._between.append(work)
+        if not self._writing:
+            self._loop.call_soon(self._run_guarded, self._run_between)
 
     def mark_if_idle(self) -> None:
         """Write the durable mark after DURABLE_MARK_MS without a write. Called every tick."""
@@ -253,9 +259,10 @@ class Engine:
         self._write_waiting()
 
     def _run_between(self) -> None:
-        waiting, self._between = self._between, []
-        if not waiting:
+        # Called again when the group is durable, if one went to the disk in between.
+        if self._writing or not self._between:
             return
+        waiting, self._between = self._between, []
         for step in waiting:
             step()
         # It may have written a group of its own: the newest one is not marked any more.

@@ -38,6 +38,7 @@ from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica, ReplicaStart
 from logservice.nodehost.router import Router
+from logservice.nodehost.start_point import choose_start
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
@@ -114,8 +115,7 @@ class NodeHost:
             log = self._logdb.log(shard, replica_id)
             if log.faulty:
                 # Before the bootstrap record is looked at: that may be what was damaged.
-                self._halted[shard] = log.faulty
-                logger.error("shard %d replica %d halted: %s", shard, replica_id, log.faulty)
+                self._note_halt(shard, replica_id, log.faulty)
                 continue
             if log.bootstrap is None:
                 continue
@@ -127,8 +127,7 @@ class NodeHost:
                 self._run(shard, replica_id)
             except Halted as halted:
                 # Found only now, and nobody else's: the other shards start.
-                self._halted[shard] = halted.message
-                logger.error("shard %d replica %d halted: %s", shard, replica_id, halted.message)
+                self._note_halt(shard, replica_id, halted.message)
         self._next_tick_s = self.clock.monotonic() + self._tick_s
         self._ticker = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
 
@@ -181,7 +180,7 @@ class NodeHost:
         try:
             self._run(shard, replica_id)
         except Halted as halted:
-            self._halted[shard] = halted.message
+            self._note_halt(shard, replica_id, halted.message)
             raise
 
     async def stop_replica(self, shard: ShardId) -> None:
@@ -223,20 +222,9 @@ class NodeHost:
 
     def _run(self, shard: ShardId, replica_id: ReplicaId) -> None:
         log = self._logdb.log(shard, replica_id)
-        snapshot = log.installed.snapshot if log.installed is not None else None
+        machine = self._state_machines(shard)
+        snapshot = choose_start(log, self._newest_export(shard, replica_id), machine)
         hard_state = log.hard_state
-        export = self._newest_export(shard, replica_id)
-        if (
-            export is not None
-            and snapshot is not None
-            and snapshot.index < export.index <= log.last_index()
-            and log.term(export.index) == export.term
-        ):
-            # The export was made from applied, hence committed, entries of this very log.
-            snapshot = export
-            hard_state = HardState(
-                hard_state.term, hard_state.vote, max(hard_state.commit, export.index)
-            )
         if snapshot is not None and hard_state.commit < snapshot.index:
             hard_state = HardState(hard_state.term, hard_state.vote, snapshot.index)
         replica = Replica(
@@ -245,7 +233,7 @@ class NodeHost:
             self.identity.store_id,
             self.identity.incarnation,
             ReplicaStart(log, snapshot, hard_state),
-            self._state_machines(shard),
+            machine,
             self,
             self.options,
             boot_id=self.identity.boot_id,
@@ -489,10 +477,9 @@ class NodeHost:
 
     def halt(self, replica: Replica, reason: str) -> None:
         """See `ReplicaHost`."""
-        logger.error("shard %d replica %d halted: %s", replica.shard, replica.replica_id, reason)
-        self._halted[replica.shard] = reason
         self._replicas.pop(replica.shard, None)
         replica.stop()
+        self._note_halt(replica.shard, replica.replica_id, reason)
 
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
@@ -500,6 +487,13 @@ class NodeHost:
             replica.learned_stores.pop(member.replica_id, None)
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _note_halt(self, shard: ShardId, replica_id: ReplicaId, reason: str) -> None:
+        """A replica does not run because of its data; the mark in its log follows when it can."""
+        logger.error("shard %d replica %d halted: %s", shard, replica_id, reason)
+        self._halted[shard] = reason
+        if self._engine is not None and not self._stopping:
+            self._engine.between_groups_soon(self._logdb.record_faults)
 
     @property
     def _running_engine(self) -> Engine:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -47,14 +48,16 @@ from logservice.outcome import Applied, Rejected
 from logservice.raft.config_change import ConfigChange
 from logservice.raft.core import ChangeReason, Raft, RaftConfig
 from logservice.raft.errors import MessageRejected, ProposalDropped
-from logservice.raft.messages import Message
+from logservice.raft.messages import InstallSnapshot, Message
 from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Ready, Role
 from logservice.rsm.admission import Admission
 from logservice.rsm.log_rsm import LogRsm
-from logservice.snapshot import Snapshot
+from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
 from logservice.value import value
+
+logger = logging.getLogger(__name__)
 
 _READY_ROUNDS_MAX = 16
 """Readys taken from one core per collect; the rest comes in the engine's next round."""
@@ -116,6 +119,9 @@ class _Accepted:
 
 class Replica:
     """One replica of one shard on this store."""
+
+    snapshots_refused: int = 0
+    """Snapshots from leaders whose state does not decode."""
 
     def __init__(
         self,
@@ -191,6 +197,8 @@ class Replica:
 
     def step(self, message: Message) -> None:
         """A message from a peer; one the core refuses is dropped, whoever sent it."""
+        if isinstance(message, InstallSnapshot) and not self._takes(message.snapshot):
+            return
         try:
             # A refused message may still have brought a newer term, which must be persisted.
             with contextlib.suppress(MessageRejected, ProposalDropped):
@@ -199,6 +207,21 @@ class Replica:
             self._host.halt(self, halted.message)
             return
         self._host.activate(self)
+
+    def _takes(self, snapshot: Snapshot) -> bool:
+        """Whether the state machine can start from it. Asked before anything of it is durable: the
+        log goes with the install, and afterwards there is no way back.
+        """
+        try:
+            self.state_machine.check_snapshot(snapshot.state)
+        except SnapshotCorrupt as error:
+            self.snapshots_refused += 1
+            logger.error(
+                "shard %d replica %d refuses the leader's snapshot at %d: %s",
+                self.shard, self.replica_id, snapshot.index, error,
+            )  # fmt: skip
+            return False
+        return True
 
     def tick(self, now_s: float) -> None:
         """One tick passed."""

@@ -150,6 +150,11 @@ class LogRsm:
         """
         self._state = decode_state(state) if state else LogState()
 
+    def check_snapshot(self, state: bytes) -> None:
+        """See `StateMachine`."""
+        if state:
+            decode_state(state)
+
     def close(self) -> None:
         """Nothing is held."""
 

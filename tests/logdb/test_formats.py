@@ -22,6 +22,7 @@ from logservice.logdb.commit_group import (
     encode_group,
     group_bytes,
 )
+from logservice.logdb.fault import REPAIRED, Fault
 from logservice.logdb.record import (
     Meta,
     MetaValue,
@@ -123,7 +124,9 @@ def test_a_future_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         (RecordKind.BOOTSTRAP, Bootstrap(members(), join=True)),
         (RecordKind.BOOTSTRAP, Bootstrap(members(), join=False)),
         (RecordKind.TOMBSTONE, None),
-        (RecordKind.FAULTY, "über"),
+        (RecordKind.FAULTY, Fault("über", Index(3), Index(9))),
+        (RecordKind.FAULTY, Fault("unattributed")),
+        (RecordKind.FAULTY, REPAIRED),
     ],
 )
 def test_records_come_back(kind: RecordKind, value: MetaValue) -> None:

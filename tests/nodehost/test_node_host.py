@@ -382,7 +382,7 @@ async def test_a_damaged_replica_is_not_started_however_often_it_is_asked_for(
     await host.stop_replica(SHARD)
     files = cluster.stores[2].files
     assert files is not None
-    files.logdb.log(SHARD, ReplicaId(2))._state.faulty = "the log ends at 3, commit is 9"
+    files.logdb.log(SHARD, ReplicaId(2)).blame("the log ends at 3, commit is 9")
     with pytest.raises(Halted):
         await host.start_replica(SHARD, ReplicaId(2), Membership(), join=False)
     assert host.replica_info(SHARD) is None
@@ -451,7 +451,7 @@ async def test_a_damaged_replica_without_its_bootstrap_record_is_not_begun_anew(
     host = cluster.host(4)
     files = cluster.stores[4].files
     assert files is not None
-    files.logdb.log(SHARD, ReplicaId(9))._state.faulty = "entries 1 to 34 are missing"
+    files.logdb.log(SHARD, ReplicaId(9)).blame("entries 1 to 34 are missing")
     with pytest.raises(Halted):
         await host.start_replica(SHARD, ReplicaId(9), cluster.membership(), join=False)
     assert host.halted() == {SHARD: "entries 1 to 34 are missing"}

@@ -1,0 +1,74 @@
+"""Start point: the snapshot a replica starts from, or the proof that it must not start.
+
+Raft and the state machine start from the same snapshot: the newest export if the log knows its
+entry, else the installed one. Choosing is also where two files that were written apart from each
+other are held against one another. An export was made from applied entries, which were durable in
+the log before they were applied (INV-REPLICA-2). So an export that the log does not reach, or whose
+entry has another term there, proves that the log lost what it had acknowledged, whatever its
+checksums say; and what else it lost, a vote among it, nobody knows.
+
+INV-START-1: a replica whose log is contradicted by its own export does not run, and is not repaired
+in place.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from logservice_wire.errors import Halted
+
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.snapshot import Snapshot, SnapshotCorrupt
+from logservice.state_machine import StateMachine
+
+logger = logging.getLogger(__name__)
+
+
+def choose_start(
+    log: ReplicaLog, export: Snapshot | None, machine: StateMachine
+) -> Snapshot | None:
+    """What `machine` and the core start from; None for a log that is still empty.
+
+    Raises Halted, and the log is faulty, when what was acknowledged is gone or the installed state
+    does not decode. An export that does not decode is passed over: the log holds all that it says.
+    """
+    installed = log.installed.snapshot if log.installed is not None else None
+    floor = installed.index if installed is not None else 0
+    if export is not None and export.index > floor:
+        _check_known(log, export, floor)
+        problem = _problem(machine, export)
+        if not problem:
+            return export
+        logger.error(
+            "shard %d replica %d: the export at %d is passed over: %s",
+            log.shard, log.replica, export.index, problem,
+        )  # fmt: skip
+    if installed is not None and (problem := _problem(machine, installed)):
+        raise _halt(log, f"the state of the installed snapshot at {floor}: {problem}")
+    return installed
+
+
+def _check_known(log: ReplicaLog, export: Snapshot, floor: int) -> None:
+    index, last = export.index, log.last_index()
+    if floor == 0:
+        raise _halt(log, f"it exported its state at {index}, and its installed snapshot is gone")
+    if index > last:
+        raise _halt(log, f"it exported its state at {index}, and its log ends at {last}")
+    if log.term(index) != export.term:
+        raise _halt(
+            log, f"it exported entry {index} of term {export.term}, now its term is"
+            f" {log.term(index)}",
+        )  # fmt: skip
+
+
+def _problem(machine: StateMachine, snapshot: Snapshot) -> str:
+    try:
+        machine.check_snapshot(snapshot.state)
+    except SnapshotCorrupt as error:
+        return str(error)
+    return ""
+
+
+def _halt(log: ReplicaLog, reason: str) -> Halted:
+    log.blame(reason)
+    return Halted(reason, shard=log.shard, replica=log.replica)

@@ -1,0 +1,123 @@
+"""Where a replica starts from, and what proves that it must not start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import Halted
+
+from logservice.ids import Index, Lsn, ReplicaId, Term
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.membership import Membership
+from logservice.nodehost.start_point import choose_start
+from logservice.raft.messages import InstallSnapshot
+from logservice.rsm.log_rsm import LogRsm
+from logservice.snapshot import Snapshot
+from tests.logdb.helpers import World, entries
+from tests.logdb.helpers import update as log_update
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+
+GARBAGE = b"this is no state"
+
+
+def snapshot(index: int, term: int = 1, state: bytes = b"") -> Snapshot:
+    return Snapshot(Index(index), Term(term), Lsn(index + 1), Membership(), state)
+
+
+def log_with(last: int, installed: Snapshot | None = None) -> ReplicaLog:
+    db = World().open()
+    db.commit([log_update(new=entries(1, last))])
+    if installed is not None:
+        db.commit([Update(SHARD, ReplicaId(1), snapshot=InstalledSnapshot(installed, Lsn(9)))])
+    return db.log(SHARD, ReplicaId(1))
+
+
+def test_the_newest_export_that_the_log_knows() -> None:
+    log = log_with(20, snapshot(5))
+    assert choose_start(log, None, LogRsm()) == snapshot(5)
+    assert choose_start(log, snapshot(3), LogRsm()) == snapshot(5)
+    assert choose_start(log, snapshot(20), LogRsm()) == snapshot(20)
+    assert log.fault is None
+
+
+@pytest.mark.parametrize(
+    ("export", "words"),
+    [(snapshot(21), "its log ends at 20"), (snapshot(12, term=2), "of term 2")],
+)
+def test_an_export_that_the_log_contradicts_proves_a_loss(export: Snapshot, words: str) -> None:
+    """INV-START-1: what else is gone nobody knows, a vote perhaps: no repair in place."""
+    log = log_with(20, snapshot(5))
+    with pytest.raises(Halted, match=words):
+        choose_start(log, export, LogRsm())
+    assert log.fault is not None
+    assert not log.fault.repairable
+
+
+def test_an_export_without_an_installed_snapshot_proves_a_loss() -> None:
+    with pytest.raises(Halted, match="snapshot is gone"):
+        choose_start(log_with(20), snapshot(5), LogRsm())
+
+
+def test_an_export_that_does_not_decode_is_passed_over() -> None:
+    log = log_with(20, snapshot(5))
+    assert choose_start(log, snapshot(9, state=GARBAGE), LogRsm()) == snapshot(5)
+    assert log.fault is None
+
+
+def test_an_installed_state_that_does_not_decode_is_a_fault() -> None:
+    log = log_with(20, snapshot(5, state=GARBAGE))
+    with pytest.raises(Halted, match="installed snapshot at 5"):
+        choose_start(log, None, LogRsm())
+    assert log.faulty
+
+
+async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_path: Path) -> None:
+    """It used to end the process, at every start again."""
+    cluster = Cluster(tmp_path)
+    await cluster.up()
+    host = cluster.host(await cluster.leader())
+    await host.append(SHARD, request(block=b"kept"), 5.0)
+    store = cluster.stores[2]
+    assert store.files is not None
+    await eventually(lambda: cluster.host(2).log_bounds(SHARD)[1] == 1)
+    await cluster.host(2).stop_replica(SHARD)
+    log = store.files.logdb.log(SHARD, ReplicaId(2))
+    assert log.installed is not None
+    last = log.last_index()
+    bad = Snapshot(last, log.term(last), log.next_lsn(last), Membership(), GARBAGE)
+    store.files.logdb.commit([Update(SHARD, ReplicaId(2), snapshot=InstalledSnapshot(bad, Lsn(1)))])
+    await store.down()
+    await store.up()
+    cluster.introduce()
+    assert "installed snapshot" in cluster.host(2).halted()[SHARD]
+    leader = cluster.host(await cluster.leader())
+    await leader.append(SHARD, request(block=b"after"), 5.0)
+    await store.down()
+    await store.up()
+    assert SHARD in cluster.host(2).halted(), "the mark is durable"
+    await cluster.down()
+
+
+async def test_a_snapshot_of_a_leader_that_does_not_decode_is_refused(tmp_path: Path) -> None:
+    """Nothing of it is persisted: afterwards there would be no way back."""
+    cluster = Cluster(tmp_path)
+    await cluster.up()
+    leader = await cluster.leader()
+    number = 1 + leader % 3
+    await cluster.host(leader).append(SHARD, request(block=b"kept"), 5.0)
+    replica = cluster.host(number).replica(SHARD)
+    before = replica.info()
+    good = cluster.host(leader).applied_snapshot(SHARD)
+    bad = replace(good, index=Index(good.index + 50), state=GARBAGE)
+    replica.step(
+        InstallSnapshot(to=ReplicaId(number), sender=ReplicaId(leader), term=before.term,
+                        snapshot=bad)
+    )  # fmt: skip
+    assert replica.snapshots_refused == 1
+    await cluster.host(leader).append(SHARD, request(block=b"after"), 5.0)
+    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 2)
+    assert replica.info().first_index == before.first_index
+    await cluster.down()
