@@ -28,7 +28,7 @@ _SHARD = ShardId(1)
 
 
 def _identity(store: StoreId) -> PeerIdentity:
-    return PeerIdentity(ClusterId("bench"), store, Incarnation(1), 1)
+    return PeerIdentity(ClusterId("bench"), store, (Incarnation(1),), 1)
 
 
 def _append(index: int, payload: bytes) -> AppendEntries:

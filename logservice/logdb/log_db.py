@@ -171,6 +171,11 @@ class LogDb:
             for state in self._states.values() if state.removed
         }  # fmt: skip
 
+    def knows(self, shard: ShardId, replica: ReplicaId) -> bool:
+        """Data of the replica is here, or the tombstone that it left."""
+        state = self._states.get((shard, replica))
+        return state is not None and (state.exists or state.removed)
+
     def log(self, shard: ShardId, replica: ReplicaId) -> ReplicaLog:
         """The replica's log, empty if nothing was written yet; InvalidArgument for a removed
         one.

@@ -1,13 +1,14 @@
 """AddressBook: where the stores are, and which of them run HAKeeper, across restarts.
 
 Theory of operation. Every heartbeat's answer carries the store directory and shard 0's membership.
-A store keeps the newest of both in one small file of its data directory, so that after everything
-was down it finds shard 0 even if none of its first members is left: what the configuration names is
-only where the search begins on the very first start.
+A store keeps the newest of both in one small file, so that after everything was down it finds shard
+0 even if none of its first members is left: what the configuration names is only where the search
+begins on the very first start. Each data directory has a copy, because each may be lost; the one
+with the newest membership counts.
 
 The file is derived and replaced whole (`write_file`); a missing or damaged one is an empty book. It
-is never the proof of anything but `knows_hakeeper`: this data directory has been part of a cluster
-that was already bootstrapped, so it must not bootstrap one.
+is never the proof of anything but `knows_hakeeper`: this store has been part of a cluster that was
+already bootstrapped, so it must not bootstrap one.
 
 Bytes: crc32 of the rest (u32, little-endian), version byte, MessagePack.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import logging
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -47,14 +48,28 @@ _decoder = msgspec.msgpack.Decoder(_Page)
 class AddressBook:
     """One per store. `seeds`: store -> peer address, from the configuration."""
 
-    def __init__(self, vfs: Vfs, path: str, seeds: Mapping[StoreId, str]) -> None:
-        """Read the file at `path` if it is there and whole. Raises OSError if it cannot be read."""
-        self._vfs = vfs
-        self._path = path
+    def __init__(self, places: Sequence[tuple[Vfs, str]], seeds: Mapping[StoreId, str]) -> None:
+        """Read the files at `places` that are there and whole.
+
+        Raises OSError when one cannot be read and no other says that HAKeeper is known.
+        """
+        self._places = tuple(places)
         self._seeds = dict(seeds)
         self._page = _Page()
-        if vfs.exists(path):
-            self._page = _decode(read_file(vfs, path))
+        unread: OSError | None = None
+        for vfs, path in self._places:
+            try:
+                page = _decode(read_file(vfs, path)) if vfs.exists(path) else _Page()
+            except OSError as error:
+                unread = error
+                continue
+            if page != _Page() and (
+                self._page == _Page()
+                or decoded(page.hakeeper).change_epoch > self.hakeeper.change_epoch
+            ):
+                self._page = page
+        if unread is not None and not self.knows_hakeeper:
+            raise unread
 
     @property
     def knows_hakeeper(self) -> bool:
@@ -87,7 +102,7 @@ class AddressBook:
         """Take in what a heartbeat's answer says; returns the stores whose peer address changed.
 
         An older membership of shard 0 than the known one is ignored. The file is written only when
-        something changed; if that fails the book is right until the process ends.
+        something changed; where that fails the book is right until the process ends.
         """
         before = self.peer_addresses()
         page = _Page(tuple(sorted(directory, key=lambda entry: entry.store)), self._page.hakeeper)
@@ -99,10 +114,11 @@ class AddressBook:
         if page == self._page:
             return []
         self._page = page
-        try:
-            write_file(self._vfs, self._path, _encode(page))
-        except OSError as error:
-            logger.warning("the address book cannot be written: %s", error)
+        for vfs, path in self._places:
+            try:
+                write_file(vfs, path, _encode(page))
+            except OSError as error:
+                logger.warning("the address book %s cannot be written: %s", path, error)
         after = self.peer_addresses()
         return [store for store, address in sorted(after.items()) if before.get(store) != address]
 

@@ -135,7 +135,7 @@ class Bootstrapper:
     async def _decide(self, probes: Mapping[StoreId, _Probe]) -> BootstrapOutcome | None:
         """Start, refuse, or None: ask again."""
         recorded = [Membership.decode(probe.initial) for probe in probes.values() if probe.initial]
-        me, incarnation = self._host.identity.store_id, self._host.identity.incarnation
+        me, incarnation = self._host.identity.store_id, self._host.identity.incarnations[0]
         named = [
             member for membership in recorded for member in membership.members
             if member.store_id == me
@@ -211,7 +211,7 @@ class Bootstrapper:
         known = (
             bool(initial) or bootstrap is not None or self._has_data or self._book.knows_hakeeper
         )
-        return _Probe(identity.store_id, identity.incarnation, known, initial)
+        return _Probe(identity.store_id, identity.incarnations[0], known, initial)
 
     async def _serve_probe(self, peer: PeerIdentity, body: bytes) -> bytes:
         return _encoder.encode(self._own())

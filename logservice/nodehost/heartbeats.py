@@ -151,7 +151,7 @@ class HeartbeatSender:
         try:
             applied = await self._client.propose(beat, bounds.HEARTBEAT_TIMEOUT_S)
         except StaleEpoch as refused:
-            if refused.number("incarnation") == self._host.identity.incarnation:
+            if refused.number("incarnation") == self._host.identity.incarnations[0]:
                 self._renew_boot_id()
             raise
         try:
@@ -194,7 +194,7 @@ class HeartbeatSender:
             described.host,
             described.peer_address,
             described.client_address,
-            self._host.identity.incarnation,
+            self._host.identity.incarnations[0],
             self._boot_id,
             self._sequence,
             self._base,
@@ -295,9 +295,9 @@ class HeartbeatSender:
             raise InvalidArgument("a store takes no orders for services", field="command")
 
     async def _start(self, command: StartReplica) -> None:
-        if command.incarnation != self._host.identity.incarnation:
+        if command.incarnation != self._host.identity.incarnations[0]:
             raise InvalidArgument(
-                f"the data directory here is {self._host.identity.incarnation}",
+                f"the data directory here is {self._host.identity.incarnations[0]}",
                 field="incarnation",
             )
         stored = (command.shard, command.replica) in self._host.stored_replicas()

@@ -4,6 +4,9 @@ The public surface in Dragonboat's terms. Any replica accepts any request: propo
 changes go to the leader's store when that is another one, linearizable reads use ReadIndex and are
 served here. Every request has a deadline and ends in one typed outcome (`logservice_wire.errors`).
 
+A store has one or several data directories (disks), each with an engine of its own; a replica lives
+in one of them, under that directory's incarnation (`directory`, `directories`).
+
 INV-HOST-1: at most one replica of a shard runs in a NodeHost. A peer that speaks for a replica of
 another store or incarnation than the membership says is not heard.
 """
@@ -25,13 +28,13 @@ from logservice_wire.errors import (
 
 from logservice.clock import Clock
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.log_db import LogDb
+from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.stats import LogDbStats
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
+from logservice.nodehost.directories import Directories
+from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Engine
-from logservice.nodehost.executor import Executor
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
@@ -63,17 +66,14 @@ class NodeHost:
         options: NodeHostOptions,
         *,
         identity: PeerIdentity,
-        logdb: LogDb,
+        directories: Sequence[Directory],
         transport: Transport,
-        executor: Executor,
         state_machines: Callable[[ShardId], StateMachine],
         clock: Clock,
         on_fatal: Callable[[BaseException], None],
-        newest_export: Callable[[ShardId, ReplicaId], Snapshot | None] = lambda *_: None,
-        drop_exports: Callable[[ShardId, ReplicaId], None] = lambda *_: None,
         rng: random.Random | None = None,
     ) -> None:
-        """`on_fatal` must end the process. `newest_export`, `drop_exports`: the exported snapshots.
+        """`on_fatal` must end the process. `directories`: those that `identity` names.
 
         `rng` draws election timeouts; it need not be secret, only different from store to store.
         """
@@ -81,18 +81,15 @@ class NodeHost:
         self.identity = identity
         self.transport = transport
         self.clock = clock
-        self._logdb = logdb
-        self._executor = executor
+        self.directories = Directories(directories)
         self._state_machines = state_machines
         self._on_fatal = on_fatal
-        self._newest_export = newest_export
-        self._drop_exports = drop_exports
         self._rng = rng or random.Random()
         self._replicas: dict[ShardId, Replica] = {}
         self._halted: dict[ShardId, str] = {}
         self._removing: set[tuple[ShardId, ReplicaId]] = set()
         self._handlers: dict[str, PeerHandler] = {}
-        self._engine: Engine | None = None
+        self._started = False
         self._ticker: asyncio.TimerHandle | None = None
         self._next_tick_s = 0.0
         self._stopping = False
@@ -102,17 +99,22 @@ class NodeHost:
 
     async def start(self) -> None:
         """Listen, start every replica found in log storage, begin to tick."""
-        self._engine = Engine(
-            self._logdb,
-            self.transport,
-            self._executor,
-            self.clock,
-            self.options.fsync_inline_max_s,
-            self._on_fatal,
-        )
+        # A stuck disk must not stop the others: with several, none is waited for on the loop.
+        inline_max_s = self.options.fsync_inline_max_s if len(self.directories) == 1 else -1.0
+        for directory in self.directories:
+            directory.engine = Engine(
+                directory.logdb,
+                self.transport,
+                directory.executor,
+                self.clock,
+                inline_max_s,
+                self._on_fatal,
+            )
+        self._started = True
         await self.transport.start(self)
-        for shard, replica_id in sorted(self._logdb.replicas()):
-            log = self._logdb.log(shard, replica_id)
+        for shard, replica_id in self.directories.replicas():
+            directory = self.directories.place(shard, replica_id)
+            log = directory.logdb.log(shard, replica_id)
             if log.faulty:
                 # Before the bootstrap record is looked at: that may be what was damaged.
                 self._note_halt(shard, replica_id, log.faulty)
@@ -124,7 +126,7 @@ class NodeHost:
                 # grow, so the larger is the member.
                 self._replicas.pop(shard).stop()
             try:
-                self._run(shard, replica_id)
+                self._run(shard, replica_id, directory)
             except Halted as halted:
                 # Found only now, and nobody else's: the other shards start.
                 self._note_halt(shard, replica_id, halted.message)
@@ -140,14 +142,24 @@ class NodeHost:
             replica.stop()
         self._replicas.clear()
         self._router.stop()
-        if self._engine is not None:
-            await self._engine.stop()
+        if self._started:
+            for directory in self.directories:
+                await directory.engine.stop()
         await self.transport.stop()
 
     async def start_replica(
-        self, shard: ShardId, replica_id: ReplicaId, membership: Membership, *, join: bool
+        self,
+        shard: ShardId,
+        replica_id: ReplicaId,
+        membership: Membership,
+        *,
+        join: bool,
+        incarnation: Incarnation | None = None,
     ) -> None:
         """Record the bootstrap, durably, then run the replica. Nothing happens if it runs already.
+
+        `incarnation`: the data directory it is bound to; None leaves the choice of one to this
+        store (`Directories`).
 
         A shard begins as an installed snapshot at index 1, term 1 with the initial `membership` on
         every initial replica; so a replica that joins later (`join`) with an empty log always gets
@@ -159,8 +171,8 @@ class NodeHost:
             if running.replica_id == replica_id:
                 return
             raise ShardExists(f"shard {shard} runs here as {running.replica_id}", shard=shard)
-        self._check_startable(shard, replica_id)
-        if self._logdb.log(shard, replica_id).bootstrap is None:
+        directory = self._check_startable(shard, replica_id, incarnation)
+        if directory.logdb.log(shard, replica_id).bootstrap is None:
             if join:
                 update = Update(shard, replica_id, bootstrap=Bootstrap(Membership(), True))
             else:
@@ -173,12 +185,12 @@ class NodeHost:
                     snapshot=InstalledSnapshot(first, Lsn(0)),
                     bootstrap=Bootstrap(membership, False),
                 )
-            await self._running_engine.commit([update])
-        self._check_startable(shard, replica_id)
+            await self._engine(directory).commit([update])
+        self._check_startable(shard, replica_id, directory.incarnation)
         if shard in self._replicas:
             return
         try:
-            self._run(shard, replica_id)
+            self._run(shard, replica_id, directory)
         except Halted as halted:
             self._note_halt(shard, replica_id, halted.message)
             raise
@@ -188,42 +200,49 @@ class NodeHost:
         replica = self._replicas.pop(shard, None)
         if replica is not None:
             replica.stop()
-            self._running_engine.deactivate(replica)
+            self._engine(replica.directory).deactivate(replica)
 
     async def remove_replica(self, shard: ShardId, replica_id: ReplicaId) -> None:
         """Stop it if it runs and forget its data, durably and for ever."""
         running = self._replicas.get(shard)
         if running is not None and running.replica_id == replica_id:
             await self.stop_replica(shard)
-        if (shard, replica_id) not in self._logdb.removed():
+        directory = self.directories.place(shard, replica_id)
+        if not self.directories.removed(shard, replica_id):
             self._removing.add((shard, replica_id))
-            await self._running_engine.commit([Update(shard, replica_id, remove=True)])
+            await self._engine(directory).commit([Update(shard, replica_id, remove=True)])
         if shard not in self._replicas:
             # Else the next replica of the shard here would be reported as halted until it runs.
             self._halted.pop(shard, None)
-        self._drop_exports(shard, replica_id)
+        directory.drop_exports(shard, replica_id)
 
     def _check_not_removed(self, shard: ShardId, replica_id: ReplicaId) -> None:
         # While the tombstone is on its way to the disk, too: what would start then would lose its
         # log under its feet. If it never gets there, this process has stopped.
         key = (shard, replica_id)
-        if key in self._removing or key in self._logdb.removed():
+        if key in self._removing or self.directories.removed(shard, replica_id):
             raise InvalidArgument("a removed replica id never comes back", field="replica")
 
-    def _check_startable(self, shard: ShardId, replica_id: ReplicaId) -> None:
-        """A removed replica never starts again; a damaged one neither votes nor acknowledges.
+    def _check_startable(
+        self, shard: ShardId, replica_id: ReplicaId, incarnation: Incarnation | None
+    ) -> Directory:
+        """Where the replica is or shall be.
+
+        A removed replica never starts again; a damaged one neither votes nor acknowledges.
 
         Nor is it begun anew under its old id, even if its bootstrap record is what was lost.
         """
         self._check_not_removed(shard, replica_id)
-        if faulty := self._logdb.log(shard, replica_id).faulty:
+        directory = self.directories.place(shard, replica_id, incarnation)
+        if faulty := directory.logdb.log(shard, replica_id).faulty:
             self._halted[shard] = faulty
             raise Halted(faulty, shard=shard)
+        return directory
 
-    def _run(self, shard: ShardId, replica_id: ReplicaId) -> None:
-        log = self._logdb.log(shard, replica_id)
+    def _run(self, shard: ShardId, replica_id: ReplicaId, directory: Directory) -> None:
+        log = directory.logdb.log(shard, replica_id)
         machine = self._state_machines(shard)
-        snapshot = choose_start(log, self._newest_export(shard, replica_id), machine)
+        snapshot = choose_start(log, directory.newest_export(shard, replica_id), machine)
         hard_state = log.hard_state
         if snapshot is not None and hard_state.commit < snapshot.index:
             hard_state = HardState(hard_state.term, hard_state.vote, snapshot.index)
@@ -231,7 +250,7 @@ class NodeHost:
             shard,
             replica_id,
             self.identity.store_id,
-            self.identity.incarnation,
+            directory,
             ReplicaStart(log, snapshot, hard_state),
             machine,
             self,
@@ -261,13 +280,14 @@ class NodeHost:
 
     def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
         """Every replica with data here, running or not."""
-        return sorted(self._logdb.replicas())
+        return self.directories.replicas()
 
     def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
         """What the replica of `shard` stored here was bootstrapped with."""
-        for stored_shard, replica_id in sorted(self._logdb.replicas(), reverse=True):
+        for stored_shard, replica_id in reversed(self.directories.replicas()):
             if stored_shard == shard:
-                return self._logdb.log(shard, replica_id).bootstrap
+                directory = self.directories.place(shard, replica_id)
+                return directory.logdb.log(shard, replica_id).bootstrap
         return None
 
     def halted(self) -> dict[ShardId, str]:
@@ -276,9 +296,9 @@ class NodeHost:
         """
         return dict(self._halted)
 
-    def logdb_stats(self) -> LogDbStats:
-        """Counters of the log storage."""
-        return self._logdb.stats()
+    def logdb_stats(self) -> list[LogDbStats]:
+        """Counters of the log storage of every working data directory."""
+        return [directory.logdb.stats() for directory in self.directories.working]
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -396,15 +416,16 @@ class NodeHost:
         if snapshot.index < replica.reader.first_index():
             return
         installed = InstalledSnapshot(snapshot, truncation_lsn)
-        await self._running_engine.commit([Update(shard, replica.replica_id, snapshot=installed)])
+        update = Update(shard, replica.replica_id, snapshot=installed)
+        await self._engine(replica.directory).commit([update])
 
-    async def collect_garbage(self) -> None:
+    async def collect_garbage(self, directory: Directory) -> None:
         """Free what installs and removals left in log storage, between two commit groups."""
 
         def work() -> None:
-            self._logdb.collect_garbage()
+            directory.logdb.collect_garbage()
 
-        await self._running_engine.between_groups(work)
+        await self._engine(directory).between_groups(work)
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -430,7 +451,7 @@ class NodeHost:
                 continue
             member = replica.raft.membership.member(message.sender)
             if member is not None and (
-                member.store_id != peer.store_id or member.incarnation != peer.incarnation
+                member.store_id != peer.store_id or member.incarnation not in peer.incarnations
             ):
                 logger.warning(
                     "shard %d: store %s speaks for replica %d of another incarnation",
@@ -461,7 +482,7 @@ class NodeHost:
 
     def activate(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
-        self._running_engine.activate(replica)
+        self._engine(replica.directory).activate(replica)
 
     def send(self, replica: Replica, message: Message) -> None:
         """See `ReplicaHost`."""
@@ -492,14 +513,14 @@ class NodeHost:
         """A replica does not run because of its data; the mark in its log follows when it can."""
         logger.error("shard %d replica %d halted: %s", shard, replica_id, reason)
         self._halted[shard] = reason
-        if self._engine is not None and not self._stopping:
-            self._engine.between_groups_soon(self._logdb.record_faults)
+        directory = self.directories.holding(shard, replica_id)
+        if directory is not None and not directory.failed and not self._stopping:
+            directory.engine.between_groups_soon(directory.logdb.record_faults)
 
-    @property
-    def _running_engine(self) -> Engine:
-        if self._engine is None or self._stopping:
+    def _engine(self, directory: Directory) -> Engine:
+        if not self._started or self._stopping:
             raise NotReady("the store is not running")
-        return self._engine
+        return directory.engine
 
     @property
     def _tick_s(self) -> float:
@@ -531,7 +552,8 @@ class NodeHost:
         self._next_tick_s = max(self._next_tick_s + self._tick_s, now_s + self._tick_s / 2)
         self._ticker = asyncio.get_running_loop().call_later(self._next_tick_s - now_s, self._tick)
         try:
-            self._running_engine.mark_if_idle()
+            for directory in self.directories.working:
+                directory.engine.mark_if_idle()
             for replica in list(self._replicas.values()):
                 replica.tick(now_s)
                 if len(replica.intake):

@@ -25,7 +25,6 @@ from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import (
     NO_REPLICA,
-    Incarnation,
     Index,
     Lsn,
     ReplicaId,
@@ -37,6 +36,7 @@ from logservice.invariants import invariant
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Membership
+from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Write
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.intake import Intake
@@ -128,7 +128,7 @@ class Replica:
         shard: ShardId,
         replica_id: ReplicaId,
         store_id: StoreId,
-        incarnation: Incarnation,
+        directory: Directory,
         start: ReplicaStart,
         state_machine: StateMachine,
         host: ReplicaHost,
@@ -140,7 +140,8 @@ class Replica:
         self.shard = shard
         self.replica_id = replica_id
         self.store_id = store_id
-        self.incarnation = incarnation
+        self.directory = directory
+        self.incarnation = directory.incarnation
         self.state_machine = state_machine
         self._log_rsm = state_machine if isinstance(state_machine, LogRsm) else None
         self._host = host

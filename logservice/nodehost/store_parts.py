@@ -2,8 +2,9 @@
 
 The server and the simulator run the same store; what differs are its seams (files, key-value
 engine, transport, clock, executors, chance) and who serves clients. So the assembly is here, and
-only here: data directory -> log storage (recovery) -> exported snapshots -> NodeHost -> HAKeeper's
-part (address book, client, bootstrap, shell, heartbeats) -> truncation worker.
+only here: data directories (identity, log storage with its recovery, exported snapshots) ->
+NodeHost -> HAKeeper's part (address book, client, bootstrap, shell, heartbeats) -> a truncation
+worker for each directory.
 
 What can be refused is refused by the constructor, before a port is open: a foreign or copied data
 directory, log storage that does not open. `start` opens the peer port and starts every replica
@@ -17,33 +18,28 @@ import asyncio
 import logging
 import posixpath
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from logservice_wire.errors import NotReady
+from logservice_wire.errors import NotReady, ShardNotFound
 
 from logservice import bounds
 from logservice.clock import Clock
 from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.kv import KvEngine
-from logservice.logdb.log_db import LogDb
+from logservice.ids import HAKEEPER_SHARD, ClusterId, ReplicaId, ShardId, StoreId
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.vfs import Vfs
+from logservice.logdb.replica_log import ReplicaLog
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.bootstrap import Bootstrapper, InitialMember
-from logservice.nodehost.executor import Executor
-from logservice.nodehost.exports import ExportedSnapshots
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
 from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
-from logservice.nodehost.log_meter import LogDbMeter
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.store_directory import DiskSeams, StoreDirectory
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
-from logservice.nodehost.truncation import TruncationWorker
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
 
@@ -64,7 +60,7 @@ class StoreSettings:
 
     cluster_id: ClusterId
     store_id: StoreId
-    data_directory: str
+    data_directories: Sequence[str]
     members: Sequence[InitialMember]
     first: FirstConfiguration
     options: NodeHostOptions = field(default_factory=NodeHostOptions)
@@ -76,19 +72,16 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreSeams:
-    """Where a store meets the world.
+    """Where a store meets the world. `disk`: of the data directory at a path; asked once for each.
 
     draw_id: 63 bits that no other incarnation or process start has; in production from the
     operating system, because an id that repeats defeats what it is for. rng: election timeouts.
     on_fatal: must end the process.
     """
 
-    vfs: Vfs
-    kv: KvEngine
+    disk: Callable[[str], DiskSeams]
     clock: Clock
     make_transport: Callable[[PeerIdentity], Transport]
-    fsync_executor: Executor
-    export_executor: Executor
     draw_id: Callable[[], int]
     rng: random.Random
     on_fatal: Callable[[BaseException], None]
@@ -105,72 +98,58 @@ class StoreParts:
         """
         self.settings = settings
         self._seams = seams
-        self.directory = DataDirectory.open(
-            settings.data_directory,
-            vfs=seams.vfs,
-            cluster_id=settings.cluster_id,
-            store_id=settings.store_id,
-            draw_incarnation=lambda: seams.draw_id() | 1,
-        )
+        self.directories: list[StoreDirectory] = []
         try:
-            self.logdb = LogDb.open(
-                settings.data_directory,
-                identity=self.directory,
-                vfs=seams.vfs,
-                kv=seams.kv,
-                options=settings.logdb,
-                clock=seams.clock,
-            )
-        except BaseException:
-            self.directory.close()
-            raise
-        try:
+            for path in settings.data_directories:
+                self.directories.append(self._open(path))
             self._assemble()
         except BaseException:
             self.close()
             raise
 
+    def _open(self, path: str) -> StoreDirectory:
+        settings, seams = self.settings, self._seams
+        return StoreDirectory(
+            path,
+            seams.disk(path),
+            cluster_id=settings.cluster_id,
+            store_id=settings.store_id,
+            draw_incarnation=lambda: seams.draw_id() | 1,
+            options=settings.logdb,
+            exports_max=settings.exports_max,
+            clock=seams.clock,
+        )
+
     def _assemble(self) -> None:
         settings, seams = self.settings, self._seams
-        logger.info("log storage is open: %s", self.logdb.recovery_report)
-        meter = LogDbMeter(self.logdb)
-        self.exports = ExportedSnapshots(
-            seams.vfs,
-            posixpath.join(settings.data_directory, "exports"),
-            meter,
-            count_max=settings.exports_max,
-        )
         identity = PeerIdentity(
-            self.directory.cluster_id,
-            self.directory.store_id,
-            self.directory.incarnation,
+            settings.cluster_id,
+            settings.store_id,
+            tuple(directory.data.incarnation for directory in self.directories),
             seams.draw_id(),
         )
         self.host = NodeHost(
             settings.options,
             identity=identity,
-            logdb=self.logdb,
+            directories=[directory.used for directory in self.directories],
             transport=seams.make_transport(identity),
-            executor=seams.fsync_executor,
             state_machines=seams.state_machines,
             clock=seams.clock,
             on_fatal=seams.on_fatal,
-            newest_export=self.exports.newest,
-            drop_exports=self.exports.remove_replica,
             rng=seams.rng,
         )
         self.book = AddressBook(
-            seams.vfs,
-            posixpath.join(settings.data_directory, "ADDRESSES"),
+            [
+                (directory.seams.vfs, posixpath.join(directory.data.path, "ADDRESSES"))
+                for directory in self.directories
+            ],
             {member.store_id: member.peer_address for member in settings.members},
         )
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
         self.bootstrapper = Bootstrapper(self.host, self.book, settings.members)
         self.bootstrapper.serve()
-        self.worker = TruncationWorker(
-            self.host, self.exports, meter, self.host.collect_garbage, seams.export_executor
-        )
+        self.workers = [directory.worker(self.host) for directory in self.directories]
         self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
 
     async def start(self) -> None:
@@ -198,17 +177,36 @@ class StoreParts:
         await self.host.stop()
 
     def close(self) -> None:
-        """Release executors, log storage and the data directory; no call follows."""
-        self._seams.fsync_executor.shutdown()
-        self._seams.export_executor.shutdown()
-        try:
-            self.logdb.close()
-        finally:
-            self.directory.close()
+        """Release executors, log storage and the data directories; no call follows."""
+        while self.directories:
+            try:
+                self.directories[-1].close()
+            finally:
+                self.directories.pop()
+
+    def log(self, shard: ShardId, replica: ReplicaId) -> ReplicaLog:
+        """The durable log of a replica that has data here."""
+        directory = self.host.directories.holding(shard, replica)
+        if directory is None:
+            raise ShardNotFound(f"replica {replica} has no data here", shard=shard)
+        return directory.logdb.log(shard, replica)
+
+    def truncation_counts(self) -> Mapping[str, int]:
+        """How visits of the truncation workers ended, by outcome."""
+        counts: Counter[str] = Counter()
+        for worker in self.workers:
+            counts.update(worker.counts)
+        return counts
+
+    def exports_count(self, shard: ShardId, replica: ReplicaId) -> int:
+        """Exported snapshots of a replica."""
+        return sum(directory.exports.count(shard, replica) for directory in self.directories)
 
     def _disk_use(self) -> DiskUse:
-        stats = self.logdb.stats()
-        return DiskUse(stats.segment_bytes, stats.free_bytes)
+        stats = self.host.logdb_stats()
+        return DiskUse(
+            sum(one.segment_bytes for one in stats), sum(one.free_bytes for one in stats)
+        )
 
     async def _bootstrap(self) -> None:
         """Take part in the cluster's first start, however long the other members take."""

@@ -37,11 +37,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.StoreStatus:
         """Identity, log storage and every replica here; role "halted" for those that do not run."""
         identity = self._host.identity
-        stats = self._host.logdb_stats()
+        stats = self._host.logdb_stats()[0]
         return admin_pb2.StoreStatus(
             store_id=identity.store_id,
             cluster_id=identity.cluster_id,
-            incarnation=identity.incarnation,
+            incarnation=identity.incarnations[0],
             version=server_version(),
             uptime_ms=int((self._host.clock.monotonic() - self._started_s) * 1000),
             segment_bytes=stats.segment_bytes,

@@ -40,6 +40,7 @@ from logservice.nodehost.heartbeats import StoreDescription
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.store_directory import DiskSeams
 from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
@@ -71,7 +72,7 @@ class Store:
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: StoreParts | None = None
-        self._schedule: TruncationSchedule | None = None
+        self._schedules: list[TruncationSchedule] = []
         self.client_address = ""
         self.peer_address = ""
 
@@ -85,8 +86,12 @@ class Store:
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
         interval_s = self._config.truncation.interval_s
-        self._schedule = TruncationSchedule(parts.worker, interval_s, crash)
-        self._schedule.start()
+        # One for each data directory: a stuck disk must not keep the others from being freed.
+        self._schedules = [
+            TruncationSchedule(worker, interval_s, crash) for worker in parts.workers
+        ]
+        for schedule in self._schedules:
+            schedule.start()
         self._serve(parts)
         assert self._server is not None
         await self._server.start()
@@ -100,8 +105,7 @@ class Store:
     async def stop(self) -> None:
         """Stop gracefully; see the module's text."""
         await self._health.enter_graceful_shutdown()
-        if self._schedule is not None:
-            await self._schedule.stop()
+        await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -118,12 +122,11 @@ class Store:
     def _seams(self) -> StoreSeams:
         vfs = PosixVfs()
         return StoreSeams(
-            vfs=vfs,
-            kv=LevelDbEngine(vfs),
+            disk=lambda path: DiskSeams(
+                vfs, LevelDbEngine(vfs), ThreadExecutor("fsync"), ThreadExecutor("exports")
+            ),
             clock=SystemClock(),
             make_transport=self._make_transport,
-            fsync_executor=ThreadExecutor("fsync"),
-            export_executor=ThreadExecutor("exports"),
             draw_id=lambda: secrets.randbits(63),
             rng=random.Random(),
             on_fatal=crash,
@@ -161,7 +164,7 @@ class Store:
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(parts.client, limits), server
         )
-        admin = AdminService(context, lambda: parts.worker.counts, parts.exports.count)
+        admin = AdminService(context, parts.truncation_counts, parts.exports_count)
         admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
@@ -194,7 +197,7 @@ def _settings(config: StoreConfig) -> StoreSettings:
     return StoreSettings(
         cluster_id=ClusterId(config.store.cluster_id),
         store_id=StoreId(config.store.store_id),
-        data_directory=config.store.data_dir,
+        data_directories=[config.store.data_dir],
         members=[
             InitialMember(StoreId(member.store_id), member.peer_address)
             for member in config.bootstrap.hakeeper_members

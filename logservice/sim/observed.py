@@ -13,6 +13,7 @@ from logservice.entry import Entry
 from logservice.envelope import ProposalId
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import ShardId
+from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update
 from logservice.nodehost.store_parts import StoreParts
@@ -62,7 +63,11 @@ class ObservedHAKeeperRsm(HAKeeperRsm):
 
 def observe_logdb(store: SimStore, parts: StoreParts, checks: Checks) -> None:
     """Tell `checks` about every group that log storage calls durable."""
-    logdb = parts.logdb
+    for directory in parts.directories:
+        _observe(directory.logdb, store, parts, checks)
+
+
+def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -> None:
     begin, finish = logdb.begin, logdb.finish
     updates_of: dict[int, Sequence[Update]] = {}
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
-from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
 from logservice.logdb.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.bootstrap import InitialMember
@@ -32,8 +33,10 @@ from logservice.nodehost.hakeeper_shell import FirstConfiguration
 from logservice.nodehost.heartbeats import StoreDescription
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica
+from logservice.nodehost.store_directory import DiskSeams
 from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.truncation import TruncationWorker
 from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
 from logservice.sim.loop import Process, SimClock
 from logservice.sim.net import SimTransport
@@ -72,7 +75,6 @@ class SimStore:
         self.process: Process | None = None
         self.parts: StoreParts | None = None
         self.transport: SimTransport | None = None
-        self.incarnation = Incarnation(0)
         self.wanted_up = True
         self.stall_s = 0.0
         self._executors: list[SimExecutor] = []
@@ -216,7 +218,6 @@ class SimStore:
     async def _live(self) -> None:
         try:
             parts = self._assemble()
-            self.incarnation = parts.directory.incarnation
             self.world.checks.started(self, parts)
             observe_logdb(self, parts, self.world.checks)
             self.parts = parts
@@ -226,7 +227,8 @@ class SimStore:
             )
             for work in parts.background(lambda: description):
                 self._background(work)
-            self._background(lambda: self._truncate(parts))
+            for worker in parts.workers:
+                self._background(functools.partial(self._truncate, worker))
         except BaseException as error:  # noqa: BLE001 - the world judges it
             self.gave_up(error)
 
@@ -239,7 +241,7 @@ class SimStore:
         settings = StoreSettings(
             cluster_id=CLUSTER,
             store_id=self.store_id,
-            data_directory=DATA_DIRECTORY,
+            data_directories=[DATA_DIRECTORY],
             members=members,
             first=FirstConfiguration(
                 CLUSTER, config.shards, config.replicas, config.store_timeout_s
@@ -263,12 +265,14 @@ class SimStore:
             heartbeat_interval_s=config.heartbeat_interval_s,
         )
         seams = StoreSeams(
-            vfs=self.disk,
-            kv=self.disk.kv,
+            disk=lambda path: DiskSeams(
+                self.disk,
+                self.disk.kv,
+                self._executor(config.disk_delay_s),
+                self._executor(config.disk_delay_s * 3),
+            ),
             clock=clock,
             make_transport=self._make_transport,
-            fsync_executor=self._executor(config.disk_delay_s),
-            export_executor=self._executor(config.disk_delay_s * 3),
             draw_id=lambda: self.chance.getrandbits(63),
             rng=random.Random(f"elections/{self.number}/{self.lives}/{config.seed}"),
             on_fatal=self.gave_up,
@@ -309,12 +313,12 @@ class SimStore:
 
         self._tasks.append(asyncio.get_running_loop().create_task(guarded()))
 
-    async def _truncate(self, parts: StoreParts) -> None:
+    async def _truncate(self, worker: TruncationWorker) -> None:
         """What `server.schedule` does, without its scheduler."""
         while True:
             await asyncio.sleep(self.world.config.truncation_interval_s)
             with contextlib.suppress(LogServiceError):
-                report = await parts.worker.run_once()
+                report = await worker.run_once()
                 self.world.counts.update(
                     {f"truncation {step}": count for step, count in report.counts.items()}
                 )

@@ -19,6 +19,7 @@ from logservice.ids import (
     StoreId,
 )
 from logservice.membership import Member, Membership
+from logservice.nodehost.directory import Directory
 from logservice.nodehost.executor import ThreadExecutor
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
@@ -56,14 +57,13 @@ class Store:
         self.files = OpenLogDb(self.directory, self.store_id)
         self.incarnation = self.files.incarnation
         identity = PeerIdentity(
-            CLUSTER, self.store_id, self.incarnation, self.random.getrandbits(63)
+            CLUSTER, self.store_id, (self.incarnation,), self.random.getrandbits(63)
         )
         self.host = NodeHost(
             NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s),
             identity=identity,
-            logdb=self.files.logdb,
+            directories=[Directory(self.incarnation, self.files.logdb, ThreadExecutor("fsync"))],
             transport=MemoryTransport(identity, self.network),
-            executor=ThreadExecutor("fsync"),
             state_machines=machines,
             clock=SystemClock(),
             on_fatal=self.fatal.append,

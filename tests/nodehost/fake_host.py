@@ -91,7 +91,7 @@ class FakeHost:
     def __init__(self, network: FakeNetwork, name: str, shard0: Shard0 | None = None) -> None:
         number = len(network.hosts) + 1
         self.identity = PeerIdentity(
-            ClusterId("c"), StoreId(name), Incarnation(100 + number), 1000 + number
+            ClusterId("c"), StoreId(name), (Incarnation(100 + number),), 1000 + number
         )
         self.transport = FakeTransport(f"{name}:1")
         self.clock = SystemClock()
@@ -210,7 +210,7 @@ def info(
     applied: int = 1,
 ) -> ReplicaInfo:
     return ReplicaInfo(
-        shard, replica, identity.store_id, identity.incarnation, membership, role, Term(term),
+        shard, replica, identity.store_id, identity.incarnations[0], membership, role, Term(term),
         leader, Index(1), Index(applied), Index(applied), Index(applied), Lsn(1), Lsn(0), Lsn(0),
         ((ReplicaId(2), Index(applied)),), (ReplicaId(2),), "",
     )  # fmt: skip

@@ -37,7 +37,7 @@ class Stores:
         vfs.make_directory("/d")
         self.hosts[name] = host
         seeds = {member.store_id: member.peer_address for member in MEMBERS}
-        self.books[name] = AddressBook(vfs, "/d/book", seeds)
+        self.books[name] = AddressBook([(vfs, "/d/book")], seeds)
         self.boots[name] = Bootstrapper(host, self.books[name], MEMBERS)
         self.boots[name].serve()
 
@@ -46,7 +46,10 @@ class Stores:
         old = self.hosts[name].identity
         self.add(name)
         self.hosts[name].identity = PeerIdentity(
-            old.cluster_id, old.store_id, Incarnation(old.incarnation + 1000), old.boot_id + 1
+            old.cluster_id,
+            old.store_id,
+            (Incarnation(old.incarnations[0] + 1000),),
+            old.boot_id + 1,
         )
 
     async def run(self, *names: str, timeout_s: float = 5.0) -> list[BootstrapOutcome]:
@@ -64,7 +67,7 @@ async def test_all_initial_members_start_with_one_membership() -> None:
     assert await stores.run() == [BootstrapOutcome.STARTED] * 3
     expected = initial_membership(
         [
-            Member(ReplicaId(n), StoreId(name), stores.hosts[name].identity.incarnation)
+            Member(ReplicaId(n), StoreId(name), stores.hosts[name].identity.incarnations[0])
             for n, name in enumerate(NAMES, 1)
         ]
     )
@@ -203,7 +206,7 @@ async def test_contradicting_records_are_refused() -> None:
     stores = Stores()
     for name, other in (("s1", 1), ("s3", 2)):
         members = [
-            Member(ReplicaId(2), StoreId("s2"), stores.hosts["s2"].identity.incarnation),
+            Member(ReplicaId(2), StoreId("s2"), stores.hosts["s2"].identity.incarnations[0]),
             Member(ReplicaId(3), StoreId("s3"), Incarnation(other)),
         ]
         stores.hosts[name].bootstraps[HAKEEPER_SHARD] = Bootstrap(

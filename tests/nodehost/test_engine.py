@@ -81,7 +81,7 @@ class Bench:
             "/data", identity=data, vfs=self.vfs, kv=MemoryKvEngine(),
             options=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
         )  # fmt: skip
-        identity = PeerIdentity(ClusterId("c"), StoreId("s"), Incarnation(1), 1)
+        identity = PeerIdentity(ClusterId("c"), StoreId("s"), (Incarnation(1),), 1)
         self.fatal: list[BaseException] = []
         self.clock = ManualClock()
         self.engine = Engine(

@@ -37,7 +37,7 @@ class Cluster:
             for name in ("s1", "s2", "s3")
         }
         seeds = {StoreId(name): f"{name}:1" for name in ("s1", "s2")}
-        self.books = {name: AddressBook(MemoryVfs(), "/book", seeds) for name in self.hosts}
+        self.books = {name: AddressBook([(MemoryVfs(), "/book")], seeds) for name in self.hosts}
         self.clients = {
             name: HAKeeperClient(host, self.books[name]) for name, host in self.hosts.items()
         }

@@ -19,6 +19,7 @@ from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
 from logservice.logdb.posix_vfs import PosixVfs
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
+from logservice.nodehost.directory import Directory
 from logservice.nodehost.executor import ThreadExecutor
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
@@ -48,14 +49,13 @@ class FixedStore(Store):
         self.files = OpenLogDb(self.directory, self.store_id)
         self.incarnation = self.files.incarnation
         identity = PeerIdentity(
-            CLUSTER, self.store_id, self.incarnation, self.random.getrandbits(63)
+            CLUSTER, self.store_id, (self.incarnation,), self.random.getrandbits(63)
         )
         self.host = NodeHost(
             NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=1.0),
             identity=identity,
-            logdb=self.files.logdb,
+            directories=[Directory(self.incarnation, self.files.logdb, ThreadExecutor("fsync"))],
             transport=MemoryTransport(identity, self.network, f"memory:{self.number}"),
-            executor=ThreadExecutor("fsync"),
             state_machines=machines,
             clock=SystemClock(),
             on_fatal=self.fatal.append,
@@ -83,8 +83,7 @@ class Member:
     async def start(self) -> None:
         host = await self.store.up()
         book = AddressBook(
-            PosixVfs(),
-            str(self.store.directory / "address-book"),
+            [(PosixVfs(), str(self.store.directory / "address-book"))],
             {member.store_id: member.peer_address for member in self.first},
         )
         self.client = HAKeeperClient(host, book)

@@ -43,10 +43,10 @@ class Rig:
         self.network = FakeNetwork()
         self.host = FakeHost(self.network, "s1", self.shard0)
         self.host.leads = True
-        self.me = Member(ReplicaId(1024), StoreId("s1"), self.host.identity.incarnation)
+        self.me = Member(ReplicaId(1024), StoreId("s1"), self.host.identity.incarnations[0])
         self.membership = initial_membership([self.me])
         first = initial_membership(
-            [Member(ReplicaId(1), StoreId("s1"), self.host.identity.incarnation)]
+            [Member(ReplicaId(1), StoreId("s1"), self.host.identity.incarnations[0])]
         )
         self.shard0.membership = first
         self.shard0.propose(
@@ -54,7 +54,7 @@ class Rig:
         )
         self.state.phase = Phase.RUNNING
         self.vfs = MemoryVfs()
-        self.book = AddressBook(self.vfs, "/book", {StoreId("s2"): "s2:1"})
+        self.book = AddressBook([(self.vfs, "/book")], {StoreId("s2"): "s2:1"})
         self.sender = HeartbeatSender(
             self.host,
             HAKeeperClient(self.host, self.book),
@@ -99,7 +99,7 @@ async def test_a_heartbeat_says_who_and_what() -> None:
     store = rig.state.stores["s1"]
     assert (store.host, store.peer_address, store.client_address) == ("rack-1", "s1:1", "s1:50")
     assert (store.labels, store.disk_used, store.disk_free) == ({"zone": "a"}, 10, 90)
-    assert store.incarnation == rig.host.identity.incarnation
+    assert store.incarnation == rig.host.identity.incarnations[0]
     report = store.replicas[ONE]
     assert (report.replica, report.leads, report.applied, report.applied_lsn) == (1024, True, 7, 70)
     assert report.match == ((2, 1),)
@@ -180,13 +180,13 @@ async def test_the_directory_is_learned_and_told_to_the_transport() -> None:
     await rig.sender.beat_once()
     assert rig.host.transport.addresses == {"s2": "s2:7"}
     assert rig.book.knows_hakeeper
-    assert AddressBook(rig.vfs, "/book", {}).peer_addresses()[StoreId("s2")] == "s2:7"
+    assert AddressBook([(rig.vfs, "/book")], {}).peer_addresses()[StoreId("s2")] == "s2:7"
 
 
 async def test_a_fresh_replica_is_started_and_acknowledged() -> None:
     rig = Rig()
     command = StartReplica(
-        ONE, ReplicaId(1024), rig.host.identity.incarnation, rig.membership.encode(),
+        ONE, ReplicaId(1024), rig.host.identity.incarnations[0], rig.membership.encode(),
         join=False, fresh=True,
     )  # fmt: skip
     await rig.order(command)
@@ -201,7 +201,7 @@ async def test_a_fresh_replica_is_started_and_acknowledged() -> None:
 async def test_a_replica_whose_data_is_gone_is_not_started_empty() -> None:
     rig = Rig()
     command = StartReplica(
-        ONE, ReplicaId(1024), rig.host.identity.incarnation, rig.membership.encode(),
+        ONE, ReplicaId(1024), rig.host.identity.incarnations[0], rig.membership.encode(),
         join=False, fresh=False,
     )  # fmt: skip
     await rig.order(command)
@@ -263,7 +263,7 @@ async def test_orders_for_services_and_damaged_memberships_are_refused() -> None
     rig = Rig()
     await rig.order(ServiceOrder("x", b""))
     assert (await rig.result())[0] == Reason.INVALID_ARGUMENT.value
-    incarnation = rig.host.identity.incarnation
+    incarnation = rig.host.identity.incarnations[0]
     await rig.order(StartReplica(ONE, ReplicaId(4), incarnation, b"damaged", join=True, fresh=True))
     assert (await rig.result())[0] == Reason.INVALID_ARGUMENT.value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logservice_wire.errors import Reason, UnknownOutcome, error_for, error_table
 
-from logservice.ids import StoreId
+from logservice.ids import Incarnation, StoreId
 from logservice.nodehost.transport import control
 from logservice.nodehost.transport.control import ControlError, Hello, Lane
 from logservice.nodehost.transport.frame import (
@@ -87,6 +88,11 @@ def test_a_frame_over_the_limit_is_refused_before_its_body() -> None:
 def test_hello_round_trip() -> None:
     hello = Hello(3, Lane.BULK, identity(A, cluster="cluster-ä"), StoreId("store-b"))
     assert control.decode_hello(control.encode_hello(hello)) == hello
+    three = dataclasses.replace(hello.identity, incarnations=tuple(map(Incarnation, (5, 9, 7))))
+    hello = dataclasses.replace(hello, identity=three)
+    assert control.decode_hello(control.encode_hello(hello)) == hello
+    with pytest.raises(ControlError):
+        control.decode_hello(control.encode_hello(hello)[:-1])
 
 
 @pytest.mark.parametrize("reason", list(Reason))

@@ -15,6 +15,7 @@ from logservice.clock import SystemClock
 from logservice.ids import HAKEEPER_SHARD, Lsn, ReplicaId
 from logservice.logdb.posix_vfs import PosixVfs
 from logservice.membership import Membership
+from logservice.nodehost.directory import Directory
 from logservice.nodehost.executor import ThreadExecutor
 from logservice.nodehost.exports import ExportedSnapshots
 from logservice.nodehost.log_meter import LogDbMeter
@@ -47,26 +48,31 @@ class TruncatingStore(Store):
         self.files = OpenLogDb(self.directory, self.store_id, SEGMENT_BYTES)
         self.incarnation = self.files.incarnation
         identity = PeerIdentity(
-            CLUSTER, self.store_id, self.incarnation, self.random.getrandbits(63)
+            CLUSTER, self.store_id, (self.incarnation,), self.random.getrandbits(63)
         )
         meter = LogDbMeter(self.files.logdb)
         self.exports = ExportedSnapshots(PosixVfs(), f"{self.directory}/exports", meter)
         self.export_executor = ThreadExecutor("exports")
-        self.host = NodeHost(
+        directory = Directory(
+            self.incarnation,
+            self.files.logdb,
+            ThreadExecutor("fsync"),
+            self.exports.newest,
+            self.exports.remove_replica,
+        )
+        host = self.host = NodeHost(
             NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s),
             identity=identity,
-            logdb=self.files.logdb,
+            directories=[directory],
             transport=MemoryTransport(identity, self.network),
-            executor=ThreadExecutor("fsync"),
             state_machines=log_machine,
             clock=SystemClock(),
             on_fatal=self.fatal.append,
-            newest_export=self.exports.newest,
-            drop_exports=self.exports.remove_replica,
             rng=self.random,
         )
         self.worker = TruncationWorker(
-            self.host, self.exports, meter, self.host.collect_garbage, self.export_executor,
+            self.host, self.exports, meter, lambda: host.collect_garbage(directory),
+            self.export_executor,
             alarm_bytes=2 * SEGMENT_BYTES, hakeeper_entries_max=50,
         )  # fmt: skip
         await self.host.start()
@@ -79,7 +85,7 @@ class TruncatingStore(Store):
     @property
     def segment_bytes(self) -> int:
         assert self.host is not None
-        return self.host.logdb_stats().segment_bytes
+        return self.host.logdb_stats()[0].segment_bytes
 
 
 class TruncatingCluster(Cluster):

@@ -30,7 +30,7 @@ CLUSTER = ClusterId("cluster-1")
 
 
 def identity(store: StoreId, *, cluster: str = CLUSTER, boot: int = 1) -> PeerIdentity:
-    return PeerIdentity(ClusterId(cluster), store, Incarnation(100 + len(store)), boot)
+    return PeerIdentity(ClusterId(cluster), store, (Incarnation(100 + len(store)),), boot)
 
 
 def heartbeat(number: int, context: bytes = b"") -> Heartbeat:

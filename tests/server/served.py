@@ -25,6 +25,7 @@ from logservice.logdb.memory_kv import MemoryKvEngine
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
+from logservice.nodehost.directory import Directory
 from logservice.nodehost.executor import InlineExecutor
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
@@ -105,13 +106,16 @@ class Served:
 
     async def _start(self, number: int, network: MemoryNetwork) -> ServedStore:
         store_id = StoreId(f"s{number}")
-        identity = PeerIdentity(ClusterId("c"), store_id, Incarnation(100 + number), 7000 + number)
+        identity = PeerIdentity(
+            ClusterId("c"), store_id, (Incarnation(100 + number),), 7000 + number
+        )
         host = NodeHost(
             OPTIONS,
             identity=identity,
-            logdb=open_logdb(identity),
+            directories=[
+                Directory(identity.incarnations[0], open_logdb(identity), InlineExecutor())
+            ],
             transport=MemoryTransport(identity, network),
-            executor=InlineExecutor(),
             state_machines=lambda _: LogRsm(),
             clock=SystemClock(),
             on_fatal=self.fatal.append,
@@ -133,7 +137,9 @@ class Served:
         shard = self._next_shard
         self._next_shard += 1
         members = tuple(
-            Member(ReplicaId(number), store.host.identity.store_id, store.host.identity.incarnation)
+            Member(
+                ReplicaId(number), store.host.identity.store_id, store.host.identity.incarnations[0]
+            )
             for number, store in enumerate(self.stores, 1)
         )
         membership = Membership(

@@ -1,7 +1,8 @@
 """Control bodies: the handshake and the request/response frames between stores.
 
-HELLO: ``protocol u16, lane u8, zero u8, incarnation u64, boot id u64, three names`` (cluster,
-store, and the store the dialer expects, empty if it does not know). REFUSED: ``reason, message``
+HELLO: ``protocol u16, lane u8, more u8, incarnation u64, boot id u64, three names`` (cluster,
+store, and the store the dialer expects, empty if it does not know), then the incarnations of `more`
+further data directories, u64 each. REFUSED: ``reason, message``
 as names. REQUEST: ``id u64, timeout_ms u32, method`` and the body. RESPONSE: ``id u64, status u8``
 (0 answered, 1 failed) and the body, or the error: ``reason, message, count u16`` and that many
 name pairs. A name is ``length u16`` and UTF-8.
@@ -28,6 +29,7 @@ PROTOCOL: Final = 1
 """Version of everything inside the frames."""
 
 _HELLO: Final = struct.Struct("<HBBQQ")
+_INCARNATION: Final = struct.Struct("<Q")
 _REQUEST: Final = struct.Struct("<QI")
 _RESPONSE: Final = struct.Struct("<QB")
 _SHORT: Final = struct.Struct("<H")
@@ -110,12 +112,14 @@ class _Cursor:
 def encode_hello(hello: Hello) -> bytes:
     """The body of a HELLO frame."""
     identity = hello.identity
+    first, *more = identity.incarnations
     return b"".join(
         (
-            _HELLO.pack(hello.protocol, hello.lane, 0, identity.incarnation, identity.boot_id),
+            _HELLO.pack(hello.protocol, hello.lane, len(more), first, identity.boot_id),
             _name(identity.cluster_id),
             _name(identity.store_id),
             _name(hello.expected),
+            *(_INCARNATION.pack(incarnation) for incarnation in more),
         )
     )
 
@@ -123,11 +127,14 @@ def encode_hello(hello: Hello) -> bytes:
 def decode_hello(data: Buffer) -> Hello:
     """Inverse of `encode_hello`; raises ControlError. Later protocols may append fields."""
     cursor = _Cursor(data)
-    protocol, lane, _, incarnation, boot_id = cursor.unpack(_HELLO)
+    protocol, lane, more, first, boot_id = cursor.unpack(_HELLO)
     cluster, store, expected = cursor.name(), cursor.name(), cursor.name()
+    incarnations = (first, *(cursor.unpack(_INCARNATION)[0] for _ in range(more)))
     if lane not in (Lane.MAIN, Lane.BULK):
         raise ControlError(f"lane {lane}")
-    identity = PeerIdentity(ClusterId(cluster), StoreId(store), Incarnation(incarnation), boot_id)
+    identity = PeerIdentity(
+        ClusterId(cluster), StoreId(store), tuple(map(Incarnation, incarnations)), boot_id
+    )
     return Hello(protocol, Lane(lane), identity, StoreId(expected))
 
 

@@ -17,11 +17,15 @@ from logservice.raft.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """What each side states in the handshake. `boot_id` changes at every process start."""
+    """What each side states in the handshake. `boot_id` changes at every process start.
+
+    incarnations: of the store's data directories, in the order of its configuration, at least one.
+    A message is heard only if the replica that sends it is bound to one of them.
+    """
 
     cluster_id: ClusterId
     store_id: StoreId
-    incarnation: Incarnation
+    incarnations: tuple[Incarnation, ...]
     boot_id: int
 
 

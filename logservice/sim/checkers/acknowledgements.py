@@ -28,7 +28,7 @@ class Acknowledgements(Checker):
         if not isinstance(message, AppendResponse) or message.reject or not message.index:
             return
         assert store.parts is not None
-        own = store.parts.logdb.log(replica.shard, replica.replica_id)
+        own = replica.directory.logdb.log(replica.shard, replica.replica_id)
         for other in store.world.stores:
             leader = other.running(replica.shard)
             if (
@@ -39,7 +39,7 @@ class Acknowledgements(Checker):
                 or other.parts is None
             ):
                 continue
-            log = other.parts.logdb.log(leader.shard, leader.replica_id)
+            log = leader.directory.logdb.log(leader.shard, leader.replica_id)
             low = max(log.first_index(), own.first_index())
             index = Index(message.index)
             if low <= index <= min(log.last_index(), own.last_index()):

@@ -36,7 +36,7 @@ class Durability(Checker):
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
         assert store.parts is not None
-        log = store.parts.logdb.log(replica.shard, replica.replica_id)
+        log = replica.directory.logdb.log(replica.shard, replica.replica_id)
         hard = log.hard_state
         who = f"shard {replica.shard} replica {replica.replica_id}"
         if isinstance(message, RequestVote | VoteResponse) and message.pre:

@@ -38,7 +38,7 @@ class LeaderCommit(Checker):
             return
         self._told[key] = commit
         assert store.parts is not None
-        log = store.parts.logdb.log(replica.shard, replica.replica_id)
+        log = replica.directory.logdb.log(replica.shard, replica.replica_id)
         if log.first_index() <= commit <= log.last_index():
             term = int(log.term(Index(commit)))
             if term != message.term:

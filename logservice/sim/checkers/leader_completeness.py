@@ -41,7 +41,7 @@ class LeaderCompleteness(Checker):
         if not index or truth.committed[index] >= message.term:
             return
         assert store.parts is not None
-        log = store.parts.logdb.log(replica.shard, replica.replica_id)
+        log = replica.directory.logdb.log(replica.shard, replica.replica_id)
         if index < log.first_index():
             return
         if replica.raft.last_index < index or (

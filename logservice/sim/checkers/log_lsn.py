@@ -28,7 +28,7 @@ class LogLsn(Checker):
             if not update.entries:
                 continue
             first = update.entries[0]
-            log = parts.logdb.log(update.shard, update.replica)
+            log = parts.log(update.shard, update.replica)
             try:
                 expected = int(log.next_lsn(Index(first.index - 1)))
             except KeyError:

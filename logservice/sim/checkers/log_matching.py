@@ -27,8 +27,8 @@ class LogMatching(Checker):
 
     def started(self, store: SimStore, parts: StoreParts) -> None:
         """See `Checker`. What a crash left may never have been called finished."""
-        for shard, replica in parts.logdb.replicas():
-            log = parts.logdb.log(shard, replica)
+        for shard, replica in parts.host.stored_replicas():
+            log = parts.log(shard, replica)
             truth = self.truth.shard(shard)
             for index in range(log.first_index(), log.last_index() + 1):
                 place = (index, int(log.term(Index(index))))
@@ -42,7 +42,7 @@ class LogMatching(Checker):
             if not update.entries:
                 continue
             truth = self.truth.shard(update.shard)
-            log = parts.logdb.log(update.shard, update.replica)
+            log = parts.log(update.shard, update.replica)
             first = update.entries[0]
             try:
                 before = int(log.term(Index(first.index - 1)))

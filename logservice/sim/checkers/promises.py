@@ -71,11 +71,10 @@ class Promises(Checker):
     def started(self, store: SimStore, parts: StoreParts) -> None:
         """See `Checker`."""
         for (incarnation, shard, replica), made in self._made.items():
-            if incarnation != parts.directory.incarnation:
+            directory = parts.host.directories.of(incarnation)
+            if directory is None or (shard, replica) in directory.logdb.removed():
                 continue
-            if (shard, replica) in parts.logdb.removed():
-                continue
-            log = parts.logdb.log(shard, replica)
+            log = directory.logdb.log(shard, replica)
             if log.faulty:
                 continue
             hard = log.hard_state

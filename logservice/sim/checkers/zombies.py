@@ -23,14 +23,13 @@ class Zombies(Checker):
 
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
-        assert store.parts is not None
         truth = self.truth.shard(replica.shard)
-        incarnation = store.parts.directory.incarnation
+        incarnation = replica.incarnation
         known = truth.incarnations.setdefault(replica.replica_id, incarnation)
         if known != incarnation:
             self.wrong(
                 f"{store.store_id} incarnation {incarnation} speaks for shard {replica.shard} "
                 f"replica {replica.replica_id} of incarnation {known}: {message}"
             )
-        if (replica.shard, replica.replica_id) in store.parts.logdb.removed():
+        if (replica.shard, replica.replica_id) in replica.directory.logdb.removed():
             self.wrong(f"{store.store_id}: a removed replica speaks: {message}")

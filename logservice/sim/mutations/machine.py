@@ -10,6 +10,7 @@ from typing import Any
 from logservice.ids import NO_SESSION, Index, Lsn
 from logservice.logdb.log_db import LogDb
 from logservice.membership import Membership
+from logservice.nodehost.directory import Directory
 from logservice.nodehost.exports import ExportedSnapshots
 from logservice.nodehost.heartbeats import HeartbeatSender
 from logservice.nodehost.node_host import NodeHost
@@ -247,14 +248,14 @@ def _snapshot_of_another_index_started_from() -> None:
 def partial_export(original: Any, make: Callable[[Any], Any]) -> Any:
     """`NodeHost._run` with another answer to what the newest export is."""
 
-    def run(self: NodeHost, shard: Any, replica: Any) -> None:
-        newest = self._newest_export
+    def run(self: NodeHost, shard: Any, replica: Any, directory: Directory) -> None:
+        newest = directory.newest_export
         owner = newest.__self__  # type: ignore[attr-defined]
-        self._newest_export = partial(make(type(owner).newest), owner)
+        directory.newest_export = partial(make(type(owner).newest), owner)
         try:
-            original(self, shard, replica)
+            original(self, shard, replica, directory)
         finally:
-            self._newest_export = newest
+            directory.newest_export = newest
 
     return run
 

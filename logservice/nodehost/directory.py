@@ -1,0 +1,44 @@
+"""Directory: one data directory (one disk) of a store, as the NodeHost uses it.
+
+Everything that a disk can stop belongs to one directory: log storage with its own segments, derived
+index and ballast; the engine, so that each has its own commit group and its own fsync in flight;
+the exported snapshots; the threads that wait for the disk. A replica lives in exactly one of them,
+where its data is, and speaks under that directory's incarnation.
+
+INV-HOST-2: what failed stays failed: a directory whose log storage raised is never written again by
+this process, and nothing in it runs. What its disk holds is unknown until it is opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logservice.ids import Incarnation, ReplicaId, ShardId
+from logservice.logdb.log_db import LogDb
+from logservice.nodehost.engine import Engine
+from logservice.nodehost.executor import Executor
+from logservice.snapshot import Snapshot
+
+
+@dataclass(slots=True, eq=False)
+class Directory:
+    """See the module's text.
+
+    executor: runs this directory's writes, one after the other. newest_export, drop_exports: its
+    exported snapshots. failed: why it is not used any more, empty while it is. engine: from the
+    NodeHost's start on.
+    """
+
+    incarnation: Incarnation
+    logdb: LogDb
+    executor: Executor
+    newest_export: Callable[[ShardId, ReplicaId], Snapshot | None] = lambda *_: None
+    drop_exports: Callable[[ShardId, ReplicaId], None] = lambda *_: None
+    failed: str = ""
+    engine: Engine = field(init=False)
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.logdb.directory

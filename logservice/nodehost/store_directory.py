@@ -1,0 +1,146 @@
+"""StoreDirectory: one data directory of a store, opened: identity, log storage, exports, threads.
+
+`StoreParts` opens one for each path of the configuration; the NodeHost gets the `used` part of it.
+Whose directory it is, is checked before anything in it is read (`logdb.data_directory`).
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logservice.clock import Clock
+from logservice.ids import ClusterId, Lsn, ReplicaId, ShardId, StoreId
+from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.kv import KvEngine
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.vfs import Vfs
+from logservice.nodehost.directory import Directory
+from logservice.nodehost.executor import Executor
+from logservice.nodehost.exports import ExportedSnapshots
+from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.log_meter import LogDbMeter
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.truncation import TruncationWorker
+from logservice.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSeams:
+    """Where one data directory meets the world.
+
+    export_executor runs the exports' file work: commit groups never wait behind it.
+    """
+
+    vfs: Vfs
+    kv: KvEngine
+    fsync_executor: Executor
+    export_executor: Executor
+
+
+class StoreDirectory:
+    """See the module's text. `close` once."""
+
+    def __init__(
+        self,
+        path: str,
+        seams: DiskSeams,
+        *,
+        cluster_id: ClusterId,
+        store_id: StoreId,
+        draw_incarnation: Callable[[], int],
+        options: LogDbOptions,
+        exports_max: int,
+        clock: Clock,
+    ) -> None:
+        """Check the identity, recover log storage, find the exports.
+
+        Raises InvalidArgument, WrongCluster, OSError, KvError.
+        """
+        self.seams = seams
+        self.data = DataDirectory.open(
+            path,
+            vfs=seams.vfs,
+            cluster_id=cluster_id,
+            store_id=store_id,
+            draw_incarnation=draw_incarnation,
+        )
+        try:
+            self.logdb = LogDb.open(
+                path,
+                identity=self.data,
+                vfs=seams.vfs,
+                kv=seams.kv,
+                options=options,
+                clock=clock,
+            )
+        except BaseException:
+            self.data.close()
+            raise
+        try:
+            logger.info("log storage in %s is open: %s", path, self.logdb.recovery_report)
+            self.meter = LogDbMeter(self.logdb)
+            self.exports = ExportedSnapshots(
+                seams.vfs, posixpath.join(path, "exports"), self.meter, count_max=exports_max
+            )
+        except BaseException:
+            self.close()
+            raise
+        self.used = Directory(
+            self.data.incarnation,
+            self.logdb,
+            seams.fsync_executor,
+            self.exports.newest,
+            self.exports.remove_replica,
+        )
+
+    def worker(self, host: NodeHost) -> TruncationWorker:
+        """The truncation worker for the replicas in this directory."""
+        return TruncationWorker(
+            _Within(host, self.used),
+            self.exports,
+            self.meter,
+            lambda: host.collect_garbage(self.used),
+            self.seams.export_executor,
+        )
+
+    def close(self) -> None:
+        """Wait for the threads, close log storage, let another process have the directory."""
+        self.seams.fsync_executor.shutdown()
+        self.seams.export_executor.shutdown()
+        try:
+            self.logdb.close()
+        finally:
+            self.data.close()
+
+
+class _Within:
+    """A NodeHost of which only the replicas in one directory are seen: `TruncationHost`."""
+
+    def __init__(self, host: NodeHost, directory: Directory) -> None:
+        self._host = host
+        self._directory = directory
+
+    def replica_infos(self) -> list[ReplicaInfo]:
+        incarnation = self._directory.incarnation
+        return [info for info in self._host.replica_infos() if info.incarnation == incarnation]
+
+    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
+        info = self._host.replica_info(shard)
+        return info if info and info.incarnation == self._directory.incarnation else None
+
+    def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+        return self._directory.logdb.replicas()
+
+    def applied_snapshot(self, shard: ShardId) -> Snapshot:
+        return self._host.applied_snapshot(shard)
+
+    async def install_snapshot(
+        self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
+    ) -> None:
+        await self._host.install_snapshot(shard, snapshot, truncation_lsn)
