@@ -9,10 +9,12 @@ FIRST ?= 1
 JOBS ?= 2
 NIGHTLY_SEEDS ?= 10000
 LEDGER ?= artifacts/sim-ledger.jsonl
+STATES ?= 200000
+CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 # Files run in two processes; a file's tests stay together.
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 
-.PHONY: help check test lint format types imports proto proto-check invariants sim mutants nightly-sim demo chaos bench clean .venv
+.PHONY: help check test lint format types imports proto proto-check invariants sim mutants nightly-sim crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -58,6 +60,16 @@ mutants: .venv ## seeded bugs that the simulator must find
 nightly-sim: .venv ## short seeds, thousands of them; goes on where the ledger ends
 	$(BIN)/python -m logservice.sim --seeds $(NIGHTLY_SEEDS) --first $(FIRST) --jobs $(JOBS) \
 	    --ledger $(LEDGER) $(SIM_FLAGS)
+
+crash: .venv strace ## every disk that a crash can leave behind, opened with the real LevelDB
+	$(BIN)/python -m tests.crash --jobs $(JOBS) --minimum 20000 $(CRASH_FLAGS)
+
+nightly-crash: .venv strace ## the same and random scenarios; goes on where the ledger ends
+	$(BIN)/python -m tests.crash --ledger $(CRASH_LEDGER) --states $(STATES) $(CRASH_FLAGS)
+
+strace: ## the recorder of `make crash`, from Debian; as root it is installed
+	@command -v strace >/dev/null || \
+	    (apt-get update -qq && apt-get install -y --no-install-recommends strace)
 
 demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
 	$(BIN)/python -m examples.sqlite_wal

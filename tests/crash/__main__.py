@@ -1,0 +1,121 @@
+"""``python -m tests.crash``: the scenarios, or random ones from a ledger, or one state again.
+
+Exit code 1 when a state does not pass; each prints the one line that replays it. With ``--ledger``
+random scenarios go on where the file ends, until it holds ``--states``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tests.crash.campaign import Outcome, run, work_directory
+from tests.crash.scenarios import SCENARIOS
+
+_CONSOLE = Console(highlight=False, width=120)
+
+
+def _run_all(names: Iterable[str], jobs: int, *, pairs: bool, work: Path) -> Iterator[Outcome]:
+    one = partial(run, work=work, pairs=pairs)
+    if jobs == 1:
+        yield from map(one, names)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(one, name) for name in names]):
+            yield done.result()
+
+
+def _table(outcomes: list[Outcome]) -> Table:
+    table = Table(title="crash states")
+    table.add_column("scenario")
+    for column in ("calls", "moments", "built", "distinct, opened", "failed"):
+        table.add_column(column, justify="right")
+    for found in outcomes:
+        figures = (found.calls, found.moments, found.built, found.states, len(found.failures))
+        table.add_row(found.scenario, *(f"{figure:,}" for figure in figures))
+    sums = [sum(getattr(o, name) for o in outcomes) for name in ("calls", "moments", "built")]
+    total = sum(o.states for o in outcomes), sum(len(o.failures) for o in outcomes)
+    table.add_row("total", *(f"{figure:,}" for figure in (*sums, *total)))
+    return table
+
+
+def _from_ledger(ledger: Path, states: int, work: Path) -> list[Outcome]:
+    """Random scenarios with pairs, each noted when it ends."""
+    known = []
+    if ledger.exists():
+        known = [json.loads(line) for line in ledger.read_text("utf-8").splitlines()]
+    total = sum(line["states"] for line in known)
+    done = {line["scenario"] for line in known}
+    outcomes = []
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    names = itertools.chain(SCENARIOS, (f"random-{seed}" for seed in itertools.count(1)))
+    for name in names:
+        if total >= states:
+            break
+        if name in done:
+            continue
+        started = time.monotonic()
+        found = run(name, work, pairs=True)
+        total += found.states
+        outcomes.append(found)
+        line = {
+            "scenario": name, "calls": found.calls, "moments": found.moments, "built": found.built,
+            "states": found.states, "failures": found.failures,
+            "seconds": round(time.monotonic() - started, 1),
+        }  # fmt: skip
+        with ledger.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(f"{name}: {found.states} states, {len(found.failures)} failed; {total} in the ledger",
+              flush=True)  # fmt: skip
+    return outcomes
+
+
+@click.command()
+@click.option("--only", multiple=True, help="A scenario, or random-SEED; default: all.")
+@click.option("--jobs", default=1, show_default=True, help="Processes.")
+@click.option("--pairs", is_flag=True, help="Also drop any two un-synced changes.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="Go on where it ends.")
+@click.option("--states", default=200_000, show_default=True, help="States a ledger is to hold.")
+@click.option("--minimum", default=0, help="Fail when fewer states were opened.")
+@click.option("--replay", help="SCENARIO:CALL:STATE, as a failure prints it.")
+def main(
+    only: tuple[str, ...], jobs: int, pairs: bool, ledger: Path | None, states: int, minimum: int,
+    replay: str | None,
+) -> None:  # fmt: skip
+    """Open what a crash can leave behind at every moment of every scenario."""
+    started, work = time.monotonic(), work_directory()
+    if replay is not None:
+        run(replay.partition(":")[0], work, pairs="pair-" in replay, only=replay)
+        _CONSOLE.print(f"{replay} passes")
+        return
+    if ledger is not None:
+        outcomes = _from_ledger(ledger, states, work)
+    else:
+        outcomes = list(_run_all(only or tuple(SCENARIOS), jobs, pairs=pairs, work=work))
+    _CONSOLE.print(_table(outcomes))
+    opened = sum(found.states for found in outcomes)
+    print(f"{opened} states in {time.monotonic() - started:.0f} s")
+    failures = [failure for found in outcomes for failure in found.failures]
+    for failure in failures:
+        print(failure)
+    if failures:
+        print(f"recordings kept in {work}")
+        sys.exit(1)
+    work.rmdir()
+    if opened < minimum:
+        print(f"that is fewer than {minimum}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The process that is recorded: it performs the steps of a scenario on a real store and says so.
+
+``python -m tests.crash.perform SCENARIO ROOT``: before and after each step it writes ``@@begin N``
+and ``@@end N`` to /dev/null, which the recording shows between the calls of the step. A
+third argument names a call of the Vfs to leave out: a store with a bug, by which the tester is
+tested.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
+from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.posix_vfs import PosixVfs
+from logservice.nodehost.exports import ExportedSnapshots
+from logservice.snapshot import Snapshot
+from tests.crash.plain import look
+from tests.crash.scenarios import script_of
+from tests.crash.script import Do, Script, Step
+from tests.logdb.helpers import World, members, update
+
+EXPORTS = "exports"
+EXPORTS_MAX = 4
+
+
+class Files(PosixVfs):
+    """The real file system. `inode` is the same for all files, because a tree that is put together
+    again has new ones (INV-DIR-3 would call it a copy); a write or a sync can be made to fail.
+    """
+
+    def __init__(self) -> None:
+        self.written_share: float | None = None
+        self.sync_fails = False
+
+    def inode(self, handle: int) -> int:
+        return 4242
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        share, self.written_share = self.written_share, None
+        if share is None:
+            super().pwritev(handle, buffers, offset)
+            return
+        data = b"".join(buffers)
+        data = data[: min(int(len(data) * share), len(data) - 1)]
+        if data:
+            super().pwritev(handle, [data], offset)
+        raise OSError(errno.EIO, "torn on purpose")
+
+    def fdatasync(self, handle: int) -> None:
+        if self.sync_fails:
+            self.sync_fails = False
+            raise OSError(errno.EIO, "sync fails on purpose")
+        super().fdatasync(handle)
+
+
+class NoMeter:
+    """Every stretch of a log has as many bytes as entries."""
+
+    def bytes_between(self, shard: ShardId, replica: ReplicaId, after: Index, to: Index) -> int:
+        return to - after
+
+
+def exports_in(root: str) -> ExportedSnapshots:
+    """The exports of the store in `root`."""
+    return ExportedSnapshots(Files(), f"{root}/{EXPORTS}", NoMeter(), count_max=EXPORTS_MAX)
+
+
+def world_in(root: str, script: Script) -> World:
+    """The store in `root`."""
+    files = Files()
+    return World(files, LevelDbEngine(files), root, script.options)
+
+
+class Performer:
+    """A store, and what the steps do to it."""
+
+    def __init__(self, root: str, script: Script) -> None:
+        self._root = root
+        self._world = world_in(root, script)
+        self._script = script
+        self._db: LogDb = self._world.open()
+        self._exports: ExportedSnapshots | None = None
+
+    @property
+    def files(self) -> Files:
+        assert isinstance(self._world.vfs, Files)
+        return self._world.vfs
+
+    def perform(self, step: Step) -> None:
+        match step.do:
+            case Do.COMMIT:
+                self._db.commit(step.updates)
+            case Do.COMMIT_UNSYNCED:
+                self._db.commit(step.updates, sync=False)
+            case Do.MARK:
+                self._db.mark_durable()
+            case Do.CHECKPOINT:
+                self._db.checkpoint()
+            case Do.COLLECT:
+                self._db.collect_garbage()
+            case Do.RESTART:
+                self._restart()
+            case Do.LOSE_INDEX:
+                self._world.close(self._db)
+                self._world.kv.destroy(f"{self._root}/index")
+                self._db = self._world.open()
+            case Do.EXPORT | Do.DROP_EXPORTS:
+                self._export(step)
+            case Do.KILL | Do.TEAR:
+                self.files.written_share = step.share
+                self._dies_in(step.updates or (update(99, 1, hard=(1, 1, 0)),))
+            case Do.SYNC_FAILS:
+                self.files.sync_fails = True
+                self._dies_in(step.updates)
+
+    def _restart(self) -> None:
+        """`close` writes nothing once the store has failed, so this is also how it is killed."""
+        self._world.close(self._db)
+        self._db = self._world.open()
+        self._exports = None
+
+    def _dies_in(self, updates: Sequence[object]) -> None:
+        try:
+            self._db.commit(updates)  # type: ignore[arg-type]
+        except OSError:
+            self._restart()
+            return
+        raise AssertionError("the write was to fail")
+
+    def _export(self, step: Step) -> None:
+        if self._exports is None:
+            self._exports = exports_in(self._root)
+        shard, replica = ShardId(step.key[0]), ReplicaId(step.key[1])
+        index = Index(step.index)
+        if step.do is Do.DROP_EXPORTS:
+            self._exports.drop_through(shard, replica, index)
+            return
+        snapshot = Snapshot(index, Term(1), Lsn(index + 1), members(), b"state %d" % index * 30)
+        self._exports.add(shard, replica, snapshot)
+
+    def judge(self, number: int) -> None:
+        """What is seen here and now is what is expected: the scenario itself is right."""
+        seen, wanted = look(self._db), self._script.expected[number].picture
+        assert seen == wanted, f"after step {number}"
+
+
+def main(name: str, root: str, without: str = "") -> None:
+    """Perform a scenario in `root`, which does not exist yet or is empty."""
+    script = script_of(name)
+    if without:
+        setattr(Files, without, lambda *_: None)
+    mark = os.open("/dev/null", os.O_WRONLY)
+    performer = Performer(root, script)
+    for number, step in enumerate(script.steps):
+        os.write(mark, b"@@begin %d" % number)
+        performer.perform(step)
+        os.write(mark, b"@@end %d" % number)
+        performer.judge(number + 1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,172 @@
+"""A scenario as data: steps that a process performs on a real store, and what must be seen after
+each.
+
+The steps depend on nothing but the scenario's name, so that the process which performs them and the
+one which judges what is left of them agree without talking.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from logservice.entry import Entry, EntryKind
+from logservice.ids import Index, Lsn, Term
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.update import Update
+from tests.crash.plain import Key, Picture, PlainStore
+from tests.logdb.helpers import update
+
+OPTIONS = LogDbOptions(
+    segment_bytes=4096, entry_cache_bytes=0, ballast_bytes=0, rewrite_bytes_max=64 * 1024
+)
+
+
+class Do(enum.Enum):
+    """What a step does."""
+
+    COMMIT = "commit"
+    COMMIT_UNSYNCED = "commit without a sync of its own"
+    MARK = "durable mark"
+    CHECKPOINT = "derived index brought up to date"
+    COLLECT = "garbage collection"
+    RESTART = "clean restart"
+    KILL = "killed and restarted"
+    TEAR = "a group torn in the middle, restarted"
+    SYNC_FAILS = "a group whose sync fails, restarted"
+    LOSE_INDEX = "derived index deleted, restarted"
+    EXPORT = "snapshot exported"
+    DROP_EXPORTS = "exports dropped up to an index"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. share: how much of the torn group is written."""
+
+    do: Do
+    updates: tuple[Update, ...] = ()
+    share: float = 0.0
+    key: Key = (1, 1)
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What must be seen: of the store, and the newest export of each replica."""
+
+    picture: Picture
+    exports: dict[Key, int]
+    commits: dict[Key, tuple[int, int]]
+    """Per replica: the commit index that may not be lost, and the highest that was ever said."""
+
+
+@dataclass
+class Script:
+    """Collects steps; `plain` is the state after them, for building the next one."""
+
+    options: LogDbOptions = OPTIONS
+    plain: PlainStore = field(default_factory=PlainStore)
+    steps: list[Step] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
+    exports: dict[Key, int] = field(default_factory=dict)
+    _durable: dict[Key, int] = field(default_factory=dict)
+    _waiting: dict[Key, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._expect()
+
+    def _expect(self) -> None:
+        commits = {
+            key: (self._durable.get(key, 0), found.commit)
+            for key, found in self.plain.replicas.items()
+        }
+        self.expected.append(Expected(self.plain.picture(), dict(self.exports), commits))
+
+    def _say(self, updates: Sequence[Update], *, sync: bool) -> None:
+        """Commit indexes of a group; those that waited travel with a synced one."""
+        said = {
+            (int(change.shard), int(change.replica)): int(change.hard_state.commit)
+            for change in updates
+            if change.hard_state is not None
+        }
+        self._waiting.update(said)
+        if sync:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._durable.update(self._waiting)
+        self._waiting.clear()
+
+    def do(self, do: Do) -> None:
+        """A step that changes nothing that can be seen."""
+        self.steps.append(Step(do))
+        if do is Do.KILL:
+            self._waiting.clear()
+        elif do in (Do.RESTART, Do.LOSE_INDEX):
+            self._flush()
+        self._expect()
+
+    def commit(self, *updates: Update, sync: bool = True) -> None:
+        """One group."""
+        self.steps.append(Step(Do.COMMIT if sync else Do.COMMIT_UNSYNCED, updates))
+        self.plain.apply(updates)
+        self._say(updates, sync=sync)
+        self._expect()
+
+    def tear(self, share: float, *updates: Update) -> None:
+        """A group of which only a share is written before the process dies."""
+        self.steps.append(Step(Do.TEAR, updates, share))
+        self._waiting.clear()
+        self._expect()
+
+    def sync_fails(self, *updates: Update) -> None:
+        """A group that is written; its sync fails; the restarted process keeps it."""
+        self.steps.append(Step(Do.SYNC_FAILS, updates))
+        self.plain.apply(updates)
+        self._say(updates, sync=True)
+        self._expect()
+
+    def export(self, key: Key, index: int, *, drop: bool = False) -> None:
+        """Export a snapshot at `index`, or drop all up to it."""
+        self.steps.append(Step(Do.DROP_EXPORTS if drop else Do.EXPORT, key=key, index=index))
+        newest = self.exports.get(key, 0)
+        if not drop:
+            self.exports[key] = max(newest, index)
+        elif newest <= index:
+            self.exports[key] = 0
+        self._expect()
+
+    # --- building updates -----------------------------------------------------------------------
+
+    def append(
+        self,
+        key: Key,
+        count: int,
+        *,
+        size: int = 60,
+        back: int = 0,
+        new_term: bool = False,
+        vote: int = 0,
+        commit: int | None = None,
+        kinds: Sequence[EntryKind] = (EntryKind.BLOCK,),
+    ) -> Update:
+        """The next `count` entries of a replica, or `back` entries earlier ones again."""
+        found = self.plain.replica(key)
+        first = max(found.last + 1 - back, found.commit + 1, found.floor + 1)
+        term = max(found.term, 1) + new_term
+        return update(
+            *key,
+            [self.entry(key, first + n, term, size, kinds[n % len(kinds)]) for n in range(count)],
+            hard=(
+                term,
+                vote if new_term else found.vote,
+                found.commit if commit is None else min(commit, first + count - 1),
+            ),
+        )
+
+    @staticmethod
+    def entry(key: Key, index: int, term: int, size: int, kind: EntryKind) -> Entry:
+        """Entry i has LSN i and one record, so that an LSN never depends on what was replaced."""
+        payload = (b"%d.%d.%d.%d " % (*key, term, index) * size)[:size]
+        return Entry(Term(term), Index(index), Lsn(index), 1, kind, payload)

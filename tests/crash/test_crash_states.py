@@ -1,0 +1,141 @@
+"""Crash states of recorded system calls: one scenario here, all of them in ``make crash``; and the
+tester is tested.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.campaign import run, work_directory
+from tests.crash.disk import Disk, Unknown
+from tests.crash.scenarios import SCENARIOS, script_of
+from tests.crash.states import states
+from tests.crash.trace import Call, calls
+
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed; `make strace` installs it"
+)
+
+
+@pytest.fixture
+def work() -> Iterator[Path]:
+    path = work_directory()
+    yield path
+    shutil.rmtree(path)
+
+
+@needs_strace
+def test_every_crash_state_of_making_a_store(work: Path) -> None:
+    outcome = run("create", work)
+    assert outcome.failures == []
+    assert outcome.states > 300
+
+
+@needs_strace
+@pytest.mark.parametrize("left_out", ["fdatasync", "fsync_directory"])
+def test_a_store_that_leaves_out_a_sync_is_caught(work: Path, left_out: str) -> None:
+    outcome = run("create", work, without=left_out, failures_max=1)
+    assert len(outcome.failures) == 1
+    assert "python -m tests.crash --replay create:" in outcome.failures[0]
+
+
+@pytest.mark.parametrize("name", [*SCENARIOS, "random-7"])
+def test_a_scenario_is_the_same_every_time(name: str) -> None:
+    one, other = script_of(name), script_of(name)
+    assert one.steps == other.steps
+    assert len(one.expected) == len(one.steps) + 1
+
+
+def call(name: str, arguments: str, *texts: bytes, result: int = 0, started: int = 1 << 30) -> Call:
+    return Call(name, arguments, texts, result, started)
+
+
+def write(data: bytes, offset: int) -> Call:
+    return call("pwrite64", f'3, "", {len(data)}, {offset}', data, result=len(data))
+
+
+def with_file(synced: bool = True) -> Disk:
+    disk = Disk("/d", lambda _: False)
+    disk.follow(call("openat", 'AT_FDCWD, "", O_RDWR|O_CREAT, 0640', b"/d/a", result=3))
+    disk.follow(call("openat", 'AT_FDCWD, "", O_RDONLY', b"/d", result=4))
+    if synced:
+        disk.follow(call("fsync", "4"))
+    return disk
+
+
+def test_what_is_synced_survives_and_nothing_else_must() -> None:
+    disk = with_file()
+    disk.follow(write(b"old.", 0))
+    disk.follow(call("fdatasync", "3"))
+    disk.follow(write(b"new!", 2))
+    assert disk.cache() == {"a": b"olnew!"}
+    found = dict(states(disk))
+    assert found["none"] == {"a": b"old."}
+    assert found["torn2"] == {"a": b"olne"}
+    assert found["drop-1"] == {"a": b"old."}
+
+
+def test_a_name_needs_a_sync_of_its_directory() -> None:
+    disk = with_file(synced=False)
+    disk.follow(write(b"data", 0))
+    disk.follow(call("fsync", "3"))
+    found = dict(states(disk))
+    assert found["none"] == {}
+    assert found["names"] == {"a": b"data"}
+    disk.follow(call("rename", '"", ""', b"/d/a", b"/d/b"))
+    disk.follow(call("fdatasync", "4"))
+    disk.follow(call("unlink", '""', b"/d/b"))
+    found = dict(states(disk))
+    assert found["none"] == {"b": b"data"}
+    assert found["kill"] == {}
+
+
+def test_a_sync_does_not_cover_what_was_written_while_it_ran() -> None:
+    disk = with_file()
+    disk.follow(write(b"late", 0))
+    disk.follow(call("fdatasync", "3", started=3))
+    assert dict(states(disk))["none"] == {"a": b""}
+
+
+def test_pages_of_a_write_are_written_in_any_order() -> None:
+    disk = with_file()
+    disk.follow(write(b"x" * 512 + b"y" * 512, 0))
+    assert dict(states(disk))["tail"] == {"a": bytes(512) + b"y" * 512}
+
+
+def test_pairs_of_changes_are_dropped_when_asked_for() -> None:
+    disk = with_file()
+    for offset in range(3):
+        disk.follow(write(b"%d" % offset, offset))
+    trees = [tree for name, tree in states(disk, pairs=True) if name.startswith("pair")]
+    assert sorted(trees, key=str) == [{"a": b"0"}, {"a": b"\x001"}, {"a": b"\x00\x002"}]
+
+
+def test_a_call_that_cannot_be_followed_is_an_error() -> None:
+    disk = with_file()
+    for unknown in (
+        call("link", '"", ""', b"/d/a", b"/d/c"),
+        call("copy_file_range", "3, NULL, 9, NULL, 100, 0", result=100),
+        call("mmap", "NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED, 3, 0", result=1 << 40),
+    ):
+        with pytest.raises(Unknown):
+            disk.follow(unknown)
+
+
+def test_calls_of_two_threads_are_put_in_the_order_of_their_ends(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text(
+        "7 fdatasync(3 <unfinished ...>\n"
+        '8 write(4, "\\x61\\x22", 2) = 2\n'
+        "7 <... fdatasync resumed>) = 0\n"
+        '7 unlink("\\x2f\\x61") = -1 ENOENT (No such file or directory)\n'
+        "7 +++ exited with 0 +++\n"
+    )
+    written, synced, failed = calls(trace)
+    assert (written.name, written.strings, written.result) == ("write", (b'a"',), 2)
+    assert (synced.name, synced.started) == ("fdatasync", 0)
+    assert failed.result == -1

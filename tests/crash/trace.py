@@ -1,0 +1,96 @@
+"""System calls of a process, as strace wrote them down.
+
+Why strace: it sees what the kernel was asked for, by Python and by LevelDB's own C++ threads alike,
+with every byte, and changes nothing in the process. A library put in front of libc would have to
+name every entry point that anything might use, and what it misses it misses silently.
+
+Calls are given in the order in which they *returned*. A sync covers what had returned before it was
+*called*: `started` says when that was. A call on a tracked file that `disk` does not know is an
+error there, not a gap here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_CALLS = (
+    "open,openat,openat2,creat,close,dup,dup2,dup3,fcntl,write,pwrite64,writev,pwritev,pwritev2,"
+    "ftruncate,truncate,fallocate,fsync,fdatasync,sync_file_range,rename,renameat,renameat2,unlink,"
+    "unlinkat,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,mmap,sendfile,copy_file_range,"
+    "splice,lseek"
+)
+_LINE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+|0x[0-9a-f]+|\?)")
+_UNFINISHED = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>$")
+_RESUMED = re.compile(r"(\d+) +<\.\.\. (\w+) resumed>(.*)$")
+_STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call. arguments: as strace prints them, strings aside. started: calls that had returned
+    when it began. result: negative for an error.
+    """
+
+    name: str
+    arguments: str
+    strings: tuple[bytes, ...]
+    result: int
+    started: int
+
+    def number(self, position: int) -> int:
+        """An argument that is a plain number."""
+        return int(self.arguments.split(", ")[position], 0)
+
+    def __str__(self) -> str:
+        paths = [text.decode() for text in self.strings if text.isascii() and b"/" in text]
+        return f"{self.name}({self.arguments[-60:]}) {' '.join(paths)} = {self.result}"
+
+
+class StraceMissing(Exception):
+    """strace is not installed, or may not trace here."""
+
+
+def record(command: Sequence[str], trace: Path, environment: dict[str, str]) -> None:
+    """Run `command` to its end and write its calls to `trace`. Raises when it fails."""
+    if shutil.which("strace") is None:
+        raise StraceMissing("strace is not installed (apt-get install strace)")
+    subprocess.run(
+        ["strace", "-f", "--seccomp-bpf", "-q", "-v", "-xx", "-s", "100000000", "-e", "signal=none",
+         "-e", f"trace={_CALLS}", "-o", str(trace), *command],
+        check=True, env=environment,
+    )  # fmt: skip
+
+
+def calls(trace: Path) -> Iterator[Call]:
+    """The calls of a recording, failed ones included."""
+    begun: dict[str, tuple[int, str]] = {}
+    done = 0
+    with open(trace, encoding="ascii") as lines:
+        for line in lines:
+            unfinished = _UNFINISHED.match(line)
+            if unfinished is not None:
+                begun[unfinished[1]] = (done, f"{unfinished[1]} {unfinished[2]}({unfinished[3]}")
+                continue
+            started = done
+            resumed = _RESUMED.match(line)
+            if resumed is not None:
+                started, head = begun.pop(resumed[1])
+                line = head + resumed[3]
+            found = _LINE.match(line)
+            if found is None:
+                if "exited" in line or "+++" in line:
+                    continue
+                raise ValueError(f"not a line of strace: {line[:200]}")
+            _, name, arguments, result = found.groups()
+            if result == "?":
+                continue
+            done += 1
+            texts = tuple(
+                bytes.fromhex(text.replace("\\x", "")) for text in _STRING.findall(arguments)
+            )
+            yield Call(name, _STRING.sub('""', arguments), texts, int(result, 0), started)
