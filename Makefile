@@ -11,10 +11,12 @@ NIGHTLY_SEEDS ?= 10000
 LEDGER ?= artifacts/sim-ledger.jsonl
 STATES ?= 200000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
+SOAK_SECONDS ?= 7200
+ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in two processes; a file's tests stay together.
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 
-.PHONY: help check test lint format types imports proto proto-check invariants sim mutants nightly-sim crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test lint format types imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -70,6 +72,10 @@ nightly-crash: .venv strace ## the same and random scenarios; goes on where the 
 strace: ## the recorder of `make crash`, from Debian; as root it is installed
 	@command -v strace >/dev/null || \
 	    (apt-get update -qq && apt-get install -y --no-install-recommends strace)
+
+nightly-rotation: .venv ## certificates replaced every 10 s under load: SOAK_SECONDS=7200
+	$(BIN)/python -m tests.security.rotation --seconds $(SOAK_SECONDS) --every 10 \
+	    --ledger $(ROTATION_LEDGER)
 
 demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
 	$(BIN)/python -m examples.sqlite_wal

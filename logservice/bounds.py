@@ -257,6 +257,29 @@ PEER_SILENT_INBOUND_PINGS_MAX: Final = 15
 PEER_IDLE_ADDRESS_S: Final = 30.0
 """A connection to an address that is no known store's is closed when unused for this long."""
 
+# --- soft: identity and access --------------------------------------------------------------------
+
+CONNECTION_AGE_MAX_S: Final = 900.0
+"""A connection is replaced after a quarter of an hour, so that a CA that was taken away, or a
+certificate that expired, ends what was begun with it."""
+
+CONNECTION_GRACE_S: Final = 30.0
+"""Calls of a client's connection that reached its age may go on for so long; then they are cut, and
+the client resumes them on a new one."""
+
+PEER_DRAIN_S: Final = 0.5
+"""Answers that a peer connection which reached its age is still given: less than an election."""
+
+PEM_FILE_BYTES_MAX: Final = 1024 * 1024
+"""A CA bundle of hundreds of certificates; a larger file is not one."""
+
+BOOTSTRAP_ADMINS_MAX: Final = 16
+"""Identities of the configuration that may do everything."""
+
+CERTIFICATE_WARNING_SHARE: Final = 0.2
+"""A certificate with less than this share of its life left is an alarm: renewing it was forgotten.
+"""
+
 # --- soft: snapshots and truncation ---------------------------------------------------------------
 
 DURABLE_MARK_MS: Final = 200

@@ -4,8 +4,9 @@ Theory of operation. `load` reads the file with tomllib and converts it into fro
 forbid unknown keys, so that a misspelt limit is refused instead of silently ignored. Every refusal
 is one `ConfigError` that names the path of the key, what was expected and what was found, e.g.
 ``raft.election_ticks: expected int >= 2, got 1``. Rules that span several keys (an election must
-outlast several heartbeats, plaintext stays on loopback) are checked here too, because a store that
-starts with a configuration that cannot work fails later and far from the mistake.
+outlast several heartbeats, plaintext is said in words and stays on loopback) are checked here too,
+because a store that starts with a configuration that cannot work fails later and far from the
+mistake.
 
 This file alone decides the names, units, defaults and ranges of the settings. It opens no sockets
 and creates no files. `deploy/store.example.toml` documents the same keys; a test keeps the two
@@ -26,6 +27,7 @@ from logservice_wire.errors import InvalidArgument
 from msgspec import Meta
 
 from logservice import bounds
+from logservice.identity import TRUST_DOMAIN, IdentityKind, parse_uri
 
 Name = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=bounds.NAME_BYTES_MAX)
@@ -106,7 +108,8 @@ class ListenSection(_Section, frozen=True, kw_only=True):
     """What others are told to dial, when it differs (containers, NAT)."""
     advertise_peer: str | None = None
     insecure_plaintext: bool = False
-    """Allows plaintext on addresses other machines can reach."""
+    """Serves without TLS, on loopback addresses only. Never a default: without [tls] it has to be
+    said."""
 
 
 class HAKeeperMember(_Section, frozen=True, kw_only=True):
@@ -171,6 +174,42 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     )
 
 
+class TlsSection(_Section, frozen=True, kw_only=True):
+    """[tls]: mutual TLS on both planes, when the six files are named; all of them or none.
+
+    Paths are relative to the configuration file. Both planes may use the same files and the same
+    CA; with two CAs a certificate of one plane does not even pass the other one's handshake.
+    """
+
+    trust_domain: Annotated[str, Meta(pattern=f"^{TRUST_DOMAIN}$")] = "logservice.internal"
+    client_ca: str = ""
+    """PEM: who signs the clients' certificates; several while a CA is being replaced."""
+    certificate: str = ""
+    """PEM: this store's certificate for clients, and the chain behind it."""
+    key: str = ""
+    peer_ca: str = ""
+    """The same for the plane between stores."""
+    peer_certificate: str = ""
+    peer_key: str = ""
+    reload_interval_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
+    connection_age_max_s: Annotated[float, Meta(ge=1, le=86_400)] = bounds.CONNECTION_AGE_MAX_S
+    """A removed CA or an expired certificate is out of use after this long at the latest."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether TLS is on; `check` has made sure that it is then complete."""
+        return bool(self.certificate)
+
+
+class SecuritySection(_Section, frozen=True, kw_only=True):
+    """[security]: who may do everything, whatever the access list says.
+
+    The way in at a cluster's first start, and the way back in after a mistake.
+    """
+
+    admins: Annotated[list[str], Meta(max_length=bounds.BOOTSTRAP_ADMINS_MAX)] = []
+
+
 class StoreConfig(_Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -182,10 +221,17 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
     storage: StorageSection = StorageSection()
     truncation: TruncationSection = TruncationSection()
     limits: LimitsSection = LimitsSection()
+    tls: TlsSection = TlsSection()
+    security: SecuritySection = SecuritySection()
+
+
+_TLS_FILES: Final = (
+    "client_ca", "certificate", "key", "peer_ca", "peer_certificate", "peer_key",
+)  # fmt: skip
 
 
 def load(path: Path) -> StoreConfig:
-    """Read and check a configuration file; relative `data_dir` is relative to the file.
+    """Read and check a configuration file; relative paths in it are relative to the file.
 
     Raises ConfigError.
     """
@@ -195,8 +241,12 @@ def load(path: Path) -> StoreConfig:
         raise ConfigError("", f"cannot read configuration {path}: {error}") from error
     config = parse(text)
     data_dir = path.parent / config.store.data_dir
+    files = {name: getattr(config.tls, name) for name in _TLS_FILES}
+    files = {name: str(path.parent / text) if text else "" for name, text in files.items()}
     return msgspec.structs.replace(
-        config, store=msgspec.structs.replace(config.store, data_dir=str(data_dir))
+        config,
+        store=msgspec.structs.replace(config.store, data_dir=str(data_dir)),
+        tls=msgspec.structs.replace(config.tls, **files),
     )
 
 
@@ -216,6 +266,7 @@ def parse(text: str) -> StoreConfig:
 
 def check(config: StoreConfig) -> None:
     """The rules that span several keys. Raises ConfigError."""
+    _check_tls(config)
     _check_addresses(config)
     _check_times(config)
     _check_bootstrap(config)
@@ -225,15 +276,37 @@ def check(config: StoreConfig) -> None:
         raise ConfigError("limits.read_bytes_default", "expected <= limits.read_bytes_max")
 
 
+def _check_tls(config: StoreConfig) -> None:
+    given = [name for name in _TLS_FILES if getattr(config.tls, name)]
+    missing = [name for name in _TLS_FILES if name not in given]
+    if given and missing:
+        raise ConfigError(f"tls.{missing[0]}", "required when another file of [tls] is named")
+    if given and config.listen.insecure_plaintext:
+        raise ConfigError("listen.insecure_plaintext", "expected false: [tls] is configured")
+    if not given and not config.listen.insecure_plaintext:
+        raise ConfigError(
+            "tls",
+            "no certificates are named; `logservice certs` makes them. Without TLS a store serves"
+            " loopback addresses only, and only with listen.insecure_plaintext = true",
+        )
+    for position, uri in enumerate(config.security.admins):
+        admin = parse_uri(uri)
+        if admin is None or admin.kind is not IdentityKind.CLIENT:
+            raise ConfigError(
+                f"security.admins[{position}]",
+                f"expected spiffe://<trust domain>/cluster/<cluster id>/client/<name>, got {uri!r}",
+            )
+
+
 def _check_addresses(config: StoreConfig) -> None:
     listen = config.listen
     for name, text in (("client", listen.client), ("peer", listen.peer)):
         address = Address.parse(text, f"listen.{name}")
-        if not address.loopback and not listen.insecure_plaintext:
+        if not address.loopback and not config.tls.enabled:
             raise ConfigError(
                 f"listen.{name}",
                 f"plaintext on {text!r} can be reached from other machines; use a loopback address"
-                " or say insecure_plaintext = true",
+                " or configure [tls]",
             )
         if address.host in _WILDCARDS and getattr(listen, f"advertise_{name}") is None:
             raise ConfigError(

@@ -18,6 +18,9 @@ data_dir = "data"
 
 [bootstrap]
 hakeeper_members = [{ store_id = "s1", peer_address = "127.0.0.1:1" }]
+
+[listen]
+insecure_plaintext = true
 """
 
 SAMPLE = Path(__file__).parents[1] / "deploy" / "store.example.toml"
@@ -79,13 +82,14 @@ def test_data_dir_is_relative_to_the_file(tmp_path: Path) -> None:
         ("listen", "client = 'localhost'", "listen.client", "expected 'host:port'"),
         ("listen", "client = '::1:80'", "listen.client", "IPv6 host in brackets"),
         ("listen", "client = '127.0.0.1:70000'", "listen.client", "expected 'host:port'"),
-        ("listen", "peer = '0.0.0.0:0'", "listen.peer", "insecure_plaintext = true"),
+        ("listen", "peer = '0.0.0.0:0'", "listen.peer", "configure [tls]"),
         ("listen", "advertise_peer = 'a:0'", "listen.advertise_peer", "a port others can dial"),
         ("storage", "segment_bytes = 10", "storage.segment_bytes", "expected int >= 1048576"),
     ],
 )
 def test_refusal_names_the_key(section: str, line: str, field: str, words: str) -> None:
-    error = refused(f"{MINIMAL}\n[{section}]\n{line}\n")
+    # MINIMAL ends inside [listen].
+    error = refused(MINIMAL + (f"{line}\n" if section == "listen" else f"[{section}]\n{line}\n"))
     assert error.metadata["field"] == field
     assert words in error.message
     assert error.message.startswith(f"{field}: ")
@@ -112,8 +116,8 @@ def test_refusal_in_required_sections(old: str, new: str, field: str, words: str
 
 def test_members_must_differ() -> None:
     twice = '[{ store_id = "s1", peer_address = "a:1" }, { store_id = "s1", peer_address = "a:2" }]'
-    text = MINIMAL[: MINIMAL.index("hakeeper_members")] + f"hakeeper_members = {twice}"
-    error = refused(text)
+    once = '[{ store_id = "s1", peer_address = "127.0.0.1:1" }]'
+    error = refused(MINIMAL.replace(once, twice))
     assert error.metadata["field"] == "bootstrap.hakeeper_members[1].store_id"
 
 
@@ -126,11 +130,52 @@ def test_not_toml_and_not_there(tmp_path: Path) -> None:
         config.load(tmp_path / "latin.toml")
 
 
-def test_plaintext_beyond_loopback_needs_the_words() -> None:
-    text = f"{MINIMAL}\n[listen]\nclient = '10.0.0.2:1'\npeer = '10.0.0.1:2'\n"
-    assert "insecure_plaintext = true" in refused(text).message
-    parsed = config.parse(text + "insecure_plaintext = true\n")
-    assert parsed.listen.client == "10.0.0.2:1"
+TLS = """
+[tls]
+client_ca = "ca.pem"
+certificate = "a.pem"
+key = "a.key"
+peer_ca = "peer-ca.pem"
+peer_certificate = "p.pem"
+peer_key = "p.key"
+"""
+
+
+def test_plaintext_has_to_be_said() -> None:
+    error = refused(MINIMAL.replace("insecure_plaintext = true", ""))
+    assert error.metadata["field"] == "tls"
+    assert "insecure_plaintext = true" in error.message
+
+
+@pytest.mark.parametrize("line", ["client = '10.0.0.2:1'", "peer = '10.0.0.2:1'"])
+def test_plaintext_stays_on_loopback_whatever_is_said(line: str) -> None:
+    error = refused(f"{MINIMAL}{line}\n")
+    assert "configure [tls]" in error.message
+    secured = MINIMAL.replace("insecure_plaintext = true", line)
+    assert config.parse(secured + TLS).tls.enabled
+
+
+def test_tls_and_plaintext_exclude_each_other() -> None:
+    assert refused(MINIMAL + TLS).metadata["field"] == "listen.insecure_plaintext"
+
+
+@pytest.mark.parametrize("key", ["client_ca", "key", "peer_ca", "peer_certificate", "peer_key"])
+def test_tls_files_are_named_all_or_none(key: str) -> None:
+    text = MINIMAL.replace("insecure_plaintext = true", "")
+    lines = [line for line in TLS.splitlines() if not line.startswith(f"{key} ")]
+    assert refused(text + "\n".join(lines)).metadata["field"] == f"tls.{key}"
+
+
+def test_tls_files_are_relative_to_the_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "store.toml"
+    path.write_text(MINIMAL.replace("insecure_plaintext = true", "") + TLS)
+    assert config.load(path).tls.peer_key == str(tmp_path / "p.key")
+
+
+@pytest.mark.parametrize("uri", ["admin", "spiffe://d/cluster/c/store/s1", "spiffe://d/client/a"])
+def test_admins_are_client_identities(uri: str) -> None:
+    error = refused(f"{MINIMAL}[security]\nadmins = [{uri!r}]\n")
+    assert error.metadata["field"] == "security.admins[0]"
 
 
 @pytest.mark.parametrize(

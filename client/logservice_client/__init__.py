@@ -3,12 +3,12 @@
 Errors are the classes of `logservice_wire.errors`; blocks are made by `logservice_wire.block`.
 """
 
-from logservice_client.channels import Tls
 from logservice_client.client import LogClient
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.read_result import Gap, GapReason, ReadResult, Records
 from logservice_client.shard import Shard
 from logservice_client.sync import SyncLogClient
+from logservice_client.tls import Tls, TlsFiles
 
 __all__ = [
     "Gap",
@@ -20,4 +20,5 @@ __all__ = [
     "Shard",
     "SyncLogClient",
     "Tls",
+    "TlsFiles",
 ]

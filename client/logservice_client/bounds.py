@@ -72,6 +72,15 @@ FAILED_ADDRESS_S: Final = 2.0
 UNREADY_ADDRESS_S: Final = 0.2
 """The same for a store that answered, but cannot serve the shard right now."""
 
+TLS_RELOAD_S: Final = 2.0
+"""How often the files of certificates are looked at: three stat calls."""
+
+CHANNEL_RENEW_S: Final = 5.0
+"""A channel with new certificates that does not connect for so long takes over all the same."""
+
+CHANNEL_RETIRE_S: Final = 60.0
+"""Calls under way on a channel with old certificates may go on for so long."""
+
 ROUTE_REFRESH_S: Final = 1.0
 """Least time between two questions to HAKeeper about the same shard."""
 

@@ -2,11 +2,17 @@
 
 Nothing is sent on a channel that is not connected: "no connection" is then always known to be "not
 sent", which is the difference between a safe repetition and an unknown outcome.
+
+When the certificates have changed (`tls.TlsFiles`), every channel gets a successor, which takes
+over once it is connected; the old one is closed when what is under way on it has had
+`CHANNEL_RETIRE_S` to end. A stream that goes on for longer is cut by the store when its connection
+reaches its age, and resumed by its owner.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import contextlib
 from typing import Any, Final
 
 import grpc
@@ -14,14 +20,20 @@ import grpc.aio
 from logservice_wire.errors import NotReady
 
 from logservice_client.bounds import (
+    CHANNEL_RENEW_S,
+    CHANNEL_RETIRE_S,
     CONNECT_TIMEOUT_MS,
     GRPC_MESSAGE_BYTES_MAX,
     KEEPALIVE_TIME_MS,
     KEEPALIVE_TIMEOUT_MS,
     RECONNECT_BACKOFF_FIRST_MS,
     RECONNECT_BACKOFF_MAX_MS,
+    TLS_RELOAD_S,
 )
 from logservice_client.methods import Method, encode
+from logservice_client.tls import Tls, TlsFiles
+
+_READY: Final = grpc.ChannelConnectivity.READY
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
@@ -40,33 +52,15 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """PEM bytes. `ca`: who signed the stores' certificates (None: the system's list). `certificate`
-    and `key`: the client's own, for stores that ask for one. `server_name`: what the certificate
-    says when it is not the address.
-    """
-
-    ca: bytes | None = None
-    certificate: bytes | None = None
-    key: bytes | None = None
-    server_name: str = ""
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """For gRPC."""
-        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
-
-    def options(self) -> tuple[tuple[str, str], ...]:
-        """Channel options that go with the credentials."""
-        return (("grpc.ssl_target_name_override", self.server_name),) if self.server_name else ()
-
-
 class ChannelPool:
     """The channels of one client; they belong to the loop they were made on."""
 
-    def __init__(self, tls: Tls | None) -> None:
+    def __init__(self, tls: Tls | TlsFiles | None) -> None:
         """`tls` None: plaintext."""
-        self._tls = tls
+        self._source = tls
+        self._tls = tls.current() if tls is not None else None
+        self._look_again_s = 0.0
+        self._renewing: set[asyncio.Task[None]] = set()
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._callables: dict[tuple[str, str], Any] = {}
 
@@ -105,8 +99,44 @@ class ChannelPool:
         channels = list(self._channels.values())
         self._channels.clear()
         self._callables.clear()
+        renewing = list(self._renewing)
+        for task in renewing:
+            task.cancel()
+        await asyncio.gather(*renewing, return_exceptions=True)
         for channel in channels:
             await channel.close(None)
+
+    def _look(self) -> None:
+        """Take new certificates, at most every TLS_RELOAD_S."""
+        now_s = asyncio.get_running_loop().time()
+        if self._source is None or now_s < self._look_again_s:
+            return
+        self._look_again_s = now_s + TLS_RELOAD_S
+        found = self._source.current()
+        if found == self._tls:
+            return
+        self._tls = found
+        for address, old in self._channels.items():
+            task = asyncio.get_running_loop().create_task(self._renew(address, old))
+            self._renewing.add(task)
+            task.add_done_callback(self._renewing.discard)
+
+    async def _renew(self, address: str, old: grpc.aio.Channel) -> None:
+        successor = self._new_channel(address)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHANNEL_RENEW_S):
+                    while successor.get_state(try_to_connect=True) is not _READY:
+                        await successor.wait_for_state_change(successor.get_state())
+            if self._channels.get(address) is old:
+                self._channels[address] = successor
+                for key in [key for key in self._callables if key[0] == address]:
+                    del self._callables[key]
+                successor, old = old, successor
+            await asyncio.sleep(CHANNEL_RETIRE_S)
+        finally:
+            # The one of the two that is not in use.
+            await successor.close(None)
 
     def _callable(self, address: str, method: Method[Any, Any], kind: str) -> Any:
         key = (address, method.path)
@@ -119,13 +149,14 @@ class ChannelPool:
         return found
 
     def _channel(self, address: str) -> grpc.aio.Channel:
+        self._look()
         channel = self._channels.get(address)
         if channel is None:
-            if self._tls is None:
-                channel = grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
-            else:
-                channel = grpc.aio.secure_channel(
-                    address, self._tls.credentials(), CHANNEL_OPTIONS + self._tls.options()
-                )
-            self._channels[address] = channel
+            channel = self._channels[address] = self._new_channel(address)
         return channel
+
+    def _new_channel(self, address: str) -> grpc.aio.Channel:
+        if self._tls is None:
+            return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
+        options = CHANNEL_OPTIONS + self._tls.options()
+        return grpc.aio.secure_channel(address, self._tls.credentials(), options)

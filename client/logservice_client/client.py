@@ -10,10 +10,11 @@ from typing import Self
 from logservice_wire.errors import InvalidArgument
 
 from logservice_client.caller import Caller
-from logservice_client.channels import ChannelPool, Tls
+from logservice_client.channels import ChannelPool
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.routing import Router
 from logservice_client.shard import Shard
+from logservice_client.tls import Tls, TlsFiles
 
 
 class LogClient:
@@ -23,7 +24,9 @@ class LogClient:
         lsn = await client.shard(1).append(b"record")
     """
 
-    def __init__(self, endpoints: str | Sequence[str], *, tls: Tls | None = None) -> None:
+    def __init__(
+        self, endpoints: str | Sequence[str], *, tls: Tls | TlsFiles | None = None
+    ) -> None:
         """`endpoints`: client addresses (host:port) of one or more stores, as a list or separated
         by commas. The others are found through them. No I/O happens here.
         """

@@ -18,10 +18,10 @@ from typing import Any, Self, TypeVar
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
-from logservice_client.channels import Tls
 from logservice_client.client import LogClient
 from logservice_client.read_result import Gap, ReadResult, Records
 from logservice_client.shard import Record, Shard
+from logservice_client.tls import Tls, TlsFiles
 
 ValueT = TypeVar("ValueT")
 
@@ -33,7 +33,9 @@ class SyncLogClient:
         lsn = client.shard(1).append(b"record")
     """
 
-    def __init__(self, endpoints: str | Sequence[str], *, tls: Tls | None = None) -> None:
+    def __init__(
+        self, endpoints: str | Sequence[str], *, tls: Tls | TlsFiles | None = None
+    ) -> None:
         """Start the thread; no connection is made yet."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -77,7 +79,7 @@ class SyncLogClient:
         self.close()
 
     @staticmethod
-    async def _make(endpoints: str | Sequence[str], tls: Tls | None) -> LogClient:
+    async def _make(endpoints: str | Sequence[str], tls: Tls | TlsFiles | None) -> LogClient:
         return LogClient(endpoints, tls=tls)
 
     def _wait(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:

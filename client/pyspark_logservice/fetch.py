@@ -21,6 +21,7 @@ from logservice_client.bounds import BACKOFF_FIRST_S
 from logservice_client.channels import CHANNEL_OPTIONS
 from logservice_client.failure import error_of, may_repeat
 from logservice_client.methods import READ, encode
+from logservice_client.tls import Tls, TlsFiles
 from logservice_wire.errors import LogServiceError, NotReady, Truncated
 from logservice_wire.v1 import log_pb2
 
@@ -33,7 +34,8 @@ ATTEMPT_TIMEOUT_S: Final = 10.0
 BACKOFF_MAX_S: Final = 0.5
 """Between attempts once every replica has failed."""
 
-_channels: dict[tuple[int, str, str], grpc.Channel] = {}
+_channels: dict[tuple[int, str], tuple[Tls | None, grpc.Channel]] = {}
+_tls: dict[tuple[str, ...], TlsFiles | None] = {}
 
 
 class RangeFetcher:
@@ -110,13 +112,22 @@ class RangeFetcher:
 
 
 def _channel(options: ReadOptions, address: str) -> grpc.Channel:
-    key = (os.getpid(), address, options.tls_ca)
-    channel = _channels.get(key)
-    if channel is None:
-        tls = tls_of(options)
-        if tls is None:
-            channel = grpc.insecure_channel(address, CHANNEL_OPTIONS)
-        else:
-            channel = grpc.secure_channel(address, tls.credentials(), CHANNEL_OPTIONS)
-        _channels[key] = channel
-    return channel
+    """The process's channel to `address`; a new one when the certificates have changed."""
+    files = (options.tls_ca, options.tls_certificate, options.tls_key, options.tls_server_name)
+    if files not in _tls:
+        _tls[files] = tls_of(options)
+    source = _tls[files]
+    tls = source.current() if source is not None else None
+    key = (os.getpid(), address)
+    found = _channels.get(key)
+    if found is None or found[0] != tls:
+        if found is not None:
+            # The other side would refuse it soon; calls on it are answered or asked again.
+            found[1].close()
+        channel = (
+            grpc.insecure_channel(address, CHANNEL_OPTIONS)
+            if tls is None
+            else grpc.secure_channel(address, tls.credentials(), CHANNEL_OPTIONS + tls.options())
+        )
+        found = _channels[key] = (tls, channel)
+    return found[1]

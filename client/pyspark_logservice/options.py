@@ -31,6 +31,7 @@ KNOWN: Final = {
     "logservice.tls.ca": "file: certificates that signed the stores' ones",
     "logservice.tls.cert": "file: the client's certificate",
     "logservice.tls.key": "file: the client's key",
+    "logservice.tls.servername": "what the stores' certificates say when it is not the address",
     "shard": "one shard",
     "shards": "shards separated by commas, or *",
     "startinglsn": "first LSN to read, or earliest",
@@ -78,6 +79,7 @@ class ReadOptions:
     tls_ca: str = ""
     tls_certificate: str = ""
     tls_key: str = ""
+    tls_server_name: str = ""
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -104,6 +106,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         tls_ca=options.get("logservice.tls.ca", ""),
         tls_certificate=options.get("logservice.tls.cert", ""),
         tls_key=options.get("logservice.tls.key", ""),
+        tls_server_name=options.get("logservice.tls.servername", ""),
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logservice_client import SyncLogClient, Tls
+from logservice_client import SyncLogClient, TlsFiles
+from logservice_client.tls import tls_from_files
 
 from pyspark_logservice.options import EARLIEST, LATEST, ReadOptions
 
@@ -104,17 +105,8 @@ def split(
     return pieces
 
 
-def tls_of(options: ReadOptions) -> Tls | None:
-    """The TLS settings, read from their files on this machine; None for plaintext."""
-    if not (options.tls_ca or options.tls_certificate):
-        return None
-    return Tls(
-        _content(options.tls_ca), _content(options.tls_certificate), _content(options.tls_key)
+def tls_of(options: ReadOptions) -> TlsFiles | None:
+    """The TLS files of the options, as they are on this machine; None for plaintext."""
+    return tls_from_files(
+        options.tls_ca, options.tls_certificate, options.tls_key, options.tls_server_name
     )
-
-
-def _content(name: str) -> bytes | None:
-    if not name:
-        return None
-    with open(name, "rb") as file:
-        return file.read()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import click
-from logservice_client import LogClient
+from logservice_client import LogClient, TlsFiles
 from logservice_wire.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -20,6 +20,7 @@ class Session:
 
     endpoints: str
     timeout_s: float
+    tls: TlsFiles | None = None
 
     def run(self, work: Callable[[LogClient], Awaitable[T]]) -> T:
         """Run `work` with a connected client; raises what it raises."""
@@ -30,7 +31,7 @@ class Session:
             )
 
         async def main() -> T:
-            async with LogClient(self.endpoints) as client:
+            async with LogClient(self.endpoints, tls=self.tls) as client:
                 return await work(client)
 
         return asyncio.run(main())

@@ -33,6 +33,7 @@ def cluster() -> None:
 @click.option("--shards", default=1, show_default=True, type=click.IntRange(0, 4096))
 @click.option("--segment-bytes", type=int, help="Size of a segment file.")
 @click.option("--store-timeout", type=float, help="Seconds of silence before a store is replaced.")
+@click.option("--tls", is_flag=True, help="With certificates of its own, made in DIR/certs.")
 @click.option(
     "--timeout", default=60.0, show_default=True, help="Seconds to wait until it is ready."
 )
@@ -43,6 +44,7 @@ def up(
     shards: int,
     segment_bytes: int | None,
     store_timeout: float | None,
+    tls: bool,
     timeout: float,
     form: str,
 ) -> None:
@@ -55,10 +57,15 @@ def up(
             settings["storage"] = {"segment_bytes": segment_bytes}
         if store_timeout is not None:
             settings["hakeeper"] = {"store_timeout_s": store_timeout}
-        local = LocalCluster.create(directory, stores=stores, shards=shards, settings=settings)
+        local = LocalCluster.create(
+            directory, stores=stores, shards=shards, settings=settings, tls=tls
+        )
     local.up(timeout)
     _show(local, form)
     click.echo(f"export LOGSERVICE_ENDPOINTS={','.join(local.endpoints())}", err=form == "json")
+    if local.tls:
+        for name, path in zip(("CA", "CERT", "KEY"), local.client_files(), strict=True):
+            click.echo(f"export LOGSERVICE_TLS_{name}={path}", err=form == "json")
 
 
 @cluster.command()

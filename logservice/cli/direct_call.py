@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 
 import grpc
 from logservice_client.methods import Method
-from logservice_wire.errors import DeadlineExceeded, LogServiceError, NotReady, UnknownOutcome
+from logservice_client.tls import TlsFiles
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    LogServiceError,
+    NotReady,
+    PermissionDenied,
+    Unauthenticated,
+    UnknownOutcome,
+)
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
 
 RequestT = TypeVar("RequestT")
@@ -17,11 +25,14 @@ ResponseT = TypeVar("ResponseT")
 
 
 def call_store(
-    address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+    address: str,
+    method: Method[RequestT, ResponseT],
+    request: RequestT,
+    timeout_s: float,
+    tls: TlsFiles | None = None,
 ) -> ResponseT:
     """Raises the store's error; NotReady when it cannot be reached."""
-    options = [("grpc.enable_http_proxy", 0)]
-    with grpc.insecure_channel(address, options) as channel:
+    with _channel(address, tls) as channel:
         call = channel.unary_unary(
             method.path,
             request_serializer=lambda message: message.SerializeToString(),
@@ -34,6 +45,14 @@ def call_store(
         return response
 
 
+def _channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
+    options = (("grpc.enable_http_proxy", 0),)
+    if tls is None:
+        return grpc.insecure_channel(address, options)
+    current = tls.current()
+    return grpc.secure_channel(address, current.credentials(), options + current.options())
+
+
 def _typed(failure: Any, address: str) -> LogServiceError:
     for key, value in failure.trailing_metadata() or ():
         if key == STATUS_DETAILS_KEY:
@@ -44,6 +63,10 @@ def _typed(failure: Any, address: str) -> LogServiceError:
     message = f"{address}: {code.name}: {failure.details()}"
     if code is grpc.StatusCode.UNAVAILABLE:
         return NotReady(message)
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return PermissionDenied(message)
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return Unauthenticated(message)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceeded(message)
     return UnknownOutcome(message)

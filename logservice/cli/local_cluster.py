@@ -26,16 +26,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from logservice_client.methods import CONNECT
+from logservice_client.tls import TlsFiles
 from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady
 from logservice_wire.v1 import log_pb2
 
 from logservice import config as store_config
+from logservice.cli.authority import AUTHORITY_DAYS, Authority
 from logservice.cli.direct_call import call_store
 from logservice.cli.store_process import StoreProcess
 from logservice.cli.toml_text import toml_text
 
 Sections = Mapping[str, Mapping[str, object]]
 """Configuration by section and key, as in the TOML file."""
+
+ADMIN = "admin"
+"""The client of a cluster with TLS that may do everything."""
+
+_TRUST_DOMAIN = "logservice.internal"
+_HOSTS = ("localhost", "127.0.0.1")
+_TLS_FILES = {
+    "client_ca": "client-ca.pem",
+    "certificate": "client-plane.pem",
+    "key": "client-plane.key",
+    "peer_ca": "peer-ca.pem",
+    "peer_certificate": "peer-plane.pem",
+    "peer_key": "peer-plane.key",
+}
 
 _PROBE_TIMEOUT_S = 2.0
 
@@ -64,6 +80,8 @@ class LocalCluster:
     cluster_id: str
     stores: dict[str, StorePlace] = field(default_factory=dict)
     settings: dict[str, dict[str, object]] = field(default_factory=dict)
+    tls: bool = False
+    """With certificates of its own authority, in DIR/certs."""
     last_number: int = 0
     """Of the stores ever added: the name of a lost store is not given to another one."""
 
@@ -75,6 +93,7 @@ class LocalCluster:
         stores: int = 3,
         shards: int = 1,
         settings: Sections | None = None,
+        tls: bool = False,
     ) -> LocalCluster:
         """Lay out a new cluster; nothing is started yet.
 
@@ -95,7 +114,13 @@ class LocalCluster:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidArgument(f"cannot create {directory}: {error}", field="dir") from error
-        cluster = cls(directory, f"local-{random.getrandbits(32):08x}", {}, merged, stores)
+        cluster = cls(directory, f"local-{random.getrandbits(32):08x}", {}, merged, tls, stores)
+        if tls:
+            authority = Authority.create(
+                cluster._certs, cluster.cluster_id, _TRUST_DOMAIN, days=AUTHORITY_DAYS
+            )
+            authority.issue_client(ADMIN)
+            merged.setdefault("security", {}).setdefault("admins", [authority.client_uri(ADMIN)])
         ports = free_ports(2 * stores)
         for number in range(1, stores + 1):
             place = StorePlace(
@@ -119,6 +144,7 @@ class LocalCluster:
                 record["cluster_id"],
                 places,
                 record["settings"],
+                record["tls"],
                 record["last_number"],
             )
         except FileNotFoundError as error:
@@ -195,6 +221,21 @@ class LocalCluster:
         """By store; None when it does not run."""
         return {store_id: self.process(store_id).pid() for store_id in self.stores}
 
+    def client_tls(self, client: str = ADMIN) -> TlsFiles | None:
+        """What `client` shows and trusts; None for a cluster without TLS."""
+        return TlsFiles(*map(str, self.client_files(client))) if self.tls else None
+
+    def client_files(self, client: str = ADMIN) -> tuple[Path, Path, Path]:
+        """CA, certificate and key of a client; issued at the first time."""
+        folder = self._certs / "clients" / client
+        if not folder.exists():
+            Authority.open(self._certs).issue_client(client)
+        return folder / "ca.pem", folder / "client.pem", folder / "client.key"
+
+    @property
+    def _certs(self) -> Path:
+        return self.directory / "certs"
+
     def process(self, store_id: str) -> StoreProcess:
         """Raises InvalidArgument for a store this cluster does not have."""
         if store_id not in self.stores:
@@ -208,7 +249,8 @@ class LocalCluster:
         Raises ClusterFailed when a store process ended or the time is up.
         """
         deadline = time.monotonic() + timeout_s
-        while not any(_accepts(place.client, shard) for place in self.stores.values()):
+        tls = self.client_tls()
+        while not any(_accepts(place.client, shard, tls) for place in self.stores.values()):
             for store_id, pid in self.pids().items():
                 if pid is None:
                     lines = self.process(store_id).last_lines()
@@ -229,6 +271,12 @@ class LocalCluster:
             "listen": {"client": place.client, "peer": place.peer},
             "bootstrap": {"hakeeper_members": members},
         }
+        if self.tls:
+            Authority.open(self._certs).issue_store(store_id, _HOSTS)
+            folder = f"../certs/stores/{store_id}"
+            sections["tls"] = {key: f"{folder}/{name}" for key, name in _TLS_FILES.items()}
+        else:
+            sections["listen"]["insecure_plaintext"] = True
         for name, section in self.settings.items():
             sections.setdefault(name, {}).update(section)
         text = toml_text(sections)
@@ -241,6 +289,7 @@ class LocalCluster:
         record = {
             "cluster_id": self.cluster_id,
             "settings": self.settings,
+            "tls": self.tls,
             "last_number": self.last_number,
             "stores": {
                 name: {"client": place.client, "peer": place.peer, "bootstrap": place.bootstrap}
@@ -273,9 +322,10 @@ def free_ports(count: int) -> list[int]:
     raise NotReady("no free ports")
 
 
-def _accepts(address: str, shard: int) -> bool:
+def _accepts(address: str, shard: int, tls: TlsFiles | None) -> bool:
+    request = log_pb2.ConnectRequest(shard_id=shard)
     try:
-        call_store(address, CONNECT, log_pb2.ConnectRequest(shard_id=shard), _PROBE_TIMEOUT_S)
+        call_store(address, CONNECT, request, _PROBE_TIMEOUT_S, tls)
     except LogServiceError:
         return False
     return True

@@ -48,13 +48,48 @@ _CLUSTER = "logservice.cli.logctl_cluster"
     show_default=True,
     help="Seconds a request may take, retries included.",
 )
+@click.option(
+    "--tls-ca",
+    envvar="LOGSERVICE_TLS_CA",
+    default="",
+    help="PEM file: who signed the stores' certificates (LOGSERVICE_TLS_CA).",
+)
+@click.option(
+    "--tls-cert",
+    envvar="LOGSERVICE_TLS_CERT",
+    default="",
+    help="PEM file: your certificate (LOGSERVICE_TLS_CERT).",
+)
+@click.option(
+    "--tls-key",
+    envvar="LOGSERVICE_TLS_KEY",
+    default="",
+    help="PEM file: its key (LOGSERVICE_TLS_KEY).",
+)
+@click.option(
+    "--tls-server-name",
+    envvar="LOGSERVICE_TLS_SERVER_NAME",
+    default="",
+    help="Name in the stores' certificates when it is not the address.",
+)
 @click.version_option(server_version(), prog_name="logctl")
 @click.pass_context
-def logctl(context: click.Context, endpoints: str, timeout: float) -> None:
+def logctl(
+    context: click.Context,
+    endpoints: str,
+    timeout: float,
+    tls_ca: str,
+    tls_cert: str,
+    tls_key: str,
+    tls_server_name: str,
+) -> None:
     """See `help` above."""
+    from logservice_client.tls import tls_from_files
+
     from logservice.cli.client_session import Session
 
-    context.obj = Session(endpoints, timeout)
+    tls = tls_from_files(tls_ca, tls_cert, tls_key, tls_server_name)
+    context.obj = Session(endpoints, timeout, tls)
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ def stores(session: Session, form: str) -> None:
 def store(session: Session, address: str, form: str) -> None:
     """What the store at ADDRESS (host:port) says about itself and its replicas."""
     found = call_store(
-        address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s
+        address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s, session.tls
     )
     if form == "json":
         from google.protobuf.json_format import MessageToJson
@@ -161,7 +161,7 @@ def transfer(session: Session, shard_id: int, store_id: str, form: str) -> None:
     )
     address = info.leader_address or info.client_addresses[0]
     request = admin_pb2.TransferLeaderRequest(shard_id=shard_id, store_id=store_id)
-    found = call_store(address, TRANSFER_LEADER, request, session.timeout_s)
+    found = call_store(address, TRANSFER_LEADER, request, session.timeout_s, session.tls)
     show_fields(form, {"shard": shard_id, "leader": found.leader_store})
 
 

@@ -14,6 +14,7 @@ from logservice.server.version import server_version
     lazy={
         "store": ("logservice.cli.store_commands:store", "Run one store process."),
         "cluster": ("logservice.cli.cluster_commands:cluster", "A local cluster of processes."),
+        "certs": ("logservice.cli.certs_commands:certs", "Certificates for stores and clients."),
         "logdb": ("logservice.cli.logdb_commands:logdb", "Inspect a data directory offline."),
     },
     help=f"Replicated write-ahead logs as a service.\n\n\b\nExit codes:\n{exit_codes.TABLE}",

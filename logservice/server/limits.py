@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from logservice import bounds
-from logservice.config import LimitsSection
+from logservice.config import LimitsSection, StoreConfig
 from logservice.server.errors import Context
 
 _KEEPALIVE_MS: Final = 20_000
@@ -27,6 +27,19 @@ SERVER_OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
+
+
+def server_options(config: StoreConfig) -> tuple[tuple[str, int], ...]:
+    """Channel arguments of a store. With TLS connections have an age (see `server.tls`)."""
+    if not config.tls.enabled:
+        return SERVER_OPTIONS
+    age_s = config.tls.connection_age_max_s
+    return (
+        *SERVER_OPTIONS,
+        ("grpc.max_connection_age_ms", int(age_s * 1000)),
+        ("grpc.max_connection_age_grace_ms", int(min(age_s, bounds.CONNECTION_GRACE_S) * 1000)),
+        ("grpc.server_handshake_timeout_ms", int(bounds.PEER_CONNECT_TIMEOUT_S * 1000)),
+    )
 
 
 def timeout_s(context: Context, limits: LimitsSection) -> float:

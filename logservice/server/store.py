@@ -1,9 +1,10 @@
 """Store: the parts of a store process, put together, started and stopped in order.
 
-Start: data directory (identity, lock) -> log storage (recovery) -> client port -> NodeHost with the
-peer port and every replica found -> HAKeeper's part -> truncation worker -> gRPC. What can be
-refused is refused before anything is served: a foreign or copied directory, a port in use. The
-client port is bound early, because heartbeats say where it is, but answers only at the end.
+Start: certificates -> data directory (identity, lock) -> log storage (recovery) -> client port ->
+NodeHost with the peer port and every replica found -> HAKeeper's part -> truncation worker -> gRPC.
+What can be refused is refused before anything is served: certificates that do not fit, a foreign or
+copied directory, a port in use. The client port is bound early, because heartbeats say where it is,
+but answers only at the end.
 
 Stop: not ready any more -> no new work -> leaderships handed away, so that the cluster does not
 have to wait for an election -> calls under way finish -> NodeHost -> log storage.
@@ -49,9 +50,10 @@ from logservice.server.admin_service import AdminService
 from logservice.server.context import StoreContext
 from logservice.server.crash import crash
 from logservice.server.hakeeper_service import HAKeeperService
-from logservice.server.limits import SERVER_OPTIONS
+from logservice.server.limits import server_options
 from logservice.server.log_service import LogService
 from logservice.server.schedule import TruncationSchedule
+from logservice.server.tls import StoreTls
 
 _HAND_OVER_S: Final = 3.0
 """For handing leaderships away at a stop; what did not work by then is left to an election."""
@@ -73,6 +75,8 @@ class Store:
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: StoreParts | None = None
         self._schedules: list[TruncationSchedule] = []
+        self._tls: StoreTls | None = None
+        self._renewals: set[asyncio.Task[None]] = set()
         self.client_address = ""
         self.peer_address = ""
 
@@ -81,6 +85,8 @@ class Store:
 
         Raises InvalidArgument, WrongCluster (data directory), OSError (ports).
         """
+        if self._config.tls.enabled:
+            self._tls = StoreTls(self._config, self._renew_peer_tls)
         parts = self._parts = StoreParts(_settings(self._config), self._seams())
         self._bind_client_port()
         await parts.start()
@@ -101,6 +107,12 @@ class Store:
         )
         for work in parts.background(lambda: description):
             self._background(work)
+        if self._tls is not None:
+            self._background(self._tls.run)
+
+    def alarms(self) -> list[str]:
+        """What a person must look at; for health and logs. Empty when all is well."""
+        return self._tls.alarms() if self._tls is not None else []
 
     async def stop(self) -> None:
         """Stop gracefully; see the module's text."""
@@ -142,16 +154,30 @@ class Store:
             advertise_host=(
                 Address.parse(advertised, "listen.advertise_peer").host if advertised else None
             ),
+            tls=self._tls,
         )
+
+    def _renew_peer_tls(self) -> None:
+        if self._parts is None:
+            return
+        transport = self._parts.host.transport
+        assert isinstance(transport, TcpTransport)
+        task = asyncio.get_running_loop().create_task(transport.renew_tls())
+        self._renewals.add(task)
+        task.add_done_callback(self._renewals.discard)
 
     def _bind_client_port(self) -> None:
         listen = Address.parse(self._config.listen.client, "listen.client")
         self._server = grpc.aio.server(
-            options=SERVER_OPTIONS,
+            options=server_options(self._config),
             maximum_concurrent_rpcs=self._config.limits.concurrent_rpcs_max,
         )
         try:
-            port = self._server.add_insecure_port(str(listen))
+            port = (
+                self._server.add_secure_port(str(listen), self._tls.server_credentials())
+                if self._tls is not None
+                else self._server.add_insecure_port(str(listen))
+            )
         except RuntimeError as error:
             raise OSError(f"cannot listen for clients on {listen}: {error}") from error
         bound = str(Address(listen.host, port))

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import socket
-import ssl
 import struct
 import zlib
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from logservice_wire.errors import InvalidArgument, NotReady, UnknownOutcome
 
 from logservice.ids import ShardId, StoreId
@@ -38,20 +31,12 @@ from tests.nodehost.transport_conformance import (
 
 
 class TcpWorld:
-    def __init__(
-        self,
-        server_ssl: ssl.SSLContext | None = None,
-        client_ssl: ssl.SSLContext | None = None,
-    ) -> None:
-        self._contexts = (server_ssl, client_ssl)
+    def __init__(self) -> None:
         self.made: list[TcpTransport] = []
 
     def make(self, peer: PeerIdentity, *, address: str = "") -> TcpTransport:
         port = int(address.rpartition(":")[2]) if address else 0
-        server_ssl, client_ssl = self._contexts
-        self.made.append(
-            TcpTransport(peer, "127.0.0.1", port, server_ssl=server_ssl, client_ssl=client_ssl)
-        )
+        self.made.append(TcpTransport(peer, "127.0.0.1", port))
         return self.made[-1]
 
 
@@ -72,53 +57,6 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 class TestTcpTransport(TransportConformance):
     """The real one."""
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "store")])
-    begin = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(begin)
-        .not_valid_after(begin + datetime.timedelta(days=365 * 60))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("tls")
-    (folder / "cert.pem").write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return folder / "cert.pem", folder / "key.pem"
-
-
-class TestTlsTransport(TransportConformance):
-    """The same over mutual TLS."""
-
-    @pytest.fixture
-    async def world(self, certificate: tuple[Path, Path]) -> AsyncIterator[TcpWorld]:
-        cert, key = certificate
-        server_ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        client_ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        client_ssl.check_hostname = False
-        for context in (server_ssl, client_ssl):
-            context.load_cert_chain(cert, key)
-            context.load_verify_locations(cert)
-            context.verify_mode = ssl.CERT_REQUIRED
-        made = TcpWorld(server_ssl, client_ssl)
-        yield made
-        for transport in made.made:
-            await transport.stop()
 
 
 def hello_frame(peer: PeerIdentity, *, expected: StoreId = B, protocol: int = PROTOCOL) -> bytes:

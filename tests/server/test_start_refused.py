@@ -27,6 +27,7 @@ def configured(
         cluster_id = "{cluster}"
         data_dir = "{directory}"
         [listen]
+        insecure_plaintext = true
         client = "127.0.0.1:{client}"
         peer = "127.0.0.1:{peer or own}"
         [bootstrap]
@@ -141,7 +142,11 @@ async def test_a_port_in_use(tmp_path: Path, taken_port: int, which: str) -> Non
 
 async def test_every_address_needs_one_to_advertise(tmp_path: Path) -> None:
     text = configured(tmp_path)
-    listen = config.ListenSection(peer="0.0.0.0:1", insecure_plaintext=True)
+    listen = config.ListenSection(peer="0.0.0.0:1")
     assert listen.advertise_peer is None
+    names = ("client_ca", "certificate", "key", "peer_ca", "peer_certificate", "peer_key")
+    tls = config.TlsSection(**dict.fromkeys(names, "x.pem"))
     with pytest.raises(config.ConfigError, match=r"listen\.advertise_peer"):
-        config.check(config.StoreConfig(store=text.store, bootstrap=text.bootstrap, listen=listen))
+        config.check(
+            config.StoreConfig(store=text.store, bootstrap=text.bootstrap, listen=listen, tls=tls)
+        )

@@ -40,6 +40,7 @@ def configured(directory: Path) -> StoreConfig:
         cluster_id = "c"
         data_dir = "{directory}"
         [listen]
+        insecure_plaintext = true
         client = "127.0.0.1:{client}"
         peer = "127.0.0.1:{peer}"
         [bootstrap]

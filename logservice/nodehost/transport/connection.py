@@ -18,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import Final, Protocol, cast
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
 
 from logservice.bounds import (
     PEER_FRAME_BYTES_MAX,
@@ -164,6 +165,14 @@ class Connection(asyncio.BufferedProtocol):
             return False
         mine = self._transport.get_extra_info("sockname")
         return bool(mine) and mine == self._transport.get_extra_info("peername")
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The peer's, of a finished TLS handshake; None in plaintext."""
+        if self._transport is None:
+            return None
+        found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
+        return found
 
     async def wait_lost(self) -> None:
         """Until the socket is gone. A cancelled caller leaves `lost` alone."""

@@ -4,6 +4,9 @@ Nothing is believed before the handshake: no frame but HELLO, nothing larger tha
 connection is cut when none comes in time. A peer of another cluster, of another protocol version,
 or one that means to reach another store is told so (REFUSED) and cut.
 
+Over TLS the certificate decides who the peer may say it is (INV-PEER-1), and the connection is cut
+when it is too old or the certificate has expired: the dialer replaces it before that.
+
 A request runs as a task with the caller's deadline. When its connection breaks it runs on until
 then: stopping halfway would gain nothing, as its outcome is unknown to the caller in any case.
 """
@@ -28,6 +31,7 @@ from logservice_wire.errors import (
 from logservice.bounds import (
     PEER_BULK_MESSAGE_BYTES,
     PEER_CONNECT_TIMEOUT_S,
+    PEER_DRAIN_S,
     PEER_FRAME_BYTES_MAX,
     PEER_QUEUE_BYTES_MAX,
     PEER_REQUESTS_INFLIGHT_MAX,
@@ -49,12 +53,15 @@ from logservice.nodehost.transport.control import (
     encode_refusal,
 )
 from logservice.nodehost.transport.frame import Buffer, FrameKind
+from logservice.nodehost.transport.peer_tls import PeerTls, check_peer
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
 from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
 from logservice.nodehost.transport.stats import TransportStats
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS: Final = 20
+_PATIENCE: Final = 1.25
+"""Times a connection's age that the accepting side waits for the dialer to replace it."""
 
 
 class Inbound:
@@ -68,8 +75,10 @@ class Inbound:
         *,
         on_known: Callable[[PeerIdentity], None],
         on_gone: Callable[[Inbound], None],
+        tls: PeerTls | None = None,
     ) -> None:
         """`on_known`: the peer passed the handshake; `on_gone`: the connection is lost."""
+        self._tls = tls
         self._identity = identity
         self._handler = handler
         self._stats = stats
@@ -136,7 +145,7 @@ class Inbound:
             self.connection.abort("no hello in time")
 
     def _greet(self, connection: Connection, hello: Hello) -> None:
-        refusal = self._refusal(hello)
+        refusal = self._refusal(hello) or self._not_certified(connection, hello)
         if refusal is not None:
             _LOG.warning("refused %s: %s", hello.identity.store_id, refusal)
             self._stats.refused += 1
@@ -144,7 +153,6 @@ class Inbound:
             connection.write_frame(FrameKind.REFUSED, [body], len(body))
             connection.close()
             return
-        self._timer.cancel()
         self._peer = hello.identity
         connection.trust()
         body = encode_hello(Hello(PROTOCOL, Lane.MAIN, self._identity, StoreId("")))
@@ -163,6 +171,24 @@ class Inbound:
         if hello.expected and hello.expected != mine.store_id:
             return NotReady(f"{mine.store_id} listens here, not {hello.expected}")
         return None
+
+    def _not_certified(self, connection: Connection, hello: Hello) -> LogServiceError | None:
+        """Check the certificate and set the connection's end by it."""
+        self._timer.cancel()
+        if self._tls is None:
+            return None
+        try:
+            left_s = check_peer(self._tls, connection.certificate, hello.identity)
+        except LogServiceError as error:
+            return error
+        # The dialer replaces the connection at its age; one that does not is cut a little later.
+        end_s = min(left_s, self._tls.age_max_s * _PATIENCE + PEER_DRAIN_S)
+        self._timer = self._loop.call_later(end_s, self._too_old)
+        return None
+
+    def _too_old(self) -> None:
+        if self.connection is not None:
+            self.connection.abort("the connection is too old, or its certificate has expired")
 
     def _accept(self, peer: PeerIdentity, request: Request) -> None:
         if len(self._tasks) >= PEER_REQUESTS_INFLIGHT_MAX:

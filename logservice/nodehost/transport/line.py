@@ -10,6 +10,10 @@ While the first dial is under way messages queue up; after a failure they are dr
 next one succeeds (Raft sends again; a stale heap of messages helps nobody). A request waits for
 the outcome of the dial instead, and fails with NotReady when that fails.
 
+Over TLS a connection is replaced when it reaches its age, or earlier when the peer's certificate
+expires: what is under way gets its answer for PEER_DRAIN_S, requests that come meanwhile wait for
+the new connection, and messages queue.
+
 INV-LINE-1: a request fails with NotReady only if no byte of it left this process; when the
 connection breaks after that the outcome is unknown.
 """
@@ -19,8 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,6 +43,7 @@ from logservice.bounds import (
     PEER_BACKOFF_MAX_S,
     PEER_BULK_MESSAGE_BYTES,
     PEER_CONNECT_TIMEOUT_S,
+    PEER_DRAIN_S,
     PEER_FRAME_BYTES_MAX,
     PEER_IDLE_ADDRESS_S,
     PEER_QUEUE_BYTES_MAX,
@@ -62,6 +66,7 @@ from logservice.nodehost.transport.control import (
     encode_request,
 )
 from logservice.nodehost.transport.frame import Buffer, FrameKind
+from logservice.nodehost.transport.peer_tls import PeerTls, check_peer
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
 from logservice.nodehost.transport.stats import TransportStats
@@ -91,7 +96,7 @@ class LineContext:
     clock: Clock
     stats: TransportStats
     jitter: random.Random
-    ssl_context: ssl.SSLContext | None
+    tls: PeerTls | None
 
 
 @dataclass(slots=True)
@@ -130,6 +135,8 @@ class Line:
         self._used = True
         self._connection: Connection | None = None
         self._ready = False
+        self._draining = False
+        self._certified_s = float("inf")
         self._down = False
         self._refusal: WrongCluster | None = None
         self._drop_noted = False
@@ -215,11 +222,13 @@ class Line:
     async def _run(self) -> None:
         delay_s = 0.0
         while True:
+            aged = False
             error = await self._dial()
             if error is None:
                 since = self._loop.time()
                 await self._watch()
-                self._ended()
+                aged = self._draining
+                self._ended(aged)
                 if self._loop.time() - since > PEER_BACKOFF_MAX_S:
                     delay_s = 0.0
             else:
@@ -230,6 +239,8 @@ class Line:
             if isinstance(error, WrongCluster):
                 self._refusal = error
                 delay_s = PEER_REFUSED_PAUSE_S
+            if aged:
+                delay_s = 0.0
             if delay_s or error is not None:
                 await self._sleep(delay_s)
             self._refusal = None
@@ -247,7 +258,8 @@ class Line:
                         self, self._queue, context.stats, context.clock,
                         silent_max=PEER_SILENT_PINGS_MAX, pings=True,
                     ),
-                    self._host, self._port, ssl=context.ssl_context,
+                    self._host, self._port,
+                    ssl=context.tls.client_context() if context.tls else None,
                 )  # fmt: skip
                 await self._hello
         except LogServiceError as error:
@@ -272,7 +284,9 @@ class Line:
         if connection is None:
             return
         if self._on_gone is None:
-            await connection.wait_lost()
+            await asyncio.wait((connection.lost,), timeout=self._age_s())
+            if not connection.lost.done() and self._ready:
+                await self._drain(connection)
             return
         while not connection.lost.done():
             self._used = False
@@ -280,6 +294,29 @@ class Line:
             if not self._used and not self._pending:
                 connection.abort("unused")
                 await connection.wait_lost()
+
+    def _age_s(self) -> float | None:
+        """How long the connection may live; spread, so that a store's lines do not end together."""
+        tls = self._context.tls
+        if tls is None:
+            return None
+        age_s = tls.age_max_s * (1 - self._context.jitter.uniform(0, _BACKOFF_JITTER))
+        return min(age_s, self._certified_s)
+
+    async def _drain(self, connection: Connection) -> None:
+        """End an aged connection: no new requests on it, and a moment for the answers it owes."""
+        self._draining = True
+        self._ready = False
+        if self._attempt.done():
+            self._attempt = self._new_attempt()
+        connection.flush()
+        answers = [pending.answer for pending in self._pending.values()]
+        if answers:
+            await asyncio.wait(answers, timeout=PEER_DRAIN_S)
+        connection.close()
+        await asyncio.wait((connection.lost,), timeout=PEER_DRAIN_S)
+        connection.abort("aged")
+        await connection.wait_lost()
 
     async def _sleep(self, delay_s: float) -> None:
         jitter = 1 + self._context.jitter.uniform(-_BACKOFF_JITTER, _BACKOFF_JITTER)
@@ -301,8 +338,13 @@ class Line:
             attempt.set_exception(error)
         self._discard(error.message)
 
-    def _ended(self) -> None:
+    def _ended(self, aged: bool) -> None:
+        self._draining = False
         self._context.stats.disconnects += 1
+        if aged:
+            # What has not left waits for the next connection; only unanswered requests are lost.
+            self._fail([number for number, one in self._pending.items() if one.item.sent], "aged")
+            return
         self._discard("the connection broke")
         self._on_dropped()
 
@@ -312,8 +354,11 @@ class Line:
         self._context.stats.messages_dropped += messages
         if messages:
             self._note_drop()
-        pending, self._pending = self._pending, {}
-        for waiting in pending.values():
+        self._fail(list(self._pending), cause)
+
+    def _fail(self, requests: Iterable[int], cause: str) -> None:
+        for request in requests:
+            waiting = self._pending.pop(request)
             waiting.timer.cancel()
             if waiting.answer.done():
                 continue
@@ -369,7 +414,7 @@ class Line:
 
     def on_frame(self, connection: Connection, kind: FrameKind, body: Buffer) -> None:
         """See ConnectionOwner."""
-        if kind is FrameKind.RESPONSE and self._ready:
+        if kind is FrameKind.RESPONSE and (self._ready or self._draining):
             request_id, result = decode_response(body)
             pending = self._pending.pop(request_id, None)
             if pending is None:
@@ -406,6 +451,14 @@ class Line:
                 NotReady(f"{theirs.store_id} listens at {self.address}, not {self._expected}")
             )
         else:
+            tls = self._context.tls
+            if tls is not None:
+                try:
+                    self._certified_s = check_peer(tls, connection.certificate, theirs)
+                except LogServiceError as error:
+                    self._context.stats.refused += 1
+                    self._hello.set_exception(error)
+                    return
             connection.trust()
             self._ready = True
             self._hello.set_result(None)

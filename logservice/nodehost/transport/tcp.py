@@ -1,4 +1,4 @@
-"""TcpTransport: `seam.Transport` over TCP, or TLS when given contexts.
+"""TcpTransport: `seam.Transport` over TCP, or mutual TLS when given a `PeerTls`.
 
 This file holds the whole together: the listener, one main line per known store (dialed at once and
 kept), a bulk line per store from its first snapshot on, and short-lived lines to bare addresses (a
@@ -11,6 +11,10 @@ append does not switch to the bulk line, since it would be overtaken there and r
 follower; it waits behind the small messages of other shards instead (see `send_queue`). A snapshot
 has no order to keep: its receiver is in no other conversation with the leader than heartbeats.
 
+Certificates. asyncio's listener keeps the context it was opened with, so `renew_tls` opens another
+one on the same socket, which stays open in between: no dial is turned away. Lines ask for a context
+at each dial.
+
 An accepted connection teaches nothing about addresses, but its handshake shows that the store
 lives: the line towards it stops backing off.
 
@@ -22,7 +26,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-import ssl
 from collections.abc import Callable
 from functools import partial
 
@@ -42,6 +45,7 @@ from logservice.nodehost.transport.control import Lane
 from logservice.nodehost.transport.frame import FrameKind
 from logservice.nodehost.transport.inbound import Inbound
 from logservice.nodehost.transport.line import Line, LineContext, parse_address
+from logservice.nodehost.transport.peer_tls import PeerTls
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
 from logservice.nodehost.transport.send_queue import Item
 from logservice.nodehost.transport.stats import TransportStats
@@ -61,30 +65,27 @@ class TcpTransport:
         *,
         advertise_host: str | None = None,
         clock: Clock | None = None,
-        server_ssl: ssl.SSLContext | None = None,
-        client_ssl: ssl.SSLContext | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
         """`listen_port` 0: the system chooses. `advertise_host`: what others dial; needed when
-        listening on all addresses (InvalidArgument otherwise). Both contexts or none: TLS.
+        listening on all addresses (InvalidArgument otherwise). `tls` None: plaintext.
         """
         if advertise_host is None and listen_host in _WILDCARDS:
             raise InvalidArgument(
                 "listening on every address needs an address to advertise", field="advertise_host"
             )
-        if (server_ssl is None) is not (client_ssl is None):
-            raise InvalidArgument("TLS needs both contexts", field="tls")
         self._identity = identity
         self._host = listen_host
         self._port = listen_port
         self._advertise = advertise_host or listen_host
         self._clock = clock or SystemClock()
-        self._server_ssl = server_ssl
+        self._tls = tls
         self._stats = TransportStats()
         self._context = LineContext(
-            identity, self._clock, self._stats, random.Random(identity.boot_id), client_ssl
+            identity, self._clock, self._stats, random.Random(identity.boot_id), tls
         )
         self._handler: TransportHandler | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._addresses: dict[StoreId, str] = {}
         self._lines: dict[StoreId, Line] = {}
         self._bulk: dict[StoreId, Line] = {}
@@ -99,10 +100,12 @@ class TcpTransport:
         """See `Transport`."""
         invariant(self._handler is None, "INV-TRANSPORT-1", detail="started twice")
         loop = asyncio.get_running_loop()
+        tls = self._tls
         try:
-            self._server = await loop.create_server(
-                self._accept, self._host, self._port, ssl=self._server_ssl, reuse_address=True,
-                ssl_handshake_timeout=PEER_CONNECT_TIMEOUT_S if self._server_ssl else None,
+            server = await loop.create_server(
+                self._accept, self._host, self._port, reuse_address=True,
+                ssl=tls.server_context() if tls else None,
+                ssl_handshake_timeout=PEER_CONNECT_TIMEOUT_S if tls else None,
             )  # fmt: skip
         except OSError as error:
             where = f"{self._host}:{self._port}"
@@ -110,15 +113,17 @@ class TcpTransport:
                 error.errno, f"cannot listen for stores on {where}: {error.strerror or error}"
             ) from error
         self._handler = handler
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._servers = [server]
+        self._port = server.sockets[0].getsockname()[1]
         for store, address in self._addresses.items():
             self._lines[store] = self._new_line(store, address, Lane.MAIN)
 
     async def stop(self) -> None:
         """See `Transport`."""
         self._handler = None
-        if self._server is not None:
-            self._server.close()
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
         lines = [*self._lines.values(), *self._bulk.values(), *self._visits.values()]
         self._lines, self._bulk, self._visits = {}, {}, {}
         self._dirty.clear()
@@ -126,9 +131,27 @@ class TcpTransport:
             line.flush()
         closing = [*(line.close() for line in lines), *(one.close() for one in self._inbound)]
         await asyncio.gather(*closing, *self._closing)
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
+        for server in servers:
+            await server.wait_closed()
+
+    async def renew_tls(self) -> None:
+        """Take the certificates that `tls` has now: for dials from now on, and the listener."""
+        tls = self._tls
+        if tls is None or self._handler is None:
+            return
+        context = tls.server_context()
+        loop = asyncio.get_running_loop()
+        old, self._servers = self._servers, []
+        # A second descriptor keeps each socket, and with it whoever is just connecting.
+        kept = [one.dup() for server in old for one in server.sockets]
+        for server in old:
+            server.close()
+        for listening in kept:
+            server = await loop.create_server(
+                self._accept, sock=listening, ssl=context,
+                ssl_handshake_timeout=PEER_CONNECT_TIMEOUT_S,
+            )  # fmt: skip
+            self._servers.append(server)
 
     @property
     def address(self) -> str:
@@ -247,7 +270,7 @@ class TcpTransport:
             raise ConnectionAbortedError("the transport is stopping")
         inbound = Inbound(
             self._identity, handler, self._stats,
-            on_known=self._known, on_gone=self._inbound.discard,
+            on_known=self._known, on_gone=self._inbound.discard, tls=self._tls,
         )  # fmt: skip
         if len(self._inbound) >= PEER_INBOUND_MAX:
             inbound.turn_away()

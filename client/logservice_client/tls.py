@@ -1,0 +1,127 @@
+"""Tls: what a client shows and trusts, given as bytes or followed in files.
+
+gRPC reads credentials once per channel, so new certificates need new channels: `TlsFiles` says when
+its files have changed, and the pool then begins new channels and lets the old ones end
+(`channels`). A set that cannot be read, or whose certificate and key do not belong together, is not
+taken; the client goes on with what it has and looks again.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass, field
+
+import grpc
+from logservice_wire.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM bytes. `ca`: who signed the stores' certificates (None: the system's list). `certificate`
+    and `key`: the client's own, for stores that ask for one. `server_name`: what the certificate
+    says when it is not the address.
+    """
+
+    ca: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+    server_name: str = ""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """For gRPC."""
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """Channel options that go with the credentials."""
+        return (("grpc.ssl_target_name_override", self.server_name),) if self.server_name else ()
+
+    def current(self) -> Tls:
+        """The same for ever; see `TlsFiles.current`."""
+        return self
+
+
+class TlsFiles:
+    """PEM files; "" for none. Looks at them whenever `current` is asked."""
+
+    def __init__(
+        self, ca: str = "", certificate: str = "", key: str = "", server_name: str = ""
+    ) -> None:
+        """Reads the files. Raises InvalidArgument, with the name of the file that is wrong."""
+        if bool(certificate) is not bool(key):
+            raise InvalidArgument("a certificate and its key go together", field="tls")
+        self._names = (ca, certificate, key)
+        self._server_name = server_name
+        self._seen = self._signature()
+        self._tls = self._read()
+
+    def current(self) -> Tls:
+        """The newest usable set; an equal one as long as the files are the same."""
+        signature = self._signature()
+        if signature != self._seen:
+            try:
+                self._tls = self._read()
+                self._seen = signature
+            except InvalidArgument:
+                # Half of a rotation: `_seen` stays, so the next look tries again.
+                pass
+        return self._tls
+
+    def _signature(self) -> tuple[object, ...]:
+        return tuple(_signature(name) for name in self._names if name)
+
+    def _read(self) -> Tls:
+        ca, certificate, key = (_content(name) for name in self._names)
+        if certificate is not None and key is not None:
+            _check_pair(certificate, key, self._names[1])
+        return Tls(ca, certificate, key, self._server_name)
+
+
+def tls_from_files(ca: str, certificate: str, key: str, server_name: str = "") -> TlsFiles | None:
+    """None when no file is named: plaintext. Raises InvalidArgument."""
+    if not (ca or certificate or key):
+        return None
+    return TlsFiles(ca, certificate, key, server_name)
+
+
+def _signature(name: str) -> object:
+    try:
+        status = os.stat(name)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _content(name: str) -> bytes | None:
+    if not name:
+        return None
+    try:
+        with open(name, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise InvalidArgument(f"{name}: {error.strerror}", field="tls") from error
+
+
+def _check_pair(certificate: bytes, key: bytes, name: str) -> None:
+    """OpenSSL compares them, and it takes files only: an anonymous one, where there are such.
+
+    Elsewhere the handshake finds out, and the next look at the files mends it.
+    """
+    if not hasattr(os, "memfd_create"):
+        return
+    descriptor = os.memfd_create("tls")
+    try:
+        os.write(descriptor, key + b"\n" + certificate)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+            f"/proc/self/fd/{descriptor}", password=_no_password
+        )
+    except (ssl.SSLError, ValueError):
+        raise InvalidArgument(
+            f"{name} is no certificate, or not that of the key", field="tls"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _no_password() -> str:
+    raise ValueError("an encrypted key")
