@@ -380,5 +380,20 @@ LOGDB_OPEN_SEGMENTS_MAX: Final = 64
 LOGDB_BALLAST_BYTES: Final = 64 * 1024 * 1024
 """Space given up when the disk is full: one segment, so that copying and start-up can work."""
 
+LOGDB_RESERVE_BYTES: Final = 256 * 1024 * 1024
+"""Free bytes below which the disk counts as full for blocks. Four segments: a quarter of it for
+what leaders were promised, a quarter for control entries and garbage collection, the rest for
+what blocks cost beside their bytes; see `logdb.disk_space`."""
+
+LOGDB_SMALL_SEGMENT_BYTES: Final = 1024 * 1024
+"""A segment when the disk has no room for a whole one: many small ones would cost a directory sync
+each, larger ones would use up what they were made small for."""
+
+DISK_ROOM_BYTES_MAX: Final = RAFT_UNCOMMITTED_BYTES_MAX
+"""The most that a disk promises to a leader: it may not have more uncommitted anyway."""
+
+DISK_FULL_RETRY_S: Final = 0.2
+"""Between attempts to write a commit group for which the disk had no room."""
+
 LOGDB_SYNC_SAMPLES: Final = 1024
 """Latest fdatasync durations that the percentiles are taken from."""

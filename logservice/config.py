@@ -152,6 +152,9 @@ class StorageSection(_Section, frozen=True, kw_only=True):
     segment_bytes: Annotated[int, Meta(ge=_MIB, le=4096 * _MIB)] = 64 * _MIB
     ballast_bytes: Annotated[int, Meta(ge=0)] = 64 * _MIB
     """Given back when the disk is full, so that truncation and start-up still work."""
+    reserve_bytes: Annotated[int, Meta(ge=0)] = bounds.LOGDB_RESERVE_BYTES
+    """Free bytes below which the disk counts as full: a shard refuses blocks while most of its
+    replicas' disks are."""
 
 
 class TruncationSection(_Section, frozen=True, kw_only=True):

@@ -221,7 +221,9 @@ class Busy(LogServiceError):
 
 
 class DiskFull(LogServiceError):
-    """A quorum of the shard's disks is above the high-water mark."""
+    """A quorum of the shard's disks is above the high-water mark: truncate or free space, then try
+    again; metadata: room_bytes (of the largest block they still take).
+    """
 
     reason = Reason.DISK_FULL
     status = "RESOURCE_EXHAUSTED"

@@ -1,8 +1,9 @@
 """Ballast: disk space kept back, so that the store can work its way out of a full disk.
 
 LevelDB cannot even be opened on a full disk, and copying live records needs room before old
-segments free any. The file is given up when an allocation fails, and taken again when there is room
-to spare.
+segments free any. The file is given up when an allocation fails or the derived index runs out of
+room, and taken again when there is room to spare. Until then its bytes count as used
+(`disk_space`): what it gave is not for blocks.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ class Ballast:
         self._directory = directory
         self._size = size
         self.held = vfs.exists(path)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What has to be taken again before the disk counts as having room."""
+        return 0 if self.held else self._size
 
     def release(self) -> bool:
         """Give the space up; False when there was none to give."""

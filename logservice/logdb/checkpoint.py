@@ -74,6 +74,17 @@ class CheckpointBatch:
     puts: list[tuple[bytes, bytes]]
     deletes: list[bytes]
 
+    def after(self, earlier: CheckpointBatch) -> CheckpointBatch:
+        """`earlier`, which was not written, and then this one, as one batch."""
+        rows: dict[bytes, bytes | None] = {}
+        for batch in (earlier, self):
+            rows.update(dict.fromkeys(batch.deletes))
+            rows.update(batch.puts)
+        return CheckpointBatch(
+            [(key, row) for key, row in rows.items() if row is not None],
+            [key for key, row in rows.items() if row is None],
+        )
+
 
 def build_checkpoint(
     states: Iterable[ReplicaState], position: LogPosition, incarnation: int

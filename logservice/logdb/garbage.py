@@ -19,6 +19,7 @@ from logservice_wire.errors import Halted
 
 from logservice.entry import Entry
 from logservice.invariants import invariant
+from logservice.logdb.checkpoint import LogPosition
 from logservice.logdb.commit_group import Run
 from logservice.logdb.fault import REPAIRED
 from logservice.logdb.record import Installed, Meta, MetaValue, RecordKind
@@ -104,6 +105,15 @@ def plan_garbage(
         plan.victims.append(segment)
         plan.chunks += used.chunks
     return plan
+
+
+def mostly_garbage(plan: GarbagePlan, newest: LogPosition) -> bool:
+    """Less than half of what was written to the newest segment is alive: on a full disk it pays to
+    end it, so that the next collection can free it.
+    """
+    return any(
+        pin.segment == newest.segment and pin.live_bytes * 2 < newest.offset for pin in plan.pinned
+    )
 
 
 def _live_bytes(state: ReplicaState, number: int) -> int:

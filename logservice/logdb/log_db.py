@@ -10,6 +10,8 @@ write and one fdatasync:
 - INV-LOGDB-1: at most one group between begin and finish.
 - INV-LOGDB-2: after an exception of `write` nothing is written any more: what reached the disk is
   unknown until the directory is opened again, and fdatasync must not be repeated.
+- INV-LOGDB-4: OutOfSpace from `write` is no failure: nothing was written. `abandon` takes the
+  group back, and its updates may be begun again, or others first.
 - INV-LOGDB-3: an update of nothing but a commit index needs no sync of its own. Written un-synced
   it would be a second un-synced group (INV-GROUP-2), so it waits in memory and travels with the
   next group; losing it in a crash costs nothing, because the leader says it again.
@@ -19,6 +21,7 @@ Files: ``segments/``, ``index/`` (derived), ``BALLAST``.
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from collections.abc import Sequence
 
@@ -38,10 +41,12 @@ from logservice.logdb.checkpoint import (
 )
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, Run
 from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.disk_space import DiskSpace, DiskState, OutOfSpace
 from logservice.logdb.entry_cache import EntryCache
 from logservice.logdb.garbage import (
     GarbagePlan,
     GcReport,
+    mostly_garbage,
     plan_garbage,
     runs_of_entries,
     runs_of_records,
@@ -69,6 +74,7 @@ class LogDb:
         files: SegmentFiles,
         kv: Kv,
         ballast: Ballast,
+        space: DiskSpace,
         recovered: Recovered,
         options: LogDbOptions,
         clock: Clock,
@@ -79,9 +85,11 @@ class LogDb:
         self._files = files
         self._kv = kv
         self._ballast = ballast
+        self._space = space
+        self._owed: CheckpointBatch | None = None
         self._options = options
         self._writer = SegmentWriter(
-            files, ballast, recovered.position, options.segment_bytes, clock
+            files, ballast, space, recovered.position, options.segment_bytes, clock
         )
         self._states = recovered.states
         self._logs: dict[Key, ReplicaLog] = {}
@@ -121,7 +129,8 @@ class LogDb:
         ballast = Ballast(
             vfs, posixpath.join(directory, "BALLAST"), directory, options.ballast_bytes
         )
-        if vfs.free_bytes(directory) < options.segment_bytes:
+        space = DiskSpace(vfs, directory, ballast, options.reserve_bytes)
+        if vfs.free_bytes(directory) < options.segment_bytes or not space.index_writable():
             ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
         opened, recovered = _recover(files, kv, posixpath.join(directory, "index"))
@@ -132,10 +141,14 @@ class LogDb:
         files.unlink(recovered.empty)
         # A killed process may have synced a new segment but not yet its name.
         vfs.fsync_directory(segments)
-        db = cls(directory, files, opened, ballast, recovered, options, clock or SystemClock())
-        db.record_faults()
+        db = cls(
+            directory, files, opened, ballast, space, recovered, options, clock or SystemClock()
+        )
+        with contextlib.suppress(OutOfSpace):
+            db.record_faults()
         db.checkpoint()
-        ballast.restore(2 * options.segment_bytes)
+        space.restore_ballast()
+        db.sample_disk()
         return db
 
     def close(self) -> None:
@@ -145,8 +158,9 @@ class LogDb:
         """
         try:
             if not self._failure and self._in_flight is None:
-                self._commit_runs(self._pending_runs(self._next_write_sequence))
-                self.mark_durable()
+                with contextlib.suppress(OutOfSpace):
+                    self._commit_runs(self._pending_runs(self._next_write_sequence))
+                    self.mark_durable()
                 self.checkpoint()
                 self._writer.cut()
         finally:
@@ -235,6 +249,8 @@ class LogDb:
             return
         try:
             self._writer.write(group, self._kv)
+        except OutOfSpace:
+            raise
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
             raise
@@ -256,11 +272,18 @@ class LogDb:
             else:
                 self._apply(run)
 
+    def abandon(self, group: CommitGroup) -> None:
+        """`write` said OutOfSpace: forget the group. Its updates were not applied to anything."""
+        invariant(self._in_flight is group and not group.written, "INV-LOGDB-4")
+        self._in_flight = None
+        if group.checkpoint is not None:
+            self._owed = group.checkpoint
+        marks = (meta.kind is RecordKind.FAULTY for run in group.runs for meta in run.metas)
+        self._faults_wait = self._faults_wait or any(marks)
+
     def commit(self, updates: Sequence[Update], *, sync: bool = True) -> None:
-        """begin, write and finish in one."""
-        group = self.begin(updates)
-        self.write(group, sync=sync)
-        self.finish(group)
+        """begin, write and finish in one; after OutOfSpace the group is abandoned."""
+        self._write_through(self.begin(updates), sync=sync)
 
     def begin_mark(self) -> CommitGroup:
         """A group that says that all before it is durable; empty when the newest group says so.
@@ -273,9 +296,7 @@ class LogDb:
 
     def mark_durable(self) -> None:
         """begin_mark, write and finish in one."""
-        group = self.begin_mark()
-        self.write(group)
-        self.finish(group)
+        self._write_through(self.begin_mark())
 
     def record_faults(self) -> None:
         """Mark the replicas that were found damaged, durably; nothing happens if all are marked.
@@ -289,8 +310,13 @@ class LogDb:
     # --- maintenance -----------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Bring the derived index up to the last finished group. Raises KvError, which is fatal."""
+        """Bring the derived index up to the last finished group. Raises KvError, which is fatal.
+
+        Nothing happens while the disk has no room for it (`disk_space`): the next one covers all.
+        """
         self._check_usable()
+        if not self._space.index_writable():
+            return
         batch = self._checkpoint_batch()
         try:
             self._kv.write(batch.puts, batch.deletes)
@@ -301,14 +327,19 @@ class LogDb:
     def collect_garbage(self) -> GcReport:
         """Unlink dead segments, after copying durably what is alive in those that are mostly dead.
 
-        Not while a group is in flight. Any OSError or KvError is fatal, as for `write`.
+        Not while a group is in flight. Any OSError or KvError is fatal, as for `write`. Nothing is
+        collected when the disk has room neither for the derived index nor for the copies.
         """
         self._check_usable()
+        if not self._space.index_writable():
+            return GcReport()
         sizes, options = self._files.sizes, self._options
         plan = plan_garbage(
             self._states.values(), sizes, self._writer.position.segment,
             options.rewrite_live_ratio, options.rewrite_bytes_max,
         )  # fmt: skip
+        if self._space.state.full and mostly_garbage(plan, self._writer.position):
+            self._writer.seal_early()
         if not plan.victims:
             return GcReport(pinned=tuple(plan.pinned))
         before = self._writer.counters.bytes_rewritten
@@ -321,12 +352,18 @@ class LogDb:
             oldest = min(sizes, default=self._writer.position.segment)
             for state in self._states.values():
                 state.forget_cuts(oldest)
-            self._ballast.restore(2 * options.segment_bytes)
+            self._space.restore_ballast()
+        except OutOfSpace:
+            return GcReport(pinned=tuple(plan.pinned))
         except BaseException as error:
             self._failure = self._failure or f"{type(error).__name__}: {error}"
             raise
         rewritten = self._writer.counters.bytes_rewritten - before
         return GcReport(tuple(victims), freed, records, rewritten, tuple(plan.pinned))
+
+    def sample_disk(self) -> DiskState:
+        """Look how much room the disk has; one system call."""
+        return self._space.sample(len(self._states))
 
     def stats(self) -> LogDbStats:
         """The figures of this moment."""
@@ -342,6 +379,7 @@ class LogDb:
             sync_p50_us=counters.latencies.percentile(0.50),
             sync_p99_us=counters.latencies.percentile(0.99),
             free_bytes=self._files.vfs.free_bytes(self.directory),
+            disk=self._space.state,
             ballast=self._ballast.held,
             faulty_replicas=sum(bool(s.faulty) for s in self._states.values() if s.exists),
         )
@@ -358,9 +396,12 @@ class LogDb:
         invariant(self._in_flight is None, "INV-LOGDB-1")
 
     def _checkpoint_batch(self) -> CheckpointBatch:
-        return build_checkpoint(
+        batch = build_checkpoint(
             self._states.values(), self._writer.position, self._files.incarnation
         )
+        if self._owed is not None:
+            batch, self._owed = batch.after(self._owed), None
+        return batch
 
     def _begin_runs(
         self, runs: list[Run], next_sequence: int, *, flags: int = 0, may_wait: bool = False
@@ -377,8 +418,14 @@ class LogDb:
         next_sequence = self._next_write_sequence
         if not flags & FLAG_REWRITE:
             next_sequence += count
-        group = self._begin_runs(runs, next_sequence, flags=flags)
-        self.write(group)
+        self._write_through(self._begin_runs(runs, next_sequence, flags=flags))
+
+    def _write_through(self, group: CommitGroup, *, sync: bool = True) -> None:
+        try:
+            self.write(group, sync=sync)
+        except OutOfSpace:
+            self.abandon(group)
+            raise
         self.finish(group)
 
     def _pending_runs(self, sequence: int, present: Sequence[Run] = ()) -> list[Run]:

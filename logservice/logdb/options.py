@@ -14,7 +14,8 @@ class LogDbOptions:
     entry_cache_bytes: payload bytes of the newest entries kept in memory for all replicas together.
     rewrite_live_ratio: a sealed segment with at most this share of live entry bytes is emptied by
     copying. rewrite_bytes_max: bytes copied by one `collect_garbage`. ballast_bytes: space set
-    aside for truncation, garbage collection and start-up on a full disk; 0 for none.
+    aside for truncation, garbage collection and start-up on a full disk; 0 for none. reserve_bytes:
+    free bytes below which the disk is full for blocks (`disk_space`); 0: it never is.
     """
 
     segment_bytes: int = bounds.LOGDB_SEGMENT_BYTES
@@ -22,3 +23,4 @@ class LogDbOptions:
     rewrite_live_ratio: float = bounds.LOGDB_REWRITE_LIVE_RATIO
     rewrite_bytes_max: int = bounds.LOGDB_REWRITE_BYTES_MAX
     ballast_bytes: int = bounds.LOGDB_BALLAST_BYTES
+    reserve_bytes: int = bounds.LOGDB_RESERVE_BYTES

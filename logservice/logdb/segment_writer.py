@@ -6,6 +6,8 @@ ballast, when the disk is full), so nothing is shared while it runs.
 - INV-WRITER-1: a group goes behind the last one of the current segment, or first into a new one.
   The old segment was fdatasynced with its last group before the first byte of the next (each group
   is).
+- INV-WRITER-3: `OutOfSpace` means that nothing of the group was written. It is only raised before
+  the first byte, and for what was reserved before (a segment is preallocated) there is always room.
 - INV-WRITER-2: a new segment's name is durable (directory fsync) before its first group counts as
   written.
 """
@@ -16,11 +18,13 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from logservice.bounds import LOGDB_SMALL_SEGMENT_BYTES
 from logservice.clock import Clock
 from logservice.invariants import invariant
 from logservice.logdb.ballast import Ballast
 from logservice.logdb.checkpoint import CheckpointBatch, LogPosition
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, EncodedGroup, Run, encode_group
+from logservice.logdb.disk_space import DiskSpace, OutOfSpace
 from logservice.logdb.kv import Kv
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.segment import SegmentFiles, encode_segment_header
@@ -61,6 +65,7 @@ class SegmentWriter:
         self,
         files: SegmentFiles,
         ballast: Ballast,
+        space: DiskSpace,
         position: LogPosition,
         segment_bytes: int,
         clock: Clock,
@@ -72,6 +77,7 @@ class SegmentWriter:
         self.unmarked = False
         self._files = files
         self._ballast = ballast
+        self._space = space
         self._segment_bytes = segment_bytes
         self._clock = clock
         self._capacity = 0
@@ -108,11 +114,15 @@ class SegmentWriter:
         return group
 
     def write(self, group: CommitGroup, kv: Kv) -> None:
-        """Create the segment if need be, write, fdatasync. Any exception is fatal to the store."""
+        """Create the segment if need be, write, fdatasync. Any exception but OutOfSpace is fatal to
+        the store.
+        """
         vfs = self._files.vfs
         at = group.encoded.position
         if group.new_segment_bytes:
-            group.handle = self._create(at.segment, group.new_segment_bytes)
+            if group.checkpoint is not None and not self._space.index_writable():
+                raise OutOfSpace("the derived index")
+            self._create(group, at.segment)
             head = encode_segment_header(at.segment, self._files.incarnation, group.sequence)
             vfs.pwritev(group.handle, [head, *group.encoded.buffers], 0)
         else:
@@ -165,20 +175,47 @@ class SegmentWriter:
             offset=offset, previous=self.position.last,
         )  # fmt: skip
 
-    def _create(self, segment: int, size: int) -> int:
-        """Create and preallocate a segment, from the ballast if the disk is full."""
-        vfs, path = self._files.vfs, self._files.path(segment)
-        while True:
+    def _create(self, group: CommitGroup, segment: int) -> None:
+        """Create and preallocate the group's segment: a whole one if the disk has room, else a
+        small one, else one that just holds the group, from the ballast at last.
+        """
+        needed = SEGMENT_HEADER_BYTES + group.encoded.size
+        small = max(needed, min(self._segment_bytes, LOGDB_SMALL_SEGMENT_BYTES))
+        sizes = [small, needed, needed]
+        if self._space.has_room_for(group.new_segment_bytes):
+            sizes.insert(0, group.new_segment_bytes)
+        for attempt, size in enumerate(sizes):
+            if attempt == len(sizes) - 1 and not self._ballast.release():
+                break
+            handle = self._allocate(self._files.path(segment), size)
+            if handle is not None:
+                group.handle, group.new_segment_bytes = handle, size
+                return
+        raise OutOfSpace(f"a segment of {needed} bytes")
+
+    def _allocate(self, path: str, size: int) -> int | None:
+        """A new file with `size` bytes reserved; None, and no file, when the disk is full."""
+        vfs = self._files.vfs
+        handle = -1
+        try:
             handle = vfs.create(path)
-            try:
-                vfs.preallocate(handle, size)
-            except OSError as error:
+            vfs.preallocate(handle, size)
+        except OSError as error:
+            if handle >= 0:
                 vfs.close(handle)
                 vfs.unlink(path)
-                if error.errno != errno.ENOSPC or not self._ballast.release():
-                    raise
-            else:
-                return handle
+            if error.errno != errno.ENOSPC:
+                raise
+            return None
+        return handle
+
+    def seal_early(self) -> None:
+        """Let the next group begin a new segment, and give back what this one has not used: on a
+        full disk the garbage in it is worth more than the rest of it.
+        """
+        if self.position.offset and self._handle >= 0:
+            self._capacity = 0
+            self.cut()
 
     def _close_handle(self) -> None:
         if self._handle >= 0:

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from logservice.bounds import LOGDB_SYNC_SAMPLES
+from logservice.logdb.disk_space import DiskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class LogDbStats:
 
     bytes_written: segment bytes without copies; bytes_rewritten: copies made by garbage collection.
     free_bytes: what the file system still has. ballast: whether the reserve for a full disk is
-    there.
+    there. disk: the newest sample of the disk's state, see `disk_space`.
     """
 
     segment_bytes: int
@@ -29,6 +30,7 @@ class LogDbStats:
     sync_p99_us: int
     free_bytes: int
     ballast: bool
+    disk: DiskState
     faulty_replicas: int
 
 

@@ -11,14 +11,18 @@ this process, and nothing in it runs. What its disk holds is unknown until it is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logservice.ids import Incarnation, ReplicaId, ShardId
+from logservice.logdb.disk_space import DiskState
 from logservice.logdb.log_db import LogDb
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.executor import Executor
 from logservice.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +31,7 @@ class Directory:
 
     executor: runs this directory's writes, one after the other. newest_export, drop_exports: its
     exported snapshots. failed: why it is not used any more, empty while it is. engine: from the
-    NodeHost's start on.
+    NodeHost's start on. disk: what it takes, as of the newest look.
     """
 
     incarnation: Incarnation
@@ -37,6 +41,20 @@ class Directory:
     drop_exports: Callable[[ShardId, ReplicaId], None] = lambda *_: None
     failed: str = ""
     engine: Engine = field(init=False)
+    disk: DiskState = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The disk is looked at once."""
+        self.disk = self.logdb.sample_disk()
+
+    def look_at_disk(self) -> bool:
+        """Whether what the disk takes has changed since the look before. One system call."""
+        before, now = self.disk, self.logdb.sample_disk()
+        self.disk = now
+        if before.full != now.full:
+            state = "full: blocks are refused" if now.full else "not full any more"
+            logger.warning("%s: the disk is %s, %d bytes free", self.path, state, now.free_bytes)
+        return (before.room, before.closed) != (now.room, now.closed)
 
     @property
     def path(self) -> str:

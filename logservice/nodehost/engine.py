@@ -14,11 +14,16 @@ all the time.
 INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.
 INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.
 A failed write is fatal to the store: what is on disk is unknown, and an fsync is never retried.
+
+INV-ENGINE-3: a group for which the disk has no room (`OutOfSpace`: nothing was written) is taken
+apart again, and its writes wait, in their order, for the next attempt. Ticks, messages and reads go
+on; so does garbage collection, which may make the room. Nothing that waits is acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -30,11 +35,14 @@ from logservice import bounds
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId
 from logservice.invariants import invariant
+from logservice.logdb.disk_space import OutOfSpace
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update, merge
 from logservice.nodehost.executor import Executor
 from logservice.nodehost.transport.seam import Transport
+
+logger = logging.getLogger(__name__)
 
 _SMOOTHING = 0.1
 """Weight of the newest write in the measured device latency."""
@@ -85,6 +93,7 @@ class Engine:
         self._scheduled = False
         self._writing = False
         self._stopped = False
+        self._out_of_space = False
         self._write_s = 0.0
         self._idle: asyncio.Future[None] | None = None
         self._last_write_s = clock.monotonic()
@@ -144,6 +153,11 @@ class Engine:
         self._marked = True
         self._run_guarded(self._write_mark)
 
+    @property
+    def out_of_space(self) -> bool:
+        """Commit groups wait because the disk has no room for them."""
+        return self._out_of_space
+
     async def stop(self) -> None:
         """No further pass; waits for the group at the disk."""
         self._stopped = True
@@ -184,7 +198,7 @@ class Engine:
 
     def _write_waiting(self) -> None:
         # Not after a stop: nobody would wait for the group, and log storage is closed next.
-        while self._writes and not self._writing and not self._stopped:
+        while self._writes and not (self._writing or self._stopped or self._out_of_space):
             updates, sync, writes = self._next_group()
             if not updates:
                 # Nothing for the disk, but these had to wait for the groups before (INV-ENGINE-1).
@@ -196,8 +210,31 @@ class Engine:
             if self._write_s > self._inline_max_s:
                 self._write_in_executor(group, sync, writes)
                 return
+            if not self._write_inline(group, sync, writes):
+                return
+
+    def _write_inline(self, group: CommitGroup, sync: bool, writes: list[Write]) -> bool:
+        """False when the disk has no room."""
+        try:
             self._measured(self._timed_write(group, sync))
-            self._durable(group, writes)
+        except OutOfSpace as full:
+            self._wait_for_space(full, group, writes)
+            return False
+        self._durable(group, writes)
+        return True
+
+    def _wait_for_space(self, full: OutOfSpace, group: CommitGroup, writes: list[Write]) -> None:
+        """INV-ENGINE-3."""
+        self._logdb.abandon(group)
+        self._writes[:0] = writes
+        if not self._out_of_space:
+            logger.error("commit groups wait: %s", full.strerror)
+        self._out_of_space = True
+        self._loop.call_later(bounds.DISK_FULL_RETRY_S, self._run_guarded, self._try_again)
+
+    def _try_again(self) -> None:
+        self._out_of_space = False
+        self._write_waiting()
 
     def _next_group(self) -> tuple[list[Update], bool, list[Write]]:
         """What goes to the disk next: all that waits, up to a write that must have its own group.
@@ -241,8 +278,7 @@ class Engine:
         if self._write_s > self._inline_max_s:
             self._write_in_executor(group, True, [])
         else:
-            self._measured(self._timed_write(group, True))
-            self._durable(group, [])
+            self._write_inline(group, True, [])
 
     def _timed_write(self, group: CommitGroup, sync: bool) -> float:
         started = self._clock.monotonic()
@@ -250,11 +286,18 @@ class Engine:
         return self._clock.monotonic() - started
 
     def _written(self, finished: Future[float], group: CommitGroup, writes: list[Write]) -> None:
-        self._measured(finished.result())
+        full: OutOfSpace | None = None
+        try:
+            self._measured(finished.result())
+        except OutOfSpace as error:
+            full = error
         self._writing = False
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-        self._durable(group, writes)
+        if full is None:
+            self._durable(group, writes)
+        else:
+            self._wait_for_space(full, group, writes)
         self._run_between()
         self._write_waiting()
 

@@ -6,6 +6,10 @@ forwards each request to the leader's store and passes the answer on. Without a 
 within the deadline. A leader proposes nothing before its term's first entry is applied: until then
 it cannot know what the log decides (DESIGN section 5).
 
+A block that the disks of a quorum have no room for (`raft.room`) is refused with DISK_FULL here,
+after admission has answered what is no append at all (repetitions, fenced writers) and before it is
+proposed; commands are never refused for that, so that a full log can be truncated.
+
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
 """
 
@@ -19,6 +23,7 @@ from dataclasses import dataclass
 from logservice_wire.errors import (
     Busy,
     DeadlineExceeded,
+    DiskFull,
     Halted,
     LogServiceError,
     UnknownOutcome,
@@ -91,6 +96,7 @@ class Intake:
         self._away = 0
         self._away_bytes = 0
         self._admission_term = -1
+        self._block_room = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -137,7 +143,8 @@ class Intake:
 
     def drain(self, applied: int) -> None:
         """Leader only: move what waits into the log, as far as bounds and parked requests allow."""
-        if not self._waiting or self._worth_waiting(applied):
+        block_room = self._block_room = self._raft.block_room
+        if not self._waiting or (block_room and self._worth_waiting(applied)):
             return
         if self._admission is not None and self._raft.term != self._admission_term:
             # What admission remembers of an older term's tail may have been cut since.
@@ -149,8 +156,12 @@ class Intake:
         parked: list[Waiting] = []
         behind: set[SessionId] = set()
         room = _DEPTH_BYTES_MAX - self._raft.uncommitted_bytes
+        disk_room = block_room and block_room - self._raft.uncommitted_bytes
         while self._waiting and room > 0:
-            item = self._waiting.popleft()
+            item = self._waiting[0]
+            if item.append is not None and item.pending.size > disk_room < block_room:
+                break  # what is on its way goes first: these disks take no more at a time
+            self._waiting.popleft()
             self._waiting_bytes -= item.pending.size
             if item.pending.future.done():
                 continue
@@ -159,6 +170,7 @@ class Intake:
                 parked.append(item)
             elif self._take(item, batch, parked):
                 room -= item.pending.size
+                disk_room -= item.pending.size if item.append is not None else 0
             if session and parked and parked[-1] is item:
                 # Admission would take the next sequence of a session for a gap while this one is
                 # not in the log; it may wait for more entries here than admission asked for.
@@ -228,6 +240,9 @@ class Intake:
             if not isinstance(verdict, Admit):
                 parked.append(item)
                 return False
+        if request is not None and item.pending.size > self._block_room:
+            item.pending.fail(self._no_room(item.pending.size))
+            return False
         self._number += 1
         item.pending.proposal = ProposalId(self._origin, self._number)
         if request is None:
@@ -252,6 +267,24 @@ class Intake:
             self._entry_bytes_target,
         )
         return True
+
+    def _no_room(self, size: int) -> LogServiceError:
+        """Why a block is refused. It was not proposed: definitely not applied."""
+        quorum = self._raft.quorum_room
+        if size <= quorum:
+            # Only this leader's own disk is full: it hands over to one that has room.
+            return Busy("the leader's disk is full, another one takes over", retry_after_ms=100)
+        if quorum:
+            return DiskFull(
+                f"the disks of the shard's majority have room for blocks of {quorum} bytes: append "
+                "smaller ones, truncate, or give the disks more room; then try again",
+                room_bytes=quorum,
+            )
+        return DiskFull(
+            "the disks of the shard's majority are above their high-water mark: truncate, or give "
+            "the disks more room; then try again",
+            room_bytes=0,
+        )
 
     def _propose(self, batch: _Batch) -> None:
         batch.close_entry()

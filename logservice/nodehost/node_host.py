@@ -259,6 +259,7 @@ class NodeHost:
             random=self._rng.randrange,
         )
         self._replicas[shard] = replica
+        replica.raft.set_room(directory.disk.room, directory.disk.closed)
         self.activate(replica)
 
     # --- what runs here ---------------------------------------------------------------------------
@@ -545,6 +546,13 @@ class NodeHost:
             return member.store_id
         return replica.learned_stores.get(replica.raft.leader)
 
+    def _look_at_disk(self, directory: Directory) -> None:
+        """Let every replica there know what the disk takes, when that has changed."""
+        if directory.look_at_disk():
+            for replica in self._replicas.values():
+                if replica.incarnation == directory.incarnation:
+                    replica.raft.set_room(directory.disk.room, directory.disk.closed)
+
     def _tick(self) -> None:
         # A late timer counts as one tick, never as several: the messages that would have kept the
         # election timers quiet may still be waiting in a socket.
@@ -554,6 +562,7 @@ class NodeHost:
         try:
             for directory in self.directories.working:
                 directory.engine.mark_if_idle()
+                self._look_at_disk(directory)
             for replica in list(self._replicas.values()):
                 replica.tick(now_s)
                 if len(replica.intake):

@@ -24,7 +24,7 @@ from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
 from logservice.invariants import invariant
 from logservice.membership import Membership
-from logservice.raft import election, following, proposing, reading, replication
+from logservice.raft import election, following, proposing, reading, replication, room
 from logservice.raft.config import RaftConfig, RaftLimits
 from logservice.raft.config_change import ConfigChange
 from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
@@ -305,6 +305,10 @@ class Raft:
                 self._state, SnapshotStatus(to=self._state.id, sender=replica, reject=not ok)
             )
 
+    def set_room(self, room_bytes: int, closed: bool) -> None:
+        """What this replica's disk takes from now on; see `room`."""
+        room.set_own(self._state, room_bytes, closed)
+
     def forget_leader(self) -> None:
         """The leader is known to be gone: vote for others before the election timeout.
 
@@ -471,6 +475,16 @@ class Raft:
     def uncommitted_bytes(self) -> int:
         """Payload bytes this leader has appended and not applied yet."""
         return self._state.uncommitted_bytes
+
+    @property
+    def quorum_room(self) -> int:
+        """Bytes of blocks that a quorum's disks have room for each; 0: a quorum is full."""
+        return self._state.tracker.room()
+
+    @property
+    def block_room(self) -> int:
+        """Bytes of blocks that this leader may have uncommitted at a time (INV-ROOM-1)."""
+        return room.block_room(self._state)
 
     @property
     def has_committed_in_term(self) -> bool:

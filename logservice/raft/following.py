@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from logservice.bounds import BLOCK_RECORDS_MAX, ENTRY_PAYLOAD_BYTES_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, ReplicaId, Term
+from logservice.raft import room
 from logservice.raft.errors import MessageRejected, RejectReason
 from logservice.raft.messages import (
     AppendEntries,
@@ -61,7 +62,14 @@ def check_counts(entry: Entry) -> None:
 
 def _acknowledge(s: State, to: ReplicaId, index: int) -> None:
     s.messages_after_append.append(
-        AppendResponse(to=to, sender=s.id, term=Term(s.term), index=Index(index))
+        AppendResponse(
+            to=to,
+            sender=s.id,
+            term=Term(s.term),
+            index=Index(index),
+            room=s.room,
+            closed=s.closed,
+        )
     )
 
 
@@ -82,31 +90,33 @@ def handle_append(s: State, m: AppendEntries) -> None:
                 reject=True,
                 hint_index=Index(hint),
                 hint_term=Term(hint_term),
+                room=s.room,
+                closed=s.closed,
             )
         )
         return
-    last_new = m.prev_index + len(m.entries)
-    if m.entries:
+    entries: Sequence[Entry] = room.before_blocks(m.entries) if s.closed else m.entries
+    last_new = m.prev_index + len(entries)
+    if entries:
         try:
-            _append_new(s, m)
+            _append_new(s, m.prev_index, entries)
         except UnavailableError:
             return  # own storage cannot be asked just now; the leader sends again
     log.commit_to(min(m.commit, last_new))
     _acknowledge(s, m.sender, last_new)
 
 
-def _append_new(s: State, m: AppendEntries) -> None:
+def _append_new(s: State, previous: Index, entries: Sequence[Entry]) -> None:
     log = s.log
-    lsn = log.next_lsn(m.prev_index)
-    if m.entries[0].lsn != lsn:
+    lsn = log.next_lsn(previous)
+    if entries[0].lsn != lsn:
         raise MessageRejected(
-            RejectReason.LSN_MISMATCH,
-            f"{m.entries[0].lsn} after entry {m.prev_index}, not {lsn}",
+            RejectReason.LSN_MISMATCH, f"{entries[0].lsn} after entry {previous}, not {lsn}"
         )
-    position = log.first_new(m.entries)
-    if position == len(m.entries):
+    position = log.first_new(entries)
+    if position == len(entries):
         return
-    new: Sequence[Entry] = m.entries[position:] if position else m.entries
+    new = entries[position:] if position else entries
     log.append(new)  # above the commit index, because the previous entry is not below it
 
 
@@ -119,7 +129,14 @@ def handle_heartbeat(s: State, m: Heartbeat) -> None:
         )
     s.log.commit_to(m.commit)
     s.messages.append(
-        HeartbeatResponse(to=m.sender, sender=s.id, term=Term(s.term), context=m.context)
+        HeartbeatResponse(
+            to=m.sender,
+            sender=s.id,
+            term=Term(s.term),
+            context=m.context,
+            room=s.room,
+            closed=s.closed,
+        )
     )
 
 

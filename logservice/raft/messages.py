@@ -8,10 +8,15 @@ early.
 
 from __future__ import annotations
 
+from typing import Final
+
 from logservice.entry import Entry
 from logservice.ids import Index, ReplicaId, Term
 from logservice.snapshot import Snapshot
 from logservice.value import value
+
+ROOM_MAX: Final = 2**63 - 1
+"""A disk that bounds nothing; see `room`."""
 
 
 @value(kw_only=True)
@@ -35,13 +40,16 @@ class AppendEntries(_Message):
 class AppendResponse(_Message):
     """`index`: last index the follower has durably, or the rejected prev_index when `reject`.
 
-    `hint_index`, `hint_term`: where the follower's log may agree with the leader's.
+    `hint_index`, `hint_term`: where the follower's log may agree with the leader's. `room`,
+    `closed`: of the follower's disk, see `room`.
     """
 
     index: Index
     reject: bool = False
     hint_index: Index = Index(0)
     hint_term: Term = Term(0)
+    room: int = ROOM_MAX
+    closed: bool = False
 
 
 @value(kw_only=True)
@@ -74,9 +82,11 @@ class Heartbeat(_Message):
 
 @value(kw_only=True)
 class HeartbeatResponse(_Message):
-    """Echoes the context."""
+    """Echoes the context. `room`, `closed`: of the follower's disk, see `room`."""
 
     context: bytes = b""
+    room: int = ROOM_MAX
+    closed: bool = False
 
 
 @value(kw_only=True)

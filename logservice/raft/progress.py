@@ -14,6 +14,7 @@ import enum
 from typing import Final
 
 from logservice.raft.inflights import Inflights
+from logservice.raft.messages import ROOM_MAX
 
 SNAPSHOT_PERIODS_MAX: Final = 4
 """Election timeouts a snapshot may take to be answered. Snapshots are small; records follow it."""
@@ -32,6 +33,7 @@ class Progress:
 
     __slots__ = (
         "active_before",
+        "closed",
         "flow_paused",
         "inflights",
         "learner",
@@ -39,6 +41,7 @@ class Progress:
         "next",
         "pending_snapshot",
         "recent_active",
+        "room",
         "sent_commit",
         "snapshot_periods",
         "state",
@@ -59,6 +62,8 @@ class Progress:
         self.flow_paused = False
         self.inflights = inflights
         self.learner = learner
+        self.room = ROOM_MAX
+        self.closed = False
 
     def reset(self, match: int, next_index: int) -> None:
         """Back to the start of a term."""
@@ -67,10 +72,14 @@ class Progress:
         self.sent_commit = 0
         self.recent_active = False
         self.active_before = False
+        self.room = ROOM_MAX
+        self.closed = False
         self._enter(ProgressState.PROBE)
 
     def begin_period(self) -> None:
         """Check-quorum has looked: an election timeout ends, another begins."""
+        if not self.recent_active:
+            self.room = 0  # nobody knows what its disk takes
         self.active_before = self.recent_active
         self.recent_active = False
 

@@ -7,7 +7,7 @@ committed with them. Its own answer is counted like any other, after its own dis
 from __future__ import annotations
 
 from logservice.ids import NO_REPLICA, ReplicaId
-from logservice.raft import departing, reading
+from logservice.raft import departing, reading, room
 from logservice.raft.errors import MessageRejected, RejectReason
 from logservice.raft.messages import (
     AppendResponse,
@@ -58,6 +58,8 @@ def handle_append_response(s: State, m: AppendResponse) -> None:
             RejectReason.OUT_OF_RANGE, f"answer for {m.index} of {s.log.last_index}"
         )
     progress.recent_active = True
+    if m.sender != s.id:
+        progress.room, progress.closed = m.room, m.closed
     if m.reject:
         probe: int = m.hint_index
         if m.hint_term > 0:
@@ -99,6 +101,7 @@ def handle_heartbeat_response(s: State, m: HeartbeatResponse) -> None:
     """A follower is alive; it may need entries, and it may confirm a read round."""
     progress = s.tracker.progress[m.sender]
     progress.recent_active = True
+    progress.room, progress.closed = m.room, m.closed
     progress.flow_paused = False
     if progress.match < s.log.last_index or progress.state is ProgressState.PROBE:
         send_append(s, m.sender, progress)
@@ -162,6 +165,9 @@ def tick_leader(s: State) -> None:
         _tell_commit(s)
     if s.heartbeat_elapsed >= s.config.heartbeat_ticks:
         s.heartbeat_elapsed = 0
+        successor = room.successor(s)
+        if successor != NO_REPLICA:
+            transfer(s, successor)
         broadcast_heartbeat(s, reading.heartbeat_context(s))
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, ReplicaId, Term
+from logservice.raft import room
 from logservice.raft.log import payload_bytes
 from logservice.raft.messages import AppendEntries, Heartbeat, InstallSnapshot, TimeoutNow
 from logservice.raft.progress import Progress, ProgressState
@@ -41,6 +42,8 @@ def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool =
         if previous < log.last_index and (state is not _REPLICATE or not progress.inflights.full()):
             limit = s.config.limits.message_bytes
             entries = tuple(log.slice(previous + 1, log.last_index + 1, limit))
+            if progress.closed:
+                entries = room.before_blocks(entries)
             size = payload_bytes(entries)
     except CompactedError:
         return _send_snapshot(s, to, progress)

@@ -20,7 +20,7 @@ from logservice.invariants import invariant
 from logservice.membership import Membership
 from logservice.raft.config import RaftConfig
 from logservice.raft.log import RaftLog
-from logservice.raft.messages import AppendResponse, Message
+from logservice.raft.messages import ROOM_MAX, AppendResponse, Message
 from logservice.raft.read_rounds import ReadRequest, ReadRounds
 from logservice.raft.ready import ReadState, Role
 from logservice.raft.storage import LogStorage
@@ -34,6 +34,7 @@ class State:
 
     __slots__ = (
         "campaign_floor",
+        "closed",
         "config",
         "election_elapsed",
         "former_voter",
@@ -55,6 +56,7 @@ class State:
         "read_states",
         "reads",
         "role",
+        "room",
         "term",
         "term_first_index",
         "ticks",
@@ -103,6 +105,8 @@ class State:
         self.postponed_reads: list[ReadRequest] = []
         self.lease_from = -1
         self.lease_void = False
+        self.room: int = ROOM_MAX
+        self.closed = False
         self.messages: list[Message] = []
         self.messages_after_append: list[Message] = []
         self.read_states: list[ReadState] = []
@@ -157,6 +161,8 @@ class State:
         last = self.log.last_index
         for replica, progress in tracker.progress.items():
             progress.reset(last if replica == self.id else 0, last + 1)
+            if replica == self.id:
+                progress.room = self.room
         self.pending_change = 0
         self.uncommitted_bytes = 0
         self.term_first_index = 0

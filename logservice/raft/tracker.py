@@ -128,6 +128,13 @@ class Tracker:
             return min(index, majority_index([progress.match for progress in self._outgoing]))
         return index
 
+    def room(self) -> int:
+        """The bytes of blocks that each member of some quorum has room for."""
+        room = majority_index([progress.room for progress in self._incoming])
+        if self._outgoing:
+            return min(room, majority_index([progress.room for progress in self._outgoing]))
+        return room
+
     def result(self, votes: Mapping[ReplicaId, bool]) -> VoteResult:
         """How `votes` stand in the configuration in force."""
         return joint_vote(self.config.voters, self.config.outgoing, votes)

@@ -240,7 +240,9 @@ def _settings(config: StoreConfig) -> StoreSettings:
             election_ticks=config.raft.election_ticks,
         ),
         logdb=LogDbOptions(
-            segment_bytes=config.storage.segment_bytes, ballast_bytes=config.storage.ballast_bytes
+            segment_bytes=config.storage.segment_bytes,
+            ballast_bytes=config.storage.ballast_bytes,
+            reserve_bytes=config.storage.reserve_bytes,
         ),
         exports_max=config.truncation.exports_max,
         hakeeper_tick_s=config.hakeeper.tick_ms / 1000,

@@ -75,6 +75,11 @@ class SimConfig:
     rot: bool = False
 
     @property
+    def reserve_bytes(self) -> int:
+        """Free bytes below which a disk is full for blocks."""
+        return 8 * self.segment_bytes
+
+    @property
     def pause_s(self) -> float:
         """Between two operations of one client."""
         clients = self.shards * (self.writers + self.session_writers + self.readers)

@@ -237,7 +237,8 @@ class Faults:
     async def _disk_full(self) -> None:
         store = self._any()
         self._count("disk-full")
-        store.fill_disk(self.chance.choice((0, 4096, 65536)))
+        reserve = self.world.config.reserve_bytes
+        store.fill_disk(self.chance.choice((0, 4096, reserve // 5, reserve // 2, reserve)))
         self.world.note("disk-full", store.store_id)
         await asyncio.sleep(self.chance.uniform(0.5, 3.0))
         store.disk.heal()

@@ -257,6 +257,7 @@ class SimStore:
                 segment_bytes=config.segment_bytes,
                 entry_cache_bytes=config.entry_cache_bytes,
                 ballast_bytes=2 * config.segment_bytes,
+                reserve_bytes=config.reserve_bytes,
                 rewrite_live_ratio=config.rewrite_live_ratio,
                 rewrite_bytes_max=4 * config.segment_bytes,
             ),

@@ -24,7 +24,11 @@ from logservice.membership import Member, Membership
 from logservice.snapshot import Snapshot
 
 SMALL = LogDbOptions(
-    segment_bytes=4096, entry_cache_bytes=0, ballast_bytes=0, rewrite_bytes_max=64 * 1024
+    segment_bytes=4096,
+    entry_cache_bytes=0,
+    ballast_bytes=0,
+    rewrite_bytes_max=64 * 1024,
+    reserve_bytes=0,
 )
 
 

@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable
 
 import pytest
-from logservice_wire.errors import Halted, LogServiceError
+from logservice_wire.errors import LogServiceError
 
+from logservice.logdb.disk_space import OutOfSpace
 from logservice.logdb.kv import KvError
 from logservice.logdb.log_db import LogDb
 from tests.logdb.helpers import World, entries, log_of, picture, update
@@ -129,7 +130,9 @@ def covers(seen: object, acked: object) -> bool:
 def test_a_full_disk_takes_the_ballast_and_goes_on() -> None:
     world = World()
     db = world.open(
-        type(world.options)(segment_bytes=4096, entry_cache_bytes=0, ballast_bytes=16384)
+        type(world.options)(
+            segment_bytes=4096, entry_cache_bytes=0, ballast_bytes=16384, reserve_bytes=4096
+        )
     )
     assert db.stats().ballast
     for first in range(1, 9, 2):
@@ -149,7 +152,9 @@ def test_a_full_disk_takes_the_ballast_and_goes_on() -> None:
 
 def test_a_store_starts_on_a_full_disk() -> None:
     world = World()
-    options = type(world.options)(segment_bytes=4096, entry_cache_bytes=0, ballast_bytes=16384)
+    options = type(world.options)(
+        segment_bytes=4096, entry_cache_bytes=0, ballast_bytes=16384, reserve_bytes=4096
+    )
     db = world.open(options)
     db.commit([update(1, 1, entries(1, 3, size=900))])
     world.memory.kill()
@@ -160,14 +165,23 @@ def test_a_store_starts_on_a_full_disk() -> None:
     assert not db.stats().ballast
 
 
-def test_a_disk_without_any_room_stops_the_store_but_keeps_what_was_acked() -> None:
+def test_a_disk_without_any_room_takes_nothing_and_loses_nothing() -> None:
     world = World()
     db = world.open()
     db.commit([update(1, 1, entries(1, 3, size=900))])
     world.memory.capacity_bytes = 0
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        db.commit([update(1, 1, entries(4, 9, size=900))])
-    with pytest.raises(Halted):
-        db.commit([update(1, 1, entries(4, 4))])
+    files = world.segments()
+    for _ in range(3):
+        with pytest.raises(OutOfSpace):
+            db.commit([update(1, 1, entries(4, 9, size=900))])
+        assert world.segments() == files
+        assert log_of(db).last_index() == 3
+    db.commit([update(1, 1, entries(4, 4))])  # fits what is preallocated
+    with pytest.raises(OutOfSpace):
+        db.commit([update(1, 1, entries(5, 9, size=900)), update(2, 2, entries(1, 1))])
     world.memory.capacity_bytes = 1 << 30
-    assert log_of(world.kill()).last_index() == 3
+    db.commit([update(2, 2, entries(1, 2)), update(1, 1, entries(5, 9, size=900))])
+    before = picture(db)
+    assert picture(world.kill()) == before
+    assert picture(world.without_index().open()) == before
+    assert log_of(world.kill()).last_index() == 9

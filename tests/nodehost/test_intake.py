@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from logservice_wire.errors import Busy, Halted, LogServiceError, NotReady, UnknownOutcome
+from logservice_wire.errors import (
+    Busy,
+    DiskFull,
+    Halted,
+    LogServiceError,
+    NotReady,
+    Outcome,
+    UnknownOutcome,
+)
 
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import NO_PROPOSAL, encode_command
@@ -13,6 +21,7 @@ from logservice.ids import Index, Lsn, SessionId, Term
 from logservice.nodehost.intake import Intake
 from logservice.nodehost.pending import PendingBook
 from logservice.outcome import Applied
+from logservice.raft.messages import ROOM_MAX
 from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Role
 from logservice.rsm import commands
@@ -30,6 +39,7 @@ class Core:
         self.entries: list[Entry] = []
         self.next_lsn = Lsn(1)
         self.uncommitted_bytes = 0
+        self.block_room = self.quorum_room = ROOM_MAX
         self.role = Role.LEADER
         self.failure: LogServiceError | None = None
 
@@ -146,3 +156,67 @@ async def test_what_was_forwarded_counts_until_it_is_answered() -> None:
         bench.add()
     bench.intake.came_back(taken[1])
     bench.add()
+
+
+async def test_a_full_quorum_refuses_blocks_and_takes_commands() -> None:
+    bench = Bench()
+    bench.core.block_room = bench.core.quorum_room = 0
+    block, repeated = bench.add(sequence=1), bench.add(sequence=1)
+    command: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+    truncate = commands.encode(commands.Truncate(Lsn(1), 0))
+    bench.intake.add(command, 1e9, command=truncate)
+    before = len(bench.core.entries)
+    bench.drain()
+    for refused in (block, repeated):
+        error = refused.exception()
+        assert isinstance(error, DiskFull)
+        assert error.retryable
+        assert error.outcome is Outcome.NOT_APPLIED
+        assert "truncate" in error.message
+    assert len(bench.core.entries) == before + 1, "the command only"
+    bench.core.block_room = bench.core.quorum_room = ROOM_MAX
+    again = bench.add(sequence=1)
+    bench.apply_next()
+    bench.drain()
+    bench.apply_next()
+    assert command.done()
+    assert again.result().lsn == 1
+
+
+async def test_a_repetition_is_answered_on_a_full_disk() -> None:
+    bench = Bench()
+    first = bench.add(sequence=1)
+    bench.drain()
+    bench.apply_next()
+    bench.core.block_room = bench.core.quorum_room = 0
+    again = bench.add(sequence=1)
+    bench.drain()
+    assert again.result().lsn == first.result().lsn
+    assert again.result().duplicate
+
+
+async def test_a_block_waits_for_room_and_a_larger_one_than_the_room_is_refused() -> None:
+    bench = Bench()
+    bench.core.block_room = bench.core.quorum_room = 200
+    bench.core.uncommitted_bytes = 100
+    waits, before = bench.add(), len(bench.core.entries)
+    bench.drain()
+    assert not waits.done()
+    assert len(bench.core.entries) == before
+    bench.core.uncommitted_bytes = 0
+    bench.drain()
+    assert len(bench.core.entries) == before + 1
+    bench.core.block_room = bench.core.quorum_room = 100
+    refused = bench.add()
+    bench.drain()
+    error = refused.exception()
+    assert isinstance(error, DiskFull)
+    assert error.number("room_bytes") == 100
+
+
+async def test_a_leader_whose_own_disk_alone_is_full_is_busy() -> None:
+    bench = Bench()
+    bench.core.block_room = 0
+    refused = bench.add()
+    bench.drain()
+    assert isinstance(refused.exception(), Busy)

@@ -45,6 +45,7 @@ def samples() -> list[Message]:
         raft.AppendResponse(
             **head, index=two, reject=True, hint_index=Index(2**64 - 1), hint_term=Term(9)
         ),
+        raft.AppendResponse(**head, index=two, room=0, closed=True),
         *(
             raft.RequestVote(**head, last_index=two, last_term=three, pre=pre, transfer=transfer)
             for pre in (False, True)
@@ -59,6 +60,7 @@ def samples() -> list[Message]:
         raft.Heartbeat(**head),
         raft.HeartbeatResponse(**head, context=b"ctx"),
         raft.HeartbeatResponse(**head),
+        raft.HeartbeatResponse(**head, context=b"ctx", room=1 << 20, closed=True),
         raft.InstallSnapshot(**head, snapshot=SNAPSHOT),
         raft.TimeoutNow(**head),
         raft.TransferLeader(**head),

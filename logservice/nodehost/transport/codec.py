@@ -47,9 +47,11 @@ _HEAD: Final = struct.Struct("<BBHIQQQQ")
 _HEAD_1: Final = struct.Struct("<BBHIQQQQQ")
 _HEAD_2: Final = struct.Struct("<BBHIQQQQQQ")
 _HEAD_3: Final = struct.Struct("<BBHIQQQQQQQ")
+_HEAD_4: Final = struct.Struct("<BBHIQQQQQQQQ")
 _ONE: Final = struct.Struct("<Q")
 _TWO: Final = struct.Struct("<QQ")
 _THREE: Final = struct.Struct("<QQQ")
+_FOUR: Final = struct.Struct("<QQQQ")
 _ENTRY: Final = struct.Struct("<QQQIIB")
 _ENTRY_BYTES: Final = _ENTRY.size
 
@@ -71,6 +73,7 @@ _SNAPSHOT_STATUS: Final = 14
 _REJECT: Final = 1
 _PRE: Final = 2
 _TRANSFER_FLAG: Final = 4
+_CLOSED: Final = 8
 
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
 
@@ -121,9 +124,9 @@ def _encode_append(shard: int, m: AppendEntries, out: list[Buffer]) -> int:
 
 def _encode_append_response(shard: int, m: AppendResponse, out: list[Buffer]) -> int:
     out.append(
-        _HEAD_3.pack(
+        _HEAD_4.pack(
             _APPEND_RESPONSE,
-            _REJECT if m.reject else 0,
+            (_REJECT if m.reject else 0) | (_CLOSED if m.closed else 0),
             0,
             0,
             shard,
@@ -133,9 +136,10 @@ def _encode_append_response(shard: int, m: AppendResponse, out: list[Buffer]) ->
             m.index,
             m.hint_index,
             m.hint_term,
+            m.room,
         )
     )
-    return _HEAD_3.size
+    return _HEAD_4.size
 
 
 def _encode_vote(shard: int, m: RequestVote, out: list[Buffer]) -> int:
@@ -166,8 +170,12 @@ def _encode_heartbeat(shard: int, m: Heartbeat, out: list[Buffer]) -> int:
 
 
 def _encode_heartbeat_response(shard: int, m: HeartbeatResponse, out: list[Buffer]) -> int:
-    out.append(_HEAD.pack(_HEARTBEAT_RESPONSE, 0, 0, len(m.context), shard, m.to, m.sender, m.term))
-    return _HEAD.size + _put_tail(m.context, out)
+    flags = _CLOSED if m.closed else 0
+    size = len(m.context)
+    out.append(
+        _HEAD_1.pack(_HEARTBEAT_RESPONSE, flags, 0, size, shard, m.to, m.sender, m.term, m.room)
+    )
+    return _HEAD_1.size + _put_tail(m.context, out)
 
 
 def _encode_snapshot(shard: int, m: InstallSnapshot, out: list[Buffer]) -> int:
@@ -284,11 +292,11 @@ def _decode_append(
 def _decode_append_response(
     data: Buffer, at: int, flags: int, size: int, to: ReplicaId, sender: ReplicaId, term: Term
 ) -> tuple[Message, int]:
-    index, hint_index, hint_term = _THREE.unpack_from(data, at)
+    index, hint_index, hint_term, room = _FOUR.unpack_from(data, at)
     return AppendResponse(
         to=to, sender=sender, term=term, index=index, reject=bool(flags & _REJECT),
-        hint_index=hint_index, hint_term=hint_term,
-    ), at + _THREE.size  # fmt: skip
+        hint_index=hint_index, hint_term=hint_term, room=room, closed=bool(flags & _CLOSED),
+    ), at + _FOUR.size  # fmt: skip
 
 
 def _decode_vote(
@@ -320,8 +328,12 @@ def _decode_heartbeat(
 def _decode_heartbeat_response(
     data: Buffer, at: int, flags: int, size: int, to: ReplicaId, sender: ReplicaId, term: Term
 ) -> tuple[Message, int]:
-    context, at = _take_tail(data, at, size)
-    return HeartbeatResponse(to=to, sender=sender, term=term, context=context), at
+    (room,) = _ONE.unpack_from(data, at)
+    context, at = _take_tail(data, at + _ONE.size, size)
+    return HeartbeatResponse(
+        to=to, sender=sender, term=term, context=context, room=room,
+        closed=bool(flags & _CLOSED),
+    ), at  # fmt: skip
 
 
 def _decode_snapshot(
@@ -378,11 +390,11 @@ _NO_FLAGS: Final = 0
 # By kind: decoder, the flags it knows, whether `size` means anything.
 _DECODERS: Final[dict[int, tuple[_Decoder, int, bool]]] = {
     _APPEND: (_decode_append, _NO_FLAGS, True),
-    _APPEND_RESPONSE: (_decode_append_response, _REJECT, False),
+    _APPEND_RESPONSE: (_decode_append_response, _REJECT | _CLOSED, False),
     _VOTE: (_decode_vote, _PRE | _TRANSFER_FLAG, False),
     _VOTE_RESPONSE: (_decode_vote_response, _REJECT | _PRE, False),
     _HEARTBEAT: (_decode_heartbeat, _NO_FLAGS, True),
-    _HEARTBEAT_RESPONSE: (_decode_heartbeat_response, _NO_FLAGS, True),
+    _HEARTBEAT_RESPONSE: (_decode_heartbeat_response, _CLOSED, True),
     _SNAPSHOT: (_decode_snapshot, _NO_FLAGS, True),
     _TIMEOUT_NOW: (_decode_bare(TimeoutNow), _NO_FLAGS, False),
     _TRANSFER: (_decode_bare(TransferLeader), _NO_FLAGS, False),

@@ -1,0 +1,75 @@
+"""Room: what the disks of a shard's members still take, and what a leader may therefore append.
+
+Every member says two things of its disk with each acknowledgement and each heartbeat answer:
+
+- `room`: bytes of blocks that this shard's leader may have appended and not yet committed. 0: the
+  disk is above its high-water mark. It is a promise: what was admitted under it is taken, from the
+  reserve behind the mark, however full the disk is by then.
+- `closed`: the reserve, too, is nearly used up. Blocks to it wait at the leader, and what is on
+  its way is taken up to the first block; control entries (commands, membership changes, no-ops)
+  still go, as long as no block is before them.
+
+The shell measures and sets it (`Raft.set_room`). Only a leader's shell refuses blocks, before they
+are proposed:
+
+- INV-ROOM-1: a block is admitted only while its bytes and all uncommitted ones fit the room of the
+  leader itself and of a quorum. A full minority stops nothing, a full quorum refuses.
+- INV-ROOM-2: nothing but a block is ever refused or held back for lack of room: truncation,
+  elections and membership changes go on.
+
+A member counts as having room until it says something else in this term, so that a new leader does
+not refuse what it was never told about; one that is not heard of for an election timeout counts as
+having none, else the appends that a dead disk cannot take would fill the others' reserves.
+
+A leader whose own disk is full while a quorum has room hands leadership to one that has. Reference:
+DESIGN section 7 (Disk full).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from logservice.entry import Entry, EntryKind
+from logservice.ids import NO_REPLICA, ReplicaId
+from logservice.raft.progress import ProgressState
+from logservice.raft.state import State
+
+
+def set_own(s: State, room: int, closed: bool) -> None:
+    """What the own disk takes, from now on."""
+    s.room = room
+    s.closed = closed
+    own = s.tracker.progress.get(s.id)
+    if own is not None:
+        own.room = room
+
+
+def block_room(s: State) -> int:
+    """Bytes of blocks that may be uncommitted at a time (INV-ROOM-1); ROOM_MAX: no bound."""
+    return min(s.room, s.tracker.room())
+
+
+def before_blocks(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """What a closed disk still takes of what comes next in its log."""
+    return tuple(itertools.takewhile(lambda entry: entry.kind is not EntryKind.BLOCK, entries))
+
+
+def successor(s: State) -> ReplicaId:
+    """Who should lead instead of this leader, whose disk is full: the most advanced voter of those
+    with room, if a quorum has room; else NO_REPLICA.
+    """
+    if s.room or s.transferee != NO_REPLICA or not s.tracker.room():
+        return NO_REPLICA
+    committed = s.log.committed
+    found = [
+        (progress.match, -replica)
+        for replica, progress in s.tracker.others
+        if replica in s.tracker.config.voters
+        and replica not in s.membership.witnesses
+        and progress.active
+        and progress.room
+        and progress.state is ProgressState.REPLICATE
+        and progress.match >= committed
+    ]
+    return ReplicaId(-max(found)[1]) if found else NO_REPLICA

@@ -1,0 +1,198 @@
+"""How much room a disk is said to have, and how log storage behaves on one that has none."""
+
+from __future__ import annotations
+
+import pytest
+
+from logservice import bounds
+from logservice.logdb.ballast import Ballast
+from logservice.logdb.checkpoint import CheckpointBatch
+from logservice.logdb.disk_space import DiskSpace, OutOfSpace
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
+from tests.logdb.helpers import World, entries, log_of, picture, update
+
+RESERVE = 64 * 1024
+OPTIONS = LogDbOptions(
+    segment_bytes=16 * 1024, entry_cache_bytes=0, ballast_bytes=8192, reserve_bytes=RESERVE
+)
+
+
+def space(free: int, *, ballast: int = 0) -> DiskSpace:
+    vfs = MemoryVfs(capacity_bytes=free)
+    return DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", ballast), RESERVE)
+
+
+def leave(world: World, free: int) -> None:
+    """The disk has so many bytes left."""
+    world.memory.capacity_bytes = 1 << 40
+    world.memory.capacity_bytes -= world.memory.free_bytes("/") - free
+
+
+@pytest.mark.parametrize(
+    ("free", "full", "closed"),
+    [
+        (0, True, True),
+        (RESERVE // 4 - 1, True, True),
+        (RESERVE // 4, True, False),
+        (RESERVE - 1, True, False),
+        (RESERVE, False, False),
+        (1 << 40, False, False),
+    ],
+)
+def test_the_lines(free: int, *, full: bool, closed: bool) -> None:
+    state = space(free).sample(1)
+    assert (state.full, state.closed) == (full, closed)
+    assert (state.room == 0) == full
+
+
+def test_the_promises_together_fit_the_reserve() -> None:
+    for replicas in (0, 1, 3, 100, 1000):
+        for free in (RESERVE, RESERVE + 1, 4 * RESERVE, 1 << 30):
+            room = space(free).sample(replicas).room
+            assert 0 <= room <= bounds.DISK_ROOM_BYTES_MAX
+            assert room * replicas <= (free - RESERVE // 4) // 4
+    assert space(1 << 40).sample(1000).room == bounds.DISK_ROOM_BYTES_MAX
+
+
+def test_a_full_disk_needs_a_little_more_than_the_mark() -> None:
+    vfs = MemoryVfs(capacity_bytes=RESERVE - 1)
+    disk = DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", 0), RESERVE)
+    vfs.capacity_bytes = RESERVE + RESERVE // 8 - 1
+    assert disk.sample(1).full
+    vfs.capacity_bytes += 1
+    assert not disk.sample(1).full
+
+
+def test_a_ballast_that_was_given_up_counts_as_used() -> None:
+    assert space(RESERVE + 99, ballast=100).sample(1).full
+    assert not space(RESERVE + 100, ballast=100).sample(1).full
+
+
+def test_segments_get_smaller_before_the_ballast_goes() -> None:
+    world = World(options=OPTIONS)
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 4, size=3000))])
+    leave(world, RESERVE // 4 + 4096)
+    first = len(world.segments())
+    number = 5
+    while db.stats().ballast:
+        db.commit([update(1, 1, entries(number, number, size=3000))])
+        number += 1
+    sizes = [len(world.memory._files[path].cached) for path in world.segments()]
+    assert len(sizes) > first + 1
+    assert min(sizes[first:]) < OPTIONS.segment_bytes
+    while True:
+        try:
+            db.commit([update(1, 1, entries(number, number, size=3000))])
+        except OutOfSpace:
+            break
+        number += 1
+    assert log_of(db).last_index() == number - 1
+    leave(world, 1 << 30)
+    db.commit([update(1, 1, entries(number, number, size=3000))])
+    before = picture(db)
+    assert picture(world.kill()) == before
+    assert picture(world.without_index().open()) == before
+
+
+def test_out_of_space_changes_nothing_and_another_group_may_go_first() -> None:
+    world = World(options=LogDbOptions(segment_bytes=4096, ballast_bytes=0, reserve_bytes=0))
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 2), hard=(1, 1, 1)), update(2, 2, entries(1, 1))])
+    before, names = picture(db), world.segments()
+    leave(world, 0)
+    large = update(1, 1, entries(3, 9, size=900), hard=(2, 1, 2))
+    for _ in range(3):
+        group = db.begin([large])
+        with pytest.raises(OutOfSpace):
+            db.write(group)
+        db.abandon(group)
+        assert picture(db) == before
+        assert world.segments() == names
+    db.commit([update(2, 2, entries(2, 2))])
+    leave(world, 1 << 20)
+    db.commit([large])
+    after = picture(db)
+    assert picture(world.copy().open()) == after
+    assert picture(world.without_index().open()) == after
+
+
+def test_rows_of_an_abandoned_group_reach_the_derived_index_with_the_next() -> None:
+    world = World(options=LogDbOptions(segment_bytes=4096, ballast_bytes=0, reserve_bytes=0))
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 3, size=900))])
+    leave(world, 0)
+    with pytest.raises(OutOfSpace):
+        db.commit([update(1, 1, entries(4, 6, size=900))])
+    leave(world, 1 << 20)
+    db.commit([update(2, 1, entries(1, 4, size=900))])
+    reopened = world.kill()
+    assert not reopened.recovery_report.rebuilt
+    assert log_of(reopened).last_index() == 3
+    assert log_of(reopened, 2).last_index() == 4
+
+
+def test_batches_in_order() -> None:
+    first = CheckpointBatch([(b"a", b"1"), (b"b", b"1")], [b"c"])
+    second = CheckpointBatch([(b"c", b"2"), (b"b", b"2")], [b"a"])
+    both = second.after(first)
+    assert sorted(both.puts) == [(b"b", b"2"), (b"c", b"2")]
+    assert both.deletes == [b"a"]
+
+
+def test_the_newest_segment_is_ended_when_it_is_mostly_garbage_on_a_full_disk() -> None:
+    world = World(options=OPTIONS)
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 6, size=1500))])
+    (only,) = world.segments()
+    db.commit([update(1, 1, snapshot=6)])
+    leave(world, RESERVE // 2)
+    db.sample_disk()
+    assert not db.collect_garbage().unlinked
+    assert len(world.memory._files[only].cached) < OPTIONS.segment_bytes, "its rest is free again"
+    db.commit([update(1, 1, entries(7, 7))])
+    assert db.collect_garbage().unlinked
+    assert only not in world.segments()
+    before = picture(db)
+    assert picture(world.kill()) == before
+
+
+def test_garbage_is_left_alone_while_the_derived_index_has_no_room() -> None:
+    world = World(options=LogDbOptions(segment_bytes=4096, ballast_bytes=0, reserve_bytes=RESERVE))
+    db = world.open()
+    for first in range(1, 30, 3):
+        db.commit([update(1, 1, entries(first, first + 2, size=900))])
+    db.commit([update(1, 1, snapshot=28)])
+    leave(world, RESERVE // 8 - 1)
+    names = world.segments()
+    assert not db.collect_garbage().unlinked
+    assert world.segments() == names
+    leave(world, RESERVE // 8)
+    assert db.collect_garbage().unlinked
+    assert log_of(db).last_index() == 30
+
+
+def test_a_store_without_ballast_opens_and_closes_on_a_disk_without_a_byte() -> None:
+    world = World(options=LogDbOptions(segment_bytes=4096, ballast_bytes=0, reserve_bytes=RESERVE))
+    db = world.open()
+    for first in range(1, 30, 3):
+        db.commit([update(1, 1, entries(first, first + 2, size=900), hard=(1, 1, first))])
+    before = picture(db)
+    leave(world, 0)
+    for _ in range(3):
+        db = world.kill()
+        leave(world, 0)
+        assert picture(db) == before
+        world.close(db)
+    assert picture(world.open()) == before
+
+
+def test_the_smallest_segment_holds_a_group_larger_than_it() -> None:
+    world = World(options=LogDbOptions(segment_bytes=4096, ballast_bytes=0, reserve_bytes=0))
+    db = world.open()
+    leave(world, 50_000 + SEGMENT_HEADER_BYTES)
+    db.commit([update(1, 1, entries(1, 4, size=12_000))])
+    with pytest.raises(OutOfSpace):
+        db.commit([update(1, 1, entries(5, 5, size=12_000))])

@@ -1,0 +1,175 @@
+"""What a leader knows of its members' disks, and what follows from it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from logservice.entry import EntryKind
+from logservice.ids import ReplicaId
+from logservice.raft.config_change import Transition
+from logservice.raft.core import Proposal
+from logservice.raft.messages import ROOM_MAX
+from logservice.raft.ready import Role
+from tests.raft.cluster import Cluster, add, block, change, remove
+
+COMMAND = Proposal(EntryKind.COMMAND, 0, b"truncate")
+
+
+def led(count: int = 3) -> Cluster:
+    cluster = Cluster(count)
+    cluster.elect(1)
+    cluster.tick()
+    return cluster
+
+
+def say(cluster: Cluster, rooms: dict[int, int], *, closed: bool = False) -> None:
+    """These disks have this room, and the leader hears of it."""
+    for number, room in rooms.items():
+        cluster[number].set_room(room, closed)
+    cluster.tick(2)
+
+
+@pytest.mark.parametrize("rooms", list(itertools.product((0, 100, ROOM_MAX), repeat=3)))
+def test_a_quorum_decides_and_the_leader_itself(rooms: tuple[int, int, int]) -> None:
+    cluster = led()
+    cluster.drop = lambda message: type(message).__name__ == "TimeoutNow"
+    say(cluster, dict(enumerate(rooms, 1)))
+    middle = sorted(rooms)[1]
+    assert cluster[1].quorum_room == middle
+    assert cluster[1].block_room == min(rooms[0], middle)
+
+
+def test_acks_carry_the_room_too() -> None:
+    cluster = led()
+    cluster[2].set_room(7, False)
+    cluster[3].set_room(7, False)
+    cluster[1].propose([block(b"x")])
+    cluster.settle()
+    assert cluster[1].block_room == 7
+
+
+def test_a_silent_member_has_no_room_and_a_new_leader_assumes_room() -> None:
+    cluster = led()
+    say(cluster, {2: 0})
+    assert cluster[1].block_room == ROOM_MAX
+    cluster.isolate(3)
+    cluster.tick(2 * cluster.election_ticks)
+    assert cluster[1].role is Role.LEADER
+    assert cluster[1].block_room == 0, "what only the full one would hold is not admitted"
+    cluster.heal()
+    cluster.tick(2)
+    assert cluster[1].block_room == ROOM_MAX
+
+
+def test_both_halves_of_a_joint_configuration_must_have_room() -> None:
+    cluster = Cluster(5)
+    cluster.elect(1)
+    cluster[1].propose_change(change(remove(4, 5), transition=Transition.EXPLICIT))
+    cluster.settle()
+    assert cluster[1].membership.joint
+    say(cluster, {3: 0, 4: 0, 5: 0})
+    assert cluster[1].block_room == 0
+    cluster[1].propose_change(change())
+    cluster.settle()
+    assert not cluster[1].membership.joint
+    assert cluster[1].block_room == ROOM_MAX
+
+
+def test_a_leader_with_a_full_disk_hands_over_to_one_with_room() -> None:
+    cluster = led(5)
+    say(cluster, {1: 0, 2: 0, 5: 1000})
+    cluster.tick(2)
+    (leader,) = [number for number in range(1, 6) if cluster.role(number) is Role.LEADER]
+    assert leader in (3, 4, 5)
+    cluster.tick(3)
+    assert cluster[leader].block_room > 0
+
+
+def test_nobody_hands_over_when_a_quorum_is_full() -> None:
+    cluster = led()
+    say(cluster, {2: 0})
+    say(cluster, {1: 0})
+    term = cluster[1].term
+    cluster.tick(4 * cluster.election_ticks)
+    assert cluster[1].role is Role.LEADER
+    assert cluster[1].term == term
+    assert cluster[1].block_room == 0
+
+
+def test_control_entries_commit_on_full_disks_and_blocks_sent_before_are_taken() -> None:
+    cluster = led()
+    cluster.isolate(3)
+    cluster[1].propose([block(b"admitted before")])
+    say(cluster, {2: 0})
+    say(cluster, {1: 0})
+    cluster.heal()
+    say(cluster, {3: 0})
+    (place,) = cluster[1].propose([COMMAND]) or []
+    cluster.tick(2)
+    assert [cluster[number].commit for number in (1, 2, 3)] == [place[0]] * 3
+
+
+def test_a_closed_disk_takes_control_entries_but_no_block() -> None:
+    cluster = led()
+    say(cluster, {3: 0}, closed=True)
+    cluster[1].propose([COMMAND])
+    cluster.settle()
+    before = cluster[3].last_index
+    assert before == cluster[1].last_index
+    for number in range(20):
+        cluster[1].propose([block(b"%d" % number), COMMAND])
+        cluster.settle()
+    cluster.tick(30)
+    assert cluster[3].last_index == before
+    assert cluster[1].commit == before + 40, "a full minority stops nothing"
+    say(cluster, {3: 5000})
+    cluster.tick(5)
+    assert cluster[3].last_index == cluster[3].commit == before + 40
+
+
+def test_a_follower_that_closes_takes_what_is_on_its_way_up_to_the_first_block() -> None:
+    cluster = led()
+    cluster[1].propose([COMMAND, block(b"x"), COMMAND])
+    cluster.take(cluster.replicas[1])
+    cluster[3].set_room(0, True)
+    cluster.settle()
+    first = cluster[1].last_index - 3
+    assert cluster[3].last_index == first + 1
+    assert cluster[1].commit == first + 3
+    cluster.tick(3)
+    assert cluster[3].last_index == first + 1
+    cluster[3].set_room(10, False)
+    cluster.tick(3)
+    assert cluster[3].last_index == first + 3
+
+
+def test_a_closed_follower_that_the_log_was_compacted_behind_gets_the_snapshot() -> None:
+    cluster = led()
+    say(cluster, {3: 0}, closed=True)
+    for number in range(10):
+        cluster[1].propose([block(b"%d" % number)])
+        cluster.settle()
+    cluster.compact(1)
+    cluster.tick(5)
+    assert cluster[3].applied_index == cluster[1].applied_index
+    assert cluster[3].first_index_of_term() == 0
+
+
+def test_a_closed_disk_still_votes_and_follows() -> None:
+    cluster = led()
+    say(cluster, {1: 0, 2: 0, 3: 0}, closed=True)
+    cluster.crash(1)
+    leader = cluster.wait_for_leader(besides=1)
+    assert leader.raft.commit == leader.raft.last_index
+
+
+def test_a_membership_change_on_closed_disks() -> None:
+    cluster = led()
+    say(cluster, {1: 0, 2: 0, 3: 0}, closed=True)
+    cluster.start(4)
+    cluster[1].propose_change(change(add(4)))
+    cluster.tick(5)
+    assert ReplicaId(4) in cluster[1].membership.voters
+    assert cluster[4].applied_index == cluster[1].applied_index
