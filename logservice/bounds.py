@@ -345,6 +345,50 @@ HAKEEPER_RETRY_S: Final = 0.1
 PROBE_INTERVAL_S: Final = 0.2
 """Between two rounds of asking the initial members of shard 0 at a cluster's first start."""
 
+# --- soft: the admin port -------------------------------------------------------------------------
+
+READY_REASONS_MAX: Final = 100
+"""Reasons in one answer: with a thousand shards without a leader the first hundred say it all."""
+
+ADMIN_THREADS: Final = 4
+"""Requests of the admin port answered at once; each waits for the loop most of its time."""
+
+ADMIN_CONNECTIONS_MAX: Final = 64
+"""Connections to the admin port: Prometheus, a few browsers, probes."""
+
+ADMIN_REQUEST_BYTES_MAX: Final = 16 * 1024
+"""Header and body of a request to the admin port; nothing there takes a body."""
+
+ADMIN_LOOP_WAIT_S: Final = 5.0
+"""How long a request of the admin port waits for the event loop before it says that it is stuck."""
+
+ADMIN_STATUS_AGE_S: Final = 0.5
+"""A status this old is given out again: several pages and scrapes at once cost one."""
+
+ADMIN_CLUSTER_AGE_S: Final = 1.0
+"""The same for the picture of the whole cluster, which asks every store."""
+
+ADMIN_PEER_WAIT_S: Final = 1.5
+"""For one store's answer when the picture of the cluster is made; below the page's patience."""
+
+ADMIN_STORES_AT_ONCE: Final = 32
+"""Stores asked at the same time for that picture."""
+
+EVENTS_KEPT: Final = 256
+"""Newest events of a store that the admin port shows; older ones are in the log."""
+
+EVENTS_PER_STATUS: Final = 50
+"""Of them, what travels with a status to other stores."""
+
+METRIC_SHARDS_MAX: Final = 2000
+"""Shards with series of their own; the others are counted in logservice_shards_without_series."""
+
+SLOW_FSYNC_US: Final = 100_000
+"""A p99 of fdatasync above it is an event: a tenth of the default election timeout."""
+
+HAKEEPER_SILENT_S: Final = 30.0
+"""Without an answer of HAKeeper for so long a store says so: thirty heartbeats."""
+
 # --- soft: log storage
 # -------------------------------------------------------------------------------
 

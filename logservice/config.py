@@ -20,7 +20,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, NoReturn
+from typing import Annotated, Final, Literal, NamedTuple, NoReturn
 
 import msgspec
 from logservice_wire.errors import InvalidArgument
@@ -164,6 +164,23 @@ class TruncationSection(_Section, frozen=True, kw_only=True):
     exports_max: Annotated[int, Meta(ge=2, le=1000)] = bounds.EXPORTED_SNAPSHOTS_MAX
 
 
+class AdminSection(_Section, frozen=True, kw_only=True):
+    """[admin]: the HTTP port for operators: probes, metrics, a page. Read-only, plain HTTP."""
+
+    listen: str = "127.0.0.1:0"
+    advertise: str | None = None
+    """Where operators and Prometheus reach it, when that differs."""
+    allow_remote: bool = False
+    """Allows an address that other machines can reach: nobody is asked who they are there."""
+
+
+class LoggingSection(_Section, frozen=True, kw_only=True):
+    """[logging]: the log on stderr, one line per event that matters, none per append."""
+
+    format: Literal["console", "json"] = "console"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class LimitsSection(_Section, frozen=True, kw_only=True):
     """[limits]: soft bounds that may differ between stores."""
 
@@ -223,6 +240,8 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
     hakeeper: HAKeeperSection = HAKeeperSection()
     storage: StorageSection = StorageSection()
     truncation: TruncationSection = TruncationSection()
+    admin: AdminSection = AdminSection()
+    logging: LoggingSection = LoggingSection()
     limits: LimitsSection = LimitsSection()
     tls: TlsSection = TlsSection()
     security: SecuritySection = SecuritySection()
@@ -271,6 +290,7 @@ def check(config: StoreConfig) -> None:
     """The rules that span several keys. Raises ConfigError."""
     _check_tls(config)
     _check_addresses(config)
+    _check_admin(config.admin)
     _check_times(config)
     _check_bootstrap(config)
     if config.limits.rpc_timeout_default_s > config.limits.rpc_timeout_max_s:
@@ -324,6 +344,20 @@ def _check_addresses(config: StoreConfig) -> None:
             raise ConfigError(
                 f"listen.{name}", f"expected a port others can dial, got {advertised!r}"
             )
+
+
+def _check_admin(admin: AdminSection) -> None:
+    address = Address.parse(admin.listen, "admin.listen")
+    if not address.loopback and not admin.allow_remote:
+        raise ConfigError(
+            "admin.listen",
+            f"{admin.listen!r} can be reached from other machines, and the port asks nobody who"
+            " they are; use a loopback address or say allow_remote = true",
+        )
+    if admin.advertise is not None and Address.parse(admin.advertise, "admin.advertise").port == 0:
+        raise ConfigError(
+            "admin.advertise", f"expected a port others can dial, got {admin.advertise!r}"
+        )
 
 
 def _check_times(config: StoreConfig) -> None:

@@ -69,6 +69,7 @@ class StorePlace:
 
     client: str
     peer: str
+    admin: str
     bootstrap: bool
 
 
@@ -121,12 +122,10 @@ class LocalCluster:
             )
             authority.issue_client(ADMIN)
             merged.setdefault("security", {}).setdefault("admins", [authority.client_uri(ADMIN)])
-        ports = free_ports(2 * stores)
+        ports = free_ports(3 * stores)
         for number in range(1, stores + 1):
-            place = StorePlace(
-                f"127.0.0.1:{ports.pop()}", f"127.0.0.1:{ports.pop()}", bootstrap=number <= 3
-            )
-            cluster.stores[f"store-{number}"] = place
+            client, peer, admin = (f"127.0.0.1:{ports.pop()}" for _ in range(3))
+            cluster.stores[f"store-{number}"] = StorePlace(client, peer, admin, number <= 3)
         for store_id in cluster.stores:
             cluster._write_config(store_id)
         cluster._save()
@@ -169,8 +168,8 @@ class LocalCluster:
             store_id = f"store-{self.last_number}"
         if store_id in self.stores:
             raise InvalidArgument(f"store {store_id!r} exists", field="store")
-        client, peer = free_ports(2)
-        self.stores[store_id] = StorePlace(f"127.0.0.1:{client}", f"127.0.0.1:{peer}", False)
+        client, peer, admin = (f"127.0.0.1:{port}" for port in free_ports(3))
+        self.stores[store_id] = StorePlace(client, peer, admin, False)
         self._write_config(store_id)
         self._save()
         self.start(store_id)
@@ -269,6 +268,7 @@ class LocalCluster:
         sections: dict[str, dict[str, object]] = {
             "store": {"store_id": store_id, "cluster_id": self.cluster_id, "data_dir": "data"},
             "listen": {"client": place.client, "peer": place.peer},
+            "admin": {"listen": place.admin},
             "bootstrap": {"hakeeper_members": members},
         }
         if self.tls:
@@ -292,7 +292,12 @@ class LocalCluster:
             "tls": self.tls,
             "last_number": self.last_number,
             "stores": {
-                name: {"client": place.client, "peer": place.peer, "bootstrap": place.bootstrap}
+                name: {
+                    "client": place.client,
+                    "peer": place.peer,
+                    "admin": place.admin,
+                    "bootstrap": place.bootstrap,
+                }
                 for name, place in self.stores.items()
             },
         }

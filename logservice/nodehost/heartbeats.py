@@ -37,6 +37,7 @@ from logservice_wire.errors import (
 )
 
 from logservice import bounds
+from logservice.events import Event, emit
 from logservice.hakeeper import proposals, replies
 from logservice.hakeeper.proposals import ReplicaReport
 from logservice.hakeeper.store_commands import (
@@ -262,7 +263,7 @@ class HeartbeatSender:
             async with self._slots:
                 await self._carry_out(queued.command)
         except LogServiceError as error:
-            logger.warning("HAKeeper's command %d failed: %s", queued.id, error)
+            emit(logger, Event.COMMAND_FAILED, command_id=queued.id, error=error)
             reason, detail = error.reason.value, str(error)
         except MembershipCorrupt as error:
             reason, detail = InvalidArgument.reason.value, str(error)
@@ -275,7 +276,7 @@ class HeartbeatSender:
             reason, detail = Reason.UNKNOWN_OUTCOME.value, repr(error)
         else:
             reason = detail = ""
-            logger.info("HAKeeper's command %d is done: %s", queued.id, queued.command)
+            emit(logger, Event.COMMAND_DONE, command_id=queued.id, command=queued.command)
         self._results[queued.id] = CommandResult(queued.id, reason, detail[:_DETAIL_CHARACTERS])
 
     async def _carry_out(self, command: AnyCommand) -> None:

@@ -27,6 +27,7 @@ from logservice_wire.errors import (
 )
 
 from logservice.clock import Clock
+from logservice.events import Event, emit
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.stats import LogDbStats
@@ -40,6 +41,7 @@ from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica, ReplicaStart
+from logservice.nodehost.role_log import RoleLog
 from logservice.nodehost.router import Router
 from logservice.nodehost.start_point import choose_start
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
@@ -94,6 +96,7 @@ class NodeHost:
         self._next_tick_s = 0.0
         self._stopping = False
         self._router = Router(self)
+        self._role_log = RoleLog()
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -494,6 +497,7 @@ class NodeHost:
 
     def leader_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
+        self._role_log.role_changed(replica)
         if len(replica.intake):
             self._router.route(replica)
 
@@ -505,6 +509,7 @@ class NodeHost:
 
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
+        self._role_log.membership_changed(replica)
         for member in replica.raft.membership.members:
             replica.learned_stores.pop(member.replica_id, None)
 
@@ -512,7 +517,7 @@ class NodeHost:
 
     def _note_halt(self, shard: ShardId, replica_id: ReplicaId, reason: str) -> None:
         """A replica does not run because of its data; the mark in its log follows when it can."""
-        logger.error("shard %d replica %d halted: %s", shard, replica_id, reason)
+        emit(logger, Event.REPLICA_HALTED, shard=shard, replica=replica_id, reason=reason)
         self._halted[shard] = reason
         directory = self.directories.holding(shard, replica_id)
         if directory is not None and not directory.failed and not self._stopping:

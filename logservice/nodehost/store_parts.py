@@ -150,6 +150,7 @@ class StoreParts:
         self.bootstrapper = Bootstrapper(self.host, self.book, settings.members)
         self.bootstrapper.serve()
         self.workers = [directory.worker(self.host) for directory in self.directories]
+        self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
 
     async def start(self) -> None:
@@ -162,7 +163,7 @@ class StoreParts:
         """What runs beside the shards until it is cancelled: HAKeeper's ticks, heartbeats, the
         first start.
         """
-        heartbeats = HeartbeatSender(
+        heartbeats = self.heartbeats = HeartbeatSender(
             self.host,
             self.client,
             self.book,

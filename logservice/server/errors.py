@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -27,6 +28,7 @@ from logservice_wire.errors import LogServiceError
 from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 
 from logservice.invariants import InvariantViolation
+from logservice.server import trace
 from logservice.server.crash import crash
 
 ServiceT = TypeVar("ServiceT")
@@ -34,6 +36,11 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[ServiceT, RequestT, Context], Awaitable[ResponseT]]
+
+refused: Counter[str] = Counter()
+"""Calls of this process that ended in an error, by ``Method/REASON``. Bounded by the proto and the
+error table; only the failing path pays for it.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +52,18 @@ def handler(
 
     @functools.wraps(method)
     async def guarded(service: ServiceT, request: RequestT, context: Context) -> ResponseT:
+        trace.enter(context)
         try:
             return await method(service, request, context)
         except LogServiceError as error:
+            refused[f"{method.__name__}/{error.reason.value}"] += 1
             await abort(context, error)
         except InvariantViolation as error:
             crash(error)
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # the boundary: what arrives here is a bug of ours
+            refused[f"{method.__name__}/INTERNAL"] += 1
             logger.exception("%s failed", method.__qualname__)
             await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
             raise
@@ -66,6 +76,6 @@ async def abort(context: Context, error: LogServiceError) -> NoReturn:
     await context.abort(
         grpc.StatusCode[error.status],
         error.message,
-        ((STATUS_DETAILS_KEY, to_status_details(error)),),
+        ((STATUS_DETAILS_KEY, to_status_details(error)), *trace.answer_metadata()),
     )
     raise error

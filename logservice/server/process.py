@@ -17,7 +17,9 @@ import sys
 from typing import Any, Final
 
 from logservice.config import StoreConfig
+from logservice.events import Event, emit
 from logservice.invariants import InvariantViolation
+from logservice.server import log_format
 from logservice.server.crash import crash
 from logservice.server.store import Store
 
@@ -42,7 +44,7 @@ def run_store(config: StoreConfig) -> int:
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.set_threshold(*_GC_THRESHOLDS)
-    _configure_logging()
+    log_format.configure(config.logging, config.store.store_id)
     try:
         asyncio.run(_serve(config))
     except InvariantViolation as error:
@@ -68,17 +70,19 @@ async def _serve(config: StoreConfig) -> None:
         await store.start()
         # What is alive now stays so; the collector need not look at it again.
         gc.freeze()
-        logger.info(
-            "%s serves clients on %s, stores on %s",
-            config.store.store_id,
-            store.client_address,
-            store.peer_address,
+        name = config.store.store_id
+        emit(
+            logger,
+            Event.STORE_STARTED,
+            store=name,
+            client=store.client_address,
+            peer=store.peer_address,
         )
         await stopping.wait()
-        logger.info("stopping")
+        emit(logger, Event.STORE_STOPPING, store=name)
     finally:
         await store.stop()
-    logger.info("stopped")
+    emit(logger, Event.STORE_STOPPED, store=config.store.store_id)
 
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -87,14 +91,3 @@ def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any])
         crash(error)
     with contextlib.suppress(Exception):
         loop.default_exception_handler(context)
-
-
-def _configure_logging() -> None:
-    """One line per event on stderr; nothing is logged per append."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-    )
-    # A skipped visit of the truncation worker is normal under load, and counted by the worker.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)

@@ -16,6 +16,7 @@ from typing import Final
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from logservice_wire.errors import LogServiceError, NotReady
 
+from logservice.events import Event, emit
 from logservice.nodehost.truncation import TruncationWorker
 
 _STOP_WAIT_S: Final = 5.0
@@ -75,10 +76,11 @@ class TruncationSchedule:
             self._on_fatal(error)
             return
         for alarm in report.alarms:
-            logger.warning(
-                "truncation of shard %d stands still for %d visits: %s, %d bytes could go",
-                alarm.shard,
-                alarm.visits,
-                alarm.reason,
-                alarm.truncatable_bytes,
+            emit(
+                logger,
+                Event.TRUNCATION_STALLED,
+                shard=alarm.shard,
+                visits=alarm.visits,
+                reason=alarm.reason,
+                bytes=alarm.truncatable_bytes,
             )

@@ -49,9 +49,11 @@ from logservice.raft.ready import Role
 from logservice.server.admin_service import AdminService
 from logservice.server.context import StoreContext
 from logservice.server.crash import crash
+from logservice.server.errors import refused
 from logservice.server.hakeeper_service import HAKeeperService
 from logservice.server.limits import server_options
 from logservice.server.log_service import LogService
+from logservice.server.monitor.monitor import Monitor
 from logservice.server.schedule import TruncationSchedule
 from logservice.server.tls import StoreTls
 
@@ -77,8 +79,15 @@ class Store:
         self._schedules: list[TruncationSchedule] = []
         self._tls: StoreTls | None = None
         self._renewals: set[asyncio.Task[None]] = set()
+        self._monitor: Monitor | None = None
+        self._transport: TcpTransport | None = None
         self.client_address = ""
         self.peer_address = ""
+
+    @property
+    def admin_address(self) -> str:
+        """Where operators reach the admin port; empty before `start`."""
+        return self._monitor.reporter.admin_address if self._monitor is not None else ""
 
     async def start(self) -> None:
         """Start and serve.
@@ -87,7 +96,12 @@ class Store:
         """
         if self._config.tls.enabled:
             self._tls = StoreTls(self._config, self._renew_peer_tls)
+        monitor = self._monitor = Monitor(self._config, lambda: refused)
+        monitor.start()
         parts = self._parts = StoreParts(_settings(self._config), self._seams())
+        assert self._transport is not None  # made with the parts
+        transport = self._transport
+        monitor.attach(parts, transport.stats, self._tls)
         self._bind_client_port()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
@@ -107,6 +121,7 @@ class Store:
         )
         for work in parts.background(lambda: description):
             self._background(work)
+        self._background(monitor.serving(self.client_address, self.peer_address))
         if self._tls is not None:
             self._background(self._tls.run)
 
@@ -117,6 +132,8 @@ class Store:
     async def stop(self) -> None:
         """Stop gracefully; see the module's text."""
         await self._health.enter_graceful_shutdown()
+        if self._monitor is not None:
+            self._monitor.stopping()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
         for task in self._tasks:
             task.cancel()
@@ -128,6 +145,8 @@ class Store:
         if self._parts is not None:
             await self._parts.stop()
             self._parts.close()
+        if self._monitor is not None:
+            self._monitor.stop()
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -147,7 +166,7 @@ class Store:
     def _make_transport(self, identity: PeerIdentity) -> Transport:
         listen = Address.parse(self._config.listen.peer, "listen.peer")
         advertised = self._config.listen.advertise_peer
-        return TcpTransport(
+        self._transport = TcpTransport(
             identity,
             listen.host,
             listen.port,
@@ -156,6 +175,7 @@ class Store:
             ),
             tls=self._tls,
         )
+        return self._transport
 
     def _renew_peer_tls(self) -> None:
         if self._parts is None:

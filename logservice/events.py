@@ -1,0 +1,69 @@
+"""events: what a store says about itself in its log, one line per event that matters.
+
+Theory of operation. Every event has a name that scripts and alerts may rely on, a level, and a text
+for people. `emit` hands it to the standard logger of the module where it happened, with the name
+and the fields beside the text, so that the JSON form of the log (`server.log_format`) keeps them
+apart. Nothing is logged per append or per message: an event is a change of who leads or is a
+member, a fault and its end, a command carried out, a refusal of a person's or a machine's identity.
+
+This file alone decides the names; docs/operations/events.md lists them, and a test keeps the two
+together.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+
+
+class Event(enum.Enum):
+    """Name, level and text of each event; the text's fields are the event's fields."""
+
+    STORE_STARTED = (logging.INFO, "{store} serves clients on {client}, stores on {peer}")
+    STORE_STOPPING = (logging.INFO, "{store} stops: no new calls, leaderships are handed away")
+    STORE_STOPPED = (logging.INFO, "{store} has stopped")
+    ADMIN_STARTED = (logging.INFO, "the admin port answers on http://{address}")
+    LEADER_HERE = (logging.INFO, "shard {shard}: replica {replica} leads here in term {term}")
+    LEADER_GONE = (
+        logging.INFO,
+        "shard {shard}: replica {replica} leads no more; term {term}, leader {leader}",
+    )
+    MEMBERSHIP_CHANGED = (
+        logging.INFO,
+        "shard {shard}: membership {epoch}: voters {voters}, learners {learners}",
+    )
+    REPLICA_HALTED = (logging.ERROR, "shard {shard}: replica {replica} halted: {reason}")
+    NOT_READY = (logging.WARNING, "not ready: {reason}, {count} times: {detail}")
+    REASON_GONE = (logging.INFO, "no longer: {reason}")
+    SLOW_FSYNC = (logging.WARNING, "the disk is slow: fdatasync p99 {p99_us} us")
+    FSYNC_NORMAL = (logging.INFO, "the disk is normal again: fdatasync p99 {p99_us} us")
+    TRUNCATION_STALLED = (
+        logging.WARNING,
+        "truncation of shard {shard} stands still for {visits} visits: {reason},"
+        " {bytes} bytes could go",
+    )
+    HAKEEPER_SILENT = (logging.WARNING, "HAKeeper has not answered for {seconds} s")
+    HAKEEPER_ANSWERS = (logging.INFO, "HAKeeper answers again")
+    COMMAND_DONE = (logging.INFO, "HAKeeper's command {command_id} is done: {command}")
+    COMMAND_FAILED = (logging.WARNING, "HAKeeper's command {command_id} failed: {error}")
+
+    def __init__(self, level: int, text: str) -> None:
+        """An enum member's parts."""
+        self.level = level
+        self.text = text
+
+    @property
+    def key(self) -> str:
+        """The name in the log and in the API."""
+        return self.name.lower()
+
+
+def emit(logger: logging.Logger, event: Event, **fields: object) -> None:
+    """Log one line; `fields` must be those of the text (others are kept, too)."""
+    if logger.isEnabledFor(event.level):
+        logger.log(
+            event.level,
+            event.text.format(**fields),
+            extra={"event": event.key, "event_fields": fields},
+            stacklevel=2,
+        )

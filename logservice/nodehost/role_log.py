@@ -1,0 +1,61 @@
+"""RoleLog: one line when a replica here begins or ends to lead, or its membership changes.
+
+The core calls on every change of role; most are of no interest to a person (a follower that asks
+for pre-votes). Only the store that leads, or did, speaks, so that a cluster logs one line per
+change and not one per replica. It never speaks twice about the same term or membership.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from logservice.events import Event, emit
+from logservice.ids import Index, ReplicaId, ShardId, Term
+from logservice.nodehost.replica import Replica
+from logservice.raft.ready import Role
+
+logger = logging.getLogger(__name__)
+
+
+class RoleLog:
+    """One per NodeHost."""
+
+    def __init__(self) -> None:
+        """Nothing leads here."""
+        self._leading: dict[ShardId, tuple[ReplicaId, Term]] = {}
+        self._epochs: dict[ShardId, Index] = {}
+
+    def role_changed(self, replica: Replica) -> None:
+        """Look at the role of `replica`."""
+        shard, raft = replica.shard, replica.raft
+        term = raft.term
+        if raft.role is Role.LEADER:
+            now = (replica.replica_id, term)
+            if self._leading.get(shard) != now:
+                self._leading[shard] = now
+                self._epochs.setdefault(shard, raft.membership.change_epoch)
+                emit(logger, Event.LEADER_HERE, shard=shard, replica=replica.replica_id, term=term)
+        elif self._leading.pop(shard, None) is not None:
+            emit(
+                logger,
+                Event.LEADER_GONE,
+                shard=shard,
+                replica=replica.replica_id,
+                term=term,
+                leader=raft.leader,
+            )
+
+    def membership_changed(self, replica: Replica) -> None:
+        """Look at the membership of `replica`."""
+        shard, members = replica.shard, replica.raft.membership
+        known = self._epochs.get(shard)
+        self._epochs[shard] = members.change_epoch
+        if replica.raft.role is Role.LEADER and known not in (None, members.change_epoch):
+            emit(
+                logger,
+                Event.MEMBERSHIP_CHANGED,
+                shard=shard,
+                epoch=members.change_epoch,
+                voters=members.voters,
+                learners=members.learners,
+            )

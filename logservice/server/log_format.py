@@ -1,0 +1,89 @@
+"""log_format: the log of a store process on stderr, for people (console) or machines (JSON).
+
+One line per record in either form; a traceback stays inside its line in JSON. Events
+(`logservice.events`) carry their name and fields; a record that is logged while a call is served
+carries the call's ids (`server.trace`), found only when a line is written, so that calls that log
+nothing pay nothing. Control characters in what others said are escaped: nobody writes lines into
+our log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from logservice.config import LoggingSection
+from logservice.server.trace import trace_ids
+
+_QUIET: Final = {
+    # A skipped visit of the truncation worker is normal under load, and counted by the worker.
+    "apscheduler": logging.ERROR,
+    # Its warnings about a full queue of requests say nothing that the probes do not.
+    "waitress": logging.ERROR,
+}
+
+_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(10, 32), 127)}
+
+
+class ConsoleFormat(logging.Formatter):
+    """``time LEVEL logger: message [event] key=value``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`; tracebacks follow on lines of their own."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        ids = "".join(f" {name}={value}" for name, value in trace_ids().items())
+        line = (
+            f"{moment}.{int(record.msecs):03d}Z {record.levelname:<7} {record.name}:"
+            f" {record.getMessage()}{ids}"
+        ).translate(_CONTROL)
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormat(logging.Formatter):
+    """One JSON object per line: time, level, logger, message; event and its fields; ids; error."""
+
+    def __init__(self, store: str) -> None:
+        """`store`: in every line, because logs of many stores are read together."""
+        super().__init__()
+        self._store = store
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "store": self._store,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        event = getattr(record, "event", None)
+        if event is not None:
+            line["event"] = event
+            fields: Mapping[str, object] = getattr(record, "event_fields", {})
+            line["fields"] = {name: _plain(value) for name, value in fields.items()}
+        line.update(trace_ids())
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def configure(section: LoggingSection, store: str) -> None:
+    """Send the root logger to stderr in the form of `section`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormat(store) if section.format == "json" else ConsoleFormat())
+    logging.basicConfig(level=section.level.upper(), handlers=[handler], force=True)
+    for name, level in _QUIET.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    return str(value)

@@ -1,0 +1,1 @@
+"""What a store shows of itself: status, readiness, metrics, the admin port and its page."""

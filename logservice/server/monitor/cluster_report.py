@@ -1,0 +1,125 @@
+"""ClusterReporter: the picture of the whole cluster that any store can show.
+
+Theory of operation. Two sources are laid over each other. HAKeeper's view says what should be and
+what heartbeats reported; every store's own `StoreStatus`, asked for by peer request, says what is:
+latencies, writers, holds, lag, events. A store that does not answer within ADMIN_PEER_WAIT_S is
+shown as such, with what HAKeeper last knew of it. If HAKeeper cannot be asked, the newest view that
+was seen is shown with its age, and shards come from the stores' own words: an operator needs the
+picture most when the cluster is at its worst.
+
+Made when somebody asks; asked again within ADMIN_CLUSTER_AGE_S the same picture is given out. On
+the loop it costs one pass over the replicas of the cluster; to keep that below a tenth of the loop,
+a picture that took long to put together is also kept ten times as long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from logservice_wire.errors import LogServiceError
+
+from logservice import bounds
+from logservice.hakeeper.views import ClusterView
+from logservice.ids import StoreId
+from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.server.monitor import cluster_rows
+from logservice.server.monitor.cluster_rows import ClusterReport, HAKeeperWord, StoreWord
+from logservice.server.monitor.reporter import StatusReporter
+from logservice.server.monitor.status import decode
+
+STATUS_METHOD = "monitor.status"
+"""The peer request that asks a store for its status."""
+
+_BUSY_SHARE = 10
+"""A picture that took t seconds of the loop is kept at least ten times t."""
+
+
+class ClusterReporter:
+    """One per store, on the loop thread."""
+
+    def __init__(self, parts: StoreParts, reporter: StatusReporter) -> None:
+        """Answers other stores from now on."""
+        self._parts = parts
+        self._reporter = reporter
+        self._clock = parts.host.clock
+        self._view: ClusterView | None = None
+        self._view_s = 0.0
+        self._error = ""
+        self._newest: ClusterReport | None = None
+        self._good_until_s = 0.0
+        self._making: asyncio.Task[ClusterReport] | None = None
+        parts.host.register_handler(STATUS_METHOD, self._answer)
+
+    async def report(self) -> ClusterReport:
+        """The picture; several who ask at once wait for the same one."""
+        if self._newest is not None and self._clock.monotonic() < self._good_until_s:
+            return self._newest
+        if self._making is None or self._making.done():
+            self._making = asyncio.get_running_loop().create_task(self._make())
+        return await asyncio.shield(self._making)
+
+    async def _answer(self, peer: PeerIdentity, body: bytes) -> bytes:
+        return self._reporter.encoded()
+
+    async def _make(self) -> ClusterReport:
+        await self._ask_hakeeper()
+        view = self._view
+        addresses: dict[StoreId, str] = dict(self._parts.book.peer_addresses())
+        if view is not None:
+            addresses |= {
+                store.store_id: store.peer_address for store in view.stores if store.peer_address
+            }
+        words = await self._ask_stores(addresses)
+        started_s = self._clock.monotonic()
+        age_s = started_s - self._view_s if view is not None else -1.0
+        report = cluster_rows.build(
+            HAKeeperWord(view, age_s, self._error), words, self._reporter.status()
+        )
+        now_s = self._clock.monotonic()
+        self._newest = report
+        self._good_until_s = now_s + max(
+            bounds.ADMIN_CLUSTER_AGE_S, _BUSY_SHARE * (now_s - started_s)
+        )
+        return report
+
+    async def _ask_hakeeper(self) -> None:
+        try:
+            self._view = await self._parts.client.cluster(bounds.ADMIN_PEER_WAIT_S)
+            self._view_s = self._clock.monotonic()
+            self._error = ""
+        except LogServiceError as error:
+            self._error = str(error)
+            if self._view is None:
+                await self._look_here()
+
+    async def _look_here(self) -> None:
+        """What the replica of shard 0 here has applied, however old, is better than nothing."""
+        try:
+            self._view = await self._parts.client.cluster(bounds.ADMIN_PEER_WAIT_S, stale=True)
+            self._view_s = self._clock.monotonic()
+        except LogServiceError:
+            self._view = None
+
+    async def _ask_stores(self, addresses: Mapping[StoreId, str]) -> dict[str, StoreWord]:
+        slots = asyncio.Semaphore(bounds.ADMIN_STORES_AT_ONCE)
+
+        async def ask(store: StoreId) -> StoreWord:
+            async with slots:
+                asked_s, asked_us = self._clock.monotonic(), self._clock.wall_us()
+                try:
+                    data = await self._parts.host.peer_request(
+                        store, STATUS_METHOD, b"", bounds.ADMIN_PEER_WAIT_S
+                    )
+                    status = decode(data)
+                except LogServiceError as error:
+                    return StoreWord(error=str(error))
+                took_us = (self._clock.monotonic() - asked_s) * 1_000_000
+                # As if it had looked at its clock half-way.
+                offset_us = int(status.wall_time_us - asked_us - took_us / 2)
+                return StoreWord(status, took_us=int(took_us), clock_offset_us=offset_us)
+
+        stores = sorted(addresses)
+        found = await asyncio.gather(*(ask(store) for store in stores))
+        return dict(zip(stores, found, strict=True))

@@ -1,0 +1,393 @@
+"""cluster_rows: HAKeeper's view and the stores' own words, laid over each other; pure.
+
+These are the documents of ``/api/v1``: their field names are the contract of the page, of `logctl`
+and of whoever reads the API. Lag is counted in entries behind the leader's last one, by the leader
+itself where it can be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from logservice.hakeeper.views import ClusterView, ReplicaView, ShardView, StoreView
+from logservice.ids import ShardId
+from logservice.server.monitor.status import (
+    EventLine,
+    FollowerStatus,
+    Reason,
+    ReplicaStatus,
+    StoreStatus,
+)
+
+_EVENTS_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HAKeeperWord:
+    """The newest view, its age in seconds (-1 without one), and why there is no newer one."""
+
+    view: ClusterView | None
+    age_s: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWord:
+    """What a store said, or why it said nothing."""
+
+    status: StoreStatus | None = None
+    error: str = ""
+    took_us: int = 0
+    clock_offset_us: int = 0
+
+
+class StoreRow(Struct, frozen=True, kw_only=True):
+    """One store. `alive`: HAKeeper hears it; `answers`: it answered the store that was asked."""
+
+    store: str
+    host: str = ""
+    alive: bool = False
+    answers: bool = False
+    error: str = ""
+    phase: str = ""
+    ready: bool = False
+    reasons: tuple[Reason, ...] = ()
+    alarms: tuple[str, ...] = ()
+    version: str = ""
+    uptime_s: float = 0.0
+    heartbeat_age_ticks: int = -1
+    client_address: str = ""
+    peer_address: str = ""
+    admin_address: str = ""
+    disk_used_bytes: int = 0
+    disk_free_bytes: int = 0
+    replicas: int = 0
+    leaders: int = 0
+    fsync_p50_us: int = 0
+    fsync_p99_us: int = 0
+    fsyncs: int = 0
+    entries_written: int = 0
+    bytes_written: int = 0
+    segment_files: int = 0
+    took_us: int = 0
+    clock_offset_us: int = 0
+    labels: dict[str, str] = {}
+
+
+class ReplicaRow(Struct, frozen=True, kw_only=True):
+    """One member of a shard. `lag_entries`: behind the leader, -1 when nobody can tell."""
+
+    replica: int
+    store: str
+    role: str = ""
+    health: str = ""
+    leader: bool = False
+    applied_index: int = 0
+    applied_lsn: int = 0
+    first_lsn: int = 0
+    lag_entries: int = -1
+
+
+class ShardRow(Struct, frozen=True, kw_only=True):
+    """One shard. `lag_entries`: of the member furthest behind, -1 when nobody can tell."""
+
+    shard: int
+    name: str = ""
+    wanted: int = 0
+    leader_store: str = ""
+    term: int = 0
+    epoch: int = 0
+    joint: bool = False
+    writer_holder: str = ""
+    writer_epoch: int = 0
+    first_lsn: int = 0
+    applied_lsn: int = 0
+    truncated_lsn: int = 0
+    requested_truncation_lsn: int = 0
+    holds: int = 0
+    hold_name: str = ""
+    hold_lsn: int = 0
+    sessions: int = 0
+    lag_entries: int = -1
+    stalled: str = ""
+    stalled_bytes: int = 0
+    replicas: tuple[ReplicaRow, ...] = ()
+
+
+class OperatorRow(Struct, frozen=True, kw_only=True):
+    """One repair under way."""
+
+    operator: int
+    shard: int
+    kind: str
+    step: str
+    age_ticks: int
+    replica: int
+    store: str
+    error: str
+
+
+class StoreEvent(Struct, frozen=True, kw_only=True):
+    """One event, and which store logged it."""
+
+    store: str
+    number: int
+    time_us: int
+    level: str
+    event: str
+    message: str
+
+
+class ClusterRow(Struct, frozen=True, kw_only=True):
+    """The cluster in short. hakeeper_age_s: age of what HAKeeper said, -1 when it said nothing."""
+
+    cluster: str
+    phase: str
+    term: int
+    tick: int
+    asked_store: str
+    time_us: int
+    hakeeper_age_s: float
+    hakeeper_error: str
+    stores: int
+    stores_alive: int
+    stores_ready: int
+    shards: int
+    shards_without_leader: int
+    shards_lacking_replicas: int
+    operators: int
+    flags: tuple[str, ...]
+    events: tuple[StoreEvent, ...]
+
+
+class ClusterReport(Struct, frozen=True, kw_only=True):
+    """Everything; each part is one document of the API."""
+
+    cluster: ClusterRow
+    stores: tuple[StoreRow, ...]
+    shards: tuple[ShardRow, ...]
+    operators: tuple[OperatorRow, ...]
+
+
+def build(hakeeper: HAKeeperWord, words: Mapping[str, StoreWord], me: StoreStatus) -> ClusterReport:
+    """Lay the sources over each other; `me`: the store that was asked."""
+    view = hakeeper.view
+    views = {store.store_id: store for store in view.stores} if view is not None else {}
+    stores = tuple(
+        _store(store, views.get(store), words.get(store, StoreWord()))  # type: ignore[call-overload]
+        for store in sorted({*views, *words})
+    )
+    shards = _shards(view, words)
+    operators = tuple(
+        OperatorRow(
+            operator=item.operator_id,
+            shard=item.shard_id,
+            kind=item.kind,
+            step=item.step,
+            age_ticks=item.age_ticks,
+            replica=item.replica_id,
+            store=item.store_id,
+            error=item.error,
+        )
+        for item in (view.operators if view is not None else ())
+    )
+    cluster = ClusterRow(
+        cluster=me.cluster,
+        phase=view.phase if view is not None else "unknown",
+        term=view.term if view is not None else 0,
+        tick=view.tick if view is not None else 0,
+        asked_store=me.store,
+        time_us=me.wall_time_us,
+        hakeeper_age_s=round(hakeeper.age_s, 3),
+        hakeeper_error=hakeeper.error,
+        stores=len(stores),
+        stores_alive=sum(store.alive for store in stores),
+        stores_ready=sum(store.ready for store in stores),
+        shards=len(shards),
+        shards_without_leader=sum(not shard.leader_store for shard in shards),
+        shards_lacking_replicas=sum(_lacks_replicas(shard) for shard in shards),
+        operators=len(operators),
+        flags=view.flags if view is not None else (),
+        events=_events(words),
+    )
+    return ClusterReport(cluster=cluster, stores=stores, shards=shards, operators=operators)
+
+
+def _lacks_replicas(shard: ShardRow) -> bool:
+    return sum(replica.health in ("", "alive") for replica in shard.replicas) < shard.wanted
+
+
+def _events(words: Mapping[str, StoreWord]) -> tuple[StoreEvent, ...]:
+    def line(store: str, event: EventLine) -> StoreEvent:
+        return StoreEvent(
+            store=store,
+            number=event.number,
+            time_us=event.time_us,
+            level=event.level,
+            event=event.event,
+            message=event.message,
+        )
+
+    found = [
+        line(store, event)
+        for store, word in words.items()
+        if word.status is not None
+        for event in word.status.events
+    ]
+    found.sort(key=lambda one: (one.time_us, one.store, one.number), reverse=True)
+    return tuple(found[:_EVENTS_SHOWN])
+
+
+def _store(store: str, view: StoreView | None, word: StoreWord) -> StoreRow:
+    status = word.status or StoreStatus()
+    figures = status.logdb
+    serving = word.status is not None and bool(figures)
+    return StoreRow(
+        store=store,
+        host=view.host if view is not None else "",
+        alive=view is not None and not view.expired,
+        answers=word.status is not None,
+        error=word.error,
+        phase=status.phase if word.status is not None else "",
+        ready=word.status is not None and not status.reasons,
+        reasons=status.reasons,
+        alarms=status.alarms,
+        version=status.version,
+        uptime_s=round(status.uptime_s, 1),
+        heartbeat_age_ticks=view.ticks_since_heartbeat if view is not None else -1,
+        client_address=status.client_address or (view.client_address if view else ""),
+        peer_address=status.peer_address or (view.peer_address if view else ""),
+        admin_address=status.admin_address,
+        disk_used_bytes=_disk(figures, "segment_bytes", view.disk_used_bytes if view else 0),
+        disk_free_bytes=_disk(figures, "free_bytes", view.disk_free_bytes if view else 0),
+        replicas=len(status.replicas) if serving else (view.replicas if view else 0),
+        leaders=sum(replica.role == "leader" for replica in status.replicas),
+        fsync_p50_us=int(figures.get("sync_p50_us", 0)),
+        fsync_p99_us=int(figures.get("sync_p99_us", 0)),
+        fsyncs=int(figures.get("fsyncs", 0)),
+        entries_written=int(figures.get("entries_written", 0)),
+        bytes_written=int(figures.get("bytes_written", 0)),
+        segment_files=int(figures.get("segment_files", 0)),
+        took_us=word.took_us,
+        clock_offset_us=word.clock_offset_us,
+        labels=dict(view.labels) if view is not None else {},
+    )
+
+
+def _disk(figures: Mapping[str, float], name: str, reported: int) -> int:
+    return int(figures.get(name, reported))
+
+
+# --- shards ---------------------------------------------------------------------------------------
+
+
+def _shards(view: ClusterView | None, words: Mapping[str, StoreWord]) -> tuple[ShardRow, ...]:
+    views = {shard.shard_id: shard for shard in view.shards} if view is not None else {}
+    found: dict[int, dict[str, ReplicaStatus]] = {}
+    for store, word in sorted(words.items()):
+        for replica in word.status.replicas if word.status is not None else ():
+            found.setdefault(replica.shard, {})[store] = replica
+    return tuple(
+        _shard(shard, views.get(ShardId(shard)), found.get(shard, {}))
+        for shard in sorted({*views, *found})
+    )
+
+
+def _shard(shard: int, view: ShardView | None, here: Mapping[str, ReplicaStatus]) -> ShardRow:
+    leading = [(store, item) for store, item in here.items() if item.role == "leader"]
+    store, leader = max(leading, key=lambda pair: pair[1].term, default=("", None))
+    # Without a leader the member that has applied most knows best.
+    best = leader or max(here.values(), key=lambda item: item.applied_index, default=None)
+    best = best or ReplicaStatus()
+    followers = {item.replica: item for item in (leader.followers if leader is not None else ())}
+    if view is not None:
+        replicas = tuple(
+            _replica(item, here.get(item.store_id), leader, followers) for item in view.replicas
+        )
+    else:
+        replicas = tuple(_own_word(name, item, leader, followers) for name, item in here.items())
+    stalled = next((item for item in here.values() if item.stalled), ReplicaStatus())
+    return ShardRow(
+        shard=shard,
+        name=view.name if view is not None else "",
+        wanted=view.wanted_replicas if view is not None else 0,
+        leader_store=store or _reported_leader(view, here),
+        term=max(best.term, view.term if view is not None else 0),
+        epoch=max(best.membership_epoch, view.membership_epoch if view is not None else 0),
+        joint=view is not None and view.joint,
+        writer_holder=best.writer_holder,
+        writer_epoch=best.writer_epoch,
+        first_lsn=best.first_lsn or max((item.first_lsn for item in replicas), default=0),
+        applied_lsn=best.applied_lsn or max((item.applied_lsn for item in replicas), default=0),
+        truncated_lsn=best.truncated_lsn,
+        requested_truncation_lsn=best.requested_truncation_lsn,
+        holds=best.holds,
+        hold_name=best.hold_name,
+        hold_lsn=best.hold_lsn,
+        sessions=best.sessions,
+        lag_entries=max((item.lag_entries for item in replicas), default=-1),
+        stalled=stalled.stalled,
+        stalled_bytes=stalled.stalled_bytes,
+        replicas=replicas,
+    )
+
+
+def _reported_leader(view: ShardView | None, here: Mapping[str, ReplicaStatus]) -> str:
+    """HAKeeper's word counts only for a store that was not asked itself: reports are older."""
+    if view is None or view.leader_store in here:
+        return ""
+    return view.leader_store
+
+
+def _lag(
+    replica: int, leader: ReplicaStatus | None, followers: Mapping[int, FollowerStatus]
+) -> int:
+    if leader is None:
+        return -1
+    if replica == leader.replica:
+        return 0
+    found = followers.get(replica)
+    return found.lag_entries if found is not None else -1
+
+
+def _replica(
+    view: ReplicaView,
+    status: ReplicaStatus | None,
+    leader: ReplicaStatus | None,
+    followers: Mapping[int, FollowerStatus],
+) -> ReplicaRow:
+    if status is not None and status.replica != view.replica_id:
+        status = None
+    return ReplicaRow(
+        replica=view.replica_id,
+        store=view.store_id,
+        role=view.role,
+        health="halted" if status is not None and status.halted else view.health,
+        leader=leader is not None and leader.replica == view.replica_id,
+        applied_index=status.applied_index if status is not None else view.applied_index,
+        applied_lsn=status.applied_lsn if status is not None else view.applied_lsn,
+        first_lsn=status.first_lsn if status is not None else view.first_lsn,
+        lag_entries=_lag(view.replica_id, leader, followers),
+    )
+
+
+def _own_word(
+    store: str,
+    status: ReplicaStatus,
+    leader: ReplicaStatus | None,
+    followers: Mapping[int, FollowerStatus],
+) -> ReplicaRow:
+    return ReplicaRow(
+        replica=status.replica,
+        store=store,
+        role=status.role,
+        health="halted" if status.halted else "",
+        leader=leader is not None and leader.replica == status.replica,
+        applied_index=status.applied_index,
+        applied_lsn=status.applied_lsn,
+        first_lsn=status.first_lsn,
+        lag_entries=_lag(status.replica, leader, followers),
+    )

@@ -1,0 +1,299 @@
+"""metrics: a StoreStatus as Prometheus series.
+
+Theory of operation. There are no metric objects on any hot path: at a scrape one status is taken
+from the loop and turned into families here, in a thread of the admin port. Names follow
+Prometheus's conventions (base units, `_total` for what only grows). Label sets are bounded: stores
+and reasons by the code, shards by METRIC_SHARDS_MAX (the lowest ids; the rest is counted), methods
+by the proto. The store that leads shard 0 adds the cluster's figures, so that sums over stores
+count them once.
+
+A status that the loop does not give in time leaves `logservice_loop_responsive` at 0 and the
+process's own figures, which is what an alert needs then.
+
+docs/operations/metrics.md lists the names; a test keeps the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from logservice import bounds
+from logservice.server.monitor.board import Board, LoopStuck, NotServing
+from logservice.server.monitor.cluster_rows import ClusterReport
+from logservice.server.monitor.readiness import Code
+from logservice.server.monitor.status import DirectoryStatus, ReplicaStatus, StoreStatus
+
+
+class _Figure(NamedTuple):
+    """How a figure of log storage or the transport is called outside. `per`: divided by."""
+
+    name: str
+    counter: bool
+    help: str
+    per: float = 1.0
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+_LOGDB: Final[Mapping[str, _Figure]] = {
+    "segment_bytes": _Figure("segment_bytes", False, "Bytes of segment files on disk."),
+    "segment_files": _Figure("segment_files", False, "Segment files on disk."),
+    "groups": _Figure("commit_groups", True, "Commit groups written."),
+    "fsyncs": _Figure("fsyncs", True, "fdatasync calls on segments."),
+    "entries_written": _Figure("entries_written", True, "Entries written to segments."),
+    "bytes_written": _Figure("segment_bytes_written", True, "Bytes written, without copies."),
+    "bytes_rewritten": _Figure(
+        "segment_bytes_rewritten", True, "Bytes copied by garbage collection."
+    ),
+    "sync_p50_us": _Figure(
+        "fsync_seconds", False, "fdatasync of the newest commit groups.", 1e6,
+        (("quantile", "0.5"),),
+    ),
+    "sync_p99_us": _Figure(
+        "fsync_seconds", False, "fdatasync of the newest commit groups.", 1e6,
+        (("quantile", "0.99"),),
+    ),
+    "free_bytes": _Figure("disk_free_bytes", False, "Bytes the file system still has."),
+    "disk_full": _Figure("disk_full", False, "1 above the high-water mark: blocks are refused."),
+    "disk_closed": _Figure("disk_closed", False, "1 below the reserve's floor."),
+    "disk_room": _Figure("disk_room_bytes", False, "Promised to the leader of each shard here."),
+    "ballast": _Figure("ballast_present", False, "The reserve for a full disk is there."),
+    "faulty_replicas": _Figure("faulty_replicas", False, "Replicas whose log is damaged."),
+}  # fmt: skip
+
+_TWICE: Final = frozenset({"disk_free_bytes"})
+"""Figures of `LogDbStats` that another one says, too."""
+
+_PEER_GAUGES: Final = frozenset({"round_trip_us", "connections", "queued_bytes"})
+
+_REPLICA: Final[Mapping[str, str]] = {
+    "term": "Raft term.",
+    "committed_index": "Newest index known durable on a majority.",
+    "applied_index": "Newest applied index.",
+    "last_index": "Newest index in the log.",
+    "first_lsn": "Oldest readable LSN.",
+    "applied_lsn": "Newest applied LSN.",
+    "truncated_lsn": "Every record up to it may go.",
+    "holds": "Named holds.",
+    "sessions": "Sessions of writers.",
+    "exports": "Exported snapshots kept for truncation.",
+    "stalled_bytes": "Bytes that truncation should have freed and did not.",
+}
+
+
+class StatusCollector(Collector):
+    """Registered in the store's own registry; `collect` runs in a thread of the admin port."""
+
+    def __init__(self, board: Board) -> None:
+        """`board`: where the status comes from."""
+        self._board = board
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing ahead of time: that would ask the loop before it runs."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All families of one status."""
+        try:
+            status = self._board.status()
+        except LoopStuck:
+            yield _gauge("loop_responsive", "1 while the event loop answers in time.", 0)
+            return
+        yield _gauge("loop_responsive", "1 while the event loop answers in time.", 1)
+        yield from store_families(status)
+        yield from replica_families(status.replicas)
+        if any(item.shard == 0 and item.role == "leader" for item in status.replicas):
+            try:
+                yield from cluster_families(self._board.cluster())
+            except (LoopStuck, NotServing):
+                return
+
+
+class Metrics:
+    """The store's registry and its text form."""
+
+    def __init__(self, board: Board) -> None:
+        """A registry of its own: two stores in one process do not mix."""
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        self._registry.register(StatusCollector(board))
+
+    def text(self, accept: str) -> tuple[bytes, str]:
+        """The exposition for an Accept header, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+
+def store_families(status: StoreStatus) -> Iterator[Metric]:
+    """What concerns the whole store."""
+    info = GaugeMetricFamily(
+        "logservice_store_info", "Who this is.", labels=["store", "cluster", "version"]
+    )
+    info.add_metric([status.store, status.cluster, status.version], 1)
+    yield info
+    yield _gauge("uptime_seconds", "Since the process started.", status.uptime_s)
+    yield _gauge("ready", "1 when clients should be sent here.", int(not status.reasons))
+    reasons = GaugeMetricFamily(
+        "logservice_not_ready_reasons", "Reasons not to be ready, by code.", labels=["reason"]
+    )
+    for code in Code:
+        reasons.add_metric([code], sum(reason.code == code for reason in status.reasons))
+    yield reasons
+    yield _gauge(
+        "heartbeat_age_seconds", "Since HAKeeper last answered; -1: never.", status.heartbeat_age_s
+    )
+    yield _gauge("alarms", "What a person must look at although it is ready.", len(status.alarms))
+    expiry = GaugeMetricFamily(
+        "logservice_certificate_expiry_timestamp_seconds", "When the certificate in use expires.",
+        labels=["plane"],
+    )  # fmt: skip
+    for plane, moment in sorted(status.certificates.items()):
+        expiry.add_metric([plane], moment)
+    yield expiry
+    yield from _directories(status.directories)
+    for name, number in sorted(status.transport.items()):
+        yield _peer(name, number)
+    visits = CounterMetricFamily(
+        "logservice_truncation_visits", "Visits of the truncation worker, by outcome.",
+        labels=["outcome"],
+    )  # fmt: skip
+    for outcome, count in sorted(status.truncation.items()):
+        visits.add_metric([outcome], count)
+    yield visits
+    errors = CounterMetricFamily(
+        "logservice_rpc_errors", "Failed calls by method and reason.", labels=["method", "reason"]
+    )
+    for key, count in sorted(status.rpc_errors.items()):
+        method, _, reason = key.partition("/")
+        errors.add_metric([method, reason], count)
+    yield errors
+
+
+def replica_families(replicas: Sequence[ReplicaStatus]) -> Iterator[Metric]:
+    """One series per replica here and figure, and how many there are in each role."""
+    roles = GaugeMetricFamily("logservice_replicas", "Replicas here by role.", labels=["role"])
+    for role in ("leader", "follower", "candidate", "pre_candidate", "halted"):
+        roles.add_metric([role], sum(replica.role == role for replica in replicas))
+    yield roles
+    shown = sorted(replicas, key=lambda replica: replica.shard)[: bounds.METRIC_SHARDS_MAX]
+    yield _gauge(
+        "shards_without_series", "Replicas beyond the bound on series.", len(replicas) - len(shown)
+    )
+    for name, text in _REPLICA.items():
+        yield _per_shard(name, text, ((item, getattr(item, name)) for item in shown))
+    yield _per_shard("leader", "1 when it leads here.", ((r, r.role == "leader") for r in shown))
+    yield _per_shard("has_leader", "1 when it knows a leader.", ((r, r.leader != 0) for r in shown))
+    yield _per_shard("halted", "1 when it cannot be trusted.", ((r, bool(r.halted)) for r in shown))
+    yield _per_shard(
+        "truncation_stalled",
+        "1 when truncation frees nothing.",
+        ((r, bool(r.stalled)) for r in shown),
+    )
+    yield _per_shard(
+        "retained_records",
+        "Records that can be read.",
+        ((r, r.applied_lsn - r.first_lsn + 1 if r.first_lsn else 0) for r in shown),
+    )
+    yield _per_shard(
+        "held_back_records",
+        "Records that a hold keeps although their truncation was asked for.",
+        ((r, _held_back(r)) for r in shown),
+    )
+    yield _per_shard(
+        "hold_age_records",
+        "Records above the lowest hold.",
+        ((r, r.applied_lsn - r.hold_lsn + 1 if r.holds else 0) for r in shown),
+    )
+    lag = GaugeMetricFamily(
+        "logservice_shard_follower_lag_entries", "Entries not yet durable on a follower.",
+        labels=["shard", "follower"],
+    )  # fmt: skip
+    for item in shown:
+        for follower in item.followers:
+            lag.add_metric([str(item.shard), follower.store], follower.lag_entries)
+    yield lag
+
+
+def cluster_families(report: ClusterReport) -> Iterator[Metric]:
+    """What HAKeeper knows; from the store that leads shard 0 only."""
+    row = report.cluster
+    stores = GaugeMetricFamily("logservice_cluster_stores", "Stores by state.", labels=["state"])
+    stores.add_metric(["alive"], row.stores_alive)
+    stores.add_metric(["expired"], row.stores - row.stores_alive)
+    yield stores
+    yield _gauge("cluster_shards", "Shards.", row.shards)
+    yield _gauge("cluster_shards_without_leader", "Shards nobody leads.", row.shards_without_leader)
+    yield _gauge(
+        "cluster_shards_lacking_replicas",
+        "Shards with fewer live replicas than wanted.",
+        row.shards_lacking_replicas,
+    )
+    yield _gauge("cluster_operators", "Repairs under way.", row.operators)
+    yield _gauge(
+        "cluster_oldest_operator_ticks",
+        "Age of the oldest repair; a tick is 100 ms.",
+        max((operator.age_ticks for operator in report.operators), default=0),
+    )
+    yield _gauge("cluster_flags", "What needs a person's attention.", len(row.flags))
+    versions = {store.version for store in report.stores if store.answers}
+    yield _gauge("cluster_versions", "Different versions among the stores.", len(versions))
+    skew = [abs(store.clock_offset_us) for store in report.stores if store.answers]
+    largest_s = max(skew, default=0) / 1e6
+    yield _gauge("cluster_clock_skew_seconds", "Largest difference to this clock.", largest_s)
+
+
+def _held_back(replica: ReplicaStatus) -> int:
+    return max(0, replica.requested_truncation_lsn - replica.truncated_lsn)
+
+
+def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
+    """One series per figure and data directory; the label is its place in the configuration."""
+    working = GaugeMetricFamily(
+        "logservice_directory_working", "0 when the data directory failed.",
+        labels=["directory", "path"],
+    )  # fmt: skip
+    families: dict[str, Any] = {}
+    for place, directory in enumerate(directories):
+        working.add_metric([str(place), directory.path], int(not directory.failed))
+        for field, number in directory.logdb.items():
+            if field in _TWICE:
+                continue
+            figure = _LOGDB.get(field, _Figure(f"logdb_{field}", False, f"LogDbStats.{field}."))
+            name = f"logservice_{figure.name}"
+            if name not in families:
+                kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
+                labels = ["directory", *(key for key, _ in figure.labels)]
+                families[name] = kind(name, figure.help, labels=labels)
+            labels = [str(place), *(value for _, value in figure.labels)]
+            families[name].add_metric(labels, number / figure.per)
+    yield working
+    yield from families.values()
+
+
+def _peer(name: str, number: float) -> Metric:
+    if name == "round_trip_us":
+        return _gauge("peer_round_trip_seconds", "Newest ping to another store.", number / 1e6)
+    if name in _PEER_GAUGES:
+        return _gauge(f"peer_{name}", f"TransportStats.{name}, now.", number)
+    family = CounterMetricFamily(f"logservice_peer_{name}", f"TransportStats.{name}.")
+    family.add_metric([], number)
+    return family
+
+
+def _gauge(name: str, text: str, number: float) -> Metric:
+    family = GaugeMetricFamily(f"logservice_{name}", text)
+    family.add_metric([], number)
+    return family
+
+
+def _per_shard(name: str, text: str, values: Iterable[tuple[ReplicaStatus, float]]) -> Metric:
+    family = GaugeMetricFamily(f"logservice_shard_{name}", text, labels=["shard"])
+    for replica, number in values:
+        family.add_metric([str(replica.shard)], number)
+    return family

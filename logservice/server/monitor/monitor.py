@@ -1,0 +1,74 @@
+"""Monitor: what a store shows of itself, put together, started and stopped with the store.
+
+The admin port is bound and answers before recovery begins, so that a supervisor sees a store that
+starts slowly alive (``/healthz``) and not ready (``/readyz``), and it is the last thing to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from logservice import bounds
+from logservice.config import Address, StoreConfig
+from logservice.events import Event, emit
+from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.transport.stats import TransportStats
+from logservice.server.monitor.board import Board
+from logservice.server.monitor.cluster_report import ClusterReporter
+from logservice.server.monitor.event_ring import EventRing
+from logservice.server.monitor.reporter import StatusReporter
+from logservice.server.monitor.watch import Watch
+from logservice.server.tls import StoreTls
+
+logger = logging.getLogger(__name__)
+
+
+class Monitor:
+    """One per store process; the loop runs when it is made. `start`, `attach`, `stop`."""
+
+    def __init__(self, config: StoreConfig, rpc_errors: Callable[[], Mapping[str, int]]) -> None:
+        """Binds the admin port. Raises OSError when it is in use."""
+        from logservice.server.monitor.http_app import AdminApp
+        from logservice.server.monitor.http_server import AdminServer
+        from logservice.server.monitor.metrics import Metrics
+
+        self._events = EventRing(bounds.EVENTS_KEPT)
+        self.reporter = StatusReporter(config, self._events, rpc_errors)
+        self._board = Board(self.reporter.status)
+        listen = Address.parse(config.admin.listen, "admin.listen")
+        app = AdminApp(self._board, Metrics(self._board).text, loopback_only=listen.loopback)
+        self._server = AdminServer(listen, app)
+        self.reporter.admin_address = config.admin.advertise or self._server.address
+
+    def start(self) -> None:
+        """Answer; everything but /healthz says that the store starts."""
+        logging.getLogger("logservice").addHandler(self._events)
+        self._server.start()
+        emit(logger, Event.ADMIN_STARTED, address=self.reporter.admin_address)
+
+    def attach(
+        self,
+        parts: StoreParts,
+        transport_stats: Callable[[], TransportStats],
+        tls: StoreTls | None,
+    ) -> None:
+        """Log storage is open, and other stores may ask."""
+        self.reporter.attach(parts, transport_stats, tls)
+        self._board.started(ClusterReporter(parts, self.reporter).report)
+
+    def serving(self, client_address: str, peer_address: str) -> Callable[[], Awaitable[None]]:
+        """The store serves; returns what has to run beside it until it is cancelled."""
+        self.reporter.client_address = client_address
+        self.reporter.peer_address = peer_address
+        self.reporter.set_phase("serving")
+        return Watch(self.reporter).run
+
+    def stopping(self) -> None:
+        """Not ready from now on."""
+        self.reporter.set_phase("stopping")
+
+    def stop(self) -> None:
+        """Close the admin port; no call follows."""
+        logging.getLogger("logservice").removeHandler(self._events)
+        self._server.stop()

@@ -1,0 +1,141 @@
+"""status: what one store tells about itself, as frozen data.
+
+Theory of operation. A `StoreStatus` is made on the event loop in one go (`reporter`) and is
+immutable afterwards, so any thread may read it. The same value is what the admin port shows as
+JSON, what the metrics are made of, and what other stores get when they ask for it, so that any
+store can show the whole cluster. It travels as MessagePack maps; every field has a default and
+unknown ones are ignored, because during a rolling upgrade stores of two versions ask each other.
+"""
+
+from __future__ import annotations
+
+from logservice_wire.errors import NotReady
+from msgspec import Struct, ValidationError, json, msgpack
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    """A reason not to be ready. code: one of `readiness.Code`; shard: -1 for the whole store."""
+
+    code: str = ""
+    detail: str = ""
+    shard: int = -1
+
+
+class EventLine(Struct, frozen=True, kw_only=True):
+    """One event of the log (`logservice.events`). number: grows by one per event."""
+
+    number: int = 0
+    time_us: int = 0
+    level: str = ""
+    event: str = ""
+    message: str = ""
+
+
+class FollowerStatus(Struct, frozen=True, kw_only=True):
+    """What the leader knows of one other member. `lag_entries`: entries not yet durable there."""
+
+    replica: int = 0
+    store: str = ""
+    lag_entries: int = 0
+    active: bool = False
+
+
+class ReplicaStatus(Struct, frozen=True, kw_only=True):
+    """One replica on this store.
+
+    role: of the Raft core, or ``halted``. leader: replica id, 0 when none is known. hold_lsn:
+    lowest held LSN, 0 without holds. stalled: why truncation makes no progress, empty while it
+    does. `lsn` fields are 0 for shard 0.
+    """
+
+    shard: int = 0
+    replica: int = 0
+    role: str = ""
+    term: int = 0
+    leader: int = 0
+    leader_store: str = ""
+    membership_epoch: int = 0
+    voters: int = 0
+    learners: int = 0
+    first_index: int = 0
+    last_index: int = 0
+    committed_index: int = 0
+    applied_index: int = 0
+    first_lsn: int = 0
+    applied_lsn: int = 0
+    truncated_lsn: int = 0
+    requested_truncation_lsn: int = 0
+    writer_holder: str = ""
+    writer_epoch: int = 0
+    holds: int = 0
+    hold_lsn: int = 0
+    hold_name: str = ""
+    sessions: int = 0
+    exports: int = 0
+    followers: tuple[FollowerStatus, ...] = ()
+    halted: str = ""
+    stalled: str = ""
+    stalled_bytes: int = 0
+
+
+class DirectoryStatus(Struct, frozen=True, kw_only=True):
+    """One data directory. failed: why it is not used any more. logdb: `LogDbStats` by field."""
+
+    path: str = ""
+    incarnation: int = 0
+    failed: str = ""
+    logdb: dict[str, float] = {}
+
+
+class StoreStatus(Struct, frozen=True, kw_only=True):
+    """One store at one moment.
+
+    phase: starting, serving or stopping. reasons: empty means ready. alarms: what a person must
+    look at although it is ready. certificates: by plane, when it expires, seconds since 1970.
+    heartbeat_age_s: since HAKeeper last answered, -1 before the first time. logdb: that of all data
+    directories, see `reporter.merged`; transport: `TransportStats` by field.
+    """
+
+    store: str = ""
+    cluster: str = ""
+    version: str = ""
+    phase: str = "starting"
+    wall_time_us: int = 0
+    uptime_s: float = 0.0
+    client_address: str = ""
+    peer_address: str = ""
+    admin_address: str = ""
+    reasons: tuple[Reason, ...] = ()
+    heartbeat_age_s: float = -1.0
+    alarms: tuple[str, ...] = ()
+    certificates: dict[str, float] = {}
+    directories: tuple[DirectoryStatus, ...] = ()
+    logdb: dict[str, float] = {}
+    transport: dict[str, float] = {}
+    truncation: dict[str, int] = {}
+    rpc_errors: dict[str, int] = {}
+    replicas: tuple[ReplicaStatus, ...] = ()
+    events: tuple[EventLine, ...] = ()
+
+
+_encoder = msgpack.Encoder()
+_decoder = msgpack.Decoder(StoreStatus)
+_json = json.Encoder()
+
+
+def encode(status: StoreStatus) -> bytes:
+    """The form that travels between stores."""
+    return _encoder.encode(status)
+
+
+def decode(data: bytes) -> StoreStatus:
+    """Inverse of `encode`; raises NotReady for what is none: that store cannot tell."""
+    try:
+        return _decoder.decode(data)
+    except (ValidationError, ValueError) as error:
+        raise NotReady(f"the store answers in another language: {error}") from error
+
+
+def to_json(value: object) -> bytes:
+    """Any of these values, or a container of them, as JSON."""
+    return _json.encode(value)

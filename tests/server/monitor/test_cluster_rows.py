@@ -1,0 +1,92 @@
+"""HAKeeper's view and the stores' words, and what is left when either is missing."""
+
+from __future__ import annotations
+
+from logservice.server.monitor.cluster_rows import ClusterReport, HAKeeperWord, StoreWord, build
+from logservice.server.monitor.status import StoreStatus, decode, encode
+from tests.server.monitor.samples import not_ready, replica, shard_view, status, view
+
+FOLLOWER = replica(1, "follower", replica=11, applied_index=80, followers=())
+
+
+def words(**statuses: StoreStatus) -> dict[str, StoreWord]:
+    return {store: StoreWord(one) for store, one in statuses.items()}
+
+
+def whole() -> ClusterReport:
+    asked = words(s1=status("s1"), s2=status("s2", replicas=(FOLLOWER,)))
+    asked["s3"] = StoreWord(error="NOT_READY: refused")
+    return build(HAKeeperWord(view(shard_view()), 0.1, ""), asked, status("s1"))
+
+
+def test_the_leader_says_who_lags() -> None:
+    (shard,) = whole().shards
+    assert (shard.leader_store, shard.lag_entries, shard.hold_name) == ("s1", 7, "backup")
+    assert [(item.store, item.lag_entries, item.leader) for item in shard.replicas] == [
+        ("s1", 0, True), ("s2", 0, False), ("s3", 7, False),
+    ]  # fmt: skip
+    # What a store says itself is newer than what HAKeeper was told.
+    assert [item.applied_index for item in shard.replicas] == [88, 80, 50]
+
+
+def test_a_silent_store_is_shown_with_what_was_known() -> None:
+    silent = whole().stores[2]
+    assert (silent.store, silent.alive, silent.answers, silent.ready) == ("s3", False, False, False)
+    assert silent.error
+    assert silent.disk_free_bytes == 200
+
+
+def test_the_cluster_in_short() -> None:
+    row = whole().cluster
+    assert (row.stores, row.stores_alive, row.stores_ready) == (3, 2, 2)
+    assert (row.shards, row.shards_without_leader, row.operators) == (1, 0, 1)
+    assert row.flags == ("look here",)
+    assert {event.store for event in row.events} == {"s1", "s2"}
+
+
+def test_without_hakeeper_the_stores_words_remain() -> None:
+    report = build(
+        HAKeeperWord(None, -1.0, "no majority"),
+        words(s1=status("s1"), s2=status("s2", replicas=(FOLLOWER,))),
+        status("s2"),
+    )
+    assert report.cluster.phase == "unknown"
+    assert report.cluster.hakeeper_error == "no majority"
+    assert [(shard.shard, shard.leader_store) for shard in report.shards] == [(1, "s1")]
+    assert [item.store for item in report.shards[0].replicas] == ["s1", "s2"]
+
+
+def test_the_newer_term_wins_between_two_who_lead() -> None:
+    old = replica(1, term=3)
+    new = replica(1, term=4, replica=11)
+    report = build(
+        HAKeeperWord(view(shard_view()), 0.0, ""),
+        words(s1=status("s1", replicas=(old,)), s2=status("s2", replicas=(new,))),
+        status("s1"),
+    )
+    assert report.shards[0].leader_store == "s2"
+
+
+def test_hakeepers_word_about_the_leader_is_older_than_its_own() -> None:
+    lost = replica(1, "follower", leader=0)
+    report = build(
+        HAKeeperWord(view(shard_view()), 0.0, ""),
+        words(s1=status("s1", replicas=(lost,))),
+        status("s1"),
+    )
+    assert report.shards[0].leader_store == ""
+    assert report.cluster.shards_without_leader == 1
+
+
+def test_a_store_that_is_not_ready_says_why() -> None:
+    report = build(
+        HAKeeperWord(view(), 0.0, ""),
+        words(s1=status("s1", reasons=(not_ready("disk_full"),))),
+        status("s1"),
+    )
+    assert not report.stores[0].ready
+    assert report.stores[0].reasons[0].code == "disk_full"
+
+
+def test_a_status_travels() -> None:
+    assert decode(encode(status())) == status()

@@ -1,0 +1,79 @@
+"""The series, their names and their bounds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.core import Metric
+
+from logservice import bounds
+from logservice.server.monitor.cluster_rows import HAKeeperWord, StoreWord, build
+from logservice.server.monitor.metrics import (
+    _LOGDB,
+    cluster_families,
+    replica_families,
+    store_families,
+)
+from logservice.server.monitor.reporter import figures
+from tests.server.monitor.samples import logdb_stats, replica, shard_view, status, view
+
+PAGE = Path(__file__).parents[3] / "docs" / "operations" / "metrics.md"
+
+
+def families() -> list[Metric]:
+    found = status()
+    report = build(HAKeeperWord(view(shard_view()), 0.0, ""), {"s1": StoreWord(found)}, found)
+    return [
+        *store_families(found),
+        *replica_families(found.replicas),
+        *cluster_families(report),
+    ]
+
+
+def value(name: str, **labels: str) -> float:
+    for family in families():
+        for sample in family.samples:
+            if sample.name == f"logservice_{name}" and sample.labels == labels:
+                return sample.value
+    raise AssertionError(f"no {name} {labels}")
+
+
+def names() -> set[str]:
+    return {sample.name for family in families() for sample in family.samples} | {
+        "logservice_loop_responsive"
+    }
+
+
+def test_the_page_lists_every_name() -> None:
+    listed = set(re.findall(r"^\| `(logservice_[a-z0-9_]+)`", PAGE.read_text(), re.MULTILINE))
+    assert listed == names()
+
+
+def test_every_figure_of_log_storage_has_a_name_of_its_own() -> None:
+    assert set(figures(logdb_stats())) >= set(_LOGDB)
+
+
+def test_values() -> None:
+    assert value("ready") == 1
+    assert value("peer_messages_sent_total") == 7
+    assert value("peer_round_trip_seconds") == 0.0015
+    assert value("rpc_errors_total", method="Append", reason="FENCED") == 2
+    assert value("shard_retained_records", shard="1") == 100
+    assert value("shard_held_back_records", shard="1") == 30
+    assert value("shard_hold_age_records", shard="1") == 100
+    assert value("shard_follower_lag_entries", shard="1", follower="s3") == 7
+    assert value("cluster_stores", state="expired") == 1
+    assert value("cluster_oldest_operator_ticks") == 40
+
+
+def test_no_name_twice() -> None:
+    found = [family.name for family in families()]
+    assert len(found) == len(set(found))
+
+
+def test_series_of_shards_are_bounded() -> None:
+    many = [replica(number) for number in range(1, bounds.METRIC_SHARDS_MAX + 6)]
+    by_name = {family.name: family for family in replica_families(many)}
+    assert len(by_name["logservice_shard_term"].samples) == bounds.METRIC_SHARDS_MAX
+    assert by_name["logservice_shards_without_series"].samples[0].value == 5

@@ -1,0 +1,55 @@
+"""Each thing that is wrong is a reason of its own, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from logservice import bounds
+from logservice.server.monitor.readiness import Code, reasons
+from logservice.server.monitor.status import ReplicaStatus
+from tests.server.monitor.samples import directory, replica
+
+PLENTY = [directory()]
+
+
+def codes(phase: str, replicas: list[ReplicaStatus]) -> list[str]:
+    return [reason.code for reason in reasons(phase, replicas, PLENTY)]
+
+
+def test_a_serving_store_with_leaders_is_ready() -> None:
+    assert codes("serving", [replica(), replica(2, "follower")]) == []
+
+
+@pytest.mark.parametrize(("phase", "code"), [("starting", "starting"), ("stopping", "stopping")])
+def test_phases(phase: str, code: str) -> None:
+    assert codes(phase, []) == [code]
+
+
+def test_one_full_disk_of_two() -> None:
+    full = directory(path="/e", logdb={"disk_full": 1, "free_bytes": 7})
+    (found,) = reasons("serving", [], [*PLENTY, full])
+    assert (found.code, found.detail) == (Code.DISK_FULL, "/e: 7 bytes free")
+
+
+def test_a_failed_directory() -> None:
+    (found,) = reasons("serving", [], [*PLENTY, directory(failed="EIO", logdb={})])
+    assert (found.code, found.detail) == (Code.DIRECTORY_FAILED, "/d: EIO")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"leader": 0}, Code.NO_LEADER),
+        ({"halted": "checksum", "leader": 0}, Code.HALTED),
+        ({"stalled": "no_export", "stalled_bytes": 9}, Code.TRUNCATION_STALLED),
+    ],
+)
+def test_replicas(change: dict[str, object], code: str) -> None:
+    found = reasons("serving", [replica(7, **change), replica(8)], PLENTY)
+    assert [(reason.code, reason.shard) for reason in found] == [(code, 7)]
+    assert found[0].detail
+
+
+def test_many_shards_do_not_make_a_long_answer() -> None:
+    lost = [replica(number, leader=0) for number in range(1, bounds.READY_REASONS_MAX + 50)]
+    assert len(reasons("serving", lost, PLENTY)) == bounds.READY_REASONS_MAX
