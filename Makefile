@@ -59,8 +59,8 @@ sim: .venv ## clusters in virtual time with faults: make sim SEEDS=300 FIRST=1
 mutants: .venv ## seeded bugs that the simulator must find
 	$(BIN)/python -m logservice.sim.mutants --jobs $(JOBS)
 
-nightly-sim: .venv ## short seeds, thousands of them; goes on where the ledger ends
-	$(BIN)/python -m logservice.sim --seeds $(NIGHTLY_SEEDS) --first $(FIRST) --jobs $(JOBS) \
+nightly-sim: .venv ## thousands of short seeds; goes on where its ledger ends
+	$(BIN)/python -m logservice.sim --short --seeds $(NIGHTLY_SEEDS) --first $(FIRST) --jobs $(JOBS) \
 	    --ledger $(LEDGER) $(SIM_FLAGS)
 
 crash: .venv strace ## every disk that a crash can leave behind, opened with the real LevelDB

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HardState:
     """Term and vote must be durable before any message of that term leaves.
 

@@ -38,6 +38,7 @@ from logservice.logdb.segment_scan import scan_entries
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
+from logservice.value import value
 
 CHECKPOINT_VERSION = 2
 _META_KEY = b"m"
@@ -56,7 +57,7 @@ class CheckpointUnusable(Exception):
     """The derived index is absent, damaged, or does not fit the segments: rebuild it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LogPosition:
     """Everything before (segment, offset) is known. `last` and `sequence` are of the last group."""
 
@@ -157,20 +158,20 @@ def _load(kv: Kv, files: SegmentFiles) -> tuple[LogPosition, dict[Key, ReplicaSt
     if version != CHECKPOINT_VERSION or owner != files.incarnation:
         raise CheckpointUnusable(f"format {version}, incarnation {owner}")
     states: dict[Key, ReplicaState] = {}
-    for key, value in kv.scan(b"r"):
+    for key, row in kv.scan(b"r"):
         shard, replica = _KEY.unpack(key[1:])
-        states[shard, replica] = _decode_state(shard, replica, value)
-    for key, value in kv.scan(b"b"):
-        bootstrap = Bootstrap(Membership.decode(value[1:]), bool(value[0]))
+        states[shard, replica] = _decode_state(shard, replica, row)
+    for key, row in kv.scan(b"b"):
+        bootstrap = Bootstrap(Membership.decode(row[1:]), bool(row[0]))
         _owner(states, key).bootstrap = bootstrap
-    for key, value in kv.scan(b"s"):
-        (truncation,) = _TRUNCATION.unpack_from(value)
-        snapshot = Snapshot.decode(value[_TRUNCATION.size :])
+    for key, row in kv.scan(b"s"):
+        (truncation,) = _TRUNCATION.unpack_from(row)
+        snapshot = Snapshot.decode(row[_TRUNCATION.size :])
         _owner(states, key).installed = InstalledSnapshot(snapshot, Lsn(truncation))
     chunks: dict[Key, list[Chunk]] = {}
-    for key, value in kv.scan(b"c"):
+    for key, row in kv.scan(b"c"):
         shard, replica, first = _CHUNK_KEY.unpack(key[1:])
-        chunk_segment, last, first_lsn, next_lsn, size = _CHUNK.unpack(value)
+        chunk_segment, last, first_lsn, next_lsn, size = _CHUNK.unpack(row)
         chunk = Chunk(chunk_segment, first, last, first_lsn, next_lsn, size, None, dirty=False)
         if (shard, replica) not in states:
             raise CheckpointUnusable("a chunk without a replica")

@@ -41,6 +41,7 @@ from logservice.logdb.record import (
     encode_meta,
     meta_index,
 )
+from logservice.value import value
 
 GROUP_MAGIC: Final = b"LSGROUP\x01"
 GROUP_VERSION: Final = 1
@@ -82,7 +83,7 @@ class Run:
         return len(self.metas) + len(self.entries)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupPosition:
     """Where a group is (or will be) and what identifies it to its successor."""
 

@@ -24,9 +24,10 @@ from logservice.logdb.commit_group import Run
 from logservice.logdb.fault import REPAIRED
 from logservice.logdb.record import Installed, Meta, MetaValue, RecordKind
 from logservice.logdb.replica_state import ReplicaState
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pin:
     """Why a segment stays. `live_bytes` of entries, of `replicas`."""
 

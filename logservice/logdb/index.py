@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from logservice.invariants import invariant
 from logservice.logdb.columns import EntryRun
+from logservice.value import value
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Chunk:
         return self.loaded
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Place:
     """Where the record of an entry starts and how long its payload is."""
 

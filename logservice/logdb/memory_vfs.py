@@ -10,10 +10,15 @@ a process does.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+_normal = functools.lru_cache(4096)(posixpath.normpath)
+_parent = functools.lru_cache(4096)(posixpath.dirname)
+"""A simulated disk asks for the parts of the same few paths all the time."""
 
 SurvivingBytes = Callable[[str, int, int], int]
 """``(path, number of the pending write, its length) -> bytes of it that reached the disk``."""
@@ -70,21 +75,21 @@ class MemoryVfs:
 
     def create(self, path: str) -> int:
         """See `Vfs`."""
-        path = posixpath.normpath(path)
+        path = _normal(path)
         if path in self._files or path in self._directories:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        self._need_directory(posixpath.dirname(path))
+        self._need_directory(_parent(path))
         self._next_inode += 1
         self._files[path] = _File(self._next_inode)
         return self._handle(path)
 
     def open_read(self, path: str) -> int:
         """See `Vfs`."""
-        return self._handle(posixpath.normpath(path))
+        return self._handle(_normal(path))
 
     def open_write(self, path: str) -> int:
         """See `Vfs`."""
-        return self._handle(posixpath.normpath(path))
+        return self._handle(_normal(path))
 
     def close(self, handle: int) -> None:
         """See `Vfs`."""
@@ -133,8 +138,8 @@ class MemoryVfs:
 
     def rename(self, source: str, target: str) -> None:
         """See `Vfs`."""
-        source, target = posixpath.normpath(source), posixpath.normpath(target)
-        self._need_directory(posixpath.dirname(target))
+        source, target = _normal(source), _normal(target)
+        self._need_directory(_parent(target))
         if source in self._files:
             self._files[target] = self._files.pop(source)
             return
@@ -148,35 +153,35 @@ class MemoryVfs:
 
     def unlink(self, path: str) -> None:
         """See `Vfs`."""
-        path = posixpath.normpath(path)
+        path = _normal(path)
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         del self._files[path]
 
     def exists(self, path: str) -> bool:
         """See `Vfs`."""
-        path = posixpath.normpath(path)
+        path = _normal(path)
         return path in self._files or path in self._directories
 
     def listdir(self, path: str) -> list[str]:
         """See `Vfs`."""
-        path = posixpath.normpath(path)
+        path = _normal(path)
         self._need_directory(path)
         names = [*self._files, *(self._directories - {"/"})]
-        return sorted(posixpath.basename(n) for n in names if posixpath.dirname(n) == path)
+        return sorted(posixpath.basename(n) for n in names if _parent(n) == path)
 
     def make_directory(self, path: str) -> None:
         """See `Vfs`."""
-        path = posixpath.normpath(path)
+        path = _normal(path)
         if path in self._files:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         while path not in self._directories:
             self._directories.add(path)
-            path = posixpath.dirname(path)
+            path = _parent(path)
 
     def remove_tree(self, path: str) -> None:
         """See `Vfs`."""
-        path = posixpath.normpath(path)
+        path = _normal(path)
         inside = path + "/"
         for name in [n for n in self._files if n.startswith(inside)]:
             del self._files[name]
@@ -184,24 +189,24 @@ class MemoryVfs:
 
     def fsync_directory(self, path: str) -> None:
         """See `Vfs`."""
-        path = posixpath.normpath(path)
+        path = _normal(path)
         self._need_directory(path)
-        for name in [n for n in self._durable_files if posixpath.dirname(n) == path]:
+        for name in [n for n in self._durable_files if _parent(n) == path]:
             if name not in self._files:
                 del self._durable_files[name]
         for name, file in self._files.items():
-            if posixpath.dirname(name) == path:
+            if _parent(name) == path:
                 self._durable_files[name] = file
         self._durable_directories.add(path)
         self._durable_directories -= {
             d for d in self._durable_directories
-            if posixpath.dirname(d) == path and d not in self._directories
+            if _parent(d) == path and d not in self._directories
         }  # fmt: skip
-        self._durable_directories |= {d for d in self._directories if posixpath.dirname(d) == path}
+        self._durable_directories |= {d for d in self._directories if _parent(d) == path}
 
     def lock(self, path: str) -> int:
         """See `Vfs`."""
-        path = posixpath.normpath(path)
+        path = _normal(path)
         if path in self._locks:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         handle = self._handle(path) if path in self._files else self.create(path)
@@ -239,7 +244,7 @@ class MemoryVfs:
         self._directories = set(self._durable_directories)
         self._files = {
             path: file for path, file in self._durable_files.items()
-            if posixpath.dirname(path) in self._directories
+            if _parent(path) in self._directories
         }  # fmt: skip
         self._durable_files = dict(self._files)
 
@@ -260,7 +265,7 @@ class MemoryVfs:
 
     def flip(self, path: str, offset: int, mask: int) -> None:
         """Bit rot: exclusive-or one byte on the disk and in the cache."""
-        file = self._files[posixpath.normpath(path)]
+        file = self._files[_normal(path)]
         file.cached[offset] ^= mask
         if offset < len(file.durable):
             file.durable[offset] ^= mask

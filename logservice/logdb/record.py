@@ -43,6 +43,7 @@ from logservice.logdb.fault import Fault
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
+from logservice.value import value
 
 Buffer = bytes | memoryview
 
@@ -92,7 +93,7 @@ class Installed:
 MetaValue = HardState | Bootstrap | Installed | Index | Fault | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Meta:
     """A record that is not an entry. `value` by kind: HardState, Index (COMMIT and CUT), Bootstrap,
     Installed, None (TOMBSTONE), Fault (FAULTY).
@@ -103,7 +104,7 @@ class Meta:
     value: MetaValue
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RecordHeader:
     """The decoded header of a record."""
 

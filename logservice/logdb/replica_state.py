@@ -22,12 +22,13 @@ from logservice.logdb.fault import Fault
 from logservice.logdb.index import EntryIndex
 from logservice.logdb.record import Installed, Meta, RecordKind
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
+from logservice.value import value
 
 Key = tuple[int, int]
 """(shard, replica)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Origin:
     """Where the newest record of a kind is."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Membership
 from logservice.raft.ready import Role
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaInfo:
     """A consistent picture of one local replica at one moment.
 

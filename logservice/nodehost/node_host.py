@@ -541,6 +541,10 @@ class NodeHost:
             raise ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)
         return replica
 
+    def running(self, shard: ShardId) -> Replica | None:
+        """The running replica of `shard`, None when there is none."""
+        return self._replicas.get(shard)
+
     def leader_store(self, shard: ShardId) -> StoreId | None:
         """Where the leader of a shard is, as known here; a hint."""
         replica = self._replicas.get(shard)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
 from logservice.raft.progress import Progress, ProgressState
 from logservice.raft.ready import Role
 from logservice.raft.state import State
+from logservice.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaProgress:
     """What a leader knows of one replica; see `progress.Progress`."""
 
@@ -28,7 +27,7 @@ class ReplicaProgress:
     inflight_full: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Status:
     """`progress` is empty unless this replica leads; ordered by replica id."""
 

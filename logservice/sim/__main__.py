@@ -28,6 +28,7 @@ from logservice.sim.world import World
 @click.option("--seconds", default=0.0, help="Begin no seed after this much real time; 0: all.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Append to it; skip what it has.")
 @click.option("--digest", is_flag=True, help="Print a checksum of each seed's whole trace.")
+@click.option("--short", is_flag=True, help="Short worlds, as long campaigns run them.")
 @click.option("--replay", type=int, help="Run this one seed and print its trace.")
 @click.option("--stop-at-first", is_flag=True, help="End at the first violation.")
 def main(
@@ -37,16 +38,18 @@ def main(
     seconds: float,
     ledger: Path | None,
     digest: bool,
+    short: bool,
     replay: int | None,
     stop_at_first: bool,
 ) -> None:
     """Simulate whole clusters with faults; every seed is another world."""
     if replay is not None:
-        sys.exit(_replay(replay))
-    known = {line["seed"]: line for line in read_ledger(ledger)} if ledger is not None else {}
+        sys.exit(_replay(replay, short=short))
+    lines = read_ledger(ledger) if ledger is not None else []
+    known = {line["seed"] for line in lines if line.get("short", False) is short}
     wanted = [seed for seed in range(first, first + seeds) if seed not in known]
     totals = Totals()
-    for line in known.values():
+    for line in lines:
         totals.add(line)
     deadline = time.monotonic() + seconds if seconds else float("inf")
 
@@ -60,7 +63,7 @@ def main(
     console = Console(highlight=False)
     with _progress(console) as progress:
         bar = progress.add_task("seeds", total=len(wanted))
-        for result in run_seeds(in_time(), jobs, digest=digest):
+        for result in run_seeds(in_time(), jobs, digest=digest, short=short):
             line = ledger_line(result)
             totals.add(line)
             if ledger is not None:
@@ -93,19 +96,20 @@ def _progress(console: Console) -> Progress:
 
 def _show_failure(console: Console, result: Result) -> None:
     report = result.report
-    console.print(f"[bold red]seed {report.seed} failed[/]: {result.config}", soft_wrap=True)
+    console.print(f"[bold red]seed {report.seed} failed[/]: {result.config.text()}", soft_wrap=True)
     for one in report.violations:
         console.print(
             f"  {one.at_s:.6f} s {one.checker}: {one.detail}", markup=False, soft_wrap=True
         )
         if one.traceback:
             console.print(one.traceback, markup=False)
-    console.print(f"  replay: python -m logservice.sim --replay {report.seed}", soft_wrap=True)
+    how = f"--replay {report.seed}{' --short' if result.config.short else ''}"
+    console.print(f"  replay: python -m logservice.sim {how}", soft_wrap=True)
 
 
-def _replay(seed: int) -> int:
+def _replay(seed: int, *, short: bool) -> int:
     """Print everything that happens in a seed."""
-    config = draw(seed)
+    config = draw(seed, short=short)
     print(config.text())
     report = World(config, trace=print).run()
     for one in report.violations:

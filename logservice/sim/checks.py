@@ -26,9 +26,12 @@ Violate = Callable[[str, str], None]
 
 
 class Checker:
-    """What a checker may look at. `name` is in reports."""
+    """What a checker may look at. `name` is in reports; `messages` are those that `sent` wants to
+    see, all when there are none.
+    """
 
     name = ""
+    messages: tuple[type[Message], ...] = ()
 
     def __init__(self, truth: Truth, violate: Violate) -> None:
         """`violate(name, detail)`."""
@@ -67,7 +70,7 @@ class Checks:
         """`checkers` are told in this order."""
         self.truth = truth
         self.checkers = checkers
-        self._sent = _overriding(checkers, "sent")
+        self._sent: dict[type[Message], list[Callable[..., Any]]] = {}
         self._finished = _overriding(checkers, "finished")
         self._applied = _overriding(checkers, "applied")
         self._restored = _overriding(checkers, "restored")
@@ -79,7 +82,15 @@ class Checks:
         replica = store.running(shard)
         # It may have stopped in the very pass that sent this.
         if replica is not None and replica.replica_id == message.sender:
-            for call in self._sent:
+            calls = self._sent.get(type(message))
+            if calls is None:
+                wanting = [
+                    one
+                    for one in self.checkers
+                    if type(message) in one.messages or not one.messages
+                ]
+                calls = self._sent[type(message)] = _overriding(wanting, "sent")
+            for call in calls:
                 call(store, replica, message)
 
     def finished(

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, fields
 
 from logservice.sim.net import NetFaults
 
+SHORT_S = 20.0
+"""The least that a short seed lives. A quarter of a common one's is start and end."""
+
 CALM_SHARE = 0.2
 """Of the seeds: no fault at all; then nobody may campaign after the start."""
 
@@ -22,10 +25,14 @@ class SimConfig:
 
     seed: int
     calm: bool = False
+    short: bool = False
+    """Another world than the common one of the same number: see `draw`."""
     stores: int = 3
     shards: int = 2
     replicas: int = 3
     fault_s: float = 20.0
+    least_s: float = 0.0
+    """Clients and faults go on until the world is this old."""
     faults_from_start: bool = False
 
     tick_ms: int = 50
@@ -96,8 +103,12 @@ class SimConfig:
         return 2 * self.tick_ms * self.election_ticks / 1000 / slowest
 
 
-def draw(seed: int) -> SimConfig:
-    """The configuration of a seed."""
+def draw(seed: int, *, short: bool = False) -> SimConfig:
+    """The configuration of a seed.
+
+    `short`: what long campaigns run. Faults for as long as it takes to live `SHORT_S`, and the
+    background (exports, rewriting of segments) at a slower rhythm: more worlds per core-second.
+    """
     chance = random.Random(f"config/{seed}")
     stores = chance.choice((3, 3, 3, 3, 4, 4, 5, 7))
     config = SimConfig(
@@ -134,6 +145,11 @@ def draw(seed: int) -> SimConfig:
     config.net.delay_mean_s = chance.choice((0.0003, 0.001, 0.003))
     if not config.calm:
         _draw_faults(config, chance)
+    if short:
+        config.short = True
+        config.fault_s, config.least_s = 8.0, SHORT_S
+        config.truncation_interval_s = chance.choice((0.3, 1.5, 2.0, 3.0))
+        config.rewrite_live_ratio = chance.choice((0.25, 0.25, 0.9))
     return config
 
 

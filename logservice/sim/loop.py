@@ -11,7 +11,11 @@ its own makes its timers early or late.
 
 - INV-SIM-TIME: virtual time never goes back, and does not stand still for ever: as many callbacks
   at one moment as `CALLBACKS_PER_MOMENT_MAX` are a loop that feeds itself.
+- INV-SIM-CLOCK: no timer is early on the clock that it was set on.
 - INV-SIM-DEAD: no callback of a dead process runs.
+
+`_run_once` runs until `stop`, and a `_Handle` holds no more than a callback needs: one seed runs
+tens of thousands of them, and asyncio's own bookkeeping per callback cost more than the callbacks.
 
 Tasks of dead processes are kept until `bury`, because collecting a suspended coroutine runs its
 `finally` blocks, at a moment that memory management chooses.
@@ -23,6 +27,7 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -55,7 +60,7 @@ class Process:
         self.name = name
         self.alive = True
         self.paused = False
-        self.held: list[asyncio.Handle] = []
+        self.held: list[_Handle] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self.context = contextvars.Context()
         self.context.run(_PROCESS.set, self)
@@ -68,8 +73,13 @@ class Process:
         return self._local + (now_s - self._global) * self.rate
 
     def virtual(self, local_s: float) -> float:
-        """The virtual time at which its clock shows `local_s`."""
-        return self._global + (local_s - self._local) / self.rate
+        """The first virtual time at which its clock shows `local_s` (INV-SIM-CLOCK)."""
+        found_s = self._global + (local_s - self._local) / self.rate
+        while self.local(found_s) < local_s:
+            # Rounded down: a timer would be early by it, and whoever sleeps for the rest of the
+            # time would do so for ever, because the rest is too small for time to pass.
+            found_s = math.nextafter(found_s + math.ulp(local_s) / self.rate, math.inf)
+        return found_s
 
     def set_rate(self, rate: float, now_s: float) -> None:
         """The clock goes at another rate from `now_s` on; timers that are set stay as they are."""
@@ -81,8 +91,41 @@ class Process:
 _PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
-class _Outside(asyncio.Handle):
+class _Handle(asyncio.TimerHandle):
+    """A callback and the process that it belongs to."""
+
+    __slots__ = ("process",)
+
+    def __init__(
+        self,
+        process: Process,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        context: contextvars.Context,
+        when: float = 0.0,
+    ) -> None:
+        # Not the base's: it asks the loop whether it is being debugged, and keeps a source line.
+        self.process = process
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._when = when
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """See `asyncio`. One that waits in the heap is skipped when it is due."""
+        self._cancelled = True
+        self._callback, self._args = _nothing, ()
+
+
+def _nothing() -> None:
+    """In place of a callback that was cancelled: what it held can go."""
+
+
+class _Outside(_Handle):
     """What comes to a process from the world: a delivery, the end of a disk operation."""
+
+    __slots__ = ()
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -97,8 +140,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.callbacks = 0
         """Run so far, over all processes."""
         self.on_error: Callable[[Process, BaseException | None, str], None] | None = None
-        self._soon: deque[tuple[Process, asyncio.Handle]] = deque()
-        self._timers: list[tuple[float, int, Process, asyncio.Handle]] = []
+        self._soon: deque[_Handle] = deque()
+        self._timers: list[tuple[float, int, _Handle]] = []
         self._sequence = 0
         self._at_this_moment = 0
         self._dead: list[Process] = []
@@ -125,8 +168,8 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
     ) -> asyncio.Handle:
         """Call back in `process` after virtual `delay_s`, whatever its clock says."""
-        handle = _Outside(callback, args, self, process.context)
-        self._push(self.now_s + max(0.0, delay_s), process, handle)
+        handle = _Outside(process, callback, args, process.context)
+        self._push(self.now_s + delay_s if delay_s > 0.0 else self.now_s, handle)
         return handle
 
     def kill(self, process: Process) -> None:
@@ -152,9 +195,9 @@ class SimLoop(asyncio.BaseEventLoop):
         if chance is not None:
             for handle in held:
                 if isinstance(handle, _Outside):
-                    self._push(self.now_s + chance.random() * READ_SOCKETS_S, process, handle)
+                    self._push(self.now_s + chance.random() * READ_SOCKETS_S, handle)
             held = [handle for handle in held if not isinstance(handle, _Outside)]
-        self._soon.extend((process, handle) for handle in held)
+        self._soon.extend(held)
 
     @contextlib.contextmanager
     def inside(self, process: Process) -> Iterator[None]:
@@ -210,9 +253,9 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         """See `asyncio`."""
         process = self.current if context is None else context.get(_PROCESS, self.current)
-        handle = asyncio.Handle(callback, args, self, context or process.context)
+        handle = _Handle(process, callback, args, context or process.context)
         if process.alive:
-            self._soon.append((process, handle))
+            self._soon.append(handle)
         return handle
 
     def call_soon_threadsafe(
@@ -243,8 +286,8 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """See `asyncio`; `when` on the clock of the running process."""
         process = self.current if context is None else context.get(_PROCESS, self.current)
-        handle = asyncio.TimerHandle(when, callback, args, self, context or process.context)
-        self._push(max(self.now_s, process.virtual(when)), process, handle)
+        handle = _Handle(process, callback, args, context or process.context, when)
+        self._push(max(self.now_s, process.virtual(when)), handle)
         return handle
 
     def run_in_executor(  # type: ignore[override]
@@ -265,38 +308,56 @@ class SimLoop(asyncio.BaseEventLoop):
         else:
             super().call_exception_handler(context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are skipped when they are due."""
-
-    def _push(self, when_s: float, process: Process, handle: asyncio.Handle) -> None:
-        if process.alive:
+    def _push(self, when_s: float, handle: _Handle) -> None:
+        if handle.process.alive:
             self._sequence += 1
-            heapq.heappush(self._timers, (when_s, self._sequence, process, handle))
+            heapq.heappush(self._timers, (when_s, self._sequence, handle))
 
     def _run_once(self) -> None:
-        soon, timers = self._soon, self._timers
-        while timers and (timers[0][3].cancelled() or not timers[0][2].alive):
-            heapq.heappop(timers)
+        while not self._stopping:  # type: ignore[attr-defined]
+            self._next_moment()
+            self._run_soon()
+
+    def _next_moment(self) -> None:
+        """Move what is due now to those that run soon; let time pass when nothing is."""
+        soon, timers, pop = self._soon, self._timers, heapq.heappop
+        while timers and (timers[0][2]._cancelled or not timers[0][2].process.alive):
+            pop(timers)
         if not soon:
-            invariant(bool(timers), "INV-SIM-TIME", detail="nothing will ever happen again")
-            self.now_s = timers[0][0]
-            self._at_this_moment = 0
-        while timers and timers[0][0] <= self.now_s:
-            _, _, process, handle = heapq.heappop(timers)
-            soon.append((process, handle))
+            if not timers:
+                invariant(False, "INV-SIM-TIME", detail="nothing will ever happen again")
+            if timers[0][0] > self.now_s:
+                self.now_s = timers[0][0]
+                self._at_this_moment = 0
+        now_s = self.now_s
+        while timers and timers[0][0] <= now_s:
+            soon.append(pop(timers)[2])
+
+    def _run_soon(self) -> None:
+        """Run what was there when this began; what it adds runs next time."""
+        soon = self._soon
+        ran = 0
         for _ in range(len(soon)):
-            process, handle = soon.popleft()
-            if not process.alive or handle.cancelled():
+            handle = soon.popleft()
+            process = handle.process
+            if not process.alive or handle._cancelled:
                 continue
             if process.paused:
                 process.held.append(handle)
                 continue
             self.current = process
-            self.callbacks += 1
-            self._at_this_moment += 1
-            handle._run()
+            ran += 1
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - the world judges it
+                self.call_exception_handler({"message": "in a callback", "exception": error})
         self.current = self.world
-        invariant(self._at_this_moment < CALLBACKS_PER_MOMENT_MAX, "INV-SIM-TIME", now_s=self.now_s)
+        self.callbacks += ran
+        self._at_this_moment += ran
+        if self._at_this_moment >= CALLBACKS_PER_MOMENT_MAX:
+            invariant(False, "INV-SIM-TIME", now_s=self.now_s)
 
 
 class SimClock:

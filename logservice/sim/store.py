@@ -96,10 +96,7 @@ class SimStore:
         """Its replica of a shard, None when none runs."""
         if self.parts is None or not self.up:
             return None
-        try:
-            return self.parts.host.replica(shard)
-        except LogServiceError:
-            return None
+        return self.parts.host.running(shard)
 
     def replicas(self) -> list[Replica]:
         """Its running replicas, by shard."""

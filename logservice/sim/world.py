@@ -58,7 +58,7 @@ RESTART_S = 2.0
 SETTLE_S = 60.0
 """For repairs and the followers' last entries, before all replicas are read."""
 
-SAMPLE_S = 0.25
+SAMPLE_S = 0.5
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class World:
             self._started = True
             self._begin_clients()
             self._begin_faults()
-        await asyncio.sleep(config.fault_s)
+        await asyncio.sleep(max(config.fault_s, config.least_s - self.loop.now_s))
         await self._heal()
         bound_s = RESTART_S + CONVERGE_ELECTIONS * config.election_timeout_s
         if config.faults_from_start:

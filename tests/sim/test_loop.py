@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -27,6 +28,31 @@ async def beat(times: list[float], every_s: float) -> None:
     while True:
         await asyncio.sleep(every_s)
         times.append(asyncio.get_running_loop().time())
+
+
+def test_no_timer_is_early_on_the_clock_it_was_set_on() -> None:
+    """Found by seed 1725: the rest of a deadline was too small for virtual time to pass."""
+    chance = random.Random(1)
+    for _ in range(20_000):
+        began_s, shown_s = chance.uniform(0, 60), chance.uniform(0, 1000)
+        process = Process("p", began_s, shown_s, chance.choice((1.0, 0.93)))
+        when_s = process.local(60.0) + chance.uniform(0, 30)
+        found_s = process.virtual(when_s)
+        assert process.local(found_s - 1e-9) < when_s <= process.local(found_s)
+
+
+def test_a_loop_that_feeds_itself_is_noticed(
+    loop: SimLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logservice.sim.loop.CALLBACKS_PER_MOMENT_MAX", 1000)
+
+    def again() -> None:
+        loop.call_in(loop.world, 0.0, again)
+
+    again()
+    loop.call_in(loop.world, 2.0, loop.stop)
+    with pytest.raises(InvariantViolation, match="INV-SIM-TIME"):
+        run_until(loop, 1.0)
 
 
 def test_an_hour_takes_no_time(loop: SimLoop) -> None:

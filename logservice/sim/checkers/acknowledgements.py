@@ -22,10 +22,12 @@ class Acknowledgements(Checker):
     """See the module's text."""
 
     name = "acknowledgements"
+    messages = (AppendResponse,)
 
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
-        if not isinstance(message, AppendResponse) or message.reject or not message.index:
+        assert isinstance(message, AppendResponse)
+        if message.reject or not message.index:
             return
         assert store.parts is not None
         own = replica.directory.logdb.log(replica.shard, replica.replica_id)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from logservice.hard_state import HardState
 from logservice.ids import Index
+from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update
 from logservice.nodehost.replica import Replica
@@ -35,32 +37,34 @@ class Durability(Checker):
 
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
+        if isinstance(message, RequestVote | VoteResponse) and message.pre:
+            return
         assert store.parts is not None
         log = replica.directory.logdb.log(replica.shard, replica.replica_id)
         hard = log.hard_state
-        who = f"shard {replica.shard} replica {replica.replica_id}"
-        if isinstance(message, RequestVote | VoteResponse) and message.pre:
-            return
         if message.term > hard.term:
-            self.wrong(f"{who} sent {message} before the term is durable ({hard})")
-        # A later term that is durable with it does as well: nobody is voted for in this one again.
-        if (
-            isinstance(message, RequestVote)
-            and hard.term == message.term
-            and hard.vote != replica.replica_id
-        ):
-            self.wrong(f"{who} campaigns before its own vote is durable ({hard})")
-        if (
-            isinstance(message, VoteResponse)
-            and not message.reject
-            and hard.term == message.term
-            and hard.vote != message.to
-        ):
-            self.wrong(f"{who} sent {message} before the vote is durable ({hard})")
-        if isinstance(message, AppendResponse) and not message.reject and message.index:
-            if message.index > log.last_index():
-                self.wrong(f"{who} acknowledges {message.index}, durable is {log.last_index()}")
-            elif message.index >= log.first_index():
-                term = int(log.term(Index(message.index)))
-                if term > message.term:
-                    self.wrong(f"{who} acknowledges {message.index} of term {term} in {message}")
+            self._early(replica, message, hard)
+        elif isinstance(message, RequestVote):
+            # A later term that is durable with it does as well: nobody votes in this one again.
+            if hard.term == message.term and hard.vote != replica.replica_id:
+                self._early(replica, message, hard)
+        elif isinstance(message, VoteResponse):
+            if not message.reject and hard.term == message.term and hard.vote != message.to:
+                self._early(replica, message, hard)
+        elif isinstance(message, AppendResponse) and not message.reject and message.index:
+            self._acknowledged(replica, message, log)
+
+    def _early(self, replica: Replica, message: Message, hard: HardState) -> None:
+        self.wrong(
+            f"shard {replica.shard} replica {replica.replica_id} sent {message} before its term "
+            f"and vote are durable ({hard})"
+        )
+
+    def _acknowledged(self, replica: Replica, message: AppendResponse, log: ReplicaLog) -> None:
+        who = f"shard {replica.shard} replica {replica.replica_id}"
+        if message.index > log.last_index():
+            self.wrong(f"{who} acknowledges {message.index}, durable is {log.last_index()}")
+        elif message.index >= log.first_index():
+            term = int(log.term(Index(message.index)))
+            if term > message.term:
+                self.wrong(f"{who} acknowledges {message.index} of term {term} in {message}")

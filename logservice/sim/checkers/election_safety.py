@@ -18,14 +18,14 @@ class ElectionSafety(Checker):
     """Who speaks as the leader of a term is its only leader."""
 
     name = "election-safety"
+    messages = FROM_LEADER
 
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
-        if isinstance(message, FROM_LEADER):
-            leaders = self.truth.shard(replica.shard).leaders
-            known = leaders.setdefault(message.term, replica.replica_id)
-            if known != replica.replica_id:
-                self.wrong(
-                    f"shard {replica.shard} term {message.term}: "
-                    f"leaders {known} and {replica.replica_id}"
-                )
+        leaders = self.truth.shard(replica.shard).leaders
+        known = leaders.setdefault(message.term, replica.replica_id)
+        if known != replica.replica_id:
+            self.wrong(
+                f"shard {replica.shard} term {message.term}: "
+                f"leaders {known} and {replica.replica_id}"
+            )

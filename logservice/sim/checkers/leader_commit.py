@@ -23,6 +23,7 @@ class LeaderCommit(Checker):
     """See the module's text."""
 
     name = "leader-commit"
+    messages = (AppendEntries,)
 
     def __init__(self, truth: Truth, violate: Violate) -> None:
         super().__init__(truth, violate)
@@ -30,8 +31,7 @@ class LeaderCommit(Checker):
 
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
-        if not isinstance(message, AppendEntries):
-            return
+        assert isinstance(message, AppendEntries)
         key = (replica.shard, int(message.term))
         commit = int(message.commit)
         if commit <= self._told.setdefault(key, commit):

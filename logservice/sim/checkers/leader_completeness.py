@@ -23,6 +23,7 @@ class LeaderCompleteness(Checker):
     """See the module's text."""
 
     name = "leader-completeness"
+    messages = (AppendEntries, Heartbeat)
 
     def __init__(self, truth: Truth, violate: Violate) -> None:
         super().__init__(truth, violate)
@@ -30,8 +31,6 @@ class LeaderCompleteness(Checker):
 
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
-        if not isinstance(message, AppendEntries | Heartbeat):
-            return
         key = (replica.shard, int(message.term))
         if key in self._seen:
             return
