@@ -34,6 +34,8 @@ class RaftConfig:
       committed. guard_changes: nor one whose new majority is not active and caught up.
     - commit_notice_waits: followers learn of a commit from the next append, read answer or tick,
       not from a message of its own; in a closed loop that halves the messages.
+    - quiesce_ticks: ticks without a request after which an idle shard falls silent (see `quiesce`);
+      0: never, which other replicas of the shard may differ in.
     - lease_read: needs check_quorum, and must be the same on every replica.
     """
 
@@ -51,6 +53,7 @@ class RaftConfig:
     change_needs_own_commit: bool = True
     guard_changes: bool = False
     commit_notice_waits: bool = False
+    quiesce_ticks: int = 0
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work; raises ValueError with the name of the setting."""
@@ -60,5 +63,7 @@ class RaftConfig:
             raise ValueError("heartbeat_ticks: at least 1")
         if self.election_ticks <= self.heartbeat_ticks:
             raise ValueError("election_ticks: must be greater than heartbeat_ticks")
+        if self.quiesce_ticks < 0:
+            raise ValueError("quiesce_ticks: at least 0")
         if self.lease_read and not self.check_quorum:
             raise ValueError("lease_read: needs check_quorum")

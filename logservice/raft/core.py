@@ -24,7 +24,7 @@ from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
 from logservice.invariants import invariant
 from logservice.membership import Membership
-from logservice.raft import election, following, proposing, reading, replication, room
+from logservice.raft import election, following, proposing, quiesce, reading, replication, room
 from logservice.raft.config import RaftConfig, RaftLimits
 from logservice.raft.config_change import ConfigChange
 from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
@@ -37,6 +37,7 @@ from logservice.raft.messages import (
     InstallSnapshot,
     Message,
     Propose,
+    Quiesce,
     ReadIndexRequest,
     ReadIndexResponse,
     RequestVote,
@@ -69,7 +70,7 @@ __all__ = [
     "Status",
 ]
 
-_FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot)
+_FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot, Quiesce)
 
 
 @value
@@ -146,6 +147,7 @@ _FOLLOWER: Final[_Handlers] = {
     AppendEntries: _follow(following.handle_append),
     Heartbeat: _follow(following.handle_heartbeat),
     InstallSnapshot: _follow(following.handle_snapshot),
+    Quiesce: _follow(quiesce.handle),
     TimeoutNow: _timeout_now,
     Propose: proposing.handle_forwarded,
     ReadIndexRequest: _forward_read,
@@ -199,6 +201,8 @@ class Raft:
         check = CHECKS.get(type(message))
         if check is not None:
             check(s, message)
+        if s.quiesced and not quiesce.hears(s, message):
+            return
         self._dispatch(message)
 
     def _dispatch(self, m: Message) -> None:
@@ -241,8 +245,10 @@ class Raft:
         return False
 
     def tick(self) -> None:
-        """One tick has passed."""
+        """One tick has passed. A quiesced replica has no time: the shell need not tick it."""
         s = self._state
+        if s.quiesced:
+            return
         s.ticks += 1
         s.log.retry_reads()
         if s.role is Role.LEADER:
@@ -251,12 +257,21 @@ class Raft:
                 # Not only when something is applied: a transfer that was under way then may have
                 # come to nothing, and an idle shard would stay joint.
                 proposing.auto_leave(s)
+            if s.config.quiesce_ticks and s.role is Role.LEADER:
+                quiesce.tick_leader(s)
         else:
             election.tick_election(s)
 
     def campaign(self) -> None:
         """Campaign now, if this replica may (by pre-vote first, if configured)."""
+        quiesce.wake(self._state)
         election.start(self._state, transfer=False)
+
+    def wake(self) -> None:
+        """Something happened to another member's store while this shard was quiesced, or may have:
+        tick again, and wake the leader if it is another one. No effect on a replica that is awake.
+        """
+        quiesce.wake_leader(self._state)
 
     def propose(self, proposals: Sequence[Proposal]) -> list[tuple[Index, Term, Lsn]] | None:
         """Propose entries, all or none.
@@ -264,10 +279,12 @@ class Raft:
         Leader: they are appended; returns the place of each (LSNs must not be revealed before the
         entry is applied). Follower: forwarded, returns None. Raises ProposalDropped.
         """
+        quiesce.wake(self._state)
         return proposing.propose(self._state, proposals)
 
     def propose_change(self, change: ConfigChange) -> tuple[Index, Term] | None:
         """Propose a membership change; None when forwarded. Raises ProposalDropped."""
+        quiesce.wake(self._state)
         return proposing.propose_change(self._state, change)
 
     def apply_config_change(self, entry: Entry) -> ChangeOutcome:
@@ -281,11 +298,13 @@ class Raft:
 
         Raises ProposalDropped (NO_LEADER, BUSY).
         """
+        quiesce.wake(self._state)
         reading.read_index(self._state, context)
 
     def transfer_leader(self, target: ReplicaId) -> None:
         """Hand leadership to `target`, directly or by asking the leader; may fail silently."""
         s = self._state
+        quiesce.wake(s)
         if s.role is Role.LEADER:
             replication.transfer(s, target)
         elif s.role is Role.FOLLOWER and s.lead not in (NO_REPLICA, target):
@@ -293,6 +312,7 @@ class Raft:
 
     def report_unreachable(self, replica: ReplicaId) -> None:
         """Messages to `replica` were lost."""
+        quiesce.wake(self._state)
         if self._state.role is Role.LEADER:
             replication.handle_unreachable(
                 self._state, Unreachable(to=self._state.id, sender=replica)
@@ -316,6 +336,7 @@ class Raft:
         reads, whose leader relies on this replica's memory.
         """
         s = self._state
+        quiesce.wake(s)
         if s.role is Role.FOLLOWER and not s.config.lease_read:
             s.lead = NO_REPLICA
 
@@ -470,6 +491,11 @@ class Raft:
     def leader_transferee(self) -> ReplicaId:
         """Whom this leader is handing over to, else NO_REPLICA."""
         return self._state.transferee
+
+    @property
+    def quiesced(self) -> bool:
+        """The shard is silent here: ticks change nothing until something wakes it."""
+        return self._state.quiesced
 
     @property
     def uncommitted_bytes(self) -> int:

@@ -90,6 +90,13 @@ class HeartbeatResponse(_Message):
 
 
 @value(kw_only=True)
+class Quiesce(_Message):
+    """Every member has everything up to `index`, and the leader falls silent; see `quiesce`."""
+
+    index: Index
+
+
+@value(kw_only=True)
 class InstallSnapshot(_Message):
     """The leader no longer has the entries the follower needs."""
 
@@ -147,6 +154,7 @@ Message = (
     | VoteResponse
     | Heartbeat
     | HeartbeatResponse
+    | Quiesce
     | InstallSnapshot
     | TimeoutNow
     | TransferLeader

@@ -12,6 +12,7 @@ transfer voids the lease for the rest of the term, because its target may campai
 from __future__ import annotations
 
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
+from logservice.invariants import invariant
 from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.messages import ReadIndexRequest, ReadIndexResponse
 from logservice.raft.quorum import VoteResult
@@ -38,6 +39,7 @@ def handle_request(s: State, m: ReadIndexRequest) -> None:
 
 
 def _request(s: State, sender: ReplicaId, context: bytes) -> bool:
+    s.idle_ticks = 0
     waiting = s.reads.waiting + len(s.postponed_reads)
     if waiting >= s.config.limits.pending_reads:
         return False
@@ -59,6 +61,7 @@ def release_postponed(s: State) -> None:
 
 
 def _serve(s: State, request: ReadRequest) -> None:
+    invariant(not s.quiesced, "INV-QUIESCE-1", replica=s.id)
     if s.tracker.alone or _lease_holds(s):
         _answer(s, request)
         return

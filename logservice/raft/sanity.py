@@ -21,6 +21,7 @@ from logservice.raft.messages import (
     HeartbeatResponse,
     InstallSnapshot,
     Message,
+    Quiesce,
     RequestVote,
     SnapshotStatus,
     Unreachable,
@@ -49,6 +50,12 @@ def _append(s: State, m: AppendEntries) -> None:
     if not (0 <= m.prev_index < NUMBER_MAX and m.prev_term >= 0 and m.commit >= 0):
         raise MessageRejected(RejectReason.OUT_OF_RANGE, f"append after {m.prev_index}")
     following.check_entries(m)
+    _from_leader(s, m)
+
+
+def _quiesce(s: State, m: Quiesce) -> None:
+    if not 0 < m.index < NUMBER_MAX:
+        raise MessageRejected(RejectReason.OUT_OF_RANGE, f"quiesce at {m.index}")
     _from_leader(s, m)
 
 
@@ -81,6 +88,7 @@ def _local_only(_: State, m: Message) -> None:
 CHECKS: Final[dict[type, Callable[[State, Any], None]]] = {
     AppendEntries: _append,
     Heartbeat: _from_leader,
+    Quiesce: _quiesce,
     InstallSnapshot: _install,
     AppendResponse: _append_response,
     HeartbeatResponse: _from_member,

@@ -40,6 +40,8 @@ class State:
         "former_voter",
         "heartbeat_elapsed",
         "id",
+        "idle_index",
+        "idle_ticks",
         "lead",
         "lease_from",
         "lease_void",
@@ -51,6 +53,7 @@ class State:
         "own_match_before",
         "pending_change",
         "postponed_reads",
+        "quiesced",
         "random",
         "randomized_timeout",
         "read_states",
@@ -107,6 +110,9 @@ class State:
         self.lease_void = False
         self.room: int = ROOM_MAX
         self.closed = False
+        self.quiesced = False
+        self.idle_ticks = 0
+        self.idle_index = 0
         self.messages: list[Message] = []
         self.messages_after_append: list[Message] = []
         self.read_states: list[ReadState] = []
@@ -172,6 +178,9 @@ class State:
         self.postponed_reads = []
         self.lease_from = -1
         self.lease_void = False
+        self.quiesced = False
+        self.idle_ticks = 0
+        self.idle_index = 0
 
     def draw_timeout(self) -> None:
         """A new election timeout between one and two times `election_ticks`."""
@@ -187,6 +196,7 @@ class State:
     def become_pre_candidate(self) -> None:
         """Ask whether a campaign could win; changes neither term nor vote."""
         invariant(self.role is not Role.LEADER, "INV-ROLE", role=self.role)
+        invariant(not self.quiesced, "INV-QUIESCE-2", role=self.role)
         self.tracker.votes = {}
         self.lead = NO_REPLICA
         self.role = Role.PRE_CANDIDATE

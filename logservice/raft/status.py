@@ -43,6 +43,7 @@ class Status:
     first_index_of_term: Index
     leader_transferee: ReplicaId
     uncommitted_bytes: int
+    quiesced: bool
     promotable: bool
     membership: Membership
     progress: dict[ReplicaId, ReplicaProgress]
@@ -84,6 +85,7 @@ def status_of(s: State) -> Status:
         first_index_of_term=Index(s.term_first_index),
         leader_transferee=s.transferee,
         uncommitted_bytes=s.uncommitted_bytes,
+        quiesced=s.quiesced,
         promotable=s.promotable(),
         membership=s.membership,
         progress=progress,

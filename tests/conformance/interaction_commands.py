@@ -188,6 +188,7 @@ class InteractionRunner:
                 disable_change_validation=directive.flag("disable-conf-change-validation"),
                 lease_read=directive.value("read-only") == "lease-based",
                 change_needs_own_commit=directive.flag("change-needs-own-commit"),
+                quiesce_ticks=int(directive.value("quiesce", "0")),
             )
             self._add_member(config, start, asynchronous=directive.flag("async-storage-writes"))
 

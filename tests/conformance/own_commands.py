@@ -29,7 +29,9 @@ class OwnRunner(InteractionRunner):
             "lsn-log": self._lsn_log,
             "membership": self._membership,
             "propose-block": self._propose_block,
+            "quiesced": self._quiesced,
             "state": self._state,
+            "wake": lambda d: self._at(d).raft.wake(),
         }
 
     def _propose_block(self, directive: Directive) -> None:
@@ -78,6 +80,10 @@ class OwnRunner(InteractionRunner):
     def _change_outcomes(self, directive: Directive) -> None:
         for index, reason in self._at(directive).outcomes:
             self._print(f"{index} {reason.value}")
+
+    def _quiesced(self, directive: Directive) -> None:
+        for member in self.members:
+            self._print(f"{member.id}: {'quiesced' if member.raft.quiesced else 'awake'}")
 
     def _state(self, directive: Directive) -> None:
         """The state machine's: all payloads applied."""

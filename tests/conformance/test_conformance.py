@@ -22,7 +22,7 @@ def test_the_folder_holds_files() -> None:
 
 
 def test_there_are_own_files() -> None:
-    assert [path.stem for path in OWN] == ["lsn_assignment", "ordered_change", "witness"]
+    assert [path.stem for path in OWN] == ["lsn_assignment", "ordered_change", "quiesce", "witness"]
 
 
 @pytest.mark.parametrize("path", FILES + OWN, ids=[path.stem for path in FILES + OWN])

@@ -16,6 +16,7 @@ from logservice.raft.messages import (
     InstallSnapshot,
     Message,
     Propose,
+    Quiesce,
     ReadIndexRequest,
     ReadIndexResponse,
     RequestVote,
@@ -144,6 +145,8 @@ def _printed(m: Message) -> _Printed:
             return _Printed("MsgHeartbeat", commit=m.commit)
         case HeartbeatResponse():
             return _Printed("MsgHeartbeatResp")
+        case Quiesce():
+            return _Printed("MsgQuiesce", index=m.index)
         case InstallSnapshot():
             return _Printed("MsgSnap", snapshot=m.snapshot)
         case TimeoutNow():

@@ -61,6 +61,7 @@ def samples() -> list[Message]:
         raft.HeartbeatResponse(**head, context=b"ctx"),
         raft.HeartbeatResponse(**head),
         raft.HeartbeatResponse(**head, context=b"ctx", room=1 << 20, closed=True),
+        raft.Quiesce(**head, index=two),
         raft.InstallSnapshot(**head, snapshot=SNAPSHOT),
         raft.TimeoutNow(**head),
         raft.TransferLeader(**head),

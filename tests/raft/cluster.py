@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
@@ -117,8 +118,8 @@ class Cluster:
         election_ticks: int = 10,
         heartbeat_ticks: int = 1,
         limits: RaftLimits | None = None,
-        settings: Mapping[str, bool] | None = None,
-        **more_settings: bool,
+        settings: Mapping[str, Any] | None = None,
+        **more_settings: Any,
     ) -> None:
         self.random = random.Random(seed)
         self.election_ticks = election_ticks

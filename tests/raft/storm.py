@@ -31,11 +31,12 @@ class Storm:
         self.random = random.Random(seed)
         self.changes = self.random.random() < 0.5
         check_quorum = self.random.random() < 0.5
-        settings = {
+        settings: dict[str, int] = {
             "pre_vote": self.random.random() < 0.5,
             "check_quorum": check_quorum,
             "lease_read": check_quorum and self.random.random() < 0.4,
         }
+        settings["quiesce_ticks"] = self.random.choice([0, 0, 2, 6])
         # Replicas that left the configuration need pre-vote to end a deadlock: see `departing`.
         self.lives_on = settings["pre_vote"] or not self.changes
         limits = RaftLimits(

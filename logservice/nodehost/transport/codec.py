@@ -32,6 +32,7 @@ from logservice.raft.messages import (
     InstallSnapshot,
     Message,
     Propose,
+    Quiesce,
     ReadIndexRequest,
     ReadIndexResponse,
     RequestVote,
@@ -69,6 +70,7 @@ _READ_INDEX: Final = 11
 _READ_INDEX_RESPONSE: Final = 12
 _UNREACHABLE: Final = 13
 _SNAPSHOT_STATUS: Final = 14
+_QUIESCE: Final = 15
 
 _REJECT: Final = 1
 _PRE: Final = 2
@@ -169,6 +171,11 @@ def _encode_heartbeat(shard: int, m: Heartbeat, out: list[Buffer]) -> int:
     return _HEAD_1.size + _put_tail(m.context, out)
 
 
+def _encode_quiesce(shard: int, m: Quiesce, out: list[Buffer]) -> int:
+    out.append(_HEAD_1.pack(_QUIESCE, 0, 0, 0, shard, m.to, m.sender, m.term, m.index))
+    return _HEAD_1.size
+
+
 def _encode_heartbeat_response(shard: int, m: HeartbeatResponse, out: list[Buffer]) -> int:
     flags = _CLOSED if m.closed else 0
     size = len(m.context)
@@ -224,6 +231,7 @@ _ENCODERS: Final[dict[type, _Encoder]] = {
     VoteResponse: _encode_vote_response,
     Heartbeat: _encode_heartbeat,
     HeartbeatResponse: _encode_heartbeat_response,
+    Quiesce: _encode_quiesce,
     InstallSnapshot: _encode_snapshot,
     TimeoutNow: _bare(_TIMEOUT_NOW),
     TransferLeader: _bare(_TRANSFER),
@@ -325,6 +333,13 @@ def _decode_heartbeat(
     return Heartbeat(to=to, sender=sender, term=term, commit=commit, context=context), at
 
 
+def _decode_quiesce(
+    data: Buffer, at: int, flags: int, size: int, to: ReplicaId, sender: ReplicaId, term: Term
+) -> tuple[Message, int]:
+    (index,) = _ONE.unpack_from(data, at)
+    return Quiesce(to=to, sender=sender, term=term, index=index), at + _ONE.size
+
+
 def _decode_heartbeat_response(
     data: Buffer, at: int, flags: int, size: int, to: ReplicaId, sender: ReplicaId, term: Term
 ) -> tuple[Message, int]:
@@ -403,6 +418,7 @@ _DECODERS: Final[dict[int, tuple[_Decoder, int, bool]]] = {
     _READ_INDEX_RESPONSE: (_decode_read_index_response, _NO_FLAGS, True),
     _UNREACHABLE: (_decode_bare(Unreachable), _NO_FLAGS, False),
     _SNAPSHOT_STATUS: (_decode_snapshot_status, _REJECT, False),
+    _QUIESCE: (_decode_quiesce, _NO_FLAGS, False),
 }
 
 

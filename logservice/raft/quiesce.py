@@ -1,0 +1,117 @@
+"""Quiesce: an idle shard falls silent, and what wakes it.
+
+A leader that for `quiesce_ticks` was asked nothing, and whose every member has everything
+(match = commit = last, heard of lately), says so to all in one message each and stops its
+heartbeats; a follower that has exactly that log stops its election timer. From then on `tick` does
+nothing on any of them: a shard without work costs nothing.
+
+Everything wakes a replica: a request made here, any message, and `Raft.wake`, by which the shell
+tells that the other side's store is gone, was started anew, or is silent. Only two things do not:
+the late answer to a heartbeat, and the leader's word itself, repeated. A follower that missed that
+word campaigns, by pre-vote; that wakes the leader, whose heartbeat ends the campaign.
+
+Why it is safe: quiescing takes away only ticks. No rule of voting, appending or committing looks
+at it, and a replica that ticks too slowly was always allowed. The one thing that counts ticks as
+time is the lease: a quiesced leader gives up its own, and drops answers that could renew it; a
+follower's promise not to vote is only lengthened by ticks that do not come.
+
+- INV-QUIESCE-1: a quiesced leader serves no read, and holds no lease when it wakes.
+- INV-QUIESCE-2: only a leader and its followers are quiesced, never a candidate.
+
+References: DESIGN section 6; Dragonboat's quiesce and CockroachDB's, whose condition (everybody
+caught up, one message to all) this one has; reference/dragonboat.md, D11: ticks that go on in
+quiesced shards cost as much as active ones.
+"""
+
+from __future__ import annotations
+
+from logservice.ids import NO_REPLICA, Index, Term
+from logservice.raft import reading
+from logservice.raft.messages import AppendResponse, HeartbeatResponse, Message, Quiesce
+from logservice.raft.progress import ProgressState
+from logservice.raft.ready import Role
+from logservice.raft.sending import broadcast_heartbeat
+from logservice.raft.state import State
+
+
+def tick_leader(s: State) -> None:
+    """Count idle ticks of a leader, and quiesce when there are enough of them."""
+    last = s.log.last_index
+    if last != s.idle_index or s.reads.waiting or s.postponed_reads:
+        s.idle_index = last
+        s.idle_ticks = 0
+        return
+    s.idle_ticks += 1
+    if s.idle_ticks >= s.config.quiesce_ticks and _everybody_has_everything(s):
+        s.quiesced = True
+        s.lease_from = -1
+        for replica, _ in s.tracker.others:
+            s.messages.append(
+                Quiesce(to=replica, sender=s.id, term=Term(s.term), index=Index(last))
+            )
+
+
+def _everybody_has_everything(s: State) -> bool:
+    log = s.log
+    last = log.last_index
+    if not s.committed_in_term() or log.committed != last or log.applied != last:
+        return False
+    if s.transferee != NO_REPLICA or s.leaving_at or s.membership.joint:
+        return False
+    own = s.tracker.progress.get(s.id)
+    if own is None or own.match != last:
+        return False
+    return all(
+        progress.state is ProgressState.REPLICATE and progress.match == last and progress.active
+        for _, progress in s.tracker.others
+    )
+
+
+def handle(s: State, m: Quiesce) -> None:
+    """A follower is told that everybody has everything; it quiesces if that is so here.
+
+    The leader says that the entry at `index` is committed and durable here. An old message, or one
+    that overtook an append, finds another end of the log and changes nothing.
+    """
+    if not s.config.quiesce_ticks or m.index != s.log.last_index or s.log.tail.snapshot is not None:
+        return
+    s.log.commit_to(m.index)
+    s.quiesced = True
+
+
+def hears(s: State, m: Message) -> bool:
+    """A message came to a quiesced replica: wake up for it (True), or leave it unread (False)."""
+    if s.role is Role.LEADER:
+        if isinstance(m, HeartbeatResponse) and m.term <= s.term:
+            return False
+    elif isinstance(m, Quiesce) and m.term == s.term:
+        return False
+    wake(s)
+    return True
+
+
+def wake(s: State) -> None:
+    """Tick again. A leader speaks at once, which wakes its followers, too.
+
+    A follower gives the leader it knows a whole election timeout to be heard of: the leader may be
+    as well as the request that woke this replica is young.
+    """
+    if not s.quiesced:
+        return
+    s.quiesced = False
+    s.idle_ticks = 0
+    s.election_elapsed = 0
+    if s.role is Role.LEADER:
+        s.heartbeat_elapsed = 0
+        for _, progress in s.tracker.others:
+            progress.begin_period()  # what was heard before counts as old from now on
+        broadcast_heartbeat(s, reading.heartbeat_context(s))
+
+
+def wake_leader(s: State) -> None:
+    """A follower wakes, and its leader, by repeating what it has acknowledged long ago."""
+    if s.quiesced and s.role is Role.FOLLOWER:
+        s.messages_after_append.append(
+            AppendResponse(to=s.lead, sender=s.id, term=Term(s.term), index=Index(s.log.committed))
+        )
+    wake(s)
