@@ -131,11 +131,15 @@ class BootstrapSection(_Section, frozen=True, kw_only=True):
 
 
 class RaftSection(_Section, frozen=True, kw_only=True):
-    """[raft]: time. Loopback and a LAN are far below a tick; a WAN wants a longer one."""
+    """[raft]: time. Loopback and a LAN are far below a tick; a WAN wants a longer one.
+
+    After `quiesce_ticks` without a request a shard falls silent and costs nothing (0: never).
+    """
 
     tick_ms: Annotated[int, Meta(ge=1, le=10_000)] = 50
     heartbeat_ticks: Annotated[int, Meta(ge=1, le=1000)] = 2
     election_ticks: Annotated[int, Meta(ge=2, le=10_000)] = 20
+    quiesce_ticks: Annotated[int, Meta(ge=0, le=1_000_000)] = 200
 
 
 class HAKeeperSection(_Section, frozen=True, kw_only=True):

@@ -109,6 +109,7 @@ class HeartbeatSender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(bounds.STORE_COMMANDS_AT_ONCE_MAX)
         self._encoded: dict[ShardId, tuple[Membership, bytes]] = {}
+        self._made: dict[ShardId, tuple[ReplicaInfo, ReplicaReport]] = {}
         self._broken: BaseException | None = None
         self.last_success_s: float | None = None
         """When a heartbeat was last answered, on the host's monotonic clock."""
@@ -205,7 +206,11 @@ class HeartbeatSender:
             replicas=tuple(
                 report
                 for shard, report in sorted(reports.items())
-                if full or self._reported.get(shard) != report
+                if full
+                or (
+                    # Sleeping replicas give the same object again: no need to compare its fields.
+                    (before := self._reported.get(shard)) is not report and before != report
+                )
             ),
             gone=() if full else tuple(sorted(set(self._reported) - set(reports))),
             stored=stored,
@@ -222,9 +227,18 @@ class HeartbeatSender:
                     shard, stored[shard], Index(0), b"", halted=reason[:_DETAIL_CHARACTERS]
                 )
         self._encoded = {shard: self._encoded[shard] for shard in reports if shard in self._encoded}
+        self._made = {shard: self._made[shard] for shard in reports if shard in self._made}
         return reports
 
     def _report(self, info: ReplicaInfo) -> ReplicaReport:
+        made = self._made.get(info.shard)
+        if made is not None and made[0] is info:
+            return made[1]
+        report = self._make_report(info)
+        self._made[info.shard] = (info, report)
+        return report
+
+    def _make_report(self, info: ReplicaInfo) -> ReplicaReport:
         leads = info.role is Role.LEADER
         known = self._encoded.get(info.shard)
         if known is None or known[0] is not info.membership:

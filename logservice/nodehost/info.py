@@ -14,7 +14,7 @@ class ReplicaInfo:
 
     match: on the leader, per follower, the last index known durable there; else empty. `lsn` fields
     are 0 for shard 0. `recently_active`: on the leader, followers heard from within two
-    election timeouts.
+    election timeouts. `quiesced`: the shard is idle, and nobody counts ticks (see `raft.quiesce`).
     """
 
     shard: ShardId
@@ -35,3 +35,4 @@ class ReplicaInfo:
     match: tuple[tuple[ReplicaId, Index], ...]
     recently_active: tuple[ReplicaId, ...]
     halted: str
+    quiesced: bool = False

@@ -33,6 +33,7 @@ from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, Shard
 from logservice.logdb.stats import LogDbStats
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
+from logservice.nodehost import sleeping
 from logservice.nodehost.directories import Directories
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Engine
@@ -43,6 +44,7 @@ from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica, ReplicaStart
 from logservice.nodehost.role_log import RoleLog
 from logservice.nodehost.router import Router
+from logservice.nodehost.sleeping import Sleeping
 from logservice.nodehost.start_point import choose_start
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
@@ -97,6 +99,8 @@ class NodeHost:
         self._stopping = False
         self._router = Router(self)
         self._role_log = RoleLog()
+        self._sleeping = Sleeping(options, transport, self._router.route)
+        self.register_handler(sleeping.METHOD, self._sleeping.on_beat)
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -145,6 +149,7 @@ class NodeHost:
             replica.stop()
         self._replicas.clear()
         self._router.stop()
+        await self._sleeping.stop()
         if self._started:
             for directory in self.directories:
                 await directory.engine.stop()
@@ -203,6 +208,7 @@ class NodeHost:
         replica = self._replicas.pop(shard, None)
         if replica is not None:
             replica.stop()
+            self._sleeping.forget(replica)
             self._engine(replica.directory).deactivate(replica)
 
     async def remove_replica(self, shard: ShardId, replica_id: ReplicaId) -> None:
@@ -486,12 +492,13 @@ class NodeHost:
 
     def activate(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
+        if replica.asleep:
+            self._sleeping.touch(replica)
         self._engine(replica.directory).activate(replica)
 
     def send(self, replica: Replica, message: Message) -> None:
         """See `ReplicaHost`."""
-        member = replica.raft.membership.member(message.to)
-        store = member.store_id if member is not None else replica.learned_stores.get(message.to)
+        store = replica.store_of(message.to)
         if store is None or not self.transport.send(store, replica.shard, message):
             replica.unreachable(message.to)
 
@@ -505,6 +512,7 @@ class NodeHost:
         """See `ReplicaHost`."""
         self._replicas.pop(replica.shard, None)
         replica.stop()
+        self._sleeping.forget(replica)
         self._note_halt(replica.shard, replica.replica_id, reason)
 
     def membership_changed(self, replica: Replica) -> None:
@@ -550,10 +558,7 @@ class NodeHost:
         replica = self._replicas.get(shard)
         if replica is None or replica.raft.leader == NO_REPLICA:
             return None
-        member = replica.raft.membership.member(replica.raft.leader)
-        if member is not None:
-            return member.store_id
-        return replica.learned_stores.get(replica.raft.leader)
+        return replica.store_of(replica.raft.leader)
 
     def _look_at_disk(self, directory: Directory) -> None:
         """Let every replica there know what the disk takes, when that has changed."""
@@ -572,9 +577,6 @@ class NodeHost:
             for directory in self.directories.working:
                 directory.engine.mark_if_idle()
                 self._look_at_disk(directory)
-            for replica in list(self._replicas.values()):
-                replica.tick(now_s)
-                if len(replica.intake):
-                    self._router.route(replica)
+            self._sleeping.tick(now_s)
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)

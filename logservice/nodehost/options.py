@@ -15,12 +15,14 @@ class NodeHostOptions:
 
     entry_bytes_target: how much waits for a shard before it goes into an entry of its own; blocks
     that arrive in one pass share an entry up to this. fsync_inline_max_s: a disk slower than this
-    gets its own thread, so that ticks go on (DESIGN section 8).
+    gets its own thread, so that ticks go on (DESIGN section 8). quiesce_ticks: an idle shard falls
+    silent after that many; 0: never.
     """
 
     tick_ms: int = 50
     heartbeat_ticks: int = 2
     election_ticks: int = 20
+    quiesce_ticks: int = 200
     entry_bytes_target: int = 1024 * 1024
     fsync_inline_max_s: float = 0.0005
     pending_proposals_max: int = bounds.PENDING_PROPOSALS_MAX

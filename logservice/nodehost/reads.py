@@ -47,6 +47,9 @@ class ReadBook:
         self._confirmed: deque[tuple[Index, list[_Waiting]]] = deque()
         self._count = 0
 
+    def __len__(self) -> int:
+        return self._count
+
     def add(self, future: asyncio.Future[Index], deadline_s: float) -> None:
         """A read arrived. Raises Busy when too many wait."""
         if self._count >= self._reads_max:

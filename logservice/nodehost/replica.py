@@ -163,6 +163,7 @@ class Replica:
                 heartbeat_ticks=options.heartbeat_ticks,
                 guard_changes=True,
                 commit_notice_waits=True,
+                quiesce_ticks=options.quiesce_ticks,
             ),
             self.reader,
             start.hard_state,
@@ -193,6 +194,9 @@ class Replica:
         self._lsn_waiters: list[tuple[Lsn, asyncio.Future[bool]]] = []
         self.learned_stores: dict[ReplicaId, StoreId] = {}
         self.stopped = False
+        self.asleep = True
+        """Not ticked; `sleeping.Sleeping` alone changes it. So until it is first activated."""
+        self._asleep_info: ReplicaInfo | None = None
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -265,6 +269,24 @@ class Replica:
             self.raft.forget_leader()
             self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
             self._host.activate(self)
+
+    def wake(self) -> None:
+        """Its leader may be gone, or awake and not heard here; see `Raft.wake`."""
+        self.raft.wake()
+        self._host.activate(self)
+
+    @property
+    def idle(self) -> bool:
+        """INV-SLEEP-1: quiesced, and nothing here that time or a message could move."""
+        return (
+            self.raft.quiesced
+            and self.applied == self.raft.commit
+            and not len(self.intake)
+            and not len(self.reads)
+            and not self.book.count
+            and not self._held
+            and not self._unpersisted_votes
+        )
 
     @property
     def ready_to_lead(self) -> bool:
@@ -502,7 +524,16 @@ class Replica:
         )
 
     def info(self) -> ReplicaInfo:
-        """See `ReplicaInfo`."""
+        """See `ReplicaInfo`. Of a sleeping replica it is the same object until something changes:
+        thousands of them are asked every second.
+        """
+        known = self._asleep_info
+        if self.asleep and known is not None and known.first_index == self.reader.first_index():
+            return known
+        self._asleep_info = self._info() if self.asleep else None
+        return self._asleep_info or self._info()
+
+    def _info(self) -> ReplicaInfo:
         status = self.raft.status()
         rsm = self._log_rsm
         truncated = rsm.truncated_lsn if rsm is not None else Lsn(0)
@@ -525,7 +556,13 @@ class Replica:
             match=tuple(sorted((rid, p.match) for rid, p in status.progress.items())),
             recently_active=tuple(sorted(r for r, p in status.progress.items() if p.active)),
             halted="",
+            quiesced=self.raft.quiesced,
         )
+
+    def store_of(self, member: ReplicaId) -> StoreId | None:
+        """Where a member of the shard lives, as far as known here."""
+        known = self.raft.membership.member(member)
+        return known.store_id if known is not None else self.learned_stores.get(member)
 
     @property
     def first_lsn(self) -> Lsn:

@@ -258,6 +258,7 @@ def _settings(config: StoreConfig) -> StoreSettings:
             tick_ms=config.raft.tick_ms,
             heartbeat_ticks=config.raft.heartbeat_ticks,
             election_ticks=config.raft.election_ticks,
+            quiesce_ticks=config.raft.quiesce_ticks,
         ),
         logdb=LogDbOptions(
             segment_bytes=config.storage.segment_bytes,

@@ -52,6 +52,7 @@ class Store:
         self.files: OpenLogDb | None = None
         self.fatal: list[BaseException] = []
         self.inline_max_s = 1.0
+        self.quiesce_ticks = 0
 
     async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
         self.files = OpenLogDb(self.directory, self.store_id)
@@ -60,7 +61,12 @@ class Store:
             CLUSTER, self.store_id, (self.incarnation,), self.random.getrandbits(63)
         )
         self.host = NodeHost(
-            NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s),
+            NodeHostOptions(
+                tick_ms=10,
+                election_ticks=20,
+                quiesce_ticks=self.quiesce_ticks,
+                fsync_inline_max_s=self.inline_max_s,
+            ),
             identity=identity,
             directories=[Directory(self.incarnation, self.files.logdb, ThreadExecutor("fsync"))],
             transport=MemoryTransport(identity, self.network),

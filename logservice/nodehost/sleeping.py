@@ -1,0 +1,261 @@
+"""Sleeping: which replicas are ticked, and how those that are not learn of another store's death.
+
+A replica whose core is quiesced (`raft.quiesce`) and that nobody waits for leaves the set of awake
+ones, so a tick costs what is active, however many shards there are. Whatever concerns a replica
+goes through `NodeHost.activate`, and that puts it back (`touch`).
+
+What ticks used to tell, stores tell each other once for all shards that sleep between them: a beat
+every quarter of an election timeout, with a digest of the sleeping shards that the sender leads
+with a member on the receiver. From it the receiver knows
+
+- that the store is alive: after more than an election timeout without a beat, the sleeping shards
+  shared with it act as if the connection to it had broken;
+- that it is the same process: another boot id means the same;
+- that what sleeps here as a follower of a leader there is led there, in that term, and asleep: when
+  the digests differ for an election timeout (the leader's replica halted, was stopped, or woke up
+  and its heartbeats do not arrive), the followers wake up and wake their leaders.
+
+INV-SLEEP-1: a sleeping replica has nothing that time could change: no request, no read, nothing to
+apply or to send.
+A beat resets no election timer: replicas that count time are awake, and listen to their leader
+only (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from logservice_wire.errors import InvalidArgument, LogServiceError
+
+from logservice.ids import ReplicaId, ShardId, StoreId
+from logservice.membership import Membership
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica import Replica
+from logservice.nodehost.transport.seam import PeerIdentity, Transport
+from logservice.raft.ready import Role
+
+METHOD = "store-beat"
+"""The peer request that carries a beat."""
+
+_BEAT = struct.Struct("<QQ")
+_MARK = struct.Struct("<QQQ")
+
+_LOOKS_PER_TICK = 16
+"""Sleeping replicas whose log is asked per tick whether it was found damaged; awake ones ask
+themselves. A constant, so that a thousand sleepers cost what sixteen do.
+"""
+
+
+@dataclass(slots=True)
+class _Sleeper:
+    """A sleeping replica: where the other side is, and what it adds to the digest."""
+
+    replica: Replica
+    leads: bool
+    stores: tuple[StoreId, ...]
+    mark: int
+
+
+@dataclass(slots=True)
+class _Peer:
+    """Another store, while shards sleep that are shared with it.
+
+    `led`, `followed`: digest and count of those with the leader here, and there.
+    """
+
+    heard: int
+    boot_id: int | None = None
+    led: int = 0
+    led_count: int = 0
+    followed: int = 0
+    followed_count: int = 0
+    differs_since: int | None = None
+    beating: bool = False
+    shards: dict[ShardId, None] = field(default_factory=dict)
+
+
+class Sleeping:
+    """See the module's text. One per NodeHost, on its loop thread."""
+
+    def __init__(
+        self,
+        options: NodeHostOptions,
+        transport: Transport,
+        route: Callable[[Replica], None],
+    ) -> None:
+        """`route` looks after requests that wait at an awake replica."""
+        self._options = options
+        self._transport = transport
+        self._route = route
+        self._beat_ticks = max(1, options.election_ticks // 4)
+        self._silent_ticks = options.election_ticks + self._beat_ticks
+        self._ticks = 0
+        self._awake: dict[ShardId, Replica] = {}
+        self._sleepers: dict[ShardId, _Sleeper] = {}
+        self._peers: dict[StoreId, _Peer] = {}
+        self._looking: Iterator[_Sleeper] = iter(())
+        self._beats: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._sleepers)
+
+    def touch(self, replica: Replica) -> None:
+        """Something concerns this replica: it is ticked from now on."""
+        self.forget(replica)
+        self._awake[replica.shard] = replica
+        replica.asleep = False
+
+    def forget(self, replica: Replica) -> None:
+        """It wakes up, or it stopped."""
+        sleeper = self._sleepers.get(replica.shard)
+        if sleeper is None or sleeper.replica is not replica:
+            return
+        del self._sleepers[replica.shard]
+        for store in sleeper.stores:
+            self._share(store, sleeper, -1)
+
+    async def stop(self) -> None:
+        """End the beats that are on their way."""
+        for task in list(self._beats):
+            task.cancel()
+        await asyncio.gather(*self._beats, return_exceptions=True)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        """Tick whoever is awake; let the others sleep."""
+        self._ticks += 1
+        for shard, replica in list(self._awake.items()):
+            if replica.stopped:
+                if self._awake.get(shard) is replica:
+                    del self._awake[shard]
+                continue
+            replica.tick(now_s)
+            if len(replica.intake):
+                self._route(replica)
+            elif replica.idle:
+                self._fall_asleep(replica)
+        self._look_for_damage(now_s)
+        if self._ticks % self._beat_ticks == 0:
+            self._beat()
+
+    def _fall_asleep(self, replica: Replica) -> None:
+        raft = replica.raft
+        leads = raft.role is Role.LEADER
+        others = _members(raft.membership, replica.replica_id) if leads else [raft.leader]
+        found = [replica.store_of(one) for one in others]
+        stores = [store for store in found if store is not None]
+        if len(stores) < len(found):
+            return  # it could not be told of: the address of a member is not known here
+        mark = _mark(replica.shard, raft.leader, raft.term)
+        sleeper = _Sleeper(replica, leads, tuple(stores), mark)
+        self._sleepers[replica.shard] = sleeper
+        for store in sleeper.stores:
+            self._share(store, sleeper, 1)
+        del self._awake[replica.shard]
+        replica.asleep = True
+
+    def _share(self, store: StoreId, sleeper: _Sleeper, change: int) -> None:
+        peer = self._peers.get(store)
+        if peer is None:
+            peer = self._peers[store] = _Peer(heard=self._ticks)
+        if sleeper.leads:
+            peer.led ^= sleeper.mark
+            peer.led_count += change
+        else:
+            peer.followed ^= sleeper.mark
+            peer.followed_count += change
+        if change > 0:
+            peer.shards[sleeper.replica.shard] = None
+        else:
+            peer.shards.pop(sleeper.replica.shard, None)
+            if not peer.shards:
+                del self._peers[store]
+
+    def _look_for_damage(self, now_s: float) -> None:
+        for _ in range(min(_LOOKS_PER_TICK, len(self._sleepers))):
+            sleeper = next(self._looking, None)
+            if sleeper is None:
+                self._looking = iter(list(self._sleepers.values()))
+                return
+            if sleeper.replica.asleep and not sleeper.replica.stopped:
+                sleeper.replica.tick(now_s)
+
+    # --- beats ------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        for store, peer in list(self._peers.items()):
+            if self._ticks - peer.heard > self._silent_ticks:
+                self._lost(store, peer)
+                continue
+            if not peer.beating:
+                peer.beating = True
+                body = _BEAT.pack(peer.led, peer.led_count)
+                task = asyncio.get_running_loop().create_task(self._send(store, peer, body))
+                self._beats.add(task)
+                task.add_done_callback(self._beats.discard)
+
+    async def _send(self, store: StoreId, peer: _Peer, body: bytes) -> None:
+        timeout_s = self._options.tick_ms / 1000 * self._silent_ticks
+        try:
+            await self._transport.request(store, METHOD, body, timeout_s)
+        except LogServiceError:
+            pass  # it will hear nothing, and draw its own conclusion
+        finally:
+            peer.beating = False
+
+    async def on_beat(self, sender: PeerIdentity, body: bytes) -> bytes:
+        """A beat of another store. Raises InvalidArgument for what is none."""
+        if len(body) != _BEAT.size:
+            raise InvalidArgument(f"a beat has {_BEAT.size} bytes", field="body")
+        peer = self._peers.get(sender.store_id)
+        if peer is None:
+            return b""
+        peer.heard = self._ticks
+        if peer.boot_id not in (None, sender.boot_id):
+            self._lost(sender.store_id, peer)
+            return b""
+        peer.boot_id = sender.boot_id
+        if _BEAT.unpack(body) == (peer.followed, peer.followed_count):
+            peer.differs_since = None
+        elif peer.differs_since is None:
+            peer.differs_since = self._ticks
+        elif self._ticks - peer.differs_since >= self._options.election_ticks:
+            peer.differs_since = None
+            self._wake_followers(peer)
+        return b""
+
+    def _lost(self, store: StoreId, peer: _Peer) -> None:
+        """Whoever sleeps and has a member there: as if its connection had broken."""
+        for shard in list(peer.shards):
+            sleeper = self._sleepers.get(shard)
+            if sleeper is None:
+                continue
+            replica = sleeper.replica
+            for member in _members(replica.raft.membership, replica.replica_id):
+                if replica.store_of(member) == store:
+                    replica.unreachable(member)
+            self.touch(replica)
+
+    def _wake_followers(self, peer: _Peer) -> None:
+        for shard in list(peer.shards):
+            sleeper = self._sleepers.get(shard)
+            if sleeper is not None and not sleeper.leads:
+                sleeper.replica.wake()
+
+
+def _members(membership: Membership, besides: ReplicaId) -> list[ReplicaId]:
+    """Whom a leader sends to. No shard sleeps while it is joint, so there is no other half."""
+    return [one for one in (*membership.voters, *membership.learners) if one != besides]
+
+
+def _mark(shard: ShardId, leader: ReplicaId, term: int) -> int:
+    """What one shard adds (by exclusive or) to a digest: the order of falling asleep is nobody's
+    business.
+    """
+    packed = _MARK.pack(shard, leader, term)
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")

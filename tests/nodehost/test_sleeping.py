@@ -1,0 +1,177 @@
+"""Sleeping replicas: they cost no ticks, and still learn that the other side is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import InvalidArgument
+
+from logservice.ids import ReplicaId, ShardId
+from logservice.nodehost import sleeping
+from logservice.nodehost.replica import Replica
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    for store in cluster.stores.values():
+        store.quiesce_ticks = 10
+    await cluster.up()
+    yield cluster
+    await cluster.down()
+
+
+def asleep(cluster: Cluster) -> set[int]:
+    return {
+        number
+        for number, store in cluster.stores.items()
+        if store.host is not None and len(store.host._sleeping)
+    }
+
+
+async def sleep_of(cluster: Cluster) -> int:
+    """Wait until everybody sleeps; the leader's store."""
+    leader = await cluster.leader()
+    await cluster.host(leader).append(SHARD, request(), 5.0)
+    await eventually(lambda: asleep(cluster) == {1, 2, 3})
+    return leader
+
+
+async def ticks_pass(cluster: Cluster, number: int, ticks: int) -> None:
+    counter = cluster.host(number)._sleeping
+    until = counter._ticks + ticks
+    await eventually(lambda: counter._ticks >= until)
+
+
+async def test_sleeping_replicas_are_not_ticked_and_an_append_wakes_them(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await sleep_of(cluster)
+    term = cluster.host(leader).replica(SHARD).raft.term
+    monkeypatch.setattr(sleeping, "_LOOKS_PER_TICK", 0)
+    ticked: list[Replica] = []
+    tick = Replica.tick
+    monkeypatch.setattr(
+        Replica, "tick", lambda self, now_s: (ticked.append(self), tick(self, now_s))[1]
+    )
+    await ticks_pass(cluster, leader, 60)
+    assert not ticked, "three election timeouts without one tick"
+    outcome = await cluster.host(leader).append(SHARD, request(), 5.0)
+    assert outcome.lsn == 2
+    assert ticked is not None
+    await sleep_of(cluster)
+    assert cluster.host(leader).replica(SHARD).raft.term == term
+
+
+async def test_a_read_at_a_sleeping_follower(cluster: Cluster) -> None:
+    leader = await sleep_of(cluster)
+    follower = leader % 3 + 1
+    index = await cluster.host(follower).read_index(SHARD, 5.0)
+    assert index == cluster.host(leader).replica(SHARD).raft.commit
+
+
+async def test_info_of_a_sleeper_is_one_object_until_something_changes(cluster: Cluster) -> None:
+    leader = await sleep_of(cluster)
+    host = cluster.host(leader)
+    info = host.replica_info(SHARD)
+    assert info is not None
+    assert info.quiesced
+    assert host.replica_info(SHARD) is info
+    await host.install_snapshot(SHARD, host.applied_snapshot(SHARD), info.applied_lsn)
+    compacted = host.replica_info(SHARD)
+    assert compacted is not None
+    assert compacted.first_index > info.first_index
+    await host.append(SHARD, request(), 5.0)
+    awake = host.replica_info(SHARD)
+    assert awake is not None
+    assert awake.applied_lsn == info.applied_lsn + 1
+
+
+async def test_a_leader_whose_store_hangs_is_replaced(cluster: Cluster) -> None:
+    leader = await sleep_of(cluster)
+    ticker = cluster.host(leader)._ticker
+    assert ticker is not None
+    ticker.cancel()  # its connections stay up, and it says nothing any more
+    others = [number for number in (1, 2, 3) if number != leader]
+    await eventually(
+        lambda: any(cluster.host(number).replica(SHARD).ready_to_lead for number in others)
+    )
+
+
+async def test_a_leader_whose_store_dies_is_replaced(cluster: Cluster) -> None:
+    leader = await sleep_of(cluster)
+    await cluster.stores[leader].down()
+    assert await cluster.leader() != leader
+
+
+async def test_a_leader_that_stops_alone_is_missed(cluster: Cluster) -> None:
+    """Its store lives on and beats, and says that it does not lead this shard any more."""
+    leader = await sleep_of(cluster)
+    await cluster.host(leader).stop_replica(SHARD)
+    assert await cluster.leader() != leader
+
+
+async def test_a_follower_that_was_started_anew_wakes_the_leader(cluster: Cluster) -> None:
+    leader = await sleep_of(cluster)
+    follower = leader % 3 + 1
+    term = cluster.host(leader).replica(SHARD).raft.term
+    await cluster.stores[follower].down()
+    await cluster.stores[follower].up()
+    cluster.introduce()
+    await sleep_of(cluster)
+    assert cluster.host(leader).replica(SHARD).raft.term == term
+    assert cluster.host(follower).replica(SHARD).raft.leader == leader
+
+
+async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> None:
+    leader = await sleep_of(cluster)
+    host = cluster.host(leader)
+    follower = cluster.stores[leader % 3 + 1]
+    assert follower.host is not None
+    await ticks_pass(cluster, leader, 30)  # it has heard of the present one
+    identity = follower.host.identity
+    reborn = type(identity)(
+        identity.cluster_id, identity.store_id, identity.incarnation, identity.boot_id + 1
+    )
+    assert asleep(cluster) == {1, 2, 3}
+    await host.on_request(reborn, sleeping.METHOD, sleeping._BEAT.pack(0, 0))
+    assert not host.replica(SHARD).asleep
+    assert not host.replica(SHARD).raft.quiesced
+
+
+async def test_damage_is_noticed_in_sleep(cluster: Cluster) -> None:
+    leader = await sleep_of(cluster)
+    follower = cluster.host(leader % 3 + 1)
+    follower.replica(SHARD)._log._state.faulty = "a bit flipped"
+    await eventually(lambda: SHARD in follower.halted())
+    assert len(follower._sleeping) == 0
+
+
+async def test_garbage_instead_of_a_beat(cluster: Cluster) -> None:
+    leader = await sleep_of(cluster)
+    host = cluster.host(leader)
+    for body in (b"", b"x" * 15, b"x" * 17):
+        with pytest.raises(InvalidArgument):
+            await host.on_request(cluster.host(leader % 3 + 1).identity, sleeping.METHOD, body)
+    assert asleep(cluster) == {1, 2, 3}
+
+
+async def test_digests_agree_whatever_the_order(cluster: Cluster) -> None:
+    """Many shards with leaders here and there fall asleep, and nobody is woken by a beat."""
+    shards = [ShardId(number) for number in range(2, 14)]
+    for shard in shards:
+        for number in (1, 2, 3):
+            await cluster.host(number).start_replica(
+                shard, ReplicaId(number), cluster.membership(), join=False
+            )
+    hosts = [cluster.host(number) for number in (1, 2, 3)]
+    await eventually(lambda: all(len(host._sleeping) == 13 for host in hosts), 20.0)
+    terms = [host.replica(shard).raft.term for host in hosts for shard in shards]
+    await ticks_pass(cluster, 1, 100)
+    assert all(len(host._sleeping) == 13 for host in hosts)
+    assert terms == [host.replica(shard).raft.term for host in hosts for shard in shards]
+    await asyncio.gather(*(hosts[0].append(shard, request(), 5.0) for shard in shards))
