@@ -91,7 +91,7 @@ class NodeHost:
         self._rng = rng or random.Random()
         self._replicas: dict[ShardId, Replica] = {}
         self._halted: dict[ShardId, str] = {}
-        self._removing: set[tuple[ShardId, ReplicaId]] = set()
+        self._removing: dict[tuple[ShardId, ReplicaId], asyncio.Task[None]] = {}
         self._handlers: dict[str, PeerHandler] = {}
         self._started = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -218,8 +218,13 @@ class NodeHost:
             await self.stop_replica(shard)
         directory = self.directories.place(shard, replica_id)
         if not self.directories.removed(shard, replica_id):
-            self._removing.add((shard, replica_id))
-            await self._engine(directory).commit([Update(shard, replica_id, remove=True)])
+            # One tombstone, however many ask while it is on its way (HAKeeper may, under two ids),
+            # and it goes on when one of them is cancelled.
+            key = (shard, replica_id)
+            if key not in self._removing:
+                tombstone = self._engine(directory).commit([Update(shard, replica_id, remove=True)])
+                self._removing[key] = asyncio.get_running_loop().create_task(tombstone)
+            await asyncio.shield(self._removing[key])
         if shard not in self._replicas:
             # Else the next replica of the shard here would be reported as halted until it runs.
             self._halted.pop(shard, None)

@@ -412,6 +412,24 @@ async def test_nothing_starts_on_a_log_whose_tombstone_is_on_its_way(tmp_path: P
     await cluster.down()
 
 
+async def test_two_removals_at_once_write_one_tombstone(tmp_path: Path) -> None:
+    """HAKeeper may ask under two ids (simulator, seed 40002); the first one may be cancelled."""
+    cluster = Cluster(tmp_path, stores=1)
+    cluster.stores[1].inline_max_s = -1.0
+    await cluster.up(voters=(1,))
+    host = cluster.host(1)
+    first = asyncio.ensure_future(host.remove_replica(SHARD, ReplicaId(1)))
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(host.remove_replica(SHARD, ReplicaId(1)))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert host.stored_replicas() == []
+    with pytest.raises(InvalidArgument):
+        await host.start_replica(SHARD, ReplicaId(1), cluster.membership((1,)), join=False)
+    await cluster.down()
+
+
 async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

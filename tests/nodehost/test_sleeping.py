@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -134,9 +135,7 @@ async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> 
     assert follower.host is not None
     await ticks_pass(cluster, leader, 30)  # it has heard of the present one
     identity = follower.host.identity
-    reborn = type(identity)(
-        identity.cluster_id, identity.store_id, identity.incarnation, identity.boot_id + 1
-    )
+    reborn = dataclasses.replace(identity, boot_id=identity.boot_id + 1)
     assert asleep(cluster) == {1, 2, 3}
     await host.on_request(reborn, sleeping.METHOD, sleeping._BEAT.pack(0, 0))
     assert not host.replica(SHARD).asleep
@@ -146,7 +145,7 @@ async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> 
 async def test_damage_is_noticed_in_sleep(cluster: Cluster) -> None:
     leader = await sleep_of(cluster)
     follower = cluster.host(leader % 3 + 1)
-    follower.replica(SHARD)._log._state.faulty = "a bit flipped"
+    follower.replica(SHARD)._log.blame("a bit flipped")
     await eventually(lambda: SHARD in follower.halted())
     assert len(follower._sleeping) == 0
 
