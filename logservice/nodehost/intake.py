@@ -270,6 +270,9 @@ class Intake:
 
     def _no_room(self, size: int) -> LogServiceError:
         """Why a block is refused. It was not proposed: definitely not applied."""
+        # What a quiesced leader knows of the disks is as old as its silence. Nothing is proposed
+        # that would wake it, so without this it would refuse for ever.
+        self._raft.wake()
         quorum = self._raft.quorum_room
         if size <= quorum:
             # Only this leader's own disk is full: it hands over to one that has room.

@@ -42,6 +42,10 @@ class Core:
         self.block_room = self.quorum_room = ROOM_MAX
         self.role = Role.LEADER
         self.failure: LogServiceError | None = None
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
 
     @property
     def last_index(self) -> Index:
@@ -174,6 +178,7 @@ async def test_a_full_quorum_refuses_blocks_and_takes_commands() -> None:
         assert error.outcome is Outcome.NOT_APPLIED
         assert "truncate" in error.message
     assert len(bench.core.entries) == before + 1, "the command only"
+    assert bench.core.woken, "what a quiesced leader knows of the disks is old"
     bench.core.block_room = bench.core.quorum_room = ROOM_MAX
     again = bench.add(sequence=1)
     bench.apply_next()

@@ -419,6 +419,23 @@ def test_reports_of_lost_messages_wake_the_leader() -> None:
     assert silent(cluster) == {1, 2, 3}
 
 
+def test_a_woken_leader_learns_that_disks_have_room_again() -> None:
+    cluster = Cluster(3, quiesce_ticks=TICKS)
+    leader = cluster.elect(1)
+    for number in (2, 3):
+        cluster[number].set_room(0, closed=False)
+    cluster.tick(2 * TICKS)
+    assert silent(cluster) == {1, 2, 3}
+    assert leader.quorum_room == 0
+    for number in (2, 3):
+        cluster[number].set_room(1 << 20, closed=False)
+    cluster.settle()
+    assert leader.quorum_room == 0, "nobody spoke"
+    leader.wake()
+    cluster.settle()
+    assert leader.quorum_room >= 1 << 20
+
+
 # --- leases ---------------------------------------------------------------------------------------
 
 
