@@ -117,6 +117,17 @@ class _Accepted:
     vote_changed: bool
 
 
+def _raft_config(replica_id: ReplicaId, options: NodeHostOptions) -> RaftConfig:
+    return RaftConfig(
+        replica_id=replica_id,
+        election_ticks=options.election_ticks,
+        heartbeat_ticks=options.heartbeat_ticks,
+        guard_changes=True,
+        commit_notice_waits=True,
+        quiesce_ticks=options.quiesce_ticks,
+    )
+
+
 class Replica:
     """One replica of one shard on this store."""
 
@@ -157,14 +168,7 @@ class Replica:
         self.applied = applied
         self.applied_term = start.snapshot.term if start.snapshot is not None else Term(0)
         self.raft = Raft(
-            RaftConfig(
-                replica_id=replica_id,
-                election_ticks=options.election_ticks,
-                heartbeat_ticks=options.heartbeat_ticks,
-                guard_changes=True,
-                commit_notice_waits=True,
-                quiesce_ticks=options.quiesce_ticks,
-            ),
+            _raft_config(replica_id, options),
             self.reader,
             start.hard_state,
             membership,
