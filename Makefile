@@ -63,8 +63,9 @@ nightly-sim: .venv ## thousands of short seeds; goes on where its ledger ends
 	$(BIN)/python -m logservice.sim --short --seeds $(NIGHTLY_SEEDS) --first $(FIRST) --jobs $(JOBS) \
 	    --ledger $(LEDGER) $(SIM_FLAGS)
 
-crash: .venv strace ## every disk that a crash can leave behind, opened with the real LevelDB
+crash: .venv strace ## every disk that a crash can leave behind; every I/O call fails once
 	$(BIN)/python -m tests.crash --jobs $(JOBS) --minimum 20000 $(CRASH_FLAGS)
+	$(BIN)/python -m tests.crash.faults
 
 nightly-crash: .venv strace ## the same and random scenarios; goes on where the ledger ends
 	$(BIN)/python -m tests.crash --ledger $(CRASH_LEDGER) --states $(STATES) $(CRASH_FLAGS)

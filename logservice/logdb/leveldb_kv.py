@@ -6,7 +6,10 @@ What LevelDB does not promise, and what is done about it:
 - default options drop damaged records silently: `paranoid_checks`, and `repair_db` is never called;
 - the first MANIFEST is not fsynced by LevelDB 1.22: a store is created in a temporary directory,
   closed, every file fsynced, renamed into place, and only then a marker file says that it exists.
-  Without its marker a store is thrown away and made anew.
+  Without its marker a store is thrown away and made anew;
+- opening renames CURRENT and then removes the old log without a directory fsync. If only the
+  removal lasts, the next opening follows the old MANIFEST past the missing log: every batch in it
+  is gone, later ones are there, and nobody is told. So names are made durable before any write.
 """
 
 from __future__ import annotations
@@ -89,7 +92,13 @@ class LevelDbEngine:
         marker = path + _MARKER_SUFFIX
         if not self._vfs.exists(marker) or not self._vfs.exists(posixpath.join(path, "CURRENT")):
             self._create(path)
-        return self._open(path, create=False)
+        opened = self._open(path, create=False)
+        try:
+            self._vfs.fsync_directory(path)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
 
     def destroy(self, path: str) -> None:
         """See `KvEngine`. The marker goes first: a crash in between leaves no half of a store."""

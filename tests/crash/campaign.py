@@ -113,8 +113,15 @@ def crash_states(
 def tree_of(root: Path) -> Tree:
     """What is below a directory."""
     tree: Tree = {}
-    for path in root.rglob("*"):
-        tree[str(path.relative_to(root))] = None if path.is_dir() else path.read_bytes()
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        for name in os.listdir(root / inside):
+            path = root / inside / name
+            below = f"{inside}{name}"
+            tree[below] = None if path.is_dir() else path.read_bytes()
+            if path.is_dir():
+                waiting.append(below + "/")
     return tree
 
 
@@ -149,30 +156,35 @@ def judge(state: State, script: Script, root: str) -> None:
     _judge_offline(world, root, seen)
 
 
-def _open_once(world: World, allowed: list[Expected]) -> Picture:
+def judge_opening(
+    root: str, script: Script, first: int, last: int, *, may_be_faulty: bool = False
+) -> None:
+    """Open a store that was in some step between the two when it ended."""
+    allowed = script.expected[first : last + 1]
+    _open_once(world_in(root, script), allowed, may_be_faulty=may_be_faulty)
+    _judge_exports(root, allowed)
+
+
+def _open_once(world: World, allowed: list[Expected], *, may_be_faulty: bool = False) -> Picture:
     db = world.open()
     try:
         assert not db.recovery_report.damages, db.recovery_report.damages
-        seen = look(db)
-        fitting = [wanted.picture for wanted in allowed if wanted.picture == seen]
-        assert fitting, differences(seen, allowed[0].picture)
+        seen = look(db, may_be_faulty=may_be_faulty)
+        if not may_be_faulty or db.stats().faulty_replicas == 0:
+            pictures = [wanted.picture for wanted in allowed]
+            assert seen in pictures, differences(seen, pictures[0])
         for key, commit in seen.commits.items():
             ranges = [wanted.commits[key] for wanted in allowed if key in wanted.commits]
             low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
             assert low <= commit <= high, f"commit of {key} is {commit}, not {low} to {high}"
         db.commit([update(*WITNESS, [entry(1)], hard=(1, 1, 1))])
         for key, found in seen.replicas.items():
-            new = entry(found.first_index + len(found.entries), max(found.term, _term(found)))
-            db.commit([update(*key, [new])])
+            term = max([found.term, *(int(old.term) for old in found.entries)])
+            db.commit([update(*key, [entry(found.first_index + len(found.entries), max(term, 1))])])
             break
-        return look(db)
+        return look(db, may_be_faulty=may_be_faulty)
     finally:
         world.close(db)
-
-
-def _term(found: object) -> int:
-    entries = getattr(found, "entries", ())
-    return max([int(e.term) for e in entries], default=1)
 
 
 def _judge_again(world: World, wanted: Picture) -> None:

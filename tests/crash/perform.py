@@ -17,6 +17,7 @@ from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.update import Update
 from logservice.nodehost.exports import ExportedSnapshots
 from logservice.snapshot import Snapshot
 from tests.crash.plain import look
@@ -118,15 +119,19 @@ class Performer:
                 self.files.sync_fails = True
                 self._dies_in(step.updates)
 
+    def commit(self, *updates: Update) -> None:
+        """A commit that is no step."""
+        self._db.commit(updates)
+
     def _restart(self) -> None:
         """`close` writes nothing once the store has failed, so this is also how it is killed."""
         self._world.close(self._db)
         self._db = self._world.open()
         self._exports = None
 
-    def _dies_in(self, updates: Sequence[object]) -> None:
+    def _dies_in(self, updates: Sequence[Update]) -> None:
         try:
-            self._db.commit(updates)  # type: ignore[arg-type]
+            self._db.commit(updates)
         except OSError:
             self._restart()
             return

@@ -113,12 +113,14 @@ class PlainStore:
         return Picture(frozenset(self.removed), replicas, commits)
 
 
-def look(db: LogDb) -> Picture:
-    """What a reader of the store sees. Faulty replicas are an error: nothing here is damaged."""
+def look(db: LogDb, *, may_be_faulty: bool = False) -> Picture:
+    """What a reader of the store sees. Faulty replicas are an error, or left out."""
     replicas, commits = {}, {}
     for shard, replica in db.replicas():
         log = db.log(ShardId(shard), ReplicaId(replica))
-        assert not log.faulty, log.faulty
+        assert may_be_faulty or not log.faulty, log.faulty
+        if log.faulty:
+            continue
         hard = log.hard_state
         replicas[int(shard), int(replica)] = Seen(
             hard.term, hard.vote, log.bootstrap, log.installed, log.first_index(), all_entries(log)

@@ -1,0 +1,275 @@
+"""The nth call to the operating system fails, for every n, on the real file system.
+
+``python -m tests.crash.faults``: one scenario that does everything a store does, again and again,
+each time in a new process with the next call failing: with EIO, with ENOSPC, interrupted, or with
+fewer bytes than asked for; once, or from then on. After each a healthy process opens what is left.
+
+- A call that fails stops the store with a typed error; from then on it takes nothing. (A disk that
+  is full before anything was written only refuses: OutOfSpace.)
+- Short reads and writes stop nothing: they are continued.
+- What was acked is there, of the step under way all or nothing; a replica whose bytes could not be
+  *read* may be faulty instead, with the reason.
+
+LevelDB's own calls are not Python's: `leveldb_faults` makes those fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from logservice_wire.errors import Halted, LogServiceError
+
+from logservice.logdb import posix_vfs
+from logservice.logdb.disk_space import OutOfSpace
+from logservice.logdb.kv import KvError
+from tests.crash.campaign import judge_opening, work_directory
+from tests.crash.perform import Files, Performer
+from tests.crash.script import Do, Script, Step
+from tests.logdb.helpers import update
+
+CALLS = (
+    "open", "pread", "pwritev", "pwrite", "fdatasync", "posix_fallocate", "ftruncate", "fstat",
+    "replace", "stat", "unlink", "listdir", "makedirs", "fsync", "statvfs",
+)  # fmt: skip
+"""``close`` aside: what was written is synced before, so its error would say nothing."""
+METHODS = ("lock", "remove_tree")
+SHORT = "short"
+KINDS: dict[str, int | None] = {
+    "EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EINTR": errno.EINTR, SHORT: None,
+}  # fmt: skip
+FAILURES_MAX = 20
+_STOPPED, _FINISHED, _BROKEN = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Call number `number` (from 1) fails."""
+
+    number: int
+    kind: str
+    for_good: bool
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{'for-good' if self.for_good else 'once'}:{self.number}"
+
+
+class FaultyOs:
+    """The module `os` as `posix_vfs` sees it, with one call that fails."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.count = 0
+        self.hit = ""
+
+    def __getattr__(self, name: str) -> object:
+        real = getattr(os, name)
+        short = self.fault.kind == SHORT
+        if name not in (("pread", "pwritev", "pwrite") if short else CALLS):
+            return real
+        return self.short(name, real) if short else self.failing(name, real)
+
+    def _now(self, name: str) -> bool:
+        self.count += 1
+        number = self.fault.number
+        now = self.count == number or (self.fault.for_good and self.count > number)
+        if now and not self.hit:
+            self.hit = name
+        return now
+
+    def failing(self, name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
+            if self._now(name):
+                code = KINDS[self.fault.kind]
+                assert code is not None
+                raise OSError(code, os.strerror(code))
+            return real(*arguments, **named)
+
+        return call
+
+    def short(self, name: str, real: Callable[..., int]) -> Callable[..., object]:
+        def call(handle: int, data: object, offset: int) -> object:
+            if not self._now(name):
+                return real(handle, data, offset)
+            if isinstance(data, int):
+                return real(handle, max(1, data // 2), offset)
+            whole = b"".join(data) if isinstance(data, list | tuple) else bytes(data)  # type: ignore[call-overload]
+            half = whole[: max(1, len(whole) // 2)]
+            return os.pwrite(handle, half, offset)
+
+        return call
+
+
+def everything() -> Script:
+    """A little of all that a store does."""
+    script = Script()
+    script.commit(update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1)))
+    for number in range(4):
+        script.commit(
+            script.append((1, 1), 3, size=400, commit=3 * number + 1), script.append((2, 1), 1)
+        )
+    script.commit(script.append((1, 1), 2, back=2, new_term=True, vote=3))
+    script.export((1, 1), 5)
+    script.commit(update(1, 1, snapshot=8), update(3, 1, bootstrap=True))
+    script.do(Do.COLLECT)
+    script.commit(update(3, 1, remove=True))
+    script.do(Do.RESTART)
+    script.commit(script.append((1, 1), 3, size=900))
+    script.do(Do.MARK)
+    script.do(Do.LOSE_INDEX)
+    script.commit(script.append((2, 1), 1))
+    script.export((1, 1), 6, drop=True)
+    script.do(Do.RESTART)
+    return script
+
+
+def _in_process(work: Callable[[int], int]) -> tuple[int, str]:
+    """Run `work` in a child; its result, and what it wrote to the pipe. LevelDB's threads do not
+    survive a fork, so no process that forks here has ever opened a LevelDB.
+    """
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        code = _BROKEN
+        try:
+            os.close(read)
+            code = work(write)
+        except BaseException:  # noqa: BLE001 - whatever it is, the parent says it
+            os.write(write, b"\n" + traceback.format_exc().encode()[-3000:])
+        finally:
+            os._exit(code)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), said
+
+
+def perform(root: str, script: Script, fault: Fault) -> Callable[[int], int]:
+    """The process whose call fails. Says ``count hit`` at last, before that the steps it acked."""
+
+    def work(pipe: int) -> int:
+        faulty = FaultyOs(fault)
+        posix_vfs.os = faulty  # type: ignore[assignment]
+        for name in METHODS if fault.kind != SHORT else ():
+            setattr(Files, name, _method(faulty, name))
+        performer: Performer | None = None
+        failing: Step | None = None
+        code = _FINISHED
+        try:
+            performer = Performer(root, script)
+            for number, step in enumerate(script.steps):
+                os.write(pipe, b"b%d " % number)
+                failing = step
+                performer.perform(step)
+                failing = None
+                os.write(pipe, b"e%d " % number)
+                performer.judge(number + 1)
+        except (OSError, KvError, LogServiceError) as error:
+            code = _STOPPED
+            if (
+                failing is not None
+                and failing.do is Do.COMMIT
+                and not isinstance(error, OutOfSpace)
+            ):
+                assert performer is not None
+                _takes_nothing_more(performer)
+        except AssertionError:
+            # A replica that cannot be read is faulty, and the judge says so.
+            if faulty.hit != "pread":
+                raise
+            code = _STOPPED
+        os.write(pipe, f"={faulty.count} {faulty.hit}".encode())
+        return code
+
+    return work
+
+
+def _method(faulty: FaultyOs, name: str) -> Callable[..., object]:
+    real = getattr(posix_vfs.PosixVfs, name)
+    return faulty.failing(name, real)
+
+
+def _takes_nothing_more(performer: Performer) -> None:
+    try:
+        performer.commit(update(5, 5, hard=(1, 1, 0)))
+    except Halted:
+        return
+    raise AssertionError("a store went on after a failed write")
+
+
+def attempt(work: Path, script: Script, fault: Fault) -> tuple[bool, str]:
+    """Whether the fault came to be, and what is wrong, if anything."""
+    root = str(work / "data")
+    shutil.rmtree(root, ignore_errors=True)
+    code, said = _in_process(perform(root, script, fault))
+    if code == _BROKEN:
+        return True, said
+    steps, _, rest = said.partition("=")
+    hit = rest.split()[1:] != []
+    if not hit:
+        return False, "" if code == _FINISHED else f"stopped without a fault: {said}"
+    if fault.kind == SHORT and code != _FINISHED:
+        return True, f"a short {rest} stopped the store"
+    begun = [int(word[1:]) for word in steps.split() if word[0] == "b"]
+    ended = [int(word[1:]) for word in steps.split() if word[0] == "e"]
+    first = ended[-1] + 1 if ended else 0
+    last = first + (len(begun) > len(ended))
+    may_be_faulty = rest.split()[1] == "pread"
+
+    def opens(pipe: int) -> int:
+        judge_opening(root, script, first, last, may_be_faulty=may_be_faulty)
+        return _FINISHED
+
+    code, said = _in_process(opens)
+    return True, "" if code == _FINISHED else said
+
+
+def campaign(work: Path, stride: int, first: int = 1) -> Iterator[tuple[Fault, str]]:
+    """Every stride-th fault, with what is wrong."""
+    script = everything()
+    for kind in KINDS:
+        for for_good in (False, True):
+            number = first
+            while True:
+                fault = Fault(number, kind, for_good)
+                came, wrong = attempt(work, script, fault)
+                yield fault, wrong
+                if not came:
+                    break
+                number += stride
+
+
+@click.command()
+@click.option("--stride", default=1, show_default=True, help="Every how manieth call fails.")
+@click.option("--replay", help="KIND:once|for-good:NUMBER, as a failure prints it.")
+def main(stride: int, replay: str | None) -> None:
+    """Make every call to the operating system fail, one after the other."""
+    started, work = time.monotonic(), work_directory()
+    if replay is not None:
+        kind, how, number = replay.split(":")
+        print(attempt(work, everything(), Fault(int(number), kind, how == "for-good")))
+        return
+    failed = tried = 0
+    for fault, wrong in campaign(work, stride):
+        tried += 1
+        if failed > FAILURES_MAX:
+            break
+        if wrong:
+            failed += 1
+            print(f"{wrong}\n  replay: python -m tests.crash.faults --replay {fault}", flush=True)
+    print(f"{tried} faults, {failed} failed, {time.monotonic() - started:.0f} s")
+    shutil.rmtree(work)
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
