@@ -1,0 +1,181 @@
+"""Three real stores, each on a small disk of its own that fills up: what is refused, what goes on,
+and that freed space is enough for appends to work again. Nothing acked is lost by any of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from logservice_client.read_result import Records
+from logservice_client.sync import SyncLogClient, SyncShard
+from logservice_wire.errors import DiskFull, LogServiceError, Outcome
+
+from logservice.cli.local_cluster import LocalCluster
+from tests.tmpfs import fill, free_bytes, mounted
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+MIB = 1 << 20
+DISK_BYTES = 24 * MIB
+RESERVE_BYTES = 6 * MIB
+SETTINGS: dict[str, dict[str, object]] = {
+    "storage": {
+        "segment_bytes": MIB, "ballast_bytes": 4 * MIB, "reserve_bytes": RESERVE_BYTES,
+    },
+    "raft": {"tick_ms": 20},
+    "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 300},
+    "truncation": {"interval_s": 0.3},
+}  # fmt: skip
+
+
+class Disks:
+    """A cluster, its disks, and what was acked."""
+
+    def __init__(self, cluster: LocalCluster, client: SyncLogClient) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.shard: SyncShard = client.shard(1)
+        self.acked: dict[int, bytes] = {}
+        self.first = 1
+        self.numbers = itertools.count()
+
+    def disk(self, store: str) -> Path:
+        return self.cluster.directory / store / "data"
+
+    def append(self, size: int = 64 * 1024) -> None:
+        record = b"%d " % next(self.numbers) * (size // 8)
+        self.acked[self.shard.append(record)] = record
+
+    def append_until_full(self) -> DiskFull:
+        while True:
+            try:
+                self.append()
+            except DiskFull as full:
+                return full
+            except LogServiceError as error:
+                if not error.retryable:
+                    raise
+
+    def append_again(self, timeout_s: float = 60) -> None:
+        """Appends work again, soon."""
+
+        def works() -> bool:
+            try:
+                self.append()
+            except LogServiceError as error:
+                if not error.retryable:
+                    raise
+                return False
+            return True
+
+        eventually(works, timeout_s)
+
+    def truncate(self, lsn: int) -> None:
+        self.shard.truncate(lsn)
+        self.first = lsn + 1
+
+    def check(self) -> None:
+        """Every acked record above the truncation LSN is read back as it was."""
+        found: dict[int, bytes] = {}
+        for item in self.shard.follow(self.first, until_lsn=max(self.acked)):
+            if isinstance(item, Records):
+                found.update(enumerate(item.records(), item.first_lsn))
+        wanted = {lsn: value for lsn, value in self.acked.items() if lsn >= self.first}
+        assert {lsn: found.get(lsn) for lsn in wanted} == wanted
+
+    def all_run(self) -> bool:
+        return None not in self.cluster.pids().values()
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[Disks]:
+    cluster = LocalCluster.create(tmp_path / "c", settings=SETTINGS)
+    paths = [cluster.directory / store / "data" for store in cluster.stores]
+    with mounted(paths, DISK_BYTES):
+        try:
+            cluster.up(60)
+            with SyncLogClient(cluster.endpoints()) as client:
+                yield Disks(cluster, client)
+        finally:
+            cluster.down()
+
+
+def test_fill_truncate_and_go_on(disks: Disks) -> None:
+    for _ in range(2):
+        full = disks.append_until_full()
+        assert full.outcome is Outcome.NOT_APPLIED
+        assert "truncate" in full.message
+        for store in disks.cluster.stores:
+            assert free_bytes(disks.disk(store)) >= RESERVE_BYTES // 4
+        for _ in range(20):
+            with pytest.raises(DiskFull):
+                disks.append(16)
+        disks.check()
+        disks.client.shard(1).set_hold("checkpoint", max(disks.acked))
+        disks.client.shard(1).release_hold("checkpoint")
+        disks.truncate(max(disks.acked) - 3)
+        disks.append_again()
+        disks.check()
+    assert disks.all_run()
+
+
+def test_stores_killed_on_full_disks_start_and_take_a_truncation(disks: Disks) -> None:
+    disks.append_until_full()
+    foreign = [fill(disks.disk(store), 0) for store in disks.cluster.stores]
+    for store in disks.cluster.stores:
+        disks.cluster.kill(store)
+    disks.cluster.up(60)
+    disks.check()
+    with pytest.raises(DiskFull):
+        disks.append(16)
+    disks.truncate(max(disks.acked) - 3)
+    for file in foreign:
+        file.unlink()
+    disks.append_again()
+    disks.check()
+
+
+def test_a_full_minority_stops_nothing_and_catches_up(disks: Disks) -> None:
+    for store in disks.cluster.stores:
+        foreign = fill(disks.disk(store), 0)
+        for _ in range(20):
+            disks.append_again()
+        foreign.unlink()
+        disks.check()
+        eventually(lambda: len(set(applied(disks))) == 1)
+        disks.truncate(max(disks.acked) - 3)
+    assert disks.all_run()
+
+
+def test_somebody_else_takes_every_byte_and_gives_them_back(disks: Disks) -> None:
+    for _ in range(50):
+        disks.append()
+    foreign = [fill(disks.disk(store), 0) for store in disks.cluster.stores]
+    disks.append_until_full()
+    with pytest.raises(DiskFull):
+        disks.append(16)
+    disks.check()
+    assert disks.all_run()
+    for file in foreign:
+        file.unlink()
+    disks.append_again()
+    disks.check()
+    assert disks.all_run()
+
+
+def applied(disks: Disks) -> list[int]:
+    """The applied LSN of every replica."""
+    found = disks.client.hakeeper.cluster_state()
+    (shard,) = [shard for shard in found.shards if shard.shard_id == 1]
+    return [replica.applied_lsn for replica in shard.replicas]
