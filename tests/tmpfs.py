@@ -34,7 +34,7 @@ def mounted(paths: Sequence[Path], size_bytes: int) -> Iterator[None]:
         yield
     finally:
         for path in done:
-            subprocess.run(["umount", str(path)], check=True, capture_output=True)
+            subprocess.run(["umount", "--lazy", str(path)], check=True, capture_output=True)
 
 
 def free_bytes(path: Path) -> int:

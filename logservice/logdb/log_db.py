@@ -51,7 +51,7 @@ from logservice.logdb.garbage import (
     runs_of_entries,
     runs_of_records,
 )
-from logservice.logdb.kv import Kv, KvCorrupt, KvEngine
+from logservice.logdb.kv import Kv, KvCorrupt, KvEngine, KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import commit_only, plan_run
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordCorrupt, RecordKind
@@ -133,7 +133,8 @@ class LogDb:
         if vfs.free_bytes(directory) < options.segment_bytes or not space.index_writable():
             ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
-        opened, recovered = _recover(files, kv, posixpath.join(directory, "index"))
+        index = posixpath.join(directory, "index")
+        opened, recovered = _recover(files, kv, index, space)
         last = recovered.position.last
         for segment, size in recovered.seal.items():
             first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
@@ -141,6 +142,7 @@ class LogDb:
         files.unlink(recovered.empty)
         # A killed process may have synced a new segment but not yet its name.
         vfs.fsync_directory(segments)
+        opened = opened or kv.open(index)
         db = cls(
             directory, files, opened, ballast, space, recovered, options, clock or SystemClock()
         )
@@ -516,12 +518,21 @@ def _has_commit(meta: Meta) -> bool:
     return meta.kind in (RecordKind.COMMIT, RecordKind.HARD_STATE, RecordKind.TOMBSTONE)
 
 
-def _recover(files: SegmentFiles, engine: KvEngine, path: str) -> tuple[Kv, Recovered]:
-    """Recover from the derived index and the segments, or from the segments alone."""
+def _recover(
+    files: SegmentFiles, engine: KvEngine, path: str, space: DiskSpace
+) -> tuple[Kv | None, Recovered]:
+    """Recover from the derived index and the segments, or from the segments alone: then the index
+    is gone, and to be made anew.
+
+    On a disk without a byte LevelDB cannot open what is there; but it can be made anew in the room
+    that removing it, and ending the newest segment, gives.
+    """
     why = ""
     try:
         kv = engine.open(path)
-    except KvCorrupt as error:
+    except KvError as error:
+        if not isinstance(error, KvCorrupt) and space.index_writable():
+            raise
         why = str(error)
     else:
         try:
@@ -535,5 +546,4 @@ def _recover(files: SegmentFiles, engine: KvEngine, path: str) -> tuple[Kv, Reco
             kv.close()
             raise
     engine.destroy(path)
-    recovered = recover(files, None, why if files.sizes else "")
-    return engine.open(path), recovered
+    return None, recover(files, None, why if files.sizes else "")

@@ -256,3 +256,66 @@ async def test_what_is_written_between_groups_is_marked_durable_too() -> None:
     bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
     bench.engine.mark_if_idle()
     assert bench.groups == written + 1
+
+
+def full_for(bench: Bench, *, left: int = 0) -> None:
+    bench.vfs.capacity_bytes = 1 << 40
+    bench.vfs.capacity_bytes -= bench.vfs.free_bytes("/") - left
+
+
+def large(shard: int, index: int) -> Update:
+    """Does not fit what is left of a segment."""
+    payload = bytes(900_000)
+    one = Entry(Term(1), Index(index), Lsn(index), 1, EntryKind.BLOCK, payload)
+    return Update(ShardId(shard), ReplicaId(1), entries=(one,))
+
+
+@pytest.mark.parametrize("inline_max_s", [1.0, -1.0], ids=["inline", "executor"])
+async def test_a_group_without_room_waits_in_order_until_there_is_some(
+    monkeypatch: pytest.MonkeyPatch, inline_max_s: float
+) -> None:
+    monkeypatch.setattr(bounds, "DISK_FULL_RETRY_S", 0.001)
+    bench = Bench(inline_max_s=inline_max_s)
+    bench.engine.activate(Scripted(bench.write("a", large(1, 1))))
+    await turns()
+    full_for(bench)
+    first = Scripted(bench.write("b", large(1, 2)), bench.write("c", large(1, 3)))
+    bench.engine.activate(first)
+    waiting = asyncio.ensure_future(bench.engine.commit([large(2, 1)]))
+    await asyncio.sleep(0.02)
+    bench.engine.activate(first)
+    bench.engine.mark_if_idle()
+    await asyncio.sleep(0.02)
+    assert bench.done == ["a"]
+    assert bench.engine.out_of_space
+    assert not waiting.done()
+    assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 1
+    collected: list[bool] = []
+    await bench.engine.between_groups(lambda: collected.append(True))
+    assert collected, "garbage collection goes on"
+    full_for(bench, left=64 << 20)
+    await waiting
+    await asyncio.sleep(0.02)
+    assert bench.done == ["a", "b", "c"]
+    assert not bench.engine.out_of_space
+    assert not bench.fatal
+    assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 3
+    await bench.engine.stop()
+
+
+async def test_a_group_without_room_does_not_hold_up_a_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounds, "DISK_FULL_RETRY_S", 0.001)
+    bench = Bench()
+    bench.engine.activate(Scripted(bench.write("a", large(1, 1))))
+    await turns()
+    full_for(bench)
+    waiting = asyncio.ensure_future(bench.engine.commit([large(1, 2)]))
+    await asyncio.sleep(0.01)
+    await bench.engine.stop()
+    with pytest.raises(NotReady):
+        await waiting
+    await asyncio.sleep(0.01)
+    assert not bench.fatal
+    bench.logdb.close()
