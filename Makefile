@@ -13,10 +13,10 @@ STATES ?= 200000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
-# Files run in two processes; a file's tests stay together.
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+# Files run in two processes; a file's tests stay together. tests/ui has a lane of its own.
+PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui
 
-.PHONY: help check test lint format types imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test test-ui lint format types imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -28,6 +28,10 @@ check: lint types imports test ## what a change must pass
 
 test: .venv ## all tests; those for Spark when Java is there
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
+
+test-ui: .venv ## the page in a real Chromium (Debian's, installed when missing)
+	tools/need_program.sh chromium chromium
+	LOGSERVICE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/ui
 
 lint: .venv ## ruff: rules and format
 	$(BIN)/ruff check .

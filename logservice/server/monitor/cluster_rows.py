@@ -7,7 +7,7 @@ itself where it can be asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -78,7 +78,10 @@ class StoreRow(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaRow(Struct, frozen=True, kw_only=True):
-    """One member of a shard. `lag_entries`: behind the leader, -1 when nobody can tell."""
+    """One member of a shard. `lag_entries`: behind the leader, -1 when nobody can tell.
+
+    health: as HAKeeper judges it, which takes its time; ``silent``: its store did not answer now.
+    """
 
     replica: int
     store: str
@@ -180,7 +183,7 @@ def build(hakeeper: HAKeeperWord, words: Mapping[str, StoreWord], me: StoreStatu
         _store(store, views.get(store), words.get(store, StoreWord()))  # type: ignore[call-overload]
         for store in sorted({*views, *words})
     )
-    shards = _shards(view, words)
+    shards = _shards(view if not hakeeper.error else None, view, words)
     operators = tuple(
         OperatorRow(
             operator=item.operator_id,
@@ -284,19 +287,35 @@ def _disk(figures: Mapping[str, float], name: str, reported: int) -> int:
 # --- shards ---------------------------------------------------------------------------------------
 
 
-def _shards(view: ClusterView | None, words: Mapping[str, StoreWord]) -> tuple[ShardRow, ...]:
+def _shards(
+    fresh: ClusterView | None, view: ClusterView | None, words: Mapping[str, StoreWord]
+) -> tuple[ShardRow, ...]:
+    silent = {store for store, word in words.items() if word.status is None}
+    reported = {shard.shard_id: shard.leader_store for shard in fresh.shards} if fresh else {}
     views = {shard.shard_id: shard for shard in view.shards} if view is not None else {}
     found: dict[int, dict[str, ReplicaStatus]] = {}
     for store, word in sorted(words.items()):
         for replica in word.status.replicas if word.status is not None else ():
             found.setdefault(replica.shard, {})[store] = replica
     return tuple(
-        _shard(shard, views.get(ShardId(shard)), found.get(shard, {}))
+        _shard(
+            shard,
+            views.get(ShardId(shard)),
+            found.get(shard, {}),
+            silent,
+            reported.get(ShardId(shard), ""),
+        )
         for shard in sorted({*views, *found})
     )
 
 
-def _shard(shard: int, view: ShardView | None, here: Mapping[str, ReplicaStatus]) -> ShardRow:
+def _shard(
+    shard: int,
+    view: ShardView | None,
+    here: Mapping[str, ReplicaStatus],
+    silent: Set[str],
+    reported_leader: str,
+) -> ShardRow:
     leading = [(store, item) for store, item in here.items() if item.role == "leader"]
     store, leader = max(leading, key=lambda pair: pair[1].term, default=("", None))
     # Without a leader the member that has applied most knows best.
@@ -305,7 +324,8 @@ def _shard(shard: int, view: ShardView | None, here: Mapping[str, ReplicaStatus]
     followers = {item.replica: item for item in (leader.followers if leader is not None else ())}
     if view is not None:
         replicas = tuple(
-            _replica(item, here.get(item.store_id), leader, followers) for item in view.replicas
+            _replica(item, here.get(item.store_id), leader, followers, item.store_id in silent)
+            for item in view.replicas
         )
     else:
         replicas = tuple(_own_word(name, item, leader, followers) for name, item in here.items())
@@ -314,7 +334,7 @@ def _shard(shard: int, view: ShardView | None, here: Mapping[str, ReplicaStatus]
         shard=shard,
         name=view.name if view is not None else "",
         wanted=view.wanted_replicas if view is not None else 0,
-        leader_store=store or _reported_leader(view, here),
+        leader_store=store or _leader_by_others(here, reported_leader),
         term=max(best.term, view.term if view is not None else 0),
         epoch=max(best.membership_epoch, view.membership_epoch if view is not None else 0),
         joint=view is not None and view.joint,
@@ -335,11 +355,12 @@ def _shard(shard: int, view: ShardView | None, here: Mapping[str, ReplicaStatus]
     )
 
 
-def _reported_leader(view: ShardView | None, here: Mapping[str, ReplicaStatus]) -> str:
-    """HAKeeper's word counts only for a store that was not asked itself: reports are older."""
-    if view is None or view.leader_store in here:
-        return ""
-    return view.leader_store
+def _leader_by_others(here: Mapping[str, ReplicaStatus], reported: str) -> str:
+    """Whom the followers hold for the leader; HAKeeper's older word if no member could be asked."""
+    if not here:
+        return reported
+    best = max(here.values(), key=lambda item: (item.leader != 0, item.term))
+    return best.leader_store if best.leader and best.leader_store not in here else ""
 
 
 def _lag(
@@ -358,14 +379,16 @@ def _replica(
     status: ReplicaStatus | None,
     leader: ReplicaStatus | None,
     followers: Mapping[int, FollowerStatus],
+    silent: bool,
 ) -> ReplicaRow:
     if status is not None and status.replica != view.replica_id:
         status = None
+    health = "silent" if silent and view.health == "alive" else view.health
     return ReplicaRow(
         replica=view.replica_id,
         store=view.store_id,
         role=view.role,
-        health="halted" if status is not None and status.halted else view.health,
+        health="halted" if status is not None and status.halted else health,
         leader=leader is not None and leader.replica == view.replica_id,
         applied_index=status.applied_index if status is not None else view.applied_index,
         applied_lsn=status.applied_lsn if status is not None else view.applied_lsn,

@@ -78,6 +78,25 @@ def test_hakeepers_word_about_the_leader_is_older_than_its_own() -> None:
     assert report.cluster.shards_without_leader == 1
 
 
+def test_an_old_view_names_no_leaders_and_silent_replicas_are_shown() -> None:
+    lost = replica(1, "follower", replica=11, leader=0)
+    asked = words(s2=status("s2", replicas=(lost,)))
+    asked |= {"s1": StoreWord(error="refused"), "s3": StoreWord(error="refused")}
+    report = build(
+        HAKeeperWord(view(shard_view(1), shard_view(2)), 9.0, "no majority"), asked, status("s2")
+    )
+    assert [shard.leader_store for shard in report.shards] == ["", ""]
+    assert [item.health for item in report.shards[0].replicas] == ["silent", "alive", "silent"]
+    assert report.cluster.shards_lacking_replicas == 2
+
+
+def test_followers_know_the_leader_of_a_store_that_does_not_answer() -> None:
+    asked = words(s2=status("s2", replicas=(FOLLOWER,)))
+    asked["s1"] = StoreWord(error="too slow")
+    report = build(HAKeeperWord(view(shard_view()), 0.0, ""), asked, status("s2"))
+    assert report.shards[0].leader_store == "s1"
+
+
 def test_a_store_that_is_not_ready_says_why() -> None:
     report = build(
         HAKeeperWord(view(), 0.0, ""),

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# need_program.sh PROGRAM PACKAGE: makes sure that PROGRAM is there, from Debian's PACKAGE if it is not.
+# Lanes that want a browser or Prometheus's checker use it; nothing else needs those programs.
+set -euo pipefail
+program=$1 package=$2
+command -v "$program" >/dev/null && exit 0
+if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+    echo "$program is missing; install it: apt-get install --no-install-recommends $package" >&2
+    exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1 || {
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "$package" >/dev/null
+}
+command -v "$program" >/dev/null
