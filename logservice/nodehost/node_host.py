@@ -433,6 +433,7 @@ class NodeHost:
         installed = InstalledSnapshot(snapshot, truncation_lsn)
         update = Update(shard, replica.replica_id, snapshot=installed)
         await self._engine(replica.directory).commit([update])
+        replica.changed()
 
     async def collect_garbage(self, directory: Directory) -> None:
         """Free what installs and removals left in log storage, between two commit groups."""

@@ -36,6 +36,7 @@ from logservice.invariants import invariant
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Membership
+from logservice.nodehost.describing import describe
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Write
 from logservice.nodehost.info import ReplicaInfo
@@ -532,36 +533,15 @@ class Replica:
         thousands of them are asked every second.
         """
         known = self._asleep_info
-        if self.asleep and known is not None and known.first_index == self.reader.first_index():
-            return known
-        self._asleep_info = self._info() if self.asleep else None
-        return self._asleep_info or self._info()
+        if known is None:
+            known = describe(self)
+            if self.asleep:
+                self._asleep_info = known
+        return known
 
-    def _info(self) -> ReplicaInfo:
-        status = self.raft.status()
-        rsm = self._log_rsm
-        truncated = rsm.truncated_lsn if rsm is not None else Lsn(0)
-        return ReplicaInfo(
-            shard=self.shard,
-            replica=self.replica_id,
-            store_id=self.store_id,
-            incarnation=self.incarnation,
-            membership=self.raft.membership,
-            role=self.raft.role,
-            term=self.raft.term,
-            leader=self.raft.leader,
-            first_index=self.reader.first_index(),
-            last_index=self.raft.last_index,
-            committed=self.raft.commit,
-            applied=self.applied,
-            first_lsn=self.first_lsn,
-            applied_lsn=Lsn(rsm.next_lsn - 1) if rsm is not None else Lsn(0),
-            truncated_lsn=truncated,
-            match=tuple(sorted((rid, p.match) for rid, p in status.progress.items())),
-            recently_active=tuple(sorted(r for r, p in status.progress.items() if p.active)),
-            halted="",
-            quiesced=self.raft.quiesced,
-        )
+    def changed(self) -> None:
+        """It wakes up, or its log was compacted: what `info` said is old."""
+        self._asleep_info = None
 
     def store_of(self, member: ReplicaId) -> StoreId | None:
         """Where a member of the shard lives, as far as known here."""

@@ -108,6 +108,7 @@ class Sleeping:
         self.forget(replica)
         self._awake[replica.shard] = replica
         replica.asleep = False
+        replica.changed()
 
     def forget(self, replica: Replica) -> None:
         """It wakes up, or it stopped."""

@@ -19,7 +19,7 @@ import msgspec
 from logservice import bounds
 from logservice.clock import Clock, SystemClock
 from logservice.config import StoreConfig
-from logservice.ids import HAKEEPER_SHARD, NO_REPLICA
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.store_parts import StoreParts
 from logservice.nodehost.transport.stats import TransportStats
@@ -60,6 +60,9 @@ class StatusReporter:
         self._tls: StoreTls | None = None
         self._newest: StoreStatus | None = None
         self._newest_s = 0.0
+        self._made: dict[
+            ShardId, tuple[ReplicaInfo, TruncationAlarm | None, int, ReplicaStatus]
+        ] = {}
         self.phase = "starting"
         self.client_address = ""
         self.peer_address = ""
@@ -142,10 +145,12 @@ class StatusReporter:
             for alarm in worker.alarms
         }
         running = [
-            _replica(parts, info, alarms.get((info.shard, info.replica)))
+            self._replica(parts, info, alarms.get((info.shard, info.replica)))
             for info in parts.host.replica_infos()
         ]
         known = {replica.shard for replica in running}
+        if len(self._made) > len(known):
+            self._made = {shard: made for shard, made in self._made.items() if shard in known}
         stored = dict(parts.host.stored_replicas())
         halted = [
             ReplicaStatus(shard=shard, replica=stored.get(shard, 0), role="halted", halted=reason)
@@ -153,6 +158,20 @@ class StatusReporter:
             if shard not in known
         ]
         return (*running, *halted)
+
+    def _replica(
+        self, parts: StoreParts, info: ReplicaInfo, alarm: TruncationAlarm | None
+    ) -> ReplicaStatus:
+        """A sleeping replica's info is the same object again, and nothing else can have changed
+        but its exports and the alarm: thousands of them are looked at every second.
+        """
+        exports = parts.exports_count(info.shard, info.replica)
+        made = self._made.get(info.shard)
+        if made is not None and made[0] is info and made[1:3] == (alarm, exports):
+            return made[3]
+        status = _replica(parts, info, alarm, exports)
+        self._made[info.shard] = (info, alarm, exports, status)
+        return status
 
 
 def _certificates(tls: StoreTls | None) -> dict[str, float]:
@@ -162,7 +181,9 @@ def _certificates(tls: StoreTls | None) -> dict[str, float]:
     return {plane: tls.material(plane).not_after.timestamp() for plane in planes}
 
 
-def _replica(parts: StoreParts, info: ReplicaInfo, alarm: TruncationAlarm | None) -> ReplicaStatus:
+def _replica(
+    parts: StoreParts, info: ReplicaInfo, alarm: TruncationAlarm | None, exports: int
+) -> ReplicaStatus:
     status = _log_status(parts, info)
     holds = status.holds if status is not None else ()
     lowest = min(holds, key=lambda hold: hold[1], default=("", 0))
@@ -190,7 +211,7 @@ def _replica(parts: StoreParts, info: ReplicaInfo, alarm: TruncationAlarm | None
         hold_name=lowest[0],
         hold_lsn=lowest[1],
         sessions=status.session_count if status is not None else 0,
-        exports=parts.exports_count(info.shard, info.replica),
+        exports=exports,
         followers=_followers(info) if info.role is Role.LEADER else (),
         halted=info.halted,
         stalled=alarm.reason.value if alarm is not None else "",
