@@ -441,3 +441,23 @@ DISK_FULL_RETRY_S: Final = 0.2
 
 LOGDB_SYNC_SAMPLES: Final = 1024
 """Latest fdatasync durations that the percentiles are taken from."""
+
+# --- soft: damage and repair
+# -------------------------------------------------------------------------------
+
+REPAIR_INTERVAL_S: Final = 1.0
+"""Between two looks at the replicas that are to be repaired, and after an attempt that got
+nowhere."""
+
+REPAIR_BYTES_AT_ONCE: Final = 1024 * 1024
+"""Payload asked of a peer in one request: one read there, one commit group here."""
+
+REPAIR_ENTRIES_AT_ONCE: Final = 4096
+"""Entries in one answer; of small ones this keeps the peer's loop free."""
+
+REPAIR_REQUEST_TIMEOUT_S: Final = 5.0
+"""A peer that does not answer is passed over."""
+
+REPAIR_STALLED_S_MAX: Final = 30.0
+"""Without progress for so long a damaged replica is reported as halted, so that HAKeeper replaces
+it. Shorter than most store timeouts: a peer that restarts should not cost a full copy."""

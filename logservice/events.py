@@ -33,6 +33,7 @@ class Event(enum.Enum):
         "shard {shard}: membership {epoch}: voters {voters}, learners {learners}",
     )
     REPLICA_HALTED = (logging.ERROR, "shard {shard}: replica {replica} halted: {reason}")
+    REPLICA_REPAIRED = (logging.WARNING, "shard {shard}: replica {replica} is repaired in place")
     NOT_READY = (logging.WARNING, "not ready: {reason}, {count} times: {detail}")
     REASON_GONE = (logging.INFO, "no longer: {reason}")
     SLOW_FSYNC = (logging.WARNING, "the disk is slow: fdatasync p99 {p99_us} us")

@@ -7,15 +7,17 @@ that changes the membership is under way; shard 0 is treated like every other sh
     a voter is LOST or HALTED   more voters than wanted         REMOVE it
                                 a spare store                   REPLACE it there
                                 none, but its own store is back
-                                with an empty data directory    REMOVE it; an ADD follows there
+                                with an empty data directory,
+                                or it is HALTED for good        REMOVE it; an ADD follows there
                                 none at all                     flag and wait
     fewer voters than wanted    a spare store                   ADD
     no live majority            nothing can be changed          flag: a person must look
     a member MISSING            its store is live               START
     a replica in no membership  its store is live               KILL
 
-Removing first is allowed in the one case because the voter that goes is certainly without data, so
-the shard survives as many failures as before, and no other store could take its place.
+Removing first is allowed in these cases because the voter that goes certainly never votes or
+acknowledges again (its data is gone, or its fault is durable), so the shard survives as many
+failures as before, and no other store could take its place.
 
 A replica is killed only if the membership that lacks it is newer than the replica's own, or says
 that the id was removed. A replica that is listed, that an operator is bringing, whose store is
@@ -124,7 +126,7 @@ class Checkers:
             else:
                 self.flags.append(f"shard {shard.shard}: more voters than wanted")
         elif lost:
-            self._replace(shard, lost[0])
+            self._replace(shard, lost[0], found[lost[0]])
         elif len(members.voters) < shard.wanted:
             self._arrive(shard, Repair.ADD, NO_REPLICA, None)
 
@@ -145,13 +147,14 @@ class Checkers:
             store = self._state.stores.get(member.store_id) if member is not None else None
             self._begin(Repair.REMOVE, shard, old, old, store or _nowhere())
 
-    def _replace(self, shard: ShardState, old: ReplicaId) -> None:
+    def _replace(self, shard: ShardState, old: ReplicaId, health: Health) -> None:
         member = shard.members.member(old)
         where = member.store_id if member is not None else None
         if self._arrive(shard, Repair.REPLACE, old, where) or member is None:
             return
         store = live_store(self._state, member.store_id)
-        if store is not None and store.incarnation != member.incarnation:
+        empty = store is not None and store.incarnation != member.incarnation
+        if store is not None and (empty or health is Health.HALTED):
             self._remove(shard, old)
             return
         self.flags.append(f"shard {shard.shard}: no spare store to replace replica {old}")

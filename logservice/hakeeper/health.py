@@ -3,10 +3,14 @@
 Theory of operation. A member of a shard is bound to a store and to an incarnation of its data
 directory. Its health follows from the store's last heartbeat:
 
-    store live, same incarnation, replica reported      ALIVE, or HALTED if it says so
+    store live, same incarnation, replica reported      ALIVE, or HALTED if it says so, or
+                                                        REPAIRING if its store restores it
     store live, same incarnation, replica not reported  MISSING; LOST if its data is gone
     store live, another incarnation                     ABSENT, after the store timeout LOST
     store silent for longer than the store timeout      LOST
+
+REPAIRING is neither alive nor to be replaced: it can be back in seconds, with its log, where a
+replacement copies everything. Its store bounds it: a repair that stands still is HALTED.
 
 ABSENT instead of LOST at once: a store started with the wrong disk mounted usually comes back with
 the right one. A decision names shard, replica and incarnation exactly, so either is safe; waiting
@@ -35,6 +39,7 @@ class Health(enum.Enum):
     MISSING = "missing"
     ABSENT = "absent"
     HALTED = "halted"
+    REPAIRING = "repairing"
     LOST = "lost"
 
 
@@ -76,7 +81,9 @@ def health(state: State, shard: ShardState, member: Member) -> Health:
     report = report_of(state, shard, member)
     if report is None:
         return Health.LOST if member.replica_id in shard.lost else Health.MISSING
-    return Health.HALTED if report.halted else Health.ALIVE
+    if not report.halted:
+        return Health.ALIVE
+    return Health.REPAIRING if report.repairing else Health.HALTED
 
 
 def healths(state: State, shard: ShardState) -> dict[ReplicaId, Health]:

@@ -176,6 +176,7 @@ def _changed(before: ReplicaReport | None, after: ReplicaReport) -> bool:
         or before.epoch != after.epoch
         or before.leads != after.leads
         or before.halted != after.halted
+        or before.repairing != after.repairing
     )
 
 

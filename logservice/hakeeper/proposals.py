@@ -83,7 +83,8 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     """One running replica as its store sees it. `epoch` is the membership's change epoch.
 
     `match` and `active` are the leader's: last durable index per follower, and who was heard from
-    within an election timeout. `halted`: why it stopped serving, else empty.
+    within an election timeout. `halted`: why it stopped serving, else empty; `repairing`: and its
+    store is restoring it from its peers.
     """
 
     shard: Shard
@@ -103,6 +104,7 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     match: tuple[tuple[Replica, LogIndex], ...] = ()
     active: tuple[Replica, ...] = ()
     halted: Detail = ""
+    repairing: bool = False
 
 
 class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_unknown_fields=True):

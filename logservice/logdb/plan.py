@@ -7,18 +7,25 @@ log, and writing would turn that into damage.
 - INV-PLAN-COMMIT: commit never falls and never passes the last entry.
 - INV-PLAN-CUT: a committed entry is never replaced.
 - INV-PLAN-LOG: entries join the log and each other: index, term, LSN (INV-LOG-LSN).
+- INV-PLAN-REPAIR: only a fault that is repairable in place is repaired, from its first damaged
+  entry on; it is over when the log holds everything the replica may have acknowledged: through
+  `acked_through`, or up to a committed entry of a term beyond its own (whatever was committed in
+  the terms it acknowledged in lies before that: leader completeness).
 - INV-PLAN-SNAPSHOT: an installed snapshot agrees with the entry at its index, if there is one.
 """
 
 from __future__ import annotations
 
+from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA
 from logservice.invariants import invariant
 from logservice.logdb.commit_group import Run
+from logservice.logdb.fault import REPAIRED
 from logservice.logdb.record import Installed, Meta, RecordKind
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.snapshot import Snapshot
 
 
 def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | None:
@@ -26,6 +33,8 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
     if state.removed:
         invariant(False, "INV-PLAN-REMOVED", key=state.key)
     metas: list[Meta] = []
+    if update.repair:
+        _check_repair(state, update)
     if update.remove:
         metas.append(Meta(RecordKind.TOMBSTONE, write_sequence, None))
         return Run(update.shard, update.replica, write_sequence, metas)
@@ -53,12 +62,37 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
         metas.append(Meta(RecordKind.INSTALLED, write_sequence + len(metas), installed))
     if not metas and not entries:
         return None
+    if update.repair and _restored(state, update):
+        metas.append(Meta(RecordKind.FAULTY, write_sequence + len(metas), REPAIRED))
     return Run(update.shard, update.replica, write_sequence, metas, entries)
 
 
 def commit_only(run: Run) -> bool:
     """Whether the run may wait for the next group that must be synced."""
     return not run.entries and all(meta.kind is RecordKind.COMMIT for meta in run.metas)
+
+
+def _check_repair(state: ReplicaState, update: Update) -> None:
+    fault = state.fault
+    invariant(fault is not None and fault.repairable, "INV-PLAN-REPAIR", key=state.key, fault=fault)
+    assert fault is not None
+    first = max(fault.damaged_from, state.index.floor_index + 1)
+    invariant(
+        not update.entries or update.entries[0].index >= first or update.reset_log,
+        "INV-PLAN-REPAIR", key=state.key, fault=fault, first=first,
+    )  # fmt: skip
+
+
+def _restored(state: ReplicaState, update: Update) -> bool:
+    """Whether the repair is complete with this update."""
+    fault = state.fault
+    assert fault is not None
+    end: Entry | Snapshot | None = update.entries[-1] if update.entries else None
+    if end is None and update.snapshot is not None:
+        end = update.snapshot.snapshot
+    if end is None:
+        return False
+    return end.index >= fault.acked_through or end.term > state.hard_state.term
 
 
 def _check_hard_state(old: HardState, new: HardState, last: int, key: tuple[int, int]) -> None:
@@ -82,8 +116,9 @@ def _checked_snapshot(state: ReplicaState, update: Update) -> InstalledSnapshot 
         return None
     snapshot = installed.snapshot
     if update.reset_log:
+        least = 0 if update.repair else state.hard_state.commit
         invariant(
-            snapshot.index >= max(state.hard_state.commit, index.floor_index),
+            snapshot.index >= max(least, index.floor_index),
             "INV-PLAN-SNAPSHOT", key=state.key, snapshot=snapshot.index, hard=state.hard_state,
         )  # fmt: skip
         return installed
@@ -113,7 +148,7 @@ def _check_entries(
         floor_lsn = snapshot.snapshot.next_lsn
     if not floor < first.index <= last + 1:
         invariant(False, "INV-PLAN-LOG", key=state.key, first=first.index, floor=floor, last=last)
-    if first.index <= state.hard_state.commit:
+    if first.index <= state.hard_state.commit and not update.repair:
         commit = state.hard_state.commit
         invariant(False, "INV-PLAN-CUT", key=state.key, first=first.index, commit=commit)
     if first.index == floor + 1:

@@ -200,8 +200,12 @@ def _join(
     """Put the live parts behind the base. What does not join although nothing there is known to be
     damaged makes the replica faulty: nobody knows what else is gone.
     """
+    mark = state.fault
 
     def damaged(first: int, last: int) -> bool:
+        if mark is not None and mark.damaged_from <= first and last <= mark.acked_through:
+            # A repair was under way: it starts at the first damaged entry and goes up.
+            return True
         known = sum(
             min(high, last) - max(low, first) + 1
             for _, low, high in bad_pieces

@@ -37,7 +37,9 @@ class Update:
 
     entries: replace everything at and after the first one's index. snapshot: entries at or below
     its index go; if `reset_log` (a snapshot received from the leader) all entries go. remove:
-    forget the replica and leave a tombstone: this replica id never starts here again.
+    forget the replica and leave a tombstone: this replica id never starts here again. repair:
+    committed entries of a peer (or its snapshot) for a faulty replica; the one case in which
+    committed entries are written over. The group that completes the repair takes the fault away.
     """
 
     shard: ShardId
@@ -48,6 +50,7 @@ class Update:
     reset_log: bool = False
     bootstrap: Bootstrap | None = None
     remove: bool = False
+    repair: bool = False
 
 
 def merge(earlier: Update, later: Update) -> Update | None:
@@ -58,7 +61,9 @@ def merge(earlier: Update, later: Update) -> Update | None:
     order. Entries of `later` replace those of `earlier` at and after their first index.
     """
     for update in (earlier, later):
-        if update.snapshot is not None or update.bootstrap is not None or update.remove:
+        if update.snapshot is not None or update.bootstrap is not None:
+            return None
+        if update.remove or update.repair:
             return None
     entries = later.entries
     if not entries:

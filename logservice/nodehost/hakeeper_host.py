@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from logservice.clock import Clock
@@ -75,6 +75,10 @@ class HAKeeperHost(Protocol):
 
     def halted(self) -> Mapping[ShardId, str]:
         """Shards whose data here cannot be trusted, and why."""
+        ...
+
+    def repairing(self) -> Collection[ShardId]:
+        """Those of them that are being repaired in place."""
         ...
 
     def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:

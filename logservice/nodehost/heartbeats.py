@@ -221,11 +221,13 @@ class HeartbeatSender:
     def _reports(self) -> dict[ShardId, ReplicaReport]:
         reports = {info.shard: self._report(info) for info in self._host.replica_infos()}
         stored = dict(self._host.stored_replicas())
+        repairing = self._host.repairing()
         for shard, reason in self._host.halted().items():
             if shard not in reports and shard in stored:
                 reports[shard] = ReplicaReport(
-                    shard, stored[shard], Index(0), b"", halted=reason[:_DETAIL_CHARACTERS]
-                )
+                    shard, stored[shard], Index(0), b"", halted=reason[:_DETAIL_CHARACTERS],
+                    repairing=shard in repairing,
+                )  # fmt: skip
         self._encoded = {shard: self._encoded[shard] for shard in reports if shard in self._encoded}
         self._made = {shard: self._made[shard] for shard in reports if shard in self._made}
         return reports

@@ -27,7 +27,6 @@ from logservice_wire.errors import (
 )
 
 from logservice.clock import Clock
-from logservice.events import Event, emit
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.stats import LogDbStats
@@ -37,6 +36,7 @@ from logservice.nodehost import sleeping
 from logservice.nodehost.directories import Directories
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Engine
+from logservice.nodehost.halts import Halts
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
@@ -90,7 +90,7 @@ class NodeHost:
         self._on_fatal = on_fatal
         self._rng = rng or random.Random()
         self._replicas: dict[ShardId, Replica] = {}
-        self._halted: dict[ShardId, str] = {}
+        self.halts = Halts(self.directories)
         self._removing: dict[tuple[ShardId, ReplicaId], asyncio.Task[None]] = {}
         self._handlers: dict[str, PeerHandler] = {}
         self._started = False
@@ -124,7 +124,7 @@ class NodeHost:
             log = directory.logdb.log(shard, replica_id)
             if log.faulty:
                 # Before the bootstrap record is looked at: that may be what was damaged.
-                self._note_halt(shard, replica_id, log.faulty)
+                self.halts.note(shard, replica_id, log.faulty)
                 continue
             if log.bootstrap is None:
                 continue
@@ -136,7 +136,7 @@ class NodeHost:
                 self._run(shard, replica_id, directory)
             except Halted as halted:
                 # Found only now, and nobody else's: the other shards start.
-                self._note_halt(shard, replica_id, halted.message)
+                self.halts.note(shard, replica_id, halted.message)
         self._next_tick_s = self.clock.monotonic() + self._tick_s
         self._ticker = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
 
@@ -200,7 +200,7 @@ class NodeHost:
         try:
             self._run(shard, replica_id, directory)
         except Halted as halted:
-            self._note_halt(shard, replica_id, halted.message)
+            self.halts.note(shard, replica_id, halted.message)
             raise
 
     async def stop_replica(self, shard: ShardId) -> None:
@@ -227,7 +227,7 @@ class NodeHost:
             await asyncio.shield(self._removing[key])
         if shard not in self._replicas:
             # Else the next replica of the shard here would be reported as halted until it runs.
-            self._halted.pop(shard, None)
+            self.halts.forget(shard)
         directory.drop_exports(shard, replica_id)
 
     def _check_not_removed(self, shard: ShardId, replica_id: ReplicaId) -> None:
@@ -249,7 +249,7 @@ class NodeHost:
         self._check_not_removed(shard, replica_id)
         directory = self.directories.place(shard, replica_id, incarnation)
         if faulty := directory.logdb.log(shard, replica_id).faulty:
-            self._halted[shard] = faulty
+            self.halts.note(shard, replica_id, faulty)
             raise Halted(faulty, shard=shard)
         return directory
 
@@ -309,7 +309,11 @@ class NodeHost:
         """Shards whose replica here does not run because its data cannot be trusted, with the
         reason.
         """
-        return dict(self._halted)
+        return self.halts.reasons()
+
+    def repairing(self) -> set[ShardId]:
+        """Those of `halted` that are being repaired in place."""
+        return self.halts.repairing()
 
     def logdb_stats(self) -> list[LogDbStats]:
         """Counters of the log storage of every working data directory."""
@@ -443,6 +447,28 @@ class NodeHost:
 
         await self._engine(directory).between_groups(work)
 
+    # --- repairs (`repair.RepairHost`) ------------------------------------------------------------
+
+    def takes_snapshot(self, shard: ShardId, state: bytes) -> None:
+        """See `RepairHost`."""
+        self._state_machines(shard).check_snapshot(state)
+
+    async def commit_repair(self, update: Update) -> None:
+        """See `RepairHost`."""
+        self._check_not_removed(update.shard, update.replica)
+        directory = self.directories.place(update.shard, update.replica)
+        await self._engine(directory).commit([update])
+
+    def start_repaired(self, shard: ShardId, replica: ReplicaId) -> None:
+        """See `RepairHost`."""
+        if self._stopping or shard in self._replicas or (shard, replica) in self._removing:
+            return
+        self.halts.forget(shard)
+        try:
+            self._run(shard, replica, self.directories.place(shard, replica))
+        except Halted as halted:
+            self.halts.note(shard, replica, halted.message)
+
     # --- peers ------------------------------------------------------------------------------------
 
     def register_handler(self, method: str, handler: PeerHandler) -> None:
@@ -519,7 +545,7 @@ class NodeHost:
         self._replicas.pop(replica.shard, None)
         replica.stop()
         self._sleeping.forget(replica)
-        self._note_halt(replica.shard, replica.replica_id, reason)
+        self.halts.note(replica.shard, replica.replica_id, reason)
 
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
@@ -528,14 +554,6 @@ class NodeHost:
             replica.learned_stores.pop(member.replica_id, None)
 
     # --- inside -----------------------------------------------------------------------------------
-
-    def _note_halt(self, shard: ShardId, replica_id: ReplicaId, reason: str) -> None:
-        """A replica does not run because of its data; the mark in its log follows when it can."""
-        emit(logger, Event.REPLICA_HALTED, shard=shard, replica=replica_id, reason=reason)
-        self._halted[shard] = reason
-        directory = self.directories.holding(shard, replica_id)
-        if directory is not None and not directory.failed and not self._stopping:
-            directory.engine.between_groups_soon(directory.logdb.record_faults)
 
     def _engine(self, directory: Directory) -> Engine:
         if not self._started or self._stopping:
@@ -550,8 +568,8 @@ class NodeHost:
         """The running replica of `shard`; raises ShardNotFound."""
         replica = self._replicas.get(shard)
         if replica is None:
-            if shard in self._halted:
-                raise Halted(f"shard {shard} halted here: {self._halted[shard]}", shard=shard)
+            if reason := self.halts.reason(shard):
+                raise Halted(f"shard {shard} halted here: {reason}", shard=shard)
             raise ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)
         return replica
 

@@ -38,6 +38,7 @@ from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
 from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.repair import Repairer
 from logservice.nodehost.store_directory import DiskSeams, StoreDirectory
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.rsm.log_rsm import LogRsm
@@ -150,6 +151,7 @@ class StoreParts:
         self.bootstrapper = Bootstrapper(self.host, self.book, settings.members)
         self.bootstrapper.serve()
         self.workers = [directory.worker(self.host) for directory in self.directories]
+        self.repairer = Repairer(self.host, self.book.peer_addresses)
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
 
@@ -161,7 +163,7 @@ class StoreParts:
         self, describe: Callable[[], StoreDescription]
     ) -> list[Callable[[], Awaitable[None]]]:
         """What runs beside the shards until it is cancelled: HAKeeper's ticks, heartbeats, the
-        first start.
+        first start, repairs.
         """
         heartbeats = self.heartbeats = HeartbeatSender(
             self.host,
@@ -171,7 +173,7 @@ class StoreParts:
             self._disk_use,
             self.settings.heartbeat_interval_s,
         )
-        return [self.shell.run, heartbeats.run, self._bootstrap]
+        return [self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run]
 
     async def stop(self) -> None:
         """Stop serving; what `background` gave has ended before."""

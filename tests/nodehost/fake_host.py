@@ -106,6 +106,7 @@ class FakeHost:
         self.infos: dict[ShardId, ReplicaInfo] = {}
         self.stored: set[tuple[ShardId, ReplicaId]] = set()
         self.halts: dict[ShardId, str] = {}
+        self.repairs: set[ShardId] = set()
         self.calls: list[tuple[object, ...]] = []
         self.failure: LogServiceError | Exception | None = None
         self.propose_failures: list[LogServiceError] = []
@@ -133,6 +134,9 @@ class FakeHost:
                 term=self.local.term, leader=self.leader,
             )  # fmt: skip
         return self.infos.get(shard)
+
+    def repairing(self) -> set[ShardId]:
+        return self.repairs
 
     def replica_infos(self) -> list[ReplicaInfo]:
         return [self.infos[shard] for shard in sorted(self.infos)]

@@ -1,0 +1,273 @@
+"""Repair in place: damage comes back from the peers; nothing runs before the log is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import Halted, InvalidArgument, LogServiceError
+
+from logservice import bounds
+from logservice.entry import Entry
+from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, Term
+from logservice.invariants import InvariantViolation
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.update import Update, merge
+from logservice.nodehost import repair
+from logservice.nodehost.repair import Repairer
+from logservice.rsm import commands
+from tests.logdb.helpers import World, all_entries, entries
+from tests.logdb.helpers import update as log_update
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+
+KEY = (ShardId(1), ReplicaId(1))
+
+
+# --- log storage ----------------------------------------------------------------------------------
+
+
+def repair_update(new: tuple[Entry, ...], hard: HardState | None = None) -> Update:
+    return Update(*KEY, hard_state=hard, entries=new, repair=True)
+
+
+def damaged_log(world: World, damaged_from: int = 11) -> ReplicaLog:
+    """Entries 1..30 of term 1, committed through 25, faulty from `damaged_from` on."""
+    db = world.open()
+    db.commit([log_update(new=entries(1, 30), hard=(1, 1, 0))])
+    db.commit([log_update(hard=(1, 1, 25), bootstrap=True)])
+    log = db.log(*KEY)
+    log.blame("seen", Index(damaged_from))
+    db.record_faults()
+    return log
+
+
+def test_a_repair_survives_every_crash_on_its_way_and_is_over_only_at_its_end() -> None:
+    world = World()
+    log = damaged_log(world)
+    fault = log.fault
+    assert fault is not None
+    assert (fault.damaged_from, fault.acked_through) == (11, 30)
+    for low, high in ((11, 20), (21, 29)):
+        db = world.kill()
+        assert db.log(*KEY).fault == fault
+        for rebuilt in (world.copy(), world.without_index()):
+            assert rebuilt.open().log(*KEY).fault == fault
+        if low > 11:
+            db.commit([repair_update(entries(11, 20))])
+        db.commit([repair_update(entries(low, high))])
+        assert db.log(*KEY).fault == fault
+    db = world.kill()
+    db.commit([repair_update(entries(11, 30))])
+    assert db.log(*KEY).fault is None
+    for reopened in (world.kill(), world.without_index().open()):
+        log = reopened.log(*KEY)
+        assert log.fault is None
+        assert all_entries(log) == entries(1, 30)
+        assert log.hard_state == HardState(Term(1), ReplicaId(1), Index(25))
+
+
+def test_a_committed_entry_of_a_later_term_completes_it() -> None:
+    """What was acknowledged in term 1 and is not below it was never committed."""
+    world = World()
+    db = world.open()
+    db.commit([log_update(new=entries(1, 30), hard=(1, 1, 0))])
+    log = db.log(*KEY)
+    log.blame("seen", Index(11))
+    new = (*entries(11, 15), replace(entries(16, 16)[0], term=Term(3)))
+    db.commit([repair_update(new, HardState(Term(3), NO_REPLICA, Index(16)))])
+    assert log.fault is None
+    assert log.last_index() == 16
+    assert world.without_index().open().log(*KEY).last_index() == 16
+
+
+def test_what_is_no_repair_is_refused() -> None:
+    log = damaged_log(world := World())
+    db = world.kill()
+    with pytest.raises(InvariantViolation, match="INV-PLAN-REPAIR"):
+        db.commit([repair_update(entries(5, 30))])
+    db = world.kill()
+    with pytest.raises(InvariantViolation, match="INV-PLAN-REPAIR"):
+        db.commit([Update(ShardId(1), ReplicaId(2), entries=entries(1, 3), repair=True)])
+    log = world.kill().log(*KEY)
+    log.blame("an unreadable hole")
+    assert log.fault is not None
+    assert not log.fault.repairable
+    assert merge(repair_update(entries(11, 12)), log_update(new=entries(13, 14))) is None
+
+
+# --- a cluster ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    await cluster.up()
+    yield cluster
+    await cluster.down()
+
+
+def repairer(cluster: Cluster, number: int) -> Repairer:
+    return Repairer(cluster.host(number), lambda: [s.store_id for s in cluster.stores.values()])
+
+
+async def fill(cluster: Cluster, count: int) -> None:
+    host = cluster.host(await cluster.leader())
+    for number in range(count):
+        await host.append(SHARD, request(block=b"record %3d" % number * 50), 5.0)
+
+
+def flip(cluster: Cluster, number: int, what: bytes) -> None:
+    """Flip a bit in the payload that holds `what`, in the files of a stopped store."""
+    for path in sorted((cluster.stores[number].directory / "segments").iterdir()):
+        data = bytearray(path.read_bytes())
+        place = data.find(what)
+        if place >= 0:
+            data[place] ^= 0x10
+            path.write_bytes(data)
+            return
+    raise AssertionError("it is nowhere")
+
+
+async def restart_damaged(cluster: Cluster, number: int, what: bytes) -> list[Repairer]:
+    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] >= 40)
+    others = [n for n in cluster.stores if n != number]
+    await cluster.stores[number].down()
+    flip(cluster, number, what)
+    await cluster.stores[number].up()
+    cluster.introduce()
+    repairers = [repairer(cluster, n) for n in others]
+    return [repairer(cluster, number), *repairers]
+
+
+async def test_flipped_bits_are_repaired_from_the_peers(cluster: Cluster) -> None:
+    await fill(cluster, 40)
+    number = 1 + await cluster.leader() % 3
+    mine, *_ = await restart_damaged(cluster, number, b"record  17")
+    host = cluster.host(number)
+    await eventually(lambda: SHARD in host.halted(), 5.0)
+    assert host.repairing() == {SHARD}
+    with pytest.raises(Halted):
+        host.replica(SHARD)
+    await mine.run_once()
+    assert mine.counts["repaired"] == 1
+    assert host.halted() == {}
+    await fill(cluster, 5)
+    await eventually(lambda: host.log_bounds(SHARD)[1] >= 45)
+    found = host.read_log(SHARD, Lsn(1), 1 << 20)
+    assert [bytes(run.block)[:10] for run in found.runs[:40]] == [
+        b"record %3d" % n for n in range(40)
+    ]
+    await cluster.stores[number].down()
+    await cluster.stores[number].up()
+    cluster.introduce()
+    assert cluster.host(number).halted() == {}
+    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] >= 45)
+
+
+async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
+    cluster: Cluster,
+) -> None:
+    await fill(cluster, 40)
+    leader = await cluster.leader()
+    number = 1 + leader % 3
+    snapshots = {}
+    for other in {1, 2, 3} - {number}:
+        await eventually(lambda o=other: cluster.host(o).log_bounds(SHARD)[1] == 40)  # type: ignore[misc]
+        snapshots[other] = cluster.host(other).applied_snapshot(SHARD)
+    await fill(cluster, 10)
+    await cluster.host(leader).propose(SHARD, commands.encode(commands.Truncate(Lsn(45), 0)), 5.0)
+    mine, *_ = await restart_damaged(cluster, number, b"record  17")
+    for other, snapshot in snapshots.items():
+        await cluster.host(other).read_index(SHARD, 5.0)
+        await cluster.host(other).install_snapshot(SHARD, snapshot, Lsn(45))
+    host = cluster.host(number)
+    await eventually(lambda: SHARD in host.halted())
+    await mine.run_once()
+    assert (mine.counts["repaired"], mine.counts["snapshots"]) == (1, 1)
+    await eventually(lambda: host.log_bounds(SHARD)[1] == 50)
+    found = host.read_log(SHARD, Lsn(46), 1 << 20)
+    assert [bytes(run.block)[:10] for run in found.runs] == [
+        b"record %3d" % n for n in range(5, 10)
+    ]
+    await cluster.stores[number].down()
+    await cluster.stores[number].up()
+    cluster.introduce()
+    assert cluster.host(number).halted() == {}
+
+
+async def test_without_peers_it_waits_and_is_reported_as_halted_in_the_end(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(cluster, 40)
+    number = 1 + await cluster.leader() % 3
+    mine, *_ = await restart_damaged(cluster, number, b"record  17")
+    host = cluster.host(number)
+    await eventually(lambda: SHARD in host.halted())
+    for other in {1, 2, 3} - {number}:
+        await cluster.host(other).stop_replica(SHARD)
+    await mine.run_once()
+    assert host.repairing() == {SHARD}
+    monkeypatch.setattr(bounds, "REPAIR_STALLED_S_MAX", 0.0)
+    await mine.run_once()
+    assert host.repairing() == set()
+    assert SHARD in host.halted()
+    assert mine.counts["waited"] == 2
+
+
+async def test_a_replica_that_is_removed_meanwhile_is_not_repaired(cluster: Cluster) -> None:
+    await fill(cluster, 40)
+    number = 1 + await cluster.leader() % 3
+    mine, *_ = await restart_damaged(cluster, number, b"record  17")
+    host = cluster.host(number)
+    await eventually(lambda: SHARD in host.halted())
+    under_way = asyncio.ensure_future(mine.run_once())
+    await asyncio.sleep(0)
+    await host.remove_replica(SHARD, ReplicaId(number))
+    await under_way
+    assert host.replica_infos() == []
+    assert not cluster.stores[number].fatal
+
+
+async def test_a_peer_gives_nothing_to_strangers_and_survives_garbage(cluster: Cluster) -> None:
+    """INV-REPAIR-2."""
+    await fill(cluster, 3)
+    host, asker = cluster.host(1), cluster.host(2).identity
+    served = repairer(cluster, 1)
+    assert served.counts == {}
+    good = repair._encoder.encode(repair._Fetch(SHARD, 2, 2))
+    assert await host.on_request(asker, repair.FETCH, good)
+    for peer, body in (
+        (replace(asker, incarnations=(Incarnation(9),)), good),
+        (cluster.host(3).identity, good),
+        (asker, b"\xff\x00"),
+        (asker, repair._encoder.encode(repair._Fetch(SHARD, 7, 2))),
+        (asker, repair._encoder.encode(repair._Fetch(SHARD, 2, 2**63))),
+        (asker, repair._encoder.encode(repair._Fetch(99, 2, 2))),
+    ):
+        with pytest.raises(LogServiceError):
+            await host.on_request(peer, repair.FETCH, body)
+    assert await host.on_request(asker, repair.FETCH, good)
+
+
+@pytest.mark.parametrize(
+    "fetched",
+    [
+        repair._Fetched(b"", (1, 1), [(1, 40, 1, 1, 1, b"x")]),
+        repair._Fetched(b"", (9, 9), []),
+        repair._Fetched(b"no snapshot", (0, 0), []),
+        repair._Fetched(b"", (1, 11), [(1, 11, 11, 1, 99, b"x")]),
+        repair._Fetched(b"", (1, 11), [(1, 11, 10, 1, 2, b"x")]),
+        repair._Fetched(b"", (1, 11), [(0, 11, 11, 1, 2, b"x")]),
+    ],
+)
+async def test_answers_that_do_not_fit_change_nothing(
+    cluster: Cluster, fetched: repair._Fetched
+) -> None:
+    log = damaged_log(World())
+    mine = repairer(cluster, 1)
+    with pytest.raises((InvalidArgument, ValueError)):
+        mine._update(log, Index(11), (1, 11), fetched)
