@@ -204,6 +204,9 @@ class SimStore:
     def _finish(self) -> None:
         crash = self._crash
         self.disk.stop()
+        if self.parts is not None:
+            for what, count in self.parts.repairer.counts.items():
+                self.world.counts[f"repair {what}"] += count
         self.parts = None
         if crash.power:
             self.disk.lose_power(keep_names=crash.keep_names, survive=crash.survive)

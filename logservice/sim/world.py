@@ -211,13 +211,6 @@ class World:
             if not store.up:
                 store.start()
 
-    def _operate(self) -> None:
-        """What a person does where HAKeeper has no store to go to: empty a disk that is damaged."""
-        if self.config.victim and self.config.stores <= self.config.replicas:
-            store = self.stores[self.config.victim - 1]
-            if store.halted:
-                store.lose_disk()
-
     def died(self, store: SimStore) -> None:
         """Its process ended: it comes back after a while."""
         self.counts["lives ended"] += 1
@@ -263,7 +256,6 @@ class World:
         while self.loop.now_s < deadline_s:
             if all(self._settled(shard) for shard in [HAKEEPER_SHARD, *self.shards]):
                 return
-            self._operate()
             await asyncio.sleep(0.2)
         self.violate("convergence", f"replicas do not settle: {self.state()}")
 

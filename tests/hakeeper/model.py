@@ -59,6 +59,7 @@ class Copy:
     membership: Membership
     running: bool = True
     halted: str = ""
+    repairing: bool = False
 
 
 @dataclass
@@ -387,7 +388,7 @@ class Model:
             shard, copy.replica, copy.membership.change_epoch, copy.membership.encode(), leads,
             truth.term, truth.leader, Index(1), Index(copy.applied), Index(copy.applied),
             Index(copy.applied), match=match, active=tuple(replica for replica, _ in match),
-            halted=copy.halted,
+            halted=copy.halted, repairing=copy.repairing,
         )  # fmt: skip
 
     def execute(self, store: Store, queued: QueuedCommand) -> None:

@@ -145,6 +145,7 @@ def _reports(dice: random.Random, state: State, store: StoreState) -> None:
             ),
             active=tuple(one.replica_id for one in members.members if dice.random() < 0.85),
             halted="damaged" if dice.random() < 0.07 else "",
+            repairing=dice.random() < 0.3,
         )
 
 

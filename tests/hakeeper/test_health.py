@@ -66,6 +66,8 @@ def test_health_follows_store_incarnation_and_report() -> None:
     assert health_of(state, shard, 2) is Health.ALIVE
     report(state, 2, halted="damaged")
     assert health_of(state, shard, 2) is Health.HALTED
+    report(state, 2, halted="damaged", repairing=True)
+    assert health_of(state, shard, 2) is Health.REPAIRING
     del two.replicas[ONE]
     assert health_of(state, shard, 2) is Health.MISSING
     shard.lost = [ReplicaId(2)]

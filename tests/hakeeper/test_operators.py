@@ -138,6 +138,36 @@ def test_a_replaced_command_leaves_the_queue() -> None:
     assert seen
 
 
+def test_a_replica_that_is_being_repaired_is_left_alone_until_its_repair_stands_still() -> None:
+    model = Model(4)
+    model.start(shards=1)
+    store = next(one for one in model.stores.values() if ONE in one.copies)
+    copy = store.copies[ONE]
+    copy.halted, copy.repairing = "damaged", True
+    model.run(200)
+    assert model.state.shards[ONE].members.contains(copy.replica)
+    assert not model.state.operators
+    copy.repairing = False
+    model.run_until(lambda: copy.replica in model.shards[ONE].membership.removed, 300)
+    model.run_until(model.healthy, 600)
+
+
+def test_a_halted_replica_without_a_spare_store_is_replaced_on_its_own_store() -> None:
+    """Removed first: it never votes again, so the shard survives as many failures as before (G8).
+
+    Three stores are the usual cluster; without this it would stay at two replicas for ever.
+    """
+    model = Model(3)
+    model.start(shards=1)
+    store = next(one for one in model.stores.values() if ONE in one.copies)
+    old = store.copies[ONE].replica
+    store.copies[ONE].halted = "damaged"
+    model.run_until(lambda: old in model.shards[ONE].membership.removed, 300)
+    model.run_until(model.healthy, 600)
+    assert store.copies[ONE].replica != old
+    assert len(model.shards[ONE].membership.voters) == 3
+
+
 def test_time_alone_wakes_the_checkers_when_a_disk_was_replaced() -> None:
     model = Model(4, timeout=150)
     model.start(shards=0)
