@@ -306,13 +306,11 @@ class NodeHost:
         return None
 
     def halted(self) -> dict[ShardId, str]:
-        """Shards whose replica here does not run because its data cannot be trusted, with the
-        reason.
-        """
+        """Shards whose replica here does not run because of its data, with the reason."""
         return self.halts.reasons()
 
     def repairing(self) -> set[ShardId]:
-        """Those of `halted` that are being repaired in place."""
+        """Those of them that are being repaired in place."""
         return self.halts.repairing()
 
     def logdb_stats(self) -> list[LogDbStats]:
@@ -448,10 +446,6 @@ class NodeHost:
         await self._engine(directory).between_groups(work)
 
     # --- repairs (`repair.RepairHost`) ------------------------------------------------------------
-
-    def takes_snapshot(self, shard: ShardId, state: bytes) -> None:
-        """See `RepairHost`."""
-        self._state_machines(shard).check_snapshot(state)
 
     async def commit_repair(self, update: Update) -> None:
         """See `RepairHost`."""

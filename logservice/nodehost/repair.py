@@ -46,6 +46,7 @@ from logservice.nodehost.halts import Halts
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.snapshot import Snapshot
+from logservice.state_machine import StateMachine
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +71,6 @@ class RepairHost(Protocol):
     @property
     def halts(self) -> Halts:
         """What does not run."""
-        ...
-
-    def takes_snapshot(self, shard: ShardId, state: bytes) -> None:
-        """Raises SnapshotCorrupt for a state that the shard's machine could not start from."""
         ...
 
     async def commit_repair(self, update: Update) -> None:
@@ -125,10 +122,16 @@ _fetched_decoder = msgspec.msgpack.Decoder(_Fetched)
 class Repairer:
     """One per store. `run` until cancelled, or `run_once` by whoever keeps the time."""
 
-    def __init__(self, host: RepairHost, known_stores: Callable[[], Iterable[StoreId]]) -> None:
+    def __init__(
+        self,
+        host: RepairHost,
+        known_stores: Callable[[], Iterable[StoreId]],
+        state_machines: Callable[[ShardId], StateMachine],
+    ) -> None:
         """`known_stores`: who may have a replica of the shard, its members aside."""
         self._host = host
         self._known_stores = known_stores
+        self._state_machines = state_machines
         self._positions: dict[_Key, tuple[Fault, Index]] = {}
         self._progress_s: dict[_Key, float] = {}
         self._totals: Counter[str] = Counter()
@@ -207,7 +210,7 @@ class Repairer:
         """Checked, because what is wrong would be a broken invariant of log storage later."""
         if fetched.snapshot:
             snapshot = Snapshot.decode(fetched.snapshot)
-            self._host.takes_snapshot(log.shard, snapshot.state)
+            self._state_machines(log.shard).check_snapshot(snapshot.state)
             if snapshot.index < position:
                 return None
             self._totals["snapshots"] += 1

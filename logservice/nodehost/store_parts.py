@@ -151,7 +151,7 @@ class StoreParts:
         self.bootstrapper = Bootstrapper(self.host, self.book, settings.members)
         self.bootstrapper.serve()
         self.workers = [directory.worker(self.host) for directory in self.directories]
-        self.repairer = Repairer(self.host, self.book.peer_addresses)
+        self.repairer = Repairer(self.host, self.book.peer_addresses, self._seams.state_machines)
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
 

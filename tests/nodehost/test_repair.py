@@ -22,7 +22,7 @@ from logservice.nodehost.repair import Repairer
 from logservice.rsm import commands
 from tests.logdb.helpers import World, all_entries, entries
 from tests.logdb.helpers import update as log_update
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
 
 KEY = (ShardId(1), ReplicaId(1))
 
@@ -111,7 +111,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 def repairer(cluster: Cluster, number: int) -> Repairer:
-    return Repairer(cluster.host(number), lambda: [s.store_id for s in cluster.stores.values()])
+    stores = [store.store_id for store in cluster.stores.values()]
+    return Repairer(cluster.host(number), lambda: stores, log_machine)
 
 
 async def fill(cluster: Cluster, count: int) -> None:
