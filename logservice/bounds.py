@@ -127,6 +127,12 @@ HAKEEPER_SERVICE_TIMEOUT_TICKS: Final = 300
 HAKEEPER_BOOTS_REMEMBERED: Final = 8
 """Earlier process starts of a store whose late heartbeats are still recognised and ignored."""
 
+ACCESS_GRANTS_MAX: Final = 4096
+"""Grants of the access list: the whole of it goes out with a heartbeat's answer."""
+
+ACCESS_TEXT_BYTES_MAX: Final = 512
+"""An identity or a scope: three names and what is around them."""
+
 ALLOCATE_IDS_MAX: Final = 1_000_000
 """Largest range of one AllocateIds."""
 
@@ -168,6 +174,8 @@ _HARD: Final = (
     HAKEEPER_SLOW_OPERATOR_TICKS,
     HAKEEPER_SERVICE_TIMEOUT_TICKS,
     HAKEEPER_BOOTS_REMEMBERED,
+    ACCESS_GRANTS_MAX,
+    ACCESS_TEXT_BYTES_MAX,
     ALLOCATE_IDS_MAX,
     ALLOCATE_KEYS_MAX,
     ALLOCATE_REQUESTS_REMEMBERED,
@@ -269,6 +277,47 @@ the client resumes them on a new one."""
 
 PEER_DRAIN_S: Final = 0.5
 """Answers that a peer connection which reached its age is still given: less than an election."""
+
+GATE_CALLERS_MAX: Final = 4096
+"""Certificates, and identities, whose bearers are remembered; more are worked out again."""
+
+GATE_DECISIONS_MAX: Final = 65_536
+"""Decisions about (identity, RPC, shard) that are remembered for one version of the access list."""
+
+GATE_NAMES_MAX: Final = 65_536
+"""Names of shards that are remembered: as many as there can be shards."""
+
+IDENTITY_RPCS_MAX: Final = 8192
+"""Unary calls of one identity under way: less than a store serves in all, so that one client that
+goes astray leaves room for others."""
+
+IDENTITY_STREAMS_MAX: Final = 4096
+"""Streams of one identity."""
+
+SMALL_REQUEST_BYTES_MAX: Final = 64 * 1024
+"""A request without blocks: a few numbers, names and labels. Parsed, lists may take 80 times as
+much memory."""
+
+STREAM_MESSAGE_FIELDS_MAX: Final = SESSION_WINDOW + 1
+"""Fields of one AppendStream message: as many blocks as may be in flight, and its opening."""
+
+REQUEST_BYTES_MAX: Final = BLOCK_BYTES_MAX + 1024 * 1024
+"""Any request: one block of the largest size and the fields around it."""
+
+METADATA_BYTES_MAX: Final = 8 * 1024
+"""Headers of a call."""
+
+STREAM_OPEN_TIMEOUT_S: Final = 10.0
+"""A stream on which nothing is sent holds a place that others could use."""
+
+STREAM_WRITE_STALL_S: Final = 60.0
+"""A reader that takes nothing for so long is cut; its last message waits in memory."""
+
+CONNECTION_IDLE_MAX_S: Final = 600.0
+"""A client's connection without a call is closed; the next call opens another."""
+
+PING_STRIKES_MAX: Final = 2
+"""Pings that come too soon before a connection is closed for it (ENHANCE_YOUR_CALM)."""
 
 PEM_FILE_BYTES_MAX: Final = 1024 * 1024
 """A CA bundle of hundreds of certificates; a larger file is not one."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
 from logservice_client.caller import Caller
-from logservice_client.methods import ALLOCATE_IDS, CREATE_SHARD, GET_CLUSTER_STATE
+from logservice_client.methods import (
+    ALLOCATE_IDS,
+    CHANGE_ACCESS,
+    CREATE_SHARD,
+    GET_ACCESS_LIST,
+    GET_CLUSTER_STATE,
+)
 from logservice_client.pacing import Deadline
 
 
@@ -47,6 +54,29 @@ class HakeeperClient:
         """
         request = hakeeper_pb2.CreateShardRequest(shard_id=shard_id, name=name, replicas=replicas)
         return (await self._caller.call(None, CREATE_SHARD, request, timeout)).shard_id
+
+    async def access_list(self, *, timeout: float | None = None) -> hakeeper_pb2.AccessList:
+        """Who may do what."""
+        request = hakeeper_pb2.GetAccessListRequest()
+        return await self._caller.call(None, GET_ACCESS_LIST, request, timeout)
+
+    async def change_access(
+        self,
+        identity: str,
+        scope: str,
+        *,
+        grant: Sequence[str] = (),
+        revoke: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> int:
+        """Give roles to `identity` over `scope`, or take them; returns the list's new version.
+
+        In force on every store within two heartbeats. Raises InvalidArgument, PermissionDenied.
+        """
+        request = hakeeper_pb2.ChangeAccessRequest(
+            identity=identity, scope=scope, grant=grant, revoke=revoke
+        )
+        return (await self._caller.call(None, CHANGE_ACCESS, request, timeout)).version
 
     async def allocate_ids(
         self, count: int = 1, *, key: str = "", timeout: float | None = None

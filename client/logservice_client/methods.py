@@ -120,6 +120,17 @@ CREATE_SHARD: Final = Method(
     idempotent=False,
 )
 
+GET_ACCESS_LIST: Final = Method(
+    _HAKEEPER + "GetAccessList", hakeeper_pb2.GetAccessListRequest, hakeeper_pb2.AccessList
+)
+CHANGE_ACCESS: Final = Method(
+    # The same change twice is one change.
+    _HAKEEPER + "ChangeAccess",
+    hakeeper_pb2.ChangeAccessRequest,
+    hakeeper_pb2.ChangeAccessResponse,
+    mutating=True,
+)
+
 GET_STORE_STATUS: Final = Method(
     _ADMIN + "GetStoreStatus", admin_pb2.GetStoreStatusRequest, admin_pb2.StoreStatus
 )

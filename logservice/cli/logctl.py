@@ -30,6 +30,7 @@ _CLUSTER = "logservice.cli.logctl_cluster"
         "stores": (f"{_CLUSTER}:stores", "All stores as HAKeeper sees them."),
         "store": (f"{_CLUSTER}:store", "What one store says about itself."),
         "repairs": (f"{_CLUSTER}:repairs", "What HAKeeper is repairing, and what needs a person."),
+        "acl": ("logservice.cli.logctl_access:acl", "Who may do what."),
         "ids": (f"{_CLUSTER}:ids", "Allocate unique ids."),
     },
     help=f"Talk to a cluster of the log service.\n\n\b\nExit codes:\n{exit_codes.TABLE}",

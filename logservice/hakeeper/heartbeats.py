@@ -21,7 +21,7 @@ from __future__ import annotations
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import delivery, replies
+from logservice.hakeeper import access, delivery, replies
 from logservice.hakeeper.health import silent
 from logservice.hakeeper.proposals import (
     AckCommands,
@@ -52,17 +52,17 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
         return Rejected(Reason.STALE_EPOCH, holder)
     same_boot = store is not None and store.boot_id == beat.boot_id
     if store is not None and same_boot and beat.sequence <= store.sequence:
-        return _reply(state, store, need_full=False)
+        return _reply(state, store, beat.access_version, need_full=False)
     if beat.base and (store is None or not same_boot or beat.base != store.sequence):
         if store is not None and same_boot:
             _mark_alive(state, store)
             delivery.acknowledge(state, store, beat.results)
-        return _reply(state, store, need_full=True)
+        return _reply(state, store, beat.access_version, need_full=True)
     store = _identify(state, store, beat)
     _mark_alive(state, store)
     _take_reports(state, store, beat)
     delivery.acknowledge(state, store, beat.results)
-    return _reply(state, store, need_full=False)
+    return _reply(state, store, beat.access_version, need_full=False)
 
 
 def apply_service(state: State, beat: ServiceHeartbeat) -> Outcome:
@@ -200,7 +200,9 @@ def _learn(state: State, shard: ShardState, report: ReplicaReport) -> None:
         shard.leader, shard.leader_term = report.leader, report.term
 
 
-def _reply(state: State, store: StoreState | None, *, need_full: bool) -> Outcome:
+def _reply(
+    state: State, store: StoreState | None, access_version: int, *, need_full: bool
+) -> Outcome:
     reply = replies.HeartbeatReply(
         state.phase,
         state.tick,
@@ -211,6 +213,8 @@ def _reply(state: State, store: StoreState | None, *, need_full: bool) -> Outcom
             for known in state.sorted_stores()
         ),
         hakeeper=state.hakeeper_membership(),
+        access_version=state.access_version,
+        access=None if access_version == state.access_version else access.grants(state),
     )
     return Applied(data=replies.encode(reply))
 

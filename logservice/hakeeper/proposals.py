@@ -22,6 +22,7 @@ from logservice import bounds
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.store_commands import AnyCommand, CommandResult
 from logservice.hakeeper.wire_types import (
+    AccessText,
     Detail,
     Labels,
     LogIndex,
@@ -33,6 +34,7 @@ from logservice.hakeeper.wire_types import (
     Positive,
     RaftTerm,
     Replica,
+    RoleNames,
     Shard,
     Store,
     StoreIncarnation,
@@ -130,6 +132,8 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
     gone: tuple[Shard, ...] = ()
     stored: tuple[tuple[Shard, Replica], ...] | None = None
     results: tuple[CommandResult, ...] = ()
+    access_version: Natural = 0
+    """Of the access list that the store has."""
 
 
 class ServiceHeartbeat(
@@ -188,6 +192,25 @@ class AllocateIds(Struct, tag="ids", array_like=True, frozen=True, forbid_unknow
     request_id: Text = ""
 
 
+class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """`access.Grant`, as it is stored and sent."""
+
+    identity: AccessText
+    scope: AccessText
+    roles: RoleNames
+
+
+class ChangeAccess(Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Add the roles `grant` to, and take the roles `revoke` from, what `identity` may over
+    `scope`.
+    """
+
+    identity: AccessText
+    scope: AccessText
+    grant: RoleNames = ()
+    revoke: RoleNames = ()
+
+
 class AckCommands(Struct, tag="ack", array_like=True, frozen=True, forbid_unknown_fields=True):
     """Acknowledge outside of a heartbeat. `target` is a store or a service."""
 
@@ -205,6 +228,7 @@ Proposal = (
     | ScheduleCommands
     | AllocateIds
     | AckCommands
+    | ChangeAccess
 )
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from logservice.hakeeper.views import ClusterView, ShardView
+from logservice.hakeeper.views import AccessView, ClusterView, ShardView
 from logservice.hakeeper.wire_types import Shard
 
 _VERSION = b"\x01"
@@ -33,13 +33,18 @@ class GetPhase(Struct, tag="phase", array_like=True, frozen=True, forbid_unknown
     """The cluster's phase: `str`."""
 
 
-Query = GetCluster | GetShard | GetPhase
-Answer = ClusterView | ShardView | str | None
+class GetAccess(Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The access list: `AccessView`."""
+
+
+Query = GetAccess | GetCluster | GetShard | GetPhase
+Answer = AccessView | ClusterView | ShardView | str | None
 
 _encoder = msgspec.msgpack.Encoder()
 _queries: msgspec.msgpack.Decoder[Query] = msgspec.msgpack.Decoder(Query)
 _clusters = msgspec.msgpack.Decoder(ClusterView)
 _shards: msgspec.msgpack.Decoder[ShardView | None] = msgspec.msgpack.Decoder(ShardView | None)
+_access = msgspec.msgpack.Decoder(AccessView)
 _phases = msgspec.msgpack.Decoder(str)
 
 
@@ -73,6 +78,8 @@ def decode_answer(query: Query, data: bytes) -> Answer:
             return _clusters.decode(body)
         if isinstance(query, GetShard):
             return _shards.decode(body)
+        if isinstance(query, GetAccess):
+            return _access.decode(body)
         return _phases.decode(body)
     except (msgspec.MsgspecError, ValueError) as error:
         raise QueryCorrupt(str(error)) from error

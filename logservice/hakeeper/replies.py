@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 
 from logservice import bounds
 from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.proposals import AccessGrant
 from logservice.hakeeper.store_commands import QueuedCommand
 from logservice.hakeeper.wire_types import MembershipBytes, Natural, Store, Text
 
@@ -46,6 +47,9 @@ class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields
         tuple[DirectoryEntry, ...], Meta(max_length=bounds.HAKEEPER_STORES_MAX)
     ] = ()
     hakeeper: MembershipBytes = b""
+    access_version: Natural = 0
+    access: tuple[AccessGrant, ...] | None = None
+    """The whole access list; None when the sender has it."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -22,7 +22,7 @@ from logservice_wire.errors import InvalidArgument, Reason
 from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, ProposalId, decode_blocks, decode_command
-from logservice.hakeeper import check, heartbeats, proposals, queries, state, views
+from logservice.hakeeper import access, check, heartbeats, proposals, queries, state, views
 from logservice.hakeeper.allocation import apply_allocate
 from logservice.hakeeper.bootstrap import apply_create, apply_initial, apply_set_phase
 from logservice.hakeeper.delivery import queue_command
@@ -69,6 +69,8 @@ class HAKeeperRsm:
         if isinstance(query, queries.GetShard):
             shard = self._state.shards.get(query.shard)
             return views.shard_view(self._state, shard) if shard is not None else None
+        if isinstance(query, queries.GetAccess):
+            return views.AccessView(self._state.access_version, access.grants(self._state))
         if isinstance(query, queries.GetPhase):
             return self._state.phase.value
         raise InvalidArgument("unknown query", field="query")
@@ -105,6 +107,8 @@ class HAKeeperRsm:
             return apply_initial(self._state, proposal)
         if isinstance(proposal, proposals.ScheduleCommands):
             return self._schedule(term, proposal)
+        if isinstance(proposal, proposals.ChangeAccess):
+            return access.apply_change(self._state, proposal)
         return apply_set_phase(self._state, proposal)
 
     def _tick(self, term: Term, tick: proposals.Tick) -> Outcome:

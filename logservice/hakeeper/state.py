@@ -182,6 +182,9 @@ class State(Struct, array_like=True, forbid_unknown_fields=True):
     id_request_order: list[str] = []
     flags: dict[str, int] = {}
     dirty: bool = False
+    access: dict[str, dict[str, tuple[str, ...]]] = {}
+    """Identity -> scope -> roles; see `access`."""
+    access_version: int = 0
 
     def sorted_stores(self) -> list[StoreState]:
         """By store id."""
@@ -220,6 +223,7 @@ def save(state: State) -> bytes:
     state.id_counters = dict(sorted(state.id_counters.items()))
     state.id_requests = dict(sorted(state.id_requests.items()))
     state.flags = dict(sorted(state.flags.items()))
+    state.access = dict(sorted(state.access.items()))
     for store in state.stores.values():
         store.labels = dict(sorted(store.labels.items()))
         store.replicas = dict(sorted(store.replicas.items()))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from logservice.hakeeper.health import Health, health, leader_report, report_of, silent
+from logservice.hakeeper.proposals import AccessGrant
 from logservice.hakeeper.state import Operator, ShardState, State, StoreState
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 
@@ -92,6 +93,14 @@ class ClusterView:
     shards: tuple[ShardView, ...]
     operators: tuple[OperatorView, ...]
     flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessView:
+    """The access list."""
+
+    version: int
+    grants: tuple[AccessGrant, ...]
 
 
 def cluster_view(state: State) -> ClusterView:

@@ -30,6 +30,9 @@ Text = Annotated[str, Meta(max_length=bounds.NAME_BYTES_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=bounds.NAME_BYTES_MAX)]
 Detail = Annotated[str, Meta(max_length=1024)]
 """A message for people; the sender cuts it."""
+AccessText = Annotated[str, Meta(min_length=1, max_length=bounds.ACCESS_TEXT_BYTES_MAX)]
+"""An identity, or what a grant covers."""
+RoleNames = Annotated[tuple[Name, ...], Meta(max_length=16)]
 Labels = Annotated[dict[Text, Text], Meta(max_length=bounds.HAKEEPER_LABELS_MAX)]
 
 Shard = Annotated[ShardId, Meta(ge=0, le=_MAX)]

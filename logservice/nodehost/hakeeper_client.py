@@ -12,6 +12,8 @@ outcome only if it is idempotent (heartbeats by their sequence, id allocation by
 rest by nature), which all are except CreateShard without an id. An answer of the state machine
 itself is final.
 
+A peer is heard for itself only (INV-PEER-1): its name is compared with that in its heartbeat.
+
 Errors: those of the state machine (`hakeeper.rsm`); NotReady when nobody could be asked in time;
 UnknownOutcome or DeadlineExceeded when an attempt may have had an effect.
 """
@@ -23,12 +25,19 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import msgspec
-from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady, Outcome, Reason
+from logservice_wire.errors import (
+    InvalidArgument,
+    LogServiceError,
+    NotReady,
+    Outcome,
+    PermissionDenied,
+    Reason,
+)
 from msgspec import Struct
 
 from logservice import bounds
 from logservice.hakeeper import proposals, queries, replies
-from logservice.hakeeper.views import ClusterView, ShardView
+from logservice.hakeeper.views import AccessView, ClusterView, ShardView
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.hakeeper_host import HAKeeperHost
@@ -127,6 +136,12 @@ class HAKeeperClient:
         assert answer is None or isinstance(answer, ShardView)
         return answer
 
+    async def access_list(self, timeout_s: float) -> AccessView:
+        """Who may do what, as shard 0 has it."""
+        answer = await self.query(queries.GetAccess(), timeout_s)
+        assert isinstance(answer, AccessView)
+        return answer
+
     async def create_shard(
         self, shard: ShardId, name: str, replicas: int, timeout_s: float
     ) -> ShardId:
@@ -152,9 +167,11 @@ class HAKeeperClient:
 
     async def _serve_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
         try:
-            proposals.decode(body)
+            proposal = proposals.decode(body)
         except proposals.ProposalCorrupt as error:
             raise InvalidArgument(str(error), field="command") from error
+        if isinstance(proposal, proposals.StoreHeartbeat) and proposal.store != peer.store_id:
+            raise PermissionDenied(f"{peer.store_id} does not speak for {proposal.store}")
         applied = await self._host.propose(HAKEEPER_SHARD, body, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S)
         return _encoder.encode(
             _Answer(applied.lsn, applied.count, applied.value, applied.data, applied.duplicate)
@@ -233,6 +250,6 @@ def _decode_applied(data: bytes) -> Applied:
 
 
 def _view(answer: object) -> queries.Answer:
-    if answer is None or isinstance(answer, ClusterView | ShardView | str):
+    if answer is None or isinstance(answer, AccessView | ClusterView | ShardView | str):
         return answer
     raise InvalidArgument("shard 0 is no HAKeeper here", field="query")

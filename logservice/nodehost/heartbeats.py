@@ -51,6 +51,7 @@ from logservice.hakeeper.store_commands import (
 )
 from logservice.ids import Index, ShardId
 from logservice.membership import Membership, MembershipCorrupt
+from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.nodehost.hakeeper_host import HAKeeperHost
@@ -89,6 +90,7 @@ class HeartbeatSender:
         host: HAKeeperHost,
         client: HAKeeperClient,
         book: AddressBook,
+        access: AccessBook,
         describe: Callable[[], StoreDescription],
         disk_use: Callable[[], DiskUse],
         interval_s: float = 1.0,
@@ -97,6 +99,7 @@ class HeartbeatSender:
         self._host = host
         self._client = client
         self._book = book
+        self._access = access
         self._describe = describe
         self._disk_use = disk_use
         self._interval_s = interval_s
@@ -165,6 +168,8 @@ class HeartbeatSender:
         self._base = 0 if reply.need_full else beat.sequence
         self._reported = reports
         self.last_success_s = self._host.clock.monotonic()
+        if reply.access is not None:
+            self._access.update(reply.access_version, reply.access)
         changed = self._book.update(reply.directory, reply.hakeeper)
         addresses = self._book.peer_addresses()
         for store in changed:
@@ -215,6 +220,7 @@ class HeartbeatSender:
             gone=() if full else tuple(sorted(set(self._reported) - set(reports))),
             stored=stored,
             results=tuple(self._results[number] for number in sorted(self._results)),
+            access_version=self._access.list.version,
         )
         return beat, reports
 

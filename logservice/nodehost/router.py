@@ -20,11 +20,12 @@ from logservice_wire.errors import (
     LogServiceError,
     NotLeader,
     NotReady,
+    PermissionDenied,
     ShardNotFound,
     UnknownOutcome,
 )
 
-from logservice.ids import ReplicaId, ShardId
+from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId
 from logservice.membership import Membership
 from logservice.nodehost import forwarding
 from logservice.nodehost.intake import Waiting
@@ -177,9 +178,22 @@ class Router:
 
     async def _on_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
         shard, timeout_s, command = forwarding.decode_request(body)
+        self._check_hakeeper(peer, shard)
         return forwarding.encode_applied(
             await self._host.propose(shard, command, timeout_s, local_only=True)
         )
+
+    def _check_hakeeper(self, peer: PeerIdentity, shard: ShardId) -> None:
+        """Only a member of shard 0 passes on what others propose to it.
+
+        Everybody else asks by `hakeeper.propose`, where who speaks for whom is checked.
+        """
+        if shard != HAKEEPER_SHARD:
+            return
+        info = self._host.replica_info(shard)
+        members = info.membership.members if info is not None else ()
+        if all(member.store_id != peer.store_id for member in members):
+            raise PermissionDenied(f"{peer.store_id} runs no replica of shard 0")
 
     async def _on_change(self, peer: PeerIdentity, body: bytes) -> bytes:
         shard, timeout_s, rest = forwarding.decode_request(body)

@@ -31,6 +31,7 @@ from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import HAKEEPER_SHARD, ClusterId, ReplicaId, ShardId, StoreId
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.replica_log import ReplicaLog
+from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.bootstrap import Bootstrapper, InitialMember
 from logservice.nodehost.hakeeper_client import HAKeeperClient
@@ -146,6 +147,12 @@ class StoreParts:
             ],
             {member.store_id: member.peer_address for member in settings.members},
         )
+        self.access = AccessBook(
+            [
+                (directory.seams.vfs, posixpath.join(directory.data.path, "ACCESS"))
+                for directory in self.directories
+            ]
+        )
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
         self.bootstrapper = Bootstrapper(self.host, self.book, settings.members)
@@ -169,6 +176,7 @@ class StoreParts:
             self.host,
             self.client,
             self.book,
+            self.access,
             describe,
             self._disk_use,
             self.settings.heartbeat_interval_s,

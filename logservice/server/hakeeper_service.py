@@ -16,6 +16,7 @@ from logservice.hakeeper import proposals, replies
 from logservice.hakeeper.store_commands import ServiceOrder
 from logservice.hakeeper.views import ClusterView, ShardView
 from logservice.ids import ShardId
+from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.outcome import Applied
 from logservice.server.errors import Context, handler
@@ -25,9 +26,10 @@ from logservice.server.limits import timeout_s
 class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     """See the proto."""
 
-    def __init__(self, hakeeper: HAKeeperClient, limits: LimitsSection) -> None:
-        """`hakeeper` reaches shard 0 from this store."""
+    def __init__(self, hakeeper: HAKeeperClient, limits: LimitsSection, access: AccessBook) -> None:
+        """`hakeeper` reaches shard 0 from this store; `access` is the list in force here."""
         self._hakeeper = hakeeper
+        self._access = access
         self._limits = limits
 
     @handler
@@ -97,6 +99,37 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         )
         applied = await self._propose(proposal, context)
         return hakeeper_pb2.CreateShardResponse(shard_id=applied.value)
+
+    @handler
+    async def GetAccessList(
+        self, request: hakeeper_pb2.GetAccessListRequest, context: Context
+    ) -> hakeeper_pb2.AccessList:
+        """The access list as shard 0 has it, and which version is in force here."""
+        view = await self._hakeeper.access_list(timeout_s(context, self._limits))
+        return hakeeper_pb2.AccessList(
+            version=view.version,
+            version_here=self._access.list.version,
+            grants=[
+                hakeeper_pb2.AccessGrant(
+                    identity=grant.identity, scope=grant.scope, roles=grant.roles
+                )
+                for grant in view.grants
+            ],
+        )
+
+    @handler
+    async def ChangeAccess(
+        self, request: hakeeper_pb2.ChangeAccessRequest, context: Context
+    ) -> hakeeper_pb2.ChangeAccessResponse:
+        """Grant or revoke roles; every store follows with its next heartbeat or the one after."""
+        proposal = proposals.ChangeAccess(
+            identity=request.identity,
+            scope=request.scope,
+            grant=tuple(request.grant),
+            revoke=tuple(request.revoke),
+        )
+        applied = await self._propose(proposal, context)
+        return hakeeper_pb2.ChangeAccessResponse(version=applied.value)
 
     async def _propose(self, proposal: proposals.Proposal, context: Context) -> Applied:
         try:

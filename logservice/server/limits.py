@@ -18,7 +18,7 @@ _KEEPALIVE_MS: Final = 20_000
 SERVER_OPTIONS: Final = (
     # Two stores told to use one port must clash, not share it.
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", bounds.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", bounds.REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", bounds.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
@@ -26,6 +26,11 @@ SERVER_OPTIONS: Final = (
     # between pings would make the server drop them for it (ENHANCE_YOUR_CALM).
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_ping_strikes", bounds.PING_STRIKES_MAX),
+    ("grpc.max_metadata_size", bounds.METADATA_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", bounds.METADATA_BYTES_MAX),
+    ("grpc.max_connection_idle_ms", int(bounds.CONNECTION_IDLE_MAX_S * 1000)),
+    ("grpc.server_handshake_timeout_ms", int(bounds.PEER_CONNECT_TIMEOUT_S * 1000)),
 )
 
 
@@ -38,7 +43,6 @@ def server_options(config: StoreConfig) -> tuple[tuple[str, int], ...]:
         *SERVER_OPTIONS,
         ("grpc.max_connection_age_ms", int(age_s * 1000)),
         ("grpc.max_connection_age_grace_ms", int(min(age_s, bounds.CONNECTION_GRACE_S) * 1000)),
-        ("grpc.server_handshake_timeout_ms", int(bounds.PEER_CONNECT_TIMEOUT_S * 1000)),
     )
 
 

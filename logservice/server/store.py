@@ -28,9 +28,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
+from logservice import bounds
 from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
-from logservice.ids import ClusterId, ReplicaId, StoreId
+from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
 from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.posix_vfs import PosixVfs
@@ -50,10 +51,13 @@ from logservice.server.admin_service import AdminService
 from logservice.server.context import StoreContext
 from logservice.server.crash import crash
 from logservice.server.errors import refused
+from logservice.server.gate import Gate, Identities
+from logservice.server.guard import GuardedServer
 from logservice.server.hakeeper_service import HAKeeperService
 from logservice.server.limits import server_options
 from logservice.server.log_service import LogService
 from logservice.server.monitor.monitor import Monitor
+from logservice.server.quota import QuotaLimits
 from logservice.server.schedule import TruncationSchedule
 from logservice.server.tls import StoreTls
 
@@ -81,6 +85,7 @@ class Store:
         self._renewals: set[asyncio.Task[None]] = set()
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
+        self.gate: Gate | None = None
         self.client_address = ""
         self.peer_address = ""
 
@@ -204,11 +209,14 @@ class Store:
         self.client_address = self._config.listen.advertise_client or bound
 
     def _serve(self, parts: StoreParts) -> None:
-        server, limits = self._server, self._config.limits
+        assert self._server is not None
+        limits = self._config.limits
+        self.gate = _gate(self._config, parts)
+        server = GuardedServer(self._server, self.gate)
         context = StoreContext(parts.host, limits, parts.book.client_address)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(parts.client, limits), server
+            HAKeeperService(parts.client, limits, parts.access), server
         )
         admin = AdminService(context, parts.truncation_counts, parts.exports_count)
         admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
@@ -237,6 +245,29 @@ class Store:
         leading = [info for info in host.replica_infos() if info.role is Role.LEADER]
         moves = [(info, target) for info in leading if (target := _successor(info)) is not None]
         await asyncio.gather(*(one(info, target) for info, target in moves))
+
+
+def _gate(config: StoreConfig, parts: StoreParts) -> Gate:
+    limits, tls = config.limits, config.tls
+
+    async def name_of(shard: ShardId) -> str | None:
+        view = await parts.client.shard(shard, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S, stale=True)
+        return view.name if view is not None else None
+
+    identities = Identities(
+        tls.trust_domain, config.store.cluster_id, frozenset(config.security.admins)
+    )
+    return Gate(
+        parts.access,
+        identities if tls.enabled else None,
+        name_of,
+        QuotaLimits(
+            limits.identity_rpcs_max,
+            limits.identity_streams_max,
+            limits.identity_requests_per_s,
+            limits.identity_bytes_per_s,
+        ),
+    )
 
 
 def _settings(config: StoreConfig) -> StoreSettings:

@@ -17,6 +17,7 @@ from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
 from logservice.logdb.posix_vfs import PosixVfs
+from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
 from logservice.nodehost.directory import Directory
@@ -96,6 +97,7 @@ class Member:
             host,
             self.client,
             book,
+            AccessBook([(PosixVfs(), str(self.store.directory / "access"))]),
             lambda: StoreDescription("", address, f"{name}:client", {}),
             lambda: DiskUse(0, 0),
             BEAT_S,

@@ -25,6 +25,7 @@ from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership
+from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
@@ -55,10 +56,12 @@ class Rig:
         self.state.phase = Phase.RUNNING
         self.vfs = MemoryVfs()
         self.book = AddressBook([(self.vfs, "/book")], {StoreId("s2"): "s2:1"})
+        self.access = AccessBook([(self.vfs, "/access")])
         self.sender = HeartbeatSender(
             self.host,
             HAKeeperClient(self.host, self.book),
             self.book,
+            self.access,
             lambda: StoreDescription("rack-1", "s1:1", "s1:50", {"zone": "a"}),
             lambda: DiskUse(10, 90),
             interval_s=0.02,

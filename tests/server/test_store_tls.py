@@ -6,7 +6,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -14,67 +13,25 @@ import pytest
 import pytest_asyncio
 from logservice_client import LogClient, TlsFiles
 from logservice_wire.errors import InvalidArgument
-from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
-from logservice import config
-from logservice.cli.local_cluster import free_ports
-from logservice.config import StoreConfig
 from logservice.server.pem_files import TlsRefused
 from logservice.server.store import Store
-from tests.papers import CLIENT, SERVER, Papers, TestAuthority, days, uri
+from tests.papers import CLIENT, SERVER, TestAuthority, days, uri
+from tests.server.secured import (
+    ADMIN,
+    CLIENTS,
+    OWNER,
+    STORES,
+    called,
+    configured,
+    credentials,
+    eventually,
+    lay_out,
+    secured,
+    written,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-CLIENTS = TestAuthority("clients")
-STORES = TestAuthority("stores")
-ADMIN = uri("client", "admin")
-OWNER = CLIENTS.issue(ADMIN, hosts=(), purposes=CLIENT)
-
-
-def lay_out(directory: Path) -> None:
-    """The files of store s1."""
-    CLIENTS.issue(uri("store", "s1"), purposes=SERVER).write(directory / "client-plane")
-    STORES.issue(uri("store", "s1")).write(directory / "peer-plane")
-    (directory / "client-ca.pem").write_bytes(CLIENTS.pem)
-    (directory / "peer-ca.pem").write_bytes(STORES.pem)
-
-
-def configured(directory: Path, more: str = "") -> StoreConfig:
-    client, peer = free_ports(2)
-    path = directory / "store.toml"
-    path.write_text(
-        f"""
-        [store]
-        store_id = "s1"
-        cluster_id = "c"
-        data_dir = "data"
-        [listen]
-        client = "127.0.0.1:{client}"
-        peer = "127.0.0.1:{peer}"
-        [bootstrap]
-        hakeeper_members = [{{ store_id = "s1", peer_address = "127.0.0.1:{peer}" }}]
-        replicas = 1
-        [raft]
-        tick_ms = 10
-        [hakeeper]
-        heartbeat_interval_s = 0.1
-        [storage]
-        segment_bytes = 1048576
-        ballast_bytes = 0
-        [security]
-        admins = ["{ADMIN}"]
-        [tls]
-        client_ca = "client-ca.pem"
-        certificate = "client-plane.pem"
-        key = "client-plane.key"
-        peer_ca = "peer-ca.pem"
-        peer_certificate = "peer-plane.pem"
-        peer_key = "peer-plane.key"
-        reload_interval_s = 0.05
-        {more}
-        """
-    )
-    return config.load(path)
 
 
 @pytest.fixture(scope="module")
@@ -86,36 +43,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def store(directory: Path) -> AsyncIterator[Store]:
-    made = Store(configured(directory))
-    await made.start()
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                await called(made.client_address, credentials(OWNER))
-                break
-            except grpc.aio.AioRpcError:
-                await asyncio.sleep(0.05)
-    yield made
-    await made.stop()
-
-
-def credentials(papers: Papers | None, ca: bytes = CLIENTS.pem) -> grpc.ChannelCredentials:
-    if papers is None:
-        return grpc.ssl_channel_credentials(ca)
-    return grpc.ssl_channel_credentials(ca, papers.key, papers.certificate)
-
-
-async def called(address: str, shown: grpc.ChannelCredentials | None) -> Any:
-    """One call over a connection of its own."""
-    options = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
-    channel = (
-        grpc.aio.insecure_channel(address, options)
-        if shown is None
-        else grpc.aio.secure_channel(address, shown, options)
-    )
-    async with channel:
-        request = log_pb2.GetShardStatusRequest(shard_id=1)
-        return await log_pb2_grpc.LogStub(channel).GetShardStatus(request, timeout=10)
+    async with secured(directory) as made:
+        yield made
 
 
 async def test_the_owner_of_a_certificate_is_served(store: Store) -> None:
@@ -124,13 +53,6 @@ async def test_the_owner_of_a_certificate_is_served(store: Store) -> None:
     ) as client:
         assert await client.shard(1).append(b"record") == 1
         assert [*(await client.shard(1).read(1)).blocks]
-
-
-def written(papers: Papers, directory: Path) -> tuple[str, str, str]:
-    """Files for a client."""
-    papers.write(directory / "client")
-    (directory / "ca.pem").write_bytes(CLIENTS.pem)
-    return str(directory / "ca.pem"), str(directory / "client.pem"), str(directory / "client.key")
 
 
 @pytest.mark.parametrize(
@@ -186,12 +108,6 @@ async def test_a_clients_certificate_does_not_open_the_peer_plane(store: Store) 
         pass
     finally:
         writer.transport.abort()
-
-
-async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - files have no event to wait for
-            await asyncio.sleep(0.01)
 
 
 async def test_certificates_are_replaced_while_it_runs(store: Store, directory: Path) -> None:

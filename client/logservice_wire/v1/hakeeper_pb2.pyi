@@ -199,3 +199,45 @@ class CreateShardResponse(_message.Message):
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
+
+class AccessGrant(_message.Message):
+    __slots__ = ("identity", "scope", "roles")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    scope: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, identity: _Optional[str] = ..., scope: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetAccessListRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AccessList(_message.Message):
+    __slots__ = ("version", "grants", "version_here")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_HERE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    grants: _containers.RepeatedCompositeFieldContainer[AccessGrant]
+    version_here: int
+    def __init__(self, version: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[AccessGrant, _Mapping]]] = ..., version_here: _Optional[int] = ...) -> None: ...
+
+class ChangeAccessRequest(_message.Message):
+    __slots__ = ("identity", "scope", "grant", "revoke")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    REVOKE_FIELD_NUMBER: _ClassVar[int]
+    identity: str
+    scope: str
+    grant: _containers.RepeatedScalarFieldContainer[str]
+    revoke: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, identity: _Optional[str] = ..., scope: _Optional[str] = ..., grant: _Optional[_Iterable[str]] = ..., revoke: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ChangeAccessResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...

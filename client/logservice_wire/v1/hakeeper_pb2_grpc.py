@@ -59,6 +59,16 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardResponse.FromString,
                 _registered_method=True)
+        self.GetAccessList = channel.unary_unary(
+                '/logservice.v1.HAKeeper/GetAccessList',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetAccessListRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AccessList.FromString,
+                _registered_method=True)
+        self.ChangeAccess = channel.unary_unary(
+                '/logservice.v1.HAKeeper/ChangeAccess',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.FromString,
+                _registered_method=True)
 
 
 class HAKeeperServicer(object):
@@ -97,6 +107,19 @@ class HAKeeperServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetAccessList(self, request, context):
+        """Who may do what. A change is in force everywhere within two heartbeats.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeAccess(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_HAKeeperServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -124,6 +147,16 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.CreateShard,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardResponse.SerializeToString,
+            ),
+            'GetAccessList': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAccessList,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.GetAccessListRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AccessList.SerializeToString,
+            ),
+            'ChangeAccess': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeAccess,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -261,6 +294,60 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/CreateShard',
             logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.CreateShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAccessList(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/GetAccessList',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.GetAccessListRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.AccessList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeAccess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/ChangeAccess',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.FromString,
             options,
             channel_credentials,
             insecure,

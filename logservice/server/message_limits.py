@@ -1,0 +1,137 @@
+"""message_limits: how large a request may be, decided before it is parsed.
+
+Theory of operation. Parsing makes an object of every element of a list, however small: 4 MiB of
+empty sub-messages become two million objects and 321 MiB. So the bytes are looked at first. What a
+message may contain is read from its descriptor: one that carries blocks may be as large as a block
+(gRPC's own limit); any other one is a few numbers and names. Lists beside blocks are counted.
+
+The count walks the top level of the message, field by field, and gives up after the largest number
+of fields that a client of ours writes, so that a hostile message costs no more than a good one.
+Lists deeper inside a message that carries blocks are refused when the store starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
+
+from logservice import bounds
+
+_VARINT: Final = 0
+_FIXED64: Final = 1
+_LENGTH: Final = 2
+_FIXED32: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Stands for a request that was not parsed."""
+
+    error: LogServiceError
+
+
+def checked_parser(message: Descriptor, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A deserializer that looks before it parses; returns `Refused` where it does not."""
+    if not _carries_blocks(message):
+        return _small(parse)
+    if any(_has_list(field.message_type) for field in message.fields if field.message_type):
+        raise InvalidArgument(f"{message.full_name} has lists inside of lists", field="proto")
+    return _counted(parse) if _has_list(message) else _parsed(parse)
+
+
+def field_count(data: bytes, at_most: int) -> int:
+    """Fields at the top level of a message; `at_most` + 1 when there are more.
+
+    Raises ValueError for what is no message.
+    """
+    position, end, count = 0, len(data), 0
+    while position < end:
+        count += 1
+        if count > at_most:
+            break
+        tag, position = _varint(data, position)
+        kind = tag & 7
+        if kind == _LENGTH:
+            length, position = _varint(data, position)
+            position += length
+        elif kind == _VARINT:
+            _, position = _varint(data, position)
+        elif kind == _FIXED64:
+            position += 8
+        elif kind == _FIXED32:
+            position += 4
+        else:
+            raise ValueError(f"wire type {kind}")
+    if position > end:
+        raise ValueError("cut short")
+    return count
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    result = shift = 0
+    while shift < 70:
+        if position >= len(data):
+            break
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7
+    raise ValueError("a varint is cut short or too long")
+
+
+def _small(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    inner = _parsed(parse)
+
+    def bounded(data: bytes) -> Any:
+        if len(data) > bounds.SMALL_REQUEST_BYTES_MAX:
+            return _too_large("request bytes", bounds.SMALL_REQUEST_BYTES_MAX, len(data))
+        return inner(data)
+
+    return bounded
+
+
+def _counted(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    inner = _parsed(parse)
+
+    def counted(data: bytes) -> Any:
+        try:
+            count = field_count(data, bounds.STREAM_MESSAGE_FIELDS_MAX)
+        except ValueError:
+            return Refused(InvalidArgument("the request cannot be parsed", field="request"))
+        if count > bounds.STREAM_MESSAGE_FIELDS_MAX:
+            return _too_large("blocks of a message", bounds.STREAM_MESSAGE_FIELDS_MAX, count)
+        return inner(data)
+
+    return counted
+
+
+def _parsed(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def parsed(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except Exception:  # noqa: BLE001 - protobuf's own classes; the caller gets its answer
+            return Refused(InvalidArgument("the request cannot be parsed", field="request"))
+
+    return parsed
+
+
+def _too_large(name: str, limit: int, value: int) -> Refused:
+    return Refused(TooLarge(f"{name}: at most {limit}", name=name, limit=limit, value=value))
+
+
+def _carries_blocks(message: Descriptor) -> bool:
+    return any(
+        field.type == FieldDescriptor.TYPE_BYTES
+        or (field.message_type is not None and _carries_blocks(field.message_type))
+        for field in message.fields
+    )
+
+
+def _has_list(message: Descriptor) -> bool:
+    return any(field.is_repeated for field in message.fields)

@@ -1,0 +1,116 @@
+"""Quota: what one identity may use of a store at a time and per second.
+
+Theory of operation. Calls and streams under way are counted; requests and bytes are paid from
+token buckets that hold one second's worth. Bytes of answers are known afterwards and may overdraw a
+bucket: the next request waits for it. A unary call that finds its bucket empty is refused with BUSY
+and the time to wait; on a stream the store stops reading instead, and gRPC's flow control holds the
+sender back, because refusing would end the stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logservice_wire.errors import Busy
+
+from logservice import bounds
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimits:
+    """Of each identity. Rates of 0 are none."""
+
+    rpcs_max: int = bounds.IDENTITY_RPCS_MAX
+    streams_max: int = bounds.IDENTITY_STREAMS_MAX
+    requests_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+
+
+class _Bucket:
+    """Tokens come at `rate` per second; at most one second's worth is kept."""
+
+    __slots__ = ("_clock", "_rate", "_seen_s", "_tokens")
+
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._tokens = rate
+        self._seen_s = clock()
+
+    def wait_s(self) -> float:
+        """Until something may be taken; 0: now."""
+        if not self._rate:
+            return 0.0
+        now_s = self._clock()
+        self._tokens = min(self._rate, self._tokens + (now_s - self._seen_s) * self._rate)
+        self._seen_s = now_s
+        return 0.0 if self._tokens > 0 else (1e-3 - self._tokens) / self._rate
+
+    def take(self, amount: float) -> None:
+        """May overdraw."""
+        if self._rate:
+            self._tokens -= amount
+
+
+class Quota:
+    """Shared by all connections of one identity."""
+
+    __slots__ = ("_bytes", "_limits", "_requests", "rpcs", "streams")
+
+    def __init__(self, limits: QuotaLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        """Nothing is in use."""
+        self._limits = limits
+        self._requests = _Bucket(limits.requests_per_s, clock)
+        self._bytes = _Bucket(limits.bytes_per_s, clock)
+        self.rpcs = 0
+        self.streams = 0
+
+    @property
+    def busy(self) -> bool:
+        """Something is under way."""
+        return bool(self.rpcs or self.streams)
+
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether sizes of messages matter."""
+        return self._limits.bytes_per_s > 0
+
+    def begin_rpc(self) -> None:
+        """A unary call; `end_rpc` when it is over. Raises Busy, and then nothing has begun."""
+        if self.rpcs >= self._limits.rpcs_max:
+            raise _busy(f"more than {self._limits.rpcs_max} calls of one identity", 0.05)
+        wait_s = max(self._requests.wait_s(), self._bytes.wait_s())
+        if wait_s:
+            raise _busy("the identity's rate is used up", wait_s)
+        self._requests.take(1)
+        self.rpcs += 1
+
+    def end_rpc(self) -> None:
+        """The call is over."""
+        self.rpcs -= 1
+
+    def begin_stream(self) -> None:
+        """A stream; `end_stream` when it is over. Raises Busy, and then nothing has begun."""
+        if self.streams >= self._limits.streams_max:
+            raise _busy(f"more than {self._limits.streams_max} streams of one identity", 0.5)
+        self.streams += 1
+
+    def end_stream(self) -> None:
+        """The stream is over."""
+        self.streams -= 1
+
+    def take_message(self, size: int) -> float:
+        """One message of a stream; returns seconds to wait before the next one is read."""
+        self._requests.take(1)
+        self._bytes.take(size)
+        return max(self._requests.wait_s(), self._bytes.wait_s())
+
+    def take_bytes(self, size: int) -> None:
+        """Bytes of a request or an answer."""
+        self._bytes.take(size)
+
+
+def _busy(problem: str, wait_s: float) -> Busy:
+    return Busy(problem, retry_after_ms=max(1, round(wait_s * 1000)))

@@ -1,0 +1,128 @@
+"""The access list in shard 0: changes, snapshots, and what heartbeats carry."""
+
+from __future__ import annotations
+
+from logservice_wire.errors import Reason
+
+from logservice import bounds
+from logservice.hakeeper import access, heartbeats, proposals, replies, state
+from logservice.hakeeper.proposals import ChangeAccess
+from logservice.ids import Incarnation, StoreId
+from logservice.outcome import Applied, Rejected
+from tests.papers import uri
+
+ME, YOU = uri("client", "me"), uri("client", "you")
+
+
+def changed(held: state.State, change: ChangeAccess) -> int:
+    outcome = access.apply_change(held, proposals.decode(proposals.encode(change)))  # type: ignore[arg-type]
+    assert isinstance(outcome, Applied)
+    return outcome.value
+
+
+def table(held: state.State) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(one.identity, one.scope, one.roles) for one in access.grants(held)]
+
+
+def test_grant_and_revoke() -> None:
+    held = state.State()
+    assert changed(held, ChangeAccess(YOU, "*", ("read",))) == 1
+    assert changed(held, ChangeAccess(ME, "shard/1", ("read", "append"))) == 2
+    assert changed(held, ChangeAccess(ME, "cluster", ("admin",))) == 3
+    assert table(held) == [
+        (ME, "cluster", ("admin",)),
+        (ME, "shard/1", ("append", "read")),
+        (YOU, "*", ("read",)),
+    ]
+    assert changed(held, ChangeAccess(ME, "shard/1", ("truncate",), ("read",))) == 4
+    assert changed(held, ChangeAccess(ME, "shard/1", (), ("append", "truncate"))) == 5
+    assert changed(held, ChangeAccess(ME, "cluster", (), ("admin",))) == 6
+    assert table(held) == [(YOU, "*", ("read",))]
+    assert set(held.access) == {YOU}
+
+
+def test_the_same_change_twice_is_one() -> None:
+    held = state.State()
+    grant = ChangeAccess(ME, "*", ("read",))
+    assert changed(held, grant) == changed(held, grant) == 1
+    revoke = ChangeAccess(ME, "*", (), ("read",))
+    assert changed(held, revoke) == changed(held, revoke) == 2
+    assert table(held) == []
+
+
+def test_refused_changes_change_nothing() -> None:
+    held = state.State()
+    changed(held, ChangeAccess(ME, "*", ("read",)))
+    before = state.save(held)
+    for wrong in (
+        ChangeAccess("me", "*", ("read",)),
+        ChangeAccess(uri("store", "s1"), "*", ("read",)),
+        ChangeAccess(ME, "everything", ("read",)),
+        ChangeAccess(ME, "*", ("write",)),
+        ChangeAccess(ME, "*", (), ("write",)),
+        ChangeAccess(ME, "*"),
+    ):
+        outcome = access.apply_change(held, wrong)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason is Reason.INVALID_ARGUMENT
+        assert state.save(held) == before
+
+
+def test_the_table_is_bounded() -> None:
+    held = state.State()
+    for number in range(1, bounds.ACCESS_GRANTS_MAX - 9):
+        held.access[uri("client", str(number))] = {"*": ("read",)}
+    for number in range(1, 11):
+        changed(held, ChangeAccess(ME, f"shard/{number}", ("read",)))
+    outcome = access.apply_change(held, ChangeAccess(YOU, "*", ("read",)))
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason is Reason.BUSY
+    # What is there can still be changed, and taken away.
+    changed(held, ChangeAccess(ME, "shard/1", ("append",)))
+    changed(held, ChangeAccess(ME, "shard/2", (), ("read",)))
+    changed(held, ChangeAccess(YOU, "*", ("read",)))
+
+
+def test_snapshots_carry_it_whatever_the_order_was() -> None:
+    one, other = state.State(), state.State()
+    changes = [
+        ChangeAccess(who, where, ("read",)) for who in (ME, YOU) for where in ("*", "shard/1")
+    ]
+    for change in changes:
+        changed(one, change)
+    for change in reversed(changes):
+        changed(other, change)
+    assert state.save(one) == state.save(other)
+    loaded = state.load(state.save(one))
+    assert (loaded.access, loaded.access_version) == (one.access, 4)
+
+
+def beaten(held: state.State, sequence: int, version: int) -> replies.HeartbeatReply:
+    beat = proposals.StoreHeartbeat(
+        StoreId("s1"), "", "s1:1", "s1:2", Incarnation(7), 9, sequence, access_version=version
+    )
+    outcome = heartbeats.apply_store(held, beat)
+    assert isinstance(outcome, Applied)
+    return replies.decode(outcome.data)
+
+
+def test_a_heartbeat_brings_it_once() -> None:
+    held = state.State()
+    assert beaten(held, 1, 0).access is None
+    changed(held, ChangeAccess(ME, "*", ("read",)))
+    reply = beaten(held, 2, 0)
+    assert reply.access_version == 1
+    assert reply.access is not None
+    assert [one.identity for one in reply.access] == [ME]
+    assert beaten(held, 3, 1).access is None
+    # A store that believes in a list of some other life gets this one.
+    assert beaten(held, 4, 99).access is not None
+
+
+def test_the_largest_list_fits_an_answer() -> None:
+    held = state.State()
+    name = "n" * 128
+    scopes = {f"name/{number:0128}": ("read",) for number in range(bounds.ACCESS_GRANTS_MAX)}
+    held.access[uri("client", name, cluster=name)] = scopes
+    held.access_version = 1
+    assert len(replies.encode(beaten(held, 1, 0))) < bounds.COMMAND_BYTES_MAX

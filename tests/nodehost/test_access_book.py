@@ -1,0 +1,56 @@
+"""AccessBook: kept across restarts, in every data directory; damage means nobody is granted."""
+
+from __future__ import annotations
+
+import pytest
+
+from logservice.hakeeper.proposals import AccessGrant
+from logservice.ids import ShardId
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.vfs import read_file, write_file
+from logservice.nodehost.access_book import AccessBook
+from tests.papers import uri
+
+ME = uri("client", "me")
+GRANTS = (AccessGrant(ME, "*", ("read",)),)
+
+
+def granted(book: AccessBook) -> bool:
+    return "read" in book.list.roles(ME, ShardId(1), None)
+
+
+def test_it_is_kept() -> None:
+    vfs = MemoryVfs()
+    book = AccessBook([(vfs, "/access")])
+    assert not granted(book)
+    assert book.list.version == 0
+    book.update(5, GRANTS)
+    assert granted(book)
+    again = AccessBook([(vfs, "/access")])
+    assert granted(again)
+    assert again.list.version == 5
+
+
+def test_the_newest_of_several_directories_counts() -> None:
+    old, new = MemoryVfs(), MemoryVfs()
+    AccessBook([(old, "/access")]).update(5, GRANTS)
+    AccessBook([(new, "/access")]).update(6, ())
+    assert not granted(AccessBook([(old, "/access"), (new, "/access")]))
+    assert not granted(AccessBook([(new, "/access"), (old, "/access")]))
+
+
+@pytest.mark.parametrize("position", [0, 4, 5, -1])
+def test_a_damaged_file_grants_nothing(position: int) -> None:
+    vfs = MemoryVfs()
+    AccessBook([(vfs, "/access")]).update(5, GRANTS)
+    data = bytearray(read_file(vfs, "/access"))
+    data[position] ^= 1
+    write_file(vfs, "/access", bytes(data))
+    assert not granted(AccessBook([(vfs, "/access")]))
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\0" * 64])
+def test_garbage_grants_nothing(data: bytes) -> None:
+    vfs = MemoryVfs()
+    write_file(vfs, "/access", data)
+    assert AccessBook([(vfs, "/access")]).list.version == 0

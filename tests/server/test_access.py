@@ -1,0 +1,233 @@
+"""Authorisation on a real store: every RPC by every role, made from the proto descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+from google.protobuf import message_factory
+from logservice_client import LogClient, Tls
+from logservice_wire.errors import Reason
+from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
+
+from logservice.access import Role
+from logservice.server.rules import RULES
+from logservice.server.store import Store
+from tests.papers import CLIENT, Papers, days, uri
+from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, papers_of, secured
+from tests.server.served import block, typed
+from tests.tidy.test_access_rules import rpcs
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+STREAMING = {"AppendStream", "Watch"}
+ROLES = [*Role, None]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store]:
+    directory = tmp_path_factory.mktemp("access")
+    lay_out(directory)
+    async with secured(directory) as made:
+        yield made
+
+
+def client_of(store: Store, papers: Papers) -> LogClient:
+    return LogClient(store.client_address, tls=Tls(CLIENTS.pem, papers.certificate, papers.key))
+
+
+async def change(store: Store, identity: str, scope: str, **roles: list[str]) -> None:
+    """Change the access list and wait until it is in force."""
+    async with client_of(store, OWNER) as client:
+        version = await client.hakeeper.change_access(identity, scope, **roles)
+    async with asyncio.timeout(10):
+        assert store.gate is not None
+        while store.gate.access.list.version < version:  # noqa: ASYNC110 - no event for it
+            await asyncio.sleep(0.01)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bearers(store: Store) -> dict[Role | None, Papers]:
+    """One client per role over everything, and one without any."""
+    for role in Role:
+        await change(store, uri("client", f"has-{role}"), "*", grant=[role])
+    return {role: papers_of(f"has-{role}") for role in ROLES}
+
+
+async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
+    """Call an RPC with a request that says as little as possible; what became of it."""
+    message = message_factory.GetMessageClass(rpcs()[path])
+    request = message()
+    if "shard_id" in request.DESCRIPTOR.fields_by_name:
+        request.shard_id = 1
+    if "open" in request.DESCRIPTOR.fields_by_name:
+        request.open.shard_id = 1
+    name = path.rpartition("/")[2]
+    encode = message.SerializeToString
+    try:
+        if name == "AppendStream":
+            call = channel.stream_stream(path, request_serializer=encode)
+            await anext(aiter(call(iter([request]), timeout=10)), None)
+        elif name in ("Follow", "Watch"):
+            follow = channel.unary_stream(path, request_serializer=encode)
+            stream = follow(request, timeout=10)
+            await anext(aiter(stream), None)
+            stream.cancel()
+        else:
+            await channel.unary_unary(path, request_serializer=encode)(request, timeout=10)
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return "UNIMPLEMENTED"
+        return typed(error).reason
+    return "ok"
+
+
+@pytest.mark.parametrize("role", ROLES, ids=str)
+@pytest.mark.parametrize("path", sorted(RULES))
+async def test_every_rpc_by_every_role(
+    store: Store, bearers: dict[Role | None, Papers], path: str, role: Role | None
+) -> None:
+    rule = RULES[path]
+    allowed = not rule.roles or role in rule.roles
+    async with channel_of(store, bearers[role]) as channel:
+        outcome = await attempt(channel, path)
+    assert (outcome is not Reason.PERMISSION_DENIED) is allowed, outcome
+    assert outcome is not Reason.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("path", sorted(RULES))
+async def test_the_configured_admin_may_do_everything(store: Store, path: str) -> None:
+    async with channel_of(store, OWNER) as channel:
+        assert await attempt(channel, path) is not Reason.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize(
+    ("papers", "reason"),
+    [
+        (CLIENTS.issue(uri("store", "s1"), purposes=CLIENT), Reason.PERMISSION_DENIED),
+        (CLIENTS.issue(uri("client", "admin"), uri("client", "b")), Reason.UNAUTHENTICATED),
+        (CLIENTS.issue(uri("client", "admin", cluster="d")), Reason.UNAUTHENTICATED),
+        (CLIENTS.issue(uri("client", "admin", domain="d.example")), Reason.UNAUTHENTICATED),
+        (CLIENTS.issue(uri("client", "Admin")), Reason.PERMISSION_DENIED),
+        (CLIENTS.issue(uri("client", "admin.")), Reason.PERMISSION_DENIED),
+        (CLIENTS.issue("https://admin.example/"), Reason.UNAUTHENTICATED),
+        (CLIENTS.issue(hosts=["admin"]), Reason.UNAUTHENTICATED),
+        (CLIENTS.issue(hosts=(), common_name="admin"), Reason.UNAUTHENTICATED),
+        (CLIENTS.issue(hosts=(), common_name=uri("client", "admin")), Reason.UNAUTHENTICATED),
+    ],
+    ids=[
+        "a-stores", "two-names", "another-cluster", "another-domain", "another-case",
+        "another-dot", "no-spiffe", "dns-only", "common-name", "uri-as-common-name",
+    ],
+)  # fmt: skip
+async def test_who_is_nobody(store: Store, papers: Papers, reason: Reason) -> None:
+    async with channel_of(store, papers) as channel:
+        assert await attempt(channel, "/logservice.v1.Log/Connect") is reason
+
+
+async def test_scopes_hold(store: Store) -> None:
+    """Shard 1 is log-1, by its number, its name, and its prefix; no other shard is."""
+    for number, scope in enumerate(("shard/1", "name/log-1", "name/log*")):
+        who = f"scoped-{number}"
+        await change(store, uri("client", who), scope, grant=["append"])
+        async with client_of(store, papers_of(who)) as client:
+            await client.shard(1).append(b"x")
+    for number, scope in enumerate(("shard/2", "name/log-2", "name/log-11*", "cluster")):
+        who = f"elsewhere-{number}"
+        await change(store, uri("client", who), scope, grant=["append"])
+        async with channel_of(store, papers_of(who)) as channel:
+            request = log_pb2.AppendRequest(shard_id=1, block=block(b"x"))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await log_pb2_grpc.LogStub(channel).Append(request)
+            assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+
+
+async def test_a_revoked_role_ends_streams_under_way(store: Store) -> None:
+    """Within two heartbeats: at the next message after the list is in force."""
+    identity = uri("client", "streamer")
+    await change(store, identity, "shard/1", grant=["append", "read"])
+    async with channel_of(store, papers_of("streamer")) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        session = (await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))).session_id
+        stream = log.AppendStream()
+        opened = log_pb2.AppendStreamRequest.Open(shard_id=1, session_id=session)
+        blocks = [
+            log_pb2.AppendStreamRequest.Block(sequence=number, block=block(b"x"))
+            for number in (1, 2, 3)
+        ]
+        await stream.write(log_pb2.AppendStreamRequest(open=opened, blocks=blocks[:1]))
+        acked = await stream.read()
+        assert acked.acks[0].sequence == 1
+        follow = log.Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
+        await follow.read()
+        # Another grant changes the list, and both go on.
+        await change(store, uri("client", "somebody"), "*", grant=["read"])
+        await stream.write(log_pb2.AppendStreamRequest(blocks=blocks[1:2]))
+        assert (await stream.read()).acks[0].sequence == 2
+        await change(store, identity, "shard/1", revoke=["append", "read"])
+        await stream.write(log_pb2.AppendStreamRequest(blocks=blocks[2:]))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+            await stream.read()
+        assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+        async with client_of(store, OWNER) as owner:
+            await owner.shard(1).append(b"for the follower")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while True:
+                await follow.read()
+        assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+
+
+async def test_a_certificate_that_expires_ends_its_connection(store: Store) -> None:
+    late = CLIENTS.issue(uri("client", "admin"), hosts=(), purposes=CLIENT, end=days(2 / 86_400))
+    async with channel_of(store, late) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        await log.GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=1))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async with asyncio.timeout(20):
+                while True:
+                    await log.GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=1))
+                    await asyncio.sleep(0.05)
+        assert typed(caught.value).reason is Reason.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        hakeeper_pb2.ChangeAccessRequest(),
+        hakeeper_pb2.ChangeAccessRequest(identity="x", scope="*", grant=["read"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="x", grant=["read"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="*", grant=["x"]),
+        hakeeper_pb2.ChangeAccessRequest(identity=uri("client", "a"), scope="*"),
+        hakeeper_pb2.ChangeAccessRequest(
+            identity=uri("client", "a"), scope="*", grant=["read"] * 1000
+        ),
+        hakeeper_pb2.ChangeAccessRequest(
+            identity=uri("client", "a"), scope="name/" + "x" * 5000, grant=["read"]
+        ),
+    ],
+)
+async def test_bad_changes(store: Store, request_: hakeeper_pb2.ChangeAccessRequest) -> None:
+    async with channel_of(store, OWNER) as channel:
+        keeper: Any = hakeeper_pb2_grpc.HAKeeperStub(channel)
+        before = (await keeper.GetAccessList(hakeeper_pb2.GetAccessListRequest())).version
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await keeper.ChangeAccess(request_)
+        assert typed(caught.value).reason is Reason.INVALID_ARGUMENT
+        after = (await keeper.GetAccessList(hakeeper_pb2.GetAccessListRequest())).version
+    assert after == before
+
+
+async def test_the_list_survives_a_restart(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    async with secured(tmp_path) as store:
+        await change(store, uri("client", "reader"), "*", grant=["read"])
+    restarted = secured(tmp_path)
+    async with restarted as store, client_of(store, papers_of("reader")) as client:
+        await client.shard(1).read(1)
