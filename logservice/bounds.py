@@ -485,6 +485,10 @@ each, larger ones would use up what they were made small for."""
 DISK_ROOM_BYTES_MAX: Final = RAFT_UNCOMMITTED_BYTES_MAX
 """The most that a disk promises to a leader: it may not have more uncommitted anyway."""
 
+FSYNC_PATIENCE_S: Final = 0.005
+"""How long the event loop waits for a commit group on a disk that has been fast: a tenth of a tick.
+A group that takes longer, or for ever, is left to its thread."""
+
 DISK_FULL_RETRY_S: Final = 0.2
 """Between attempts to write a commit group for which the disk had no room."""
 

@@ -6,10 +6,12 @@ acks, votes, applies and completes requests. While a group is at the disk, furth
 collecting and sending; their writes share the next group. So the group grows with the load by
 itself and nobody waits for a timer.
 
-The disk policy: `write` runs inline on the loop while the device answers within
-`fsync_inline_max_s` (handing the interpreter lock to a thread and back costs more than a fast
-fsync), else in the executor, so that ticks and heartbeats go on over a slow disk. It is measured
-all the time.
+The disk policy: while the device answers within `fsync_inline_max_s` the loop waits for the group
+(a busy loop gives the interpreter lock back so late that going on meanwhile costs more than a fast
+fsync), else it goes on, so that ticks and heartbeats do, too. It is measured all the time.
+
+INV-ENGINE-4: no commit group holds up the loop for longer than FSYNC_PATIENCE_S. The write itself
+is always the executor's: nobody can call an fdatasync back that hangs on a disk that was fast.
 
 INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.
 INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.
@@ -207,16 +209,33 @@ class Engine:
             group = self._logdb.begin(updates)
             self._last_write_s = self._clock.monotonic()
             self._marked = False
-            if self._write_s > self._inline_max_s:
-                self._write_in_executor(group, sync, writes)
-                return
-            if not self._write_inline(group, sync, writes):
+            if not self._write(group, sync, writes):
                 return
 
-    def _write_inline(self, group: CommitGroup, sync: bool, writes: list[Write]) -> bool:
-        """False when the disk has no room."""
+    def _write(self, group: CommitGroup, sync: bool, writes: list[Write]) -> bool:
+        """Whether the group is durable; else it is under way, or the disk has no room."""
+
+        def work() -> float:
+            return self._timed_write(group, sync)
+
+        if self._write_s > self._inline_max_s:
+            finished = self._executor.submit(work)
+        else:
+            finished = self._executor.run(work, bounds.FSYNC_PATIENCE_S)
+            if finished.done():
+                return self._finish(finished, group, writes)
+        self._writing = True
+        finished.add_done_callback(
+            lambda finished: self._loop.call_soon_threadsafe(
+                self._run_guarded, lambda: self._written(finished, group, writes)
+            )
+        )
+        return False
+
+    def _finish(self, finished: Future[float], group: CommitGroup, writes: list[Write]) -> bool:
+        """Whether it was written; False when the disk has no room."""
         try:
-            self._measured(self._timed_write(group, sync))
+            self._measured(finished.result())
         except OutOfSpace as full:
             self._wait_for_space(full, group, writes)
             return False
@@ -264,21 +283,8 @@ class Engine:
         writes, self._writes = self._writes[:taken], self._writes[taken:]
         return list(merged.values()), sync, writes
 
-    def _write_in_executor(self, group: CommitGroup, sync: bool, writes: list[Write]) -> None:
-        self._writing = True
-        future = self._executor.submit(lambda: self._timed_write(group, sync))
-        future.add_done_callback(
-            lambda finished: self._loop.call_soon_threadsafe(
-                self._run_guarded, lambda: self._written(finished, group, writes)
-            )
-        )
-
     def _write_mark(self) -> None:
-        group = self._logdb.begin_mark()
-        if self._write_s > self._inline_max_s:
-            self._write_in_executor(group, True, [])
-        else:
-            self._write_inline(group, True, [])
+        self._write(self._logdb.begin_mark(), True, [])
 
     def _timed_write(self, group: CommitGroup, sync: bool) -> float:
         started = self._clock.monotonic()
@@ -286,18 +292,10 @@ class Engine:
         return self._clock.monotonic() - started
 
     def _written(self, finished: Future[float], group: CommitGroup, writes: list[Write]) -> None:
-        full: OutOfSpace | None = None
-        try:
-            self._measured(finished.result())
-        except OutOfSpace as error:
-            full = error
         self._writing = False
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-        if full is None:
-            self._durable(group, writes)
-        else:
-            self._wait_for_space(full, group, writes)
+        self._finish(finished, group, writes)
         self._run_between()
         self._write_waiting()
 

@@ -78,8 +78,6 @@ class Progress:
 
     def begin_period(self) -> None:
         """Check-quorum has looked: an election timeout ends, another begins."""
-        if not self.recent_active:
-            self.room = 0  # nobody knows what its disk takes
         self.active_before = self.recent_active
         self.recent_active = False
 

@@ -183,4 +183,6 @@ def check_quorum(s: State) -> None:
     if not s.tracker.quorum_active():
         s.become_follower(s.term, NO_REPLICA)
     for _, progress in s.tracker.others:
+        if not progress.recent_active:
+            progress.room = 0  # nobody knows what its disk takes
         progress.begin_period()

@@ -18,6 +18,7 @@ from logservice.ids import (
     ShardId,
     StoreId,
 )
+from logservice.logdb.vfs import Vfs
 from logservice.membership import Member, Membership
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.executor import ThreadExecutor
@@ -52,10 +53,11 @@ class Store:
         self.files: OpenLogDb | None = None
         self.fatal: list[BaseException] = []
         self.inline_max_s = 1.0
+        self.vfs: Vfs | None = None
         self.quiesce_ticks = 0
 
     async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
-        self.files = OpenLogDb(self.directory, self.store_id)
+        self.files = OpenLogDb(self.directory, self.store_id, vfs=self.vfs)
         self.incarnation = self.files.incarnation
         identity = PeerIdentity(
             CLUSTER, self.store_id, (self.incarnation,), self.random.getrandbits(63)

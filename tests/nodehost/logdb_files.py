@@ -10,13 +10,16 @@ from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.vfs import Vfs
 
 
 class OpenLogDb:
     """A data directory with its log storage."""
 
-    def __init__(self, directory: Path, store_id: str, segment_bytes: int = 1 << 20) -> None:
-        vfs = PosixVfs()
+    def __init__(
+        self, directory: Path, store_id: str, segment_bytes: int = 1 << 20, vfs: Vfs | None = None
+    ) -> None:
+        vfs = vfs or PosixVfs()
         self.data = DataDirectory.open(
             str(directory),
             vfs=vfs,

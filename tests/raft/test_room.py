@@ -8,6 +8,7 @@ import pytest
 
 from logservice.entry import EntryKind
 from logservice.ids import ReplicaId
+from logservice.raft import quiesce
 from logservice.raft.config_change import Transition
 from logservice.raft.core import Proposal
 from logservice.raft.messages import ROOM_MAX
@@ -173,3 +174,14 @@ def test_a_membership_change_on_closed_disks() -> None:
     cluster.tick(5)
     assert ReplicaId(4) in cluster[1].membership.voters
     assert cluster[4].applied_index == cluster[1].applied_index
+
+
+def test_a_leader_that_wakes_up_believes_what_the_disks_said_before() -> None:
+    cluster = Cluster(3)
+    cluster.elect(1)
+    for _ in range(3):
+        quiesce.wake(cluster[1]._state)
+        cluster[1]._state.quiesced = True
+        quiesce.wake(cluster[1]._state)
+        cluster[1]._state.quiesced = True
+    assert cluster[1].block_room == ROOM_MAX

@@ -1,0 +1,118 @@
+"""A real store process whose fdatasyncs hang (strace holds them): its ticks and heartbeats go on,
+its leadership goes to others, and when the disk answers again it catches up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from logservice_client.sync import SyncLogClient
+from logservice_wire.errors import LogServiceError
+from logservice_wire.v1 import hakeeper_pb2
+
+from logservice.cli.local_cluster import LocalCluster
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        shutil.which("strace") is None, reason="strace is not installed; `make strace` installs it"
+    ),
+]
+
+STORE_TIMEOUT_S = 3
+SETTINGS: dict[str, dict[str, object]] = {
+    "storage": {"segment_bytes": 1 << 20, "ballast_bytes": 0},
+    "raft": {"tick_ms": 20},
+    "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": STORE_TIMEOUT_S},
+}
+
+
+@contextlib.contextmanager
+def hanging_disk(pid: int) -> Iterator[None]:
+    """Every fdatasync of a process takes a minute, until the end of the context."""
+    command = [
+        "strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", "-e", "trace=fdatasync",
+        "-e", "inject=fdatasync:delay_enter=60000000",
+    ]  # fmt: skip
+    tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        eventually(lambda: tracer.poll() is not None or traced(pid))
+        if tracer.poll() is not None:
+            assert tracer.stderr is not None
+            pytest.skip(f"strace may not trace here: {tracer.stderr.read().decode()}")
+        yield
+    finally:
+        tracer.terminate()
+        tracer.communicate()
+
+
+def traced(pid: int) -> bool:
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    return all("TracerPid:\t0" not in (task / "status").read_text() for task in tasks)
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+
+
+def shard_of(client: SyncLogClient) -> hakeeper_pb2.ShardInfo:
+    (found,) = [one for one in client.hakeeper.cluster_state().shards if one.shard_id == 1]
+    return found
+
+
+def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path / "c", settings=SETTINGS)
+    try:
+        cluster.up(60)
+        with SyncLogClient(cluster.endpoints()) as client:
+            shard, acked = client.shard(1), {}
+            numbers = itertools.count()
+
+            def append() -> bool:
+                record = b"%d" % next(numbers)
+                try:
+                    acked[shard.append(record)] = record
+                except LogServiceError as error:
+                    if not error.retryable:
+                        raise
+                    return False
+                return True
+
+            for _ in range(20):
+                eventually(append)
+            eventually(lambda: bool(shard_of(client).leader_store))
+            stuck = shard_of(client).leader_store
+            pid = cluster.pids()[stuck]
+            assert pid is not None
+            with hanging_disk(pid):
+                for _ in range(20):
+                    eventually(append)
+                eventually(lambda: shard_of(client).leader_store not in ("", stuck))
+                time.sleep(2 * STORE_TIMEOUT_S)  # as long as HAKeeper would take to miss it, twice
+                for _ in range(20):
+                    eventually(append)
+                (store,) = [
+                    one for one in client.hakeeper.cluster_state().stores if one.store_id == stuck
+                ]
+                assert not store.expired, "its heartbeats go on"
+                assert cluster.pids()[stuck] == pid
+
+            def caught_up() -> bool:
+                return {one.applied_lsn for one in shard_of(client).replicas} == {max(acked)}
+
+            eventually(caught_up)
+            assert cluster.pids()[stuck] == pid
+            found = {lsn: shard.read(lsn, max_bytes=1).records()[0] for lsn in acked}
+            assert found == acked
+    finally:
+        cluster.down()
