@@ -131,6 +131,9 @@ CHANGE_ACCESS: Final = Method(
     mutating=True,
 )
 
+GET_CLUSTER_REPORT: Final = Method(
+    _ADMIN + "GetClusterReport", admin_pb2.GetClusterReportRequest, admin_pb2.ClusterReport
+)
 GET_STORE_STATUS: Final = Method(
     _ADMIN + "GetStoreStatus", admin_pb2.GetStoreStatusRequest, admin_pb2.StoreStatus
 )

@@ -31,6 +31,11 @@ _CLUSTER = "logservice.cli.logctl_cluster"
         "store": (f"{_CLUSTER}:store", "What one store says about itself."),
         "repairs": (f"{_CLUSTER}:repairs", "What HAKeeper is repairing, and what needs a person."),
         "acl": ("logservice.cli.logctl_access:acl", "Who may do what."),
+        "top": ("logservice.cli.logctl_top:top", "The cluster on the terminal, live."),
+        "doctor": (
+            "logservice.cli.logctl_doctor:doctor",
+            "What is wrong with the cluster, and what to do.",
+        ),
         "ids": (f"{_CLUSTER}:ids", "Allocate unique ids."),
     },
     help=f"Talk to a cluster of the log service.\n\n\b\nExit codes:\n{exit_codes.TABLE}",

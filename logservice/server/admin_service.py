@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from logservice_wire.errors import InvalidArgument, NotEnoughStores
 from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
@@ -12,7 +12,8 @@ from logservice.nodehost.info import ReplicaInfo
 from logservice.server.context import StoreContext, shard_not_found
 from logservice.server.errors import Context, handler
 from logservice.server.limits import timeout_s
-from logservice.server.version import server_version
+from logservice.server.monitor.cluster_rows import ClusterReport
+from logservice.server.monitor.status import ReplicaStatus, StoreStatus, to_json
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
@@ -21,45 +22,45 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     def __init__(
         self,
         store: StoreContext,
-        truncation_counts: Callable[[], Mapping[str, int]],
-        exports: Callable[[ShardId, ReplicaId], int],
+        status: Callable[[], StoreStatus],
+        report: Callable[[], Awaitable[ClusterReport]],
     ) -> None:
-        """`truncation_counts`: the worker's visits by outcome; `exports`: snapshots kept."""
+        """`status`: of this store; `report`: the cluster's; see `server.monitor`."""
         self._store = store
         self._host = store.host
-        self._truncation_counts = truncation_counts
-        self._exports = exports
-        self._started_s = store.host.clock.monotonic()
+        self._status = status
+        self._report = report
 
     @handler
     async def GetStoreStatus(
         self, request: admin_pb2.GetStoreStatusRequest, context: Context
     ) -> admin_pb2.StoreStatus:
         """Identity, log storage and every replica here; role "halted" for those that do not run."""
-        identity = self._host.identity
-        stats = self._host.logdb_stats()[0]
+        status = self._status()
+        figures = status.logdb
         return admin_pb2.StoreStatus(
-            store_id=identity.store_id,
-            cluster_id=identity.cluster_id,
-            incarnation=identity.incarnations[0],
-            version=server_version(),
-            uptime_ms=int((self._host.clock.monotonic() - self._started_s) * 1000),
-            segment_bytes=stats.segment_bytes,
-            segment_files=stats.segment_files,
-            fsyncs=stats.fsyncs,
-            entries_written=stats.entries_written,
-            bytes_written=stats.bytes_written,
-            fsync_p50_us=stats.sync_p50_us,
-            fsync_p99_us=stats.sync_p99_us,
-            replicas=[
-                *(self._replica(info) for info in self._host.replica_infos()),
-                *(
-                    admin_pb2.StoreReplica(shard_id=shard, role="halted")
-                    for shard in self._host.halted()
-                ),
-            ],
-            truncation_counts=dict(self._truncation_counts()),
+            store_id=status.store,
+            cluster_id=status.cluster,
+            incarnation=status.directories[0].incarnation if status.directories else 0,
+            version=status.version,
+            uptime_ms=int(status.uptime_s * 1000),
+            segment_bytes=int(figures.get("segment_bytes", 0)),
+            segment_files=int(figures.get("segment_files", 0)),
+            fsyncs=int(figures.get("fsyncs", 0)),
+            entries_written=int(figures.get("entries_written", 0)),
+            bytes_written=int(figures.get("bytes_written", 0)),
+            fsync_p50_us=int(figures.get("sync_p50_us", 0)),
+            fsync_p99_us=int(figures.get("sync_p99_us", 0)),
+            replicas=[_replica(replica) for replica in status.replicas],
+            truncation_counts=status.truncation,
         )
+
+    @handler
+    async def GetClusterReport(
+        self, request: admin_pb2.GetClusterReportRequest, context: Context
+    ) -> admin_pb2.ClusterReport:
+        """The whole cluster as seen from here."""
+        return admin_pb2.ClusterReport(json=to_json(await self._report()))
 
     @handler
     async def TransferLeader(
@@ -75,23 +76,24 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         await self._host.transfer_leadership(shard, target, limit_s)
         return admin_pb2.TransferLeaderResponse(leader_store=store)
 
-    def _replica(self, info: ReplicaInfo) -> admin_pb2.StoreReplica:
-        return admin_pb2.StoreReplica(
-            shard_id=info.shard,
-            replica_id=info.replica,
-            role=info.role.name.lower(),
-            term=info.term,
-            leader_replica=info.leader,
-            committed_index=info.committed,
-            applied_index=info.applied,
-            first_index=info.first_index,
-            last_index=info.last_index,
-            first_lsn=info.first_lsn,
-            applied_lsn=info.applied_lsn,
-            truncated_lsn=info.truncated_lsn,
-            exported_snapshots=self._exports(info.shard, info.replica),
-            membership_epoch=info.membership.change_epoch,
-        )
+
+def _replica(replica: ReplicaStatus) -> admin_pb2.StoreReplica:
+    return admin_pb2.StoreReplica(
+        shard_id=replica.shard,
+        replica_id=replica.replica,
+        role=replica.role,
+        term=replica.term,
+        leader_replica=replica.leader,
+        committed_index=replica.committed_index,
+        applied_index=replica.applied_index,
+        first_index=replica.first_index,
+        last_index=replica.last_index,
+        first_lsn=replica.first_lsn,
+        applied_lsn=replica.applied_lsn,
+        truncated_lsn=replica.truncated_lsn,
+        exported_snapshots=replica.exports,
+        membership_epoch=replica.membership_epoch,
+    )
 
 
 def _target(info: ReplicaInfo, store_id: str) -> tuple[ReplicaId, str]:

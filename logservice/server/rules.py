@@ -64,6 +64,7 @@ RULES: Final[Mapping[str, Rule]] = {
     _HAKEEPER + "GetAccessList": Rule(frozenset({Role.ADMIN}), shard="", admin=True),
     _HAKEEPER + "ChangeAccess": Rule(frozenset({Role.ADMIN}), shard="", admin=True),
     _ADMIN + "GetStoreStatus": Rule(frozenset({Role.READ, Role.ADMIN}), shard=""),
+    _ADMIN + "GetClusterReport": Rule(frozenset({Role.READ, Role.ADMIN}), shard=""),
     _ADMIN + "TransferLeader": Rule(frozenset({Role.ADMIN}), cluster_too=True, admin=True),
     "/grpc.health.v1.Health/Check": Rule(frozenset(), shard=""),
     "/grpc.health.v1.Health/List": Rule(frozenset(), shard=""),

@@ -117,7 +117,7 @@ class Store:
         ]
         for schedule in self._schedules:
             schedule.start()
-        self._serve(parts)
+        self._serve(parts, monitor)
         assert self._server is not None
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -208,7 +208,7 @@ class Store:
         bound = str(Address(listen.host, port))
         self.client_address = self._config.listen.advertise_client or bound
 
-    def _serve(self, parts: StoreParts) -> None:
+    def _serve(self, parts: StoreParts, monitor: Monitor) -> None:
         assert self._server is not None
         limits = self._config.limits
         self.gate = _gate(self._config, parts)
@@ -218,7 +218,7 @@ class Store:
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(parts.client, limits, parts.access), server
         )
-        admin = AdminService(context, parts.truncation_counts, parts.exports_count)
+        admin = AdminService(context, monitor.reporter.status, monitor.report)
         admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 

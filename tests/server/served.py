@@ -36,6 +36,8 @@ from logservice.server.admin_service import AdminService
 from logservice.server.context import StoreContext
 from logservice.server.limits import SERVER_OPTIONS
 from logservice.server.log_service import LogService
+from logservice.server.monitor.cluster_rows import ClusterReport
+from logservice.server.monitor.status import StoreStatus
 
 LIMITS = LimitsSection(rpc_timeout_default_s=3.0, rpc_timeout_max_s=3.0)
 OPTIONS = NodeHostOptions(tick_ms=10, heartbeat_ticks=2, election_ticks=10)
@@ -125,7 +127,7 @@ class Served:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminService(context, lambda: {"advanced": 3}, lambda *_: 2), server
+            AdminService(context, StoreStatus, no_report), server
         )
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
@@ -171,6 +173,10 @@ def open_logdb(identity: PeerIdentity) -> LogDb:
     )
     options = LogDbOptions(segment_bytes=LOGDB_SEGMENT_BYTES_MIN, ballast_bytes=0)
     return LogDb.open("/data", identity=directory, vfs=vfs, kv=MemoryKvEngine(), options=options)
+
+
+async def no_report() -> ClusterReport:
+    raise NotReady("there is no HAKeeper here")
 
 
 async def eventually(condition: Any, timeout_s: float = 10.0) -> None:

@@ -81,6 +81,16 @@ class StoreStatus(_message.Message):
     truncation_counts: _containers.ScalarMap[str, int]
     def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., fsyncs: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., fsync_p50_us: _Optional[int] = ..., fsync_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
+class GetClusterReportRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClusterReport(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: bytes
+    def __init__(self, json: _Optional[bytes] = ...) -> None: ...
+
 class TransferLeaderRequest(_message.Message):
     __slots__ = ("shard_id", "store_id")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]

@@ -39,6 +39,11 @@ class AdminStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.GetStoreStatusRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.StoreStatus.FromString,
                 _registered_method=True)
+        self.GetClusterReport = channel.unary_unary(
+                '/logservice.v1.Admin/GetClusterReport',
+                request_serializer=logservice__wire_dot_v1_dot_admin__pb2.GetClusterReportRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_admin__pb2.ClusterReport.FromString,
+                _registered_method=True)
         self.TransferLeader = channel.unary_unary(
                 '/logservice.v1.Admin/TransferLeader',
                 request_serializer=logservice__wire_dot_v1_dot_admin__pb2.TransferLeaderRequest.SerializeToString,
@@ -51,6 +56,13 @@ class AdminServicer(object):
 
     def GetStoreStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetClusterReport(self, request, context):
+        """The whole cluster as this store sees it: what HAKeeper says, laid over what every store says.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -69,6 +81,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetStoreStatus,
                     request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.GetStoreStatusRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_admin__pb2.StoreStatus.SerializeToString,
+            ),
+            'GetClusterReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetClusterReport,
+                    request_deserializer=logservice__wire_dot_v1_dot_admin__pb2.GetClusterReportRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_admin__pb2.ClusterReport.SerializeToString,
             ),
             'TransferLeader': grpc.unary_unary_rpc_method_handler(
                     servicer.TransferLeader,
@@ -103,6 +120,33 @@ class Admin(object):
             '/logservice.v1.Admin/GetStoreStatus',
             logservice__wire_dot_v1_dot_admin__pb2.GetStoreStatusRequest.SerializeToString,
             logservice__wire_dot_v1_dot_admin__pb2.StoreStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetClusterReport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.Admin/GetClusterReport',
+            logservice__wire_dot_v1_dot_admin__pb2.GetClusterReportRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_admin__pb2.ClusterReport.FromString,
             options,
             channel_credentials,
             insecure,

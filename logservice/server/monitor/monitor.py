@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from logservice_wire.errors import NotReady
+
 from logservice import bounds
 from logservice.config import Address, StoreConfig
 from logservice.events import Event, emit
@@ -16,6 +18,7 @@ from logservice.nodehost.store_parts import StoreParts
 from logservice.nodehost.transport.stats import TransportStats
 from logservice.server.monitor.board import Board
 from logservice.server.monitor.cluster_report import ClusterReporter
+from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.event_ring import EventRing
 from logservice.server.monitor.reporter import StatusReporter
 from logservice.server.monitor.watch import Watch
@@ -33,6 +36,7 @@ class Monitor:
         from logservice.server.monitor.http_server import AdminServer
         from logservice.server.monitor.metrics import Metrics
 
+        self._cluster: ClusterReporter | None = None
         self._events = EventRing(bounds.EVENTS_KEPT)
         self.reporter = StatusReporter(config, self._events, rpc_errors)
         self._board = Board(self.reporter.status)
@@ -55,7 +59,14 @@ class Monitor:
     ) -> None:
         """Log storage is open, and other stores may ask."""
         self.reporter.attach(parts, transport_stats, tls)
-        self._board.started(ClusterReporter(parts, self.reporter).report)
+        self._cluster = ClusterReporter(parts, self.reporter)
+        self._board.started(self.report)
+
+    async def report(self) -> ClusterReport:
+        """The whole cluster. Raises NotReady before log storage is open."""
+        if self._cluster is None:
+            raise NotReady("the store is starting")
+        return await self._cluster.report()
 
     def serving(self, client_address: str, peer_address: str) -> Callable[[], Awaitable[None]]:
         """The store serves; returns what has to run beside it until it is cancelled."""

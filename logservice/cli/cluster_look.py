@@ -1,0 +1,118 @@
+"""cluster_look: what `logctl top` and `doctor` see of a cluster from outside.
+
+Two things are asked: every store whether it answers from *here*, and one store for the report of
+the whole cluster. Addresses are those the caller named and those the report knows. The report of a
+store that reaches HAKeeper is preferred: the others show an old view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+from logservice_client.methods import GET_CLUSTER_REPORT, GET_STORE_STATUS
+from logservice_client.tls import TlsFiles
+from logservice_wire.errors import InvalidArgument, LogServiceError
+from logservice_wire.v1 import admin_pb2
+
+from logservice.cli.direct_call import call_store
+from logservice.server.monitor.cluster_rows import ClusterReport
+
+_AT_ONCE = 16
+
+_decoder = msgspec.json.Decoder(ClusterReport)
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """One store, asked from here. error: empty when it answered."""
+
+    address: str
+    store: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """report: None when no store could give one; then `error` says what the last one said."""
+
+    knocks: tuple[Knock, ...]
+    report: ClusterReport | None
+    error: str
+
+
+def addresses_of(endpoints: str) -> list[str]:
+    """The addresses of ``host:port,...``. Raises InvalidArgument when there is none."""
+    found = [part.strip() for part in endpoints.split(",") if part.strip()]
+    if not found:
+        raise InvalidArgument(
+            "no endpoints: say --endpoints host:port,... or set LOGSERVICE_ENDPOINTS",
+            field="endpoints",
+        )
+    return found
+
+
+def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:
+    """Ask every store. Raises InvalidArgument without endpoints; else failures are in the Look."""
+    addresses = addresses_of(endpoints)
+    with ThreadPoolExecutor(_AT_ONCE, "look") as pool:
+
+        def knock(named: Iterable[str]) -> list[Knock]:
+            return list(pool.map(lambda address: _knock(address, timeout_s, tls), named))
+
+        knocks = knock(addresses)
+        report, error = _report(knocks, timeout_s, tls)
+        if report is not None:
+            known = {one.address for one in knocks}
+            stores = {one.store for one in knocks if not one.error}
+            others = [
+                row.client_address
+                for row in report.stores
+                if row.client_address and row.client_address not in known
+                and row.store not in stores
+            ]  # fmt: skip
+            knocks += knock(others)
+    return Look(tuple(knocks), report, error)
+
+
+def fetch(address: str, timeout_s: float, tls: TlsFiles | None) -> ClusterReport:
+    """The report of the store at `address`. Raises what `call_store` raises, and InvalidArgument
+    when the store is of another version and its report cannot be read.
+    """
+    request = admin_pb2.GetClusterReportRequest()
+    found = call_store(address, GET_CLUSTER_REPORT, request, timeout_s, tls)
+    try:
+        return _decoder.decode(found.json)
+    except msgspec.MsgspecError as problem:
+        raise InvalidArgument(f"the report of {address}: {problem}", field="json") from problem
+
+
+def _knock(address: str, timeout_s: float, tls: TlsFiles | None) -> Knock:
+    request = admin_pb2.GetStoreStatusRequest()
+    try:
+        status = call_store(address, GET_STORE_STATUS, request, timeout_s, tls)
+    except LogServiceError as failed:
+        return Knock(address, "", str(failed))
+    return Knock(address, status.store_id, "")
+
+
+def _report(
+    knocks: Iterable[Knock], timeout_s: float, tls: TlsFiles | None
+) -> tuple[ClusterReport | None, str]:
+    best: ClusterReport | None = None
+    error = ""
+    for one in knocks:
+        if one.error:
+            error = error or one.error
+            continue
+        try:
+            report = fetch(one.address, timeout_s, tls)
+        except LogServiceError as failed:
+            error = str(failed)
+            continue
+        if not report.cluster.hakeeper_error:
+            return report, ""
+        best = best or report
+    return best, error

@@ -1,0 +1,381 @@
+"""diagnosis: what is wrong with a cluster, in plain words, and what to do; a pure function.
+
+Every finding says what is, what it means for users, and what to do next, and names the page of
+docs/operations/ that has the commands. Findings are ordered by how bad they are:
+
+    broken    something cannot be appended to or read now
+    danger    one more failure breaks something, or data is at risk
+    warning   it will become worse if nobody acts
+    notice    worth knowing; nothing has to be done
+
+What is a consequence of another finding is said there, not again: a dead store makes hundreds of
+shards short of a replica, and that is one finding.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from logservice import bounds
+from logservice.cli.cluster_look import Look
+from logservice.server.monitor.cluster_rows import ClusterReport, ShardRow
+
+CLOCK_SKEW_US = 500_000
+"""Beyond it times in logs of two stores mislead, and certificates may be judged differently."""
+
+LAG_ENTRIES = 10_000
+"""A follower so far behind that it would be long in catching up if it had to lead."""
+
+_SHOWN = 10
+
+
+class Severity(enum.IntEnum):
+    """See the module's text."""
+
+    BROKEN = 0
+    DANGER = 1
+    WARNING = 2
+    NOTICE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`code` is stable, for scripts; `page` is relative to docs/operations/, may be empty."""
+
+    severity: Severity
+    code: str
+    what: str
+    means: str
+    do: str
+    page: str = ""
+
+
+def diagnose(look: Look) -> list[Finding]:
+    """All findings, the worst first; empty when all is well."""
+    if look.report is None:
+        return [_nobody_answers(look)]
+    report = look.report
+    found = [
+        *_hakeeper(report),
+        *_leaderless(report),
+        *_stores(report),
+        *_unreachable_from_here(look, report),
+        *_reasons(report),
+        *_repairs(report),
+        *_holds(report),
+        *_lag(report),
+        *_differences(report),
+    ]
+    return sorted(found, key=lambda finding: finding.severity)
+
+
+def _nobody_answers(look: Look) -> Finding:
+    tried = ", ".join(one.address for one in look.knocks)
+    return Finding(
+        Severity.BROKEN,
+        "nobody_answers",
+        f"No store answers at {tried}: {look.error}",
+        "From here nothing can be appended or read.",
+        "Check that the addresses are the stores' client addresses, that the stores run"
+        " (their logs say why not), and, with TLS, that --tls-ca, --tls-cert and --tls-key fit.",
+        "lost-quorum.md",
+    )
+
+
+def _hakeeper(report: ClusterReport) -> Iterator[Finding]:
+    row = report.cluster
+    shard = next((shard for shard in report.shards if shard.shard == 0), None)
+    if row.hakeeper_error:
+        age = "never" if row.hakeeper_age_s < 0 else f"{row.hakeeper_age_s:.0f} s ago"
+        yield Finding(
+            Severity.BROKEN,
+            "hakeeper_silent",
+            f"HAKeeper (shard 0) does not answer; it last did {age}. {_who_is_missing(shard)}",
+            "Logs that have their majority go on. Nothing is repaired, no shard can be created,"
+            " and what is shown about other stores may be old.",
+            "Bring the missing stores of shard 0 back; a majority of them is enough.",
+            "lost-quorum.md",
+        )
+    elif row.phase != "running":
+        yield Finding(
+            Severity.DANGER,
+            "not_running",
+            f"The cluster is not running yet: {row.phase}.",
+            "Shards are placed and repaired only in a running cluster.",
+            "Start every store of bootstrap.hakeeper_members; their logs say what the first start"
+            " waits for.",
+        )
+
+
+def _leaderless(report: ClusterReport) -> Iterator[Finding]:
+    lost: list[ShardRow] = []
+    waiting: list[ShardRow] = []
+    for shard in report.shards:
+        if shard.leader_store or (shard.shard == 0 and report.cluster.hakeeper_error):
+            continue
+        (lost if _without_majority(shard) else waiting).append(shard)
+    if lost:
+        yield Finding(
+            Severity.BROKEN,
+            "lost_quorum",
+            f"{_shards(lost)} lost the majority of its replicas. {_who_is_missing(*lost)}",
+            "It takes no appends and no linearizable reads. What was acknowledged is safe on the"
+            " disks of those stores.",
+            "Start those stores again with their data directories. Do not delete any of them.",
+            "lost-quorum.md",
+        )
+    if waiting:
+        yield Finding(
+            Severity.BROKEN,
+            "no_leader",
+            f"{_shards(waiting)} has a majority of live replicas and no leader.",
+            "It takes no appends until one is elected, which takes about a second.",
+            "Run doctor again. If it stays so, the stores do not reach each other's peer port, or a"
+            " disk is so slow that elections fail: look at fsync p99 in `logctl top`.",
+            "lost-quorum.md",
+        )
+
+
+def _stores(report: ClusterReport) -> Iterator[Finding]:
+    for store in report.stores:
+        if store.answers:
+            continue
+        short = [
+            shard
+            for shard in report.shards
+            if any(replica.store == store.store for replica in shard.replicas)
+        ]
+        tight = [shard for shard in short if shard.leader_store and _one_failure_left(shard)]
+        spare = _spare(report, short)
+        yield Finding(
+            Severity.DANGER if short else Severity.WARNING,
+            "store_down",
+            f"Store {store.store} does not answer the others ({store.error}); HAKeeper"
+            f" {'has given it up' if not store.alive else 'still waits for it'}.",
+            f"{len(short)} shards have a replica there; {len(tight)} of them stop when one more"
+            " store fails." if short else "No shard has a replica there.",
+            "Start it again. If its machine is lost, HAKeeper replaces its replicas after"
+            f" hakeeper.store_timeout_s, {spare}.",
+            "lost-store.md",
+        )  # fmt: skip
+
+
+def _unreachable_from_here(look: Look, report: ClusterReport) -> Iterator[Finding]:
+    rows = {row.client_address: row for row in report.stores}
+    for one in look.knocks:
+        row = rows.get(one.address)
+        if one.error and row is not None and row.answers:
+            yield Finding(
+                Severity.WARNING,
+                "unreachable_from_here",
+                f"{row.store} answers the other stores, but not from here at {one.address}:"
+                f" {one.error}",
+                "Clients on this machine reach it only through other stores.",
+                "Check routes and firewalls between here and there, and"
+                " listen.advertise_client of that store.",
+            )
+        elif one.error and row is None:
+            yield Finding(
+                Severity.WARNING,
+                "unknown_endpoint",
+                f"Nothing answers at {one.address}, and no store of the cluster has that address:"
+                f" {one.error}",
+                "Clients that are given this address lose time with it.",
+                "Take it out of the list of endpoints, or start the store it belongs to.",
+            )
+
+
+_REASONS: dict[str, tuple[Severity, str, str, str]] = {
+    "disk_full": (
+        Severity.DANGER,
+        "Its disk is above the mark. Shards whose majority is full refuse appends with DISK_FULL;"
+        " reads and truncation work.",
+        "Truncate what is checkpointed, look for holds that keep it back, or make the disk larger."
+        " Appends work again by themselves.",
+        "disk-full.md",
+    ),
+    "directory_failed": (
+        Severity.DANGER,
+        "The data directory failed and is not used any more; HAKeeper replaces its replicas.",
+        "Replace the disk, give the store an empty directory in its place, and restart it.",
+        "replace-a-machine.md",
+    ),
+    "halted": (
+        Severity.DANGER,
+        "Its data cannot be trusted, so the replica neither votes nor acknowledges."
+        " HAKeeper replaces it from the others.",
+        "Watch `logctl repairs`. If several replicas of one shard are halted, stop here and read"
+        " the page.",
+        "restore.md",
+    ),
+    "truncation_stalled": (
+        Severity.WARNING,
+        "Space that the clients let go of is not freed; the disk will fill.",
+        "The reason is in the finding; the page says what each one means.",
+        "stalled-truncation.md",
+    ),
+    "no_reply": (
+        Severity.DANGER,
+        "The event loop of the store is stuck, most likely behind its disk.",
+        "Look at the disk; restart the store if it does not come back.",
+        "slow-disk.md",
+    ),
+}
+
+
+def _reasons(report: ClusterReport) -> Iterator[Finding]:
+    for store in report.stores:
+        by_code: dict[str, list[str]] = {}
+        for reason in store.reasons:
+            where = f"shard {reason.shard}: " if reason.shard >= 0 else ""
+            by_code.setdefault(reason.code, []).append(where + reason.detail)
+        for code, details in by_code.items():
+            if code not in _REASONS:
+                continue
+            severity, means, do, page = _REASONS[code]
+            what = f"{store.store}: {code.replace('_', ' ')}: {_listed(details, '; ')}"
+            yield Finding(severity, code, what, means, do, page)
+        for alarm in store.alarms:
+            yield Finding(
+                Severity.WARNING, "alarm", f"{store.store}: {alarm}",
+                "With an expired certificate nobody can connect to the store, nor it to others.",
+                "Issue new certificates into the same files; they are taken up without a restart.",
+                "certificates.md",
+            )  # fmt: skip
+        if store.fsync_p99_us > bounds.SLOW_FSYNC_US:
+            yield Finding(
+                Severity.WARNING,
+                "slow_disk",
+                f"{store.store}: fdatasync takes {store.fsync_p99_us // 1000} ms (p99).",
+                "Every append that needs this disk waits for it, and elections may follow.",
+                "See what else uses the disk; hand the leaderships away:"
+                " `logctl transfer SHARD OTHER-STORE`.",
+                "slow-disk.md",
+            )
+
+
+def _repairs(report: ClusterReport) -> Iterator[Finding]:
+    for operator in report.operators:
+        if operator.age_ticks > bounds.HAKEEPER_SLOW_OPERATOR_TICKS or operator.error:
+            yield Finding(
+                Severity.WARNING,
+                "slow_repair",
+                f"The repair of shard {operator.shard} ({operator.kind} replica {operator.replica})"
+                f" is {operator.age_ticks // bounds.HAKEEPER_TICKS_PER_S} s old,"
+                f" at: {operator.step}. {operator.error}",
+                "Until it is done the shard is short of a replica.",
+                "A new replica copies everything above the truncation LSN: look at the network"
+                " and disk of the stores involved; truncating makes it shorter.",
+                "lost-store.md",
+            )
+    if report.cluster.flags:
+        yield Finding(
+            Severity.WARNING,
+            "flags",
+            f"HAKeeper asks for a person: {_listed(report.cluster.flags, '; ')}",
+            "These are things that it must not decide itself.",
+            "`logctl repairs` shows all of them.",
+            "lost-store.md",
+        )
+
+
+def _holds(report: ClusterReport) -> Iterator[Finding]:
+    for shard in report.shards:
+        back = shard.requested_truncation_lsn - shard.truncated_lsn
+        if shard.holds and back > 0:
+            yield Finding(
+                Severity.WARNING,
+                "hold",
+                f"Hold {shard.hold_name!r} of shard {shard.shard} keeps LSN {shard.hold_lsn} and"
+                f" above; {back} records that were truncated stay because of it.",
+                "The log grows until the hold is moved or released.",
+                "Find out who set it. If nobody needs it:"
+                f" `logctl hold release {shard.shard} {shard.hold_name}`.",
+                "forgotten-hold.md",
+            )
+
+
+def _lag(report: ClusterReport) -> Iterator[Finding]:
+    behind = [
+        f"shard {shard.shard} on {replica.store}: {replica.lag_entries} entries"
+        for shard in report.shards
+        for replica in shard.replicas
+        if replica.lag_entries > LAG_ENTRIES and replica.health == "alive"
+    ]
+    if behind:
+        yield Finding(
+            Severity.WARNING,
+            "lag",
+            f"Replicas are far behind: {_listed(behind, '; ')}",
+            "They count for no majority until they caught up.",
+            "It passes by itself after a restart. If it grows, that store's disk or network is too"
+            " slow for the load.",
+            "slow-disk.md",
+        )
+
+
+def _differences(report: ClusterReport) -> Iterator[Finding]:
+    answering = [store for store in report.stores if store.answers]
+    versions = {store.version for store in answering}
+    if len(versions) > 1:
+        each = ", ".join(f"{store.store} {store.version}" for store in answering)
+        yield Finding(
+            Severity.NOTICE,
+            "versions",
+            f"The stores run different versions: {each}",
+            "That is right during a rolling upgrade, and only then.",
+            "Finish the upgrade.",
+            "rolling-upgrade.md",
+        )
+    for store in answering:
+        if abs(store.clock_offset_us) > CLOCK_SKEW_US:
+            yield Finding(
+                Severity.WARNING,
+                "clock",
+                f"The clock of {store.store} is {store.clock_offset_us / 1e6:+.1f} s off that of"
+                f" {report.cluster.asked_store}.",
+                "Nothing in the log depends on clocks; certificates and the times in logs do.",
+                "Check the time service on both machines.",
+            )
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _down(shard: ShardRow) -> list[str]:
+    return [item.store for item in shard.replicas if item.health not in ("", "alive")]
+
+
+def _without_majority(shard: ShardRow) -> bool:
+    voters = [item for item in shard.replicas if item.role != "learner"]
+    return 2 * sum(item.health in ("", "alive") for item in voters) <= len(voters)
+
+
+def _one_failure_left(shard: ShardRow) -> bool:
+    voters = [item for item in shard.replicas if item.role != "learner"]
+    return 2 * (sum(item.health in ("", "alive") for item in voters) - 1) <= len(voters)
+
+
+def _who_is_missing(*shards: ShardRow | None) -> str:
+    down = sorted({store for shard in shards if shard is not None for store in _down(shard)})
+    return f"Missing: {', '.join(down)}." if down else ""
+
+
+def _spare(report: ClusterReport, shards: Sequence[ShardRow]) -> str:
+    live = {store.store for store in report.stores if store.answers}
+    stuck = sum(not live - {item.store for item in shard.replicas} for shard in shards)
+    if not stuck:
+        return "on the other stores"
+    return f"but {stuck} shards have no spare store to go to: add one"
+
+
+def _shards(shards: Sequence[ShardRow]) -> str:
+    ids = _listed([str(shard.shard) for shard in shards], ", ")
+    return f"Shard {ids}" if len(shards) == 1 else f"Each of {len(shards)} shards ({ids})"
+
+
+def _listed(parts: Sequence[str], between: str) -> str:
+    more = f"{between}and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    return between.join(parts[:_SHOWN]) + more

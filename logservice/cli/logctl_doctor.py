@@ -1,0 +1,86 @@
+"""`logctl doctor`: looks at a cluster from outside and says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import click
+
+from logservice.cli import exit_codes
+from logservice.cli.client_session import Session, pass_session
+from logservice.cli.output import output_option
+
+_ATTEMPT_S = 3.0
+"""For one store's answer; a dead one must not make the doctor slow."""
+
+_COLOURS = {"broken": "red", "danger": "red", "warning": "yellow", "notice": "blue"}
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  logctl --endpoints 10.0.0.1:7401,10.0.0.2:7401 doctor\n"
+    "  logctl doctor -o json | jq '.[] | select(.severity == \"broken\")'\n"
+    "  logctl doctor >/dev/null || page-somebody"
+)
+@output_option
+@pass_session
+def doctor(session: Session, form: str) -> int:
+    """Look at the cluster from outside: what is wrong, what it means, and what to do.
+
+    Every store is asked whether it answers from here, and one for what the cluster looks like.
+    Nothing is changed. Findings are ordered by severity: broken, danger, warning, notice.
+
+    Exit code 0 when nothing has to be done, 1 when something has.
+    """
+    from logservice.cli.cluster_look import look
+    from logservice.cli.diagnosis import Finding, Severity, diagnose
+
+    seen = look(session.endpoints, min(session.timeout_s, _ATTEMPT_S), session.tls)
+    findings = diagnose(seen)
+
+    def fields(finding: Finding) -> dict[str, str]:
+        return {
+            "severity": finding.severity.name.lower(),
+            "code": finding.code,
+            "what": finding.what,
+            "means": finding.means,
+            "do": finding.do,
+            "page": f"docs/operations/{finding.page}" if finding.page else "",
+        }
+
+    if form == "json":
+        click.echo(json.dumps([fields(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            _tell(fields(finding))
+        if seen.report is not None:
+            row = seen.report.cluster
+            click.echo(
+                f"{row.cluster}: {row.stores_ready} of {row.stores} stores ready,"
+                f" {row.shards - row.shards_without_leader} of {row.shards} shards have a leader,"
+                f" {row.operators} repairs under way." + ("" if findings else " Nothing is wrong.")
+            )
+    worst = min((finding.severity for finding in findings), default=Severity.NOTICE)
+    return exit_codes.OK if worst is Severity.NOTICE else exit_codes.NEGATIVE
+
+
+def _tell(finding: dict[str, str]) -> None:
+    severity = finding["severity"]
+    click.secho(f"{severity.upper()} ", fg=_COLOURS[severity], bold=True, nl=False)
+    click.echo(_wrapped(finding["what"], "  ", first=len(severity) + 1))
+    click.echo(_wrapped(finding["means"], "  ", first=-1))
+    click.echo(_wrapped(f"To do: {finding['do']}", "  ", first=-1))
+    if finding["page"]:
+        click.echo(f"  See {finding['page']}")
+    click.echo()
+
+
+def _wrapped(text: str, indent: str, first: int) -> str:
+    """Lines of 96; `first`: columns taken in the first line, -1 when it is indented, too."""
+    start = indent if first < 0 else " " * first
+    lines = textwrap.wrap(
+        text, 96, initial_indent=start, subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join(lines)[max(0, first) :]

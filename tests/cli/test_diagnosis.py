@@ -1,0 +1,247 @@
+"""What the doctor says about pictures with one thing wrong each, and what `top` draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from logservice import bounds
+from logservice.cli.cluster_look import Knock, Look
+from logservice.cli.diagnosis import CLOCK_SKEW_US, LAG_ENTRIES, Finding, Severity, diagnose
+from logservice.cli.top_view import SORTS, Rates, screen, size
+from logservice.server.monitor.cluster_rows import (
+    ClusterReport,
+    ClusterRow,
+    OperatorRow,
+    ReplicaRow,
+    ShardRow,
+    StoreEvent,
+    StoreRow,
+)
+from logservice.server.monitor.status import Reason
+
+changed = msgspec.structs.replace
+
+
+def store(name: str, **changes: Any) -> StoreRow:
+    values: dict[str, Any] = {
+        "alive": True, "answers": True, "phase": "serving", "ready": True, "version": "1.0",
+        "client_address": f"{name}:1", "replicas": 2, "bytes_written": 1000, "fsyncs": 10,
+    }  # fmt: skip
+    return StoreRow(store=name, **(values | changes))
+
+
+def shard(number: int, **changes: Any) -> ShardRow:
+    members = tuple(
+        ReplicaRow(
+            replica=place, store=f"s{place}", role="voter", health="alive", leader=place == 1,
+            lag_entries=0,
+        )
+        for place in (1, 2, 3)
+    )  # fmt: skip
+    values: dict[str, Any] = {
+        "name": f"log-{number}", "wanted": 3, "leader_store": "s1", "replicas": members,
+    }  # fmt: skip
+    return ShardRow(shard=number, **(values | changes))
+
+
+def report(**changes: Any) -> ClusterReport:
+    row = ClusterRow(
+        cluster="c", phase="running", term=2, tick=9, asked_store="s1", time_us=1_000_000,
+        hakeeper_age_s=0.0, hakeeper_error="", stores=4, stores_alive=4, stores_ready=4, shards=2,
+        shards_without_leader=0, shards_lacking_replicas=0, operators=0, flags=(),
+        events=(StoreEvent(store="s1", number=1, time_us=1, level="info", event="e", message="m"),),
+    )  # fmt: skip
+    values: dict[str, Any] = {
+        "cluster": row,
+        "stores": tuple(store(f"s{number}") for number in (1, 2, 3, 4)),
+        "shards": (shard(0), shard(1)),
+        "operators": (),
+    }
+    return ClusterReport(**(values | changes))
+
+
+def with_store(number: int, **changes: Any) -> ClusterReport:
+    stores = list(report().stores)
+    stores[number - 1] = changed(stores[number - 1], **changes)
+    return report(stores=tuple(stores))
+
+
+def with_row(**changes: Any) -> ClusterReport:
+    return report(cluster=changed(report().cluster, **changes))
+
+
+def with_shard(one: ShardRow) -> ClusterReport:
+    return report(shards=(shard(0), one))
+
+
+def without(one: ShardRow, *lost: str, health: str = "silent", **changes: Any) -> ShardRow:
+    members = tuple(
+        changed(item, health=health) if item.store in lost else item for item in one.replicas
+    )
+    return changed(one, replicas=members, **changes)
+
+
+def findings(seen: ClusterReport, *knocks: Knock) -> list[Finding]:
+    return diagnose(Look(knocks or (Knock("s1:1", "s1", ""),), seen, ""))
+
+
+def test_nothing_is_wrong() -> None:
+    assert findings(report()) == []
+
+
+def test_nobody_answers() -> None:
+    (found,) = diagnose(Look((Knock("h:1", "", "refused"),), None, "refused"))
+    assert (found.severity, found.code) == (Severity.BROKEN, "nobody_answers")
+    assert "h:1" in found.what
+
+
+BEHIND = tuple(
+    changed(item, lag_entries=LAG_ENTRIES + 1 if item.store == "s2" else 0)
+    for item in shard(1).replicas
+)
+OPERATOR = OperatorRow(
+    operator=1, shard=1, kind="replace", step="catch up", age_ticks=5, replica=9, store="s4",
+    error="",
+)  # fmt: skip
+OLD = changed(OPERATOR, age_ticks=bounds.HAKEEPER_SLOW_OPERATOR_TICKS + 1)
+
+
+def reason(code: str) -> tuple[Reason, ...]:
+    return (Reason(code=code, detail="why", shard=1), Reason(code=code, detail="why", shard=2))
+
+
+@pytest.mark.parametrize(
+    ("seen", "code", "severity"),
+    [
+        (with_row(hakeeper_error="deadline", hakeeper_age_s=9.0), "hakeeper_silent", 0),
+        (with_row(phase="bootstrapping"), "not_running", 1),
+        (with_row(flags=("look",)), "flags", 2),
+        (with_shard(without(shard(1), "s2", "s3", leader_store="")), "lost_quorum", 0),
+        (with_shard(shard(1, leader_store="")), "no_leader", 0),
+        (with_store(2, answers=False, error="refused"), "store_down", 1),
+        (with_store(4, answers=False, error="refused"), "store_down", 2),
+        (with_store(2, ready=False, reasons=reason("disk_full")), "disk_full", 1),
+        (with_store(2, ready=False, reasons=reason("directory_failed")), "directory_failed", 1),
+        (with_store(2, ready=False, reasons=reason("halted")), "halted", 1),
+        (with_store(2, ready=False, reasons=reason("truncation_stalled")), "truncation_stalled", 2),
+        (with_store(2, alarms=("peer plane: expires",)), "alarm", 2),
+        (with_store(2, fsync_p99_us=bounds.SLOW_FSYNC_US + 1), "slow_disk", 2),
+        (with_store(2, version="1.1"), "versions", 3),
+        (with_store(2, clock_offset_us=-CLOCK_SKEW_US - 1), "clock", 2),
+        (report(operators=(OLD,)), "slow_repair", 2),
+        (report(operators=(changed(OPERATOR, error="no room"),)), "slow_repair", 2),
+        (
+            with_shard(
+                shard(1, holds=1, hold_name="b", requested_truncation_lsn=9, truncated_lsn=4)
+            ),
+            "hold",
+            2,
+        ),
+        (with_shard(shard(1, replicas=BEHIND)), "lag", 2),
+    ],
+)
+def test_one_thing_wrong_is_one_finding(seen: ClusterReport, code: str, severity: int) -> None:
+    (found,) = findings(seen)
+    assert (found.code, found.severity) == (code, severity)
+    assert found.what
+    assert found.means
+    assert found.do
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        with_store(2, fsync_p99_us=bounds.SLOW_FSYNC_US),
+        with_store(2, clock_offset_us=CLOCK_SKEW_US),
+        report(operators=(OPERATOR,)),
+        with_shard(shard(1, holds=1, requested_truncation_lsn=4, truncated_lsn=4)),
+        with_store(2, ready=False, reasons=reason("starting")),
+    ],
+)
+def test_what_is_normal_is_not_found(seen: ClusterReport) -> None:
+    assert findings(seen) == []
+
+
+def test_a_dead_store_is_one_finding_however_many_shards_it_held() -> None:
+    dead = with_store(2, answers=False, alive=False, ready=False, error="refused")
+    many = changed(dead, shards=tuple(without(shard(number), "s2") for number in range(200)))
+    (found,) = findings(many)
+    assert "200 shards have a replica there; 200 of them stop" in found.means
+    assert "on the other stores" in found.do
+
+
+def test_without_a_spare_store_it_says_so() -> None:
+    dead = with_store(2, answers=False, ready=False, error="refused")
+    three = changed(dead, stores=dead.stores[:3], shards=(without(shard(1), "s2"),))
+    (found,) = findings(three)
+    assert "1 shards have no spare store" in found.do
+
+
+def test_the_worst_comes_first_and_names_who_is_missing() -> None:
+    seen = with_store(2, answers=False, ready=False, error="refused", clock_offset_us=9_000_000)
+    seen = changed(seen, shards=(without(shard(1), "s2", "s3", leader_store=""),))
+    found = findings(seen)
+    assert [one.code for one in found] == ["lost_quorum", "store_down"]
+    assert "Missing: s2, s3." in found[0].what
+
+
+def test_doors_that_are_closed_from_here_only() -> None:
+    found = findings(
+        report(), Knock("s1:1", "s1", ""), Knock("s2:1", "", "timeout"), Knock("x:1", "", "refused")
+    )
+    assert [one.code for one in found] == ["unreachable_from_here", "unknown_endpoint"]
+
+
+# --- top ------------------------------------------------------------------------------------------
+
+
+def drawn(seen: ClusterReport, before: ClusterReport | None, sort: str, width: int) -> str:
+    console = Console(width=width, height=24, force_terminal=False, record=True)
+    with console.capture() as captured:
+        console.print(screen(seen, before, sort, 24, width))
+    return captured.get()
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_screen_holds_a_big_cluster(sort: str, width: int) -> None:
+    big = report(shards=tuple(shard(number) for number in range(500)))
+    text = drawn(big, None, sort, width)
+    lines = text.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= width
+    assert "more" in text
+
+
+def test_trouble_comes_first() -> None:
+    seen = report(shards=(shard(0), shard(1), shard(7, leader_store="")))
+    lines = drawn(seen, None, "state", 160).splitlines()
+    first = next(line for line in lines if "log-" in line)
+    assert "no leader" in first
+
+
+def test_rates_are_differences() -> None:
+    before = report()
+    after = report(
+        cluster=changed(before.cluster, time_us=3_000_000),
+        shards=(changed(shard(1), applied_lsn=500),),
+        stores=(store("s1", bytes_written=3000, fsyncs=30),),
+    )
+    rates = Rates(after, before)
+    assert rates.records(after.shards[0]) == 250
+    assert (rates.written(after.stores[0]), rates.fsyncs(after.stores[0])) == (1000, 10)
+    other = changed(before, cluster=changed(before.cluster, asked_store="s2"))
+    assert Rates(after, other).records(after.shards[0]) == 0
+    restarted = report(stores=(store("s1", bytes_written=5000),))
+    assert Rates(after, restarted).written(after.stores[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (5 << 40, "5.0 TiB")]
+)
+def test_sizes(number: int, text: str) -> None:
+    assert size(number) == text

@@ -1,0 +1,104 @@
+"""The doctor and `top` on a real cluster that is made ill, one way after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.logctl import logctl
+from tests.cli.test_processes import SETTINGS, Program
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    running = LocalCluster.create(
+        tmp_path_factory.mktemp("cluster") / "c", shards=3, settings=SETTINGS
+    )
+    try:
+        running.up(60)
+        yield running
+    finally:
+        running.down()
+
+
+@pytest.fixture
+def ctl(cluster: LocalCluster, capfd: pytest.CaptureFixture[str]) -> Program:
+    return Program(logctl, cluster, capfd)
+
+
+def codes(ctl: Program) -> set[str]:
+    import json
+
+    result = ctl("doctor", "-o", "json")
+    found = json.loads(result.out)
+    bad = any(finding["severity"] != "notice" for finding in found)
+    assert result.code == int(bad), result.err
+    return {finding["code"] for finding in found}
+
+
+def until(ctl: Program, wanted: set[str]) -> None:
+    deadline = time.monotonic() + 60
+    while codes(ctl) != wanted:
+        assert time.monotonic() < deadline, (codes(ctl), wanted)
+        time.sleep(0.2)
+
+
+def test_a_healthy_cluster(ctl: Program) -> None:
+    until(ctl, set())
+    assert "Nothing is wrong" in ctl("doctor").out
+
+
+def test_a_forgotten_hold(ctl: Program) -> None:
+    for number in range(5):
+        ctl("append", 1, f"record-{number}")
+    ctl("hold", "set", 1, "backup", 2)
+    ctl("truncate", 1, 4)
+    until(ctl, {"hold"})
+    shown = ctl("doctor").out
+    assert "logctl hold release 1 backup" in shown
+    assert ctl("hold", "release", 1, "backup").code == 0
+    ctl("truncate", 1, 4)
+    until(ctl, set())
+
+
+def test_a_store_down_then_a_lost_quorum_then_well_again(
+    ctl: Program, cluster: LocalCluster
+) -> None:
+    cluster.kill("store-3")
+    until(ctl, {"store_down"})
+    cluster.kill("store-2")
+    until(ctl, {"store_down", "hakeeper_silent", "lost_quorum"})
+    shown = ctl("doctor").out
+    assert shown.startswith("BROKEN")
+    assert "store-2, store-3" in shown
+    cluster.kill("store-1")
+    until(ctl, {"nobody_answers"})
+    for store in cluster.stores:
+        cluster.start(store)
+    until(ctl, set())
+
+
+def test_an_endpoint_of_nobody(ctl: Program, cluster: LocalCluster) -> None:
+    wrong = ",".join([*cluster.endpoints(), "127.0.0.1:1"])
+    result = ctl("--endpoints", wrong, "doctor", "-o", "json")
+    assert (result.code, "unknown_endpoint" in result.out) == (1, True)
+
+
+def test_top(ctl: Program) -> None:
+    found = ctl.json("top")
+    assert isinstance(found, dict)
+    assert set(found) == {"cluster", "stores", "shards", "operators"}
+    shown = ctl("top", "--count", 2, "--interval", 0.5)
+    assert shown.code == 0
+    assert "store-1" in shown.out
+
+
+def test_no_endpoints(capfd: pytest.CaptureFixture[str], cluster: LocalCluster) -> None:
+    program = Program(logctl, cluster, capfd)
+    for command in ("doctor", "top"):
+        assert program("--endpoints", "", command).code == 2
