@@ -48,8 +48,19 @@ def certs() -> None:
 @certs.command()
 @_directory
 @click.option("--cluster", required=True, help="Cluster id, as in the stores' configuration.")
-@click.option("--trust-domain", default="logservice.internal", show_default=True)
-@click.option("--days", default=AUTHORITY_DAYS, show_default=True, type=click.IntRange(1, 36500))
+@click.option(
+    "--trust-domain",
+    default="logservice.internal",
+    show_default=True,
+    help="First part of every identity.",
+)
+@click.option(
+    "--days",
+    default=AUTHORITY_DAYS,
+    show_default=True,
+    type=click.IntRange(1, 36500),
+    help="Validity of the authorities.",
+)
 def init(directory: Path, cluster: str, trust_domain: str, days: int) -> None:
     """Make two authorities: one signs for the clients' plane, one for the stores'."""
     Authority.create(directory, cluster, trust_domain, days)

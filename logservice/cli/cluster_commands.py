@@ -29,8 +29,16 @@ def cluster() -> None:
 
 @cluster.command()
 @_directory
-@click.option("--stores", default=3, show_default=True, type=click.IntRange(1, 9))
-@click.option("--shards", default=1, show_default=True, type=click.IntRange(0, 4096))
+@click.option(
+    "--stores", default=3, show_default=True, type=click.IntRange(1, 9), help="How many processes."
+)
+@click.option(
+    "--shards",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0, 4096),
+    help="Logs at the start.",
+)
 @click.option("--segment-bytes", type=int, help="Size of a segment file.")
 @click.option("--store-timeout", type=float, help="Seconds of silence before a store is replaced.")
 @click.option("--tls", is_flag=True, help="With certificates of its own, made in DIR/certs.")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 import click
 
+from logservice.cli.examples import attach
+
 
 class LazyGroup(click.Group):
     """`lazy`: by command name, the ``module:attribute`` of the command, and its help line."""
@@ -33,6 +35,7 @@ class LazyGroup(click.Group):
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
+        attach(command, f"{self.name} {cmd_name}")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from logservice.cli import exit_codes
+from logservice.cli.completion import completion_option
 from logservice.cli.lazy_group import LazyGroup
 from logservice.server.version import server_version
 
@@ -79,6 +80,7 @@ _CLUSTER = "logservice.cli.logctl_cluster"
     help="Name in the stores' certificates when it is not the address.",
 )
 @click.version_option(server_version(), prog_name="logctl")
+@completion_option("logctl")
 @click.pass_context
 def logctl(
     context: click.Context,

@@ -17,12 +17,7 @@ _ATTEMPT_S = 3.0
 _COLOURS = {"broken": "red", "danger": "red", "warning": "yellow", "notice": "blue"}
 
 
-@click.command(
-    epilog="\b\nExamples:\n"
-    "  logctl --endpoints 10.0.0.1:7401,10.0.0.2:7401 doctor\n"
-    "  logctl doctor -o json | jq '.[] | select(.severity == \"broken\")'\n"
-    "  logctl doctor >/dev/null || page-somebody"
-)
+@click.command()
 @output_option
 @pass_session
 def doctor(session: Session, form: str) -> int:

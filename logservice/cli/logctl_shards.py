@@ -68,7 +68,13 @@ def writer() -> None:
 @writer.command()
 @_shard
 @click.argument("holder")
-@click.option("--expected-epoch", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--expected-epoch",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The epoch as you know it; 0 when none was ever granted.",
+)
 @click.option("--takeover", is_flag=True, help="Whoever holds it, and whatever the epoch is.")
 @output_option
 @pass_session

@@ -43,12 +43,7 @@ class Source:
         raise NotReady(f"no store answers: {failure}")
 
 
-@click.command(
-    epilog="\b\nExamples:\n"
-    "  logctl top\n"
-    "  logctl top --sort lag --interval 1\n"
-    "  logctl top -o json | jq '.shards[] | select(.leader_store == \"\")'"
-)
+@click.command()
 @click.option(
     "--interval", type=click.FloatRange(min=0.5), default=2.0, show_default=True, help="Seconds."
 )

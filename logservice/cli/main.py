@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from logservice.cli import exit_codes
+from logservice.cli.completion import completion_option
 from logservice.cli.lazy_group import LazyGroup
 from logservice.server.version import server_version
 
@@ -20,6 +21,7 @@ from logservice.server.version import server_version
     help=f"Replicated write-ahead logs as a service.\n\n\b\nExit codes:\n{exit_codes.TABLE}",
 )
 @click.version_option(server_version(), prog_name="logservice")
+@completion_option("logservice")
 def logservice() -> None:
     """See `help` above."""
 

@@ -39,7 +39,12 @@ def run(config_path: Path) -> int:
 
 @store.command()
 @click.option(
-    "-c", "--config", "config_path", required=True, type=click.Path(path_type=Path, dir_okay=False)
+    "-c",
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file; deploy/store.example.toml documents every key.",
 )
 def check_config(config_path: Path) -> None:
     """Check a configuration file; prints nothing when it is right."""

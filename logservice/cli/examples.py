@@ -1,0 +1,106 @@
+"""examples: for the end of every command's ``--help``, in one place.
+
+`attach` gives them to a command and all below it when it is loaded; a test holds that every command
+has some and that each of them is a command line that the program takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "logctl append": (
+        "logctl append 1 'first record' 'second record'",
+        "logctl append 1 --batch 1000 < lines.txt",
+        "logctl append 1 --epoch 7 --expected-lsn 4711 'only if nobody else wrote'",
+    ),
+    "logctl read": (
+        "logctl read 1",
+        "logctl read 1 --from 4711 --count 10 -o json",
+        "logctl read 1 --raw --until 100 > first-hundred",
+    ),
+    "logctl follow": ("logctl follow 1", "logctl follow 1 --from 4711 -o json"),
+    "logctl truncate": (
+        "logctl truncate 1 4711",
+        "logctl truncate 1 4711 --epoch 7",
+    ),
+    "logctl status": ("logctl status 1", "logctl status 1 --stale -o json"),
+    "logctl writer acquire": (
+        "logctl writer acquire 1 db-primary",
+        "logctl writer acquire 1 db-standby --takeover",
+    ),
+    "logctl writer release": ("logctl writer release 1 7",),
+    "logctl hold set": ("logctl hold set 1 nightly-backup 4711",),
+    "logctl hold release": ("logctl hold release 1 nightly-backup",),
+    "logctl timestamps": ("logctl timestamps 1", "logctl timestamps 1 1000 -o json"),
+    "logctl transfer": ("logctl transfer 1", "logctl transfer 1 store-2"),
+    "logctl shard create": (
+        "logctl shard create",
+        "logctl shard create --name orders --replicas 3",
+    ),
+    "logctl shards": ("logctl shards", "logctl shards -o json"),
+    "logctl stores": ("logctl stores", "logctl stores -o json"),
+    "logctl store": ("logctl store 10.0.0.1:7401", "logctl store 10.0.0.1:7401 -o json"),
+    "logctl repairs": ("logctl repairs", "logctl repairs -o json"),
+    "logctl ids": ("logctl ids", "logctl ids 100 --key orders"),
+    "logctl top": (
+        "logctl top",
+        "logctl top --sort lag --interval 1",
+        "logctl top -o json",
+    ),
+    "logctl doctor": (
+        "logctl doctor",
+        "logctl --endpoints 10.0.0.1:7401,10.0.0.2:7401 doctor",
+        "logctl doctor -o json",
+    ),
+    "logservice store run": ("logservice store run -c /etc/logservice/store.toml",),
+    "logservice store check-config": (
+        "logservice store check-config -c /etc/logservice/store.toml",
+    ),
+    "logservice cluster up": (
+        "logservice cluster up",
+        "logservice cluster up --dir demo --stores 5 --shards 8 --tls",
+    ),
+    "logservice cluster down": ("logservice cluster down --dir demo",),
+    "logservice cluster status": ("logservice cluster status --dir demo -o json",),
+    "logservice cluster start": ("logservice cluster start --dir demo store-2",),
+    "logservice cluster stop": ("logservice cluster stop --dir demo store-2",),
+    "logservice cluster kill": ("logservice cluster kill --dir demo store-2",),
+    "logservice cluster add-store": (
+        "logservice cluster add-store --dir demo",
+        "logservice cluster add-store --dir demo spare",
+    ),
+    "logservice certs init": ("logservice certs init --dir certs --cluster production",),
+    "logservice certs issue store": (
+        "logservice certs issue store --dir certs store-1 --host store-1.example --host 10.0.0.1",
+    ),
+    "logservice certs issue client": ("logservice certs issue client --dir certs database",),
+    "logservice certs rotate": (
+        "logservice certs rotate --dir certs",
+        "logservice certs rotate --dir certs store-1 --days 30",
+    ),
+    "logservice certs show": (
+        "logservice certs show --dir certs",
+        "logservice certs show --dir certs --within-days 14 -o json",
+    ),
+    "logservice logdb check": (
+        "logservice logdb check data",
+        "logservice logdb check --live --headers-only data -o json",
+    ),
+    "logservice logdb dump": ("logservice logdb dump data -o json",),
+    "logservice logdb stats": ("logservice logdb stats --live data",),
+    "logservice logdb rebuild-index": ("logservice logdb rebuild-index data",),
+}
+
+
+def attach(command: click.Command, path: str) -> None:
+    """Put the examples of `path` and of every command below it into their help."""
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            attach(child, f"{path} {name}")
+    elif path in EXAMPLES:
+        lines = "\n".join(f"  {line}" for line in EXAMPLES[path])
+        command.epilog = f"\b\nExamples:\n{lines}"
