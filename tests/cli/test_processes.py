@@ -287,9 +287,11 @@ def run_store(directory: Path, config: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_store_that_cannot_start(cluster: LocalCluster, tmp_path: Path) -> None:
     """A configuration mistake, a port in use, a directory in use: one line each, no traceback."""
-    good = cluster.process("store-1").config_path.read_text()
-    port = cluster.stores["store-1"].client
+    running = cluster.process("store-1").config_path.read_text()
+    port, admin = cluster.stores["store-1"].client, cluster.stores["store-1"].admin
+    good = running.replace(admin, "127.0.0.1:0")
     cases = {
+        running: (6, f"cannot listen for operators on {admin}"),
         good.replace("tick_ms = 20", "tick_ms = 0"): (2, "raft.tick_ms: expected int >= 1, got 0"),
         good: (6, f"cannot listen for clients on {port}"),
         good.replace('data_dir = "data"', f'data_dir = "{cluster.directory}/store-1/data"'): (

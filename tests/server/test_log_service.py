@@ -306,20 +306,6 @@ async def test_without_a_quorum_the_deadline_answers(served: Served, shard: int)
 # --- admin ---------------------------------------------------------------------------------------
 
 
-async def test_store_status(served: Served, shard: int) -> None:
-    leader = served.leader(shard)
-    await append(leader, shard, b"a")
-    status = await leader.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
-    assert status.store_id == leader.host.identity.store_id
-    assert status.cluster_id == "c"
-    assert status.fsyncs > 0
-    assert status.segment_bytes > 0
-    assert dict(status.truncation_counts) == {"advanced": 3}
-    mine = next(item for item in status.replicas if item.shard_id == shard)
-    assert mine.role == "leader"
-    assert (mine.first_lsn, mine.applied_lsn, mine.exported_snapshots) == (1, 1, 2)
-
-
 async def test_transfer_leader(served: Served, shard: int) -> None:
     leader, target = served.leader(shard), served.followers(shard)[1]
     name = target.host.identity.store_id

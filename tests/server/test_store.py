@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,20 @@ async def test_cluster_state(client: Client) -> None:
     assert {0, 1} <= {shard.shard_id for shard in state.shards}
     stale = await client.hakeeper.GetClusterState(hakeeper_pb2.GetClusterStateRequest(stale=True))
     assert stale.cluster_id == "c"
+
+
+async def test_store_status_and_cluster_report(client: Client) -> None:
+    await client.append(1, b"a")
+    status = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
+    assert (status.store_id, status.cluster_id) == ("s1", "c")
+    assert status.fsyncs > 0
+    assert status.segment_bytes > 0
+    mine = next(item for item in status.replicas if item.shard_id == 1)
+    assert (mine.role, mine.first_lsn) == ("leader", 1)
+    report = await client.admin.GetClusterReport(admin_pb2.GetClusterReportRequest())
+    found = json.loads(report.json)
+    assert found["cluster"]["asked_store"] == "s1"
+    assert {shard["shard"] for shard in found["shards"]} >= {0, 1}
 
 
 async def test_shard_info(client: Client) -> None:
