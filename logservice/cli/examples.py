@@ -46,6 +46,14 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl store": ("logctl store 10.0.0.1:7401", "logctl store 10.0.0.1:7401 -o json"),
     "logctl repairs": ("logctl repairs", "logctl repairs -o json"),
     "logctl ids": ("logctl ids", "logctl ids 100 --key orders"),
+    "logctl acl grant": (
+        "logctl acl grant spiffe://logservice.internal/cluster/c/client/db shard/7 append read",
+        "logctl acl grant spiffe://logservice.internal/cluster/c/client/ops cluster read",
+    ),
+    "logctl acl revoke": (
+        "logctl acl revoke spiffe://logservice.internal/cluster/c/client/db shard/7 append",
+    ),
+    "logctl acl list": ("logctl acl list", "logctl acl list -o json"),
     "logctl top": (
         "logctl top",
         "logctl top --sort lag --interval 1",
