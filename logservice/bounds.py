@@ -453,13 +453,35 @@ LOGDB_ENTRY_CACHE_BYTES: Final = 64 * 1024 * 1024
 disk.
 """
 
+LOGDB_CHUNK_ENTRIES_MAX: Final = 8192
+"""Entries of one row of the derived index (16 bytes each): loading it takes a fraction of a
+millisecond, and 100 M entries are 12 000 chunks."""
+
+LOGDB_COLUMN_CACHE_BYTES: Final = 32 * 1024 * 1024
+"""Columns of sealed entries kept in memory for all replicas together: 2 M entries, 250 chunks."""
+
 LOGDB_REWRITE_LIVE_RATIO: Final = 0.25
 """Copy what is live out of a segment at or below this share: writes at most 1/3 more, space at most
 4x.
 """
 
-LOGDB_REWRITE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes copied by one garbage collection, so that it does not hold up the store."""
+LOGDB_REWRITE_OLD_LIVE_RATIO: Final = 0.5
+"""The same for segments at least LOGDB_REWRITE_OLD_SEGMENTS behind the newest: what is still live
+then stays for long, so writing it once more is soon paid back, and space is at most 2x."""
+
+LOGDB_REWRITE_OLD_SEGMENTS: Final = 32
+"""Segments (2 GiB of them) written since: old."""
+
+LOGDB_REWRITE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes copied by one garbage collection: one segment, so that a collection ends and what it frees
+pays for the next."""
+
+LOGDB_COLLECT_SLICE_BYTES: Final = 512 * 1024
+"""Bytes copied at once by garbage collection: about a millisecond of an interpreter, and of a
+disk."""
+
+LOGDB_COLLECT_SLICE_STEPS: Final = 512
+"""Chunks, records and replicas looked at at once by garbage collection: under a millisecond."""
 
 LOGDB_READ_SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
 """One read of a segment."""

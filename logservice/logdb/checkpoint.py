@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-
-from logservice_wire.errors import Halted
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
@@ -33,8 +31,7 @@ from logservice.logdb.index import Chunk
 from logservice.logdb.kv import Kv, KvCorrupt
 from logservice.logdb.record import RecordKind
 from logservice.logdb.replica_state import Cut, Key, Origin, ReplicaState
-from logservice.logdb.segment import SegmentFiles, segment_name
-from logservice.logdb.segment_scan import scan_entries
+from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
@@ -70,10 +67,13 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBatch:
-    """A batch for the key-value store, detached from all live state."""
+    """A batch for the key-value store, detached from all live state but for `chunks`, whose columns
+    may leave memory once the batch is written.
+    """
 
     puts: list[tuple[bytes, bytes]]
     deletes: list[bytes]
+    chunks: list[tuple[Key, Chunk]] = field(default_factory=list)
 
     def after(self, earlier: CheckpointBatch) -> CheckpointBatch:
         """`earlier`, which was not written, and then this one, as one batch."""
@@ -84,6 +84,7 @@ class CheckpointBatch:
         return CheckpointBatch(
             [(key, row) for key, row in rows.items() if row is not None],
             [key for key, row in rows.items() if row is None],
+            earlier.chunks + self.chunks,
         )
 
 
@@ -101,15 +102,16 @@ def build_checkpoint(
             ),
         )
     ]  # fmt: skip
-    deletes: list[bytes] = []
+    batch = CheckpointBatch(puts, [])
     for state in states:
         if state.dirty and (state.exists or state.removed):
-            _state_rows(state, puts, deletes)
+            _state_rows(state, batch)
             state.dirty = False
-    return CheckpointBatch(puts, deletes)
+    return batch
 
 
-def _state_rows(state: ReplicaState, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+def _state_rows(state: ReplicaState, batch: CheckpointBatch) -> None:
+    puts, deletes = batch.puts, batch.deletes
     key = _KEY.pack(state.shard, state.replica)
     puts.append((b"r" + key, _encode_state(state)))
     bootstrap, installed = state.bootstrap, state.installed
@@ -123,25 +125,19 @@ def _state_rows(state: ReplicaState, puts: list[tuple[bytes, bytes]], deletes: l
         puts.append(
             (b"s" + key, _TRUNCATION.pack(installed.truncation_lsn) + installed.snapshot.encode())
         )
-    rows: dict[int, int] = {}
-    for chunk in () if state.removed else state.index.chunks:
-        rows[chunk.first] = chunk.segment
-        if chunk.dirty:
-            chunk_key = _CHUNK_KEY.pack(state.shard, state.replica, chunk.first)
-            puts.append((b"c" + chunk_key, _encode_chunk(chunk)))
-            puts.append((b"d" + chunk_key, _encode_columns(chunk.columns())))
-            chunk.dirty = False
-    for first in state.rows.keys() - rows.keys():
+    chunks, dropped = state.index.take_changes()
+    for first in sorted(dropped):
         chunk_key = _CHUNK_KEY.pack(state.shard, state.replica, first)
         deletes += [b"c" + chunk_key, b"d" + chunk_key]
-    state.rows = rows
+    for chunk in chunks:
+        chunk_key = _CHUNK_KEY.pack(state.shard, state.replica, chunk.first)
+        puts.append((b"c" + chunk_key, _encode_chunk(chunk)))
+        puts.append((b"d" + chunk_key, _encode_columns(state.index.columns(chunk))))
+        batch.chunks.append((state.key, chunk))
 
 
 def load_checkpoint(kv: Kv, files: SegmentFiles) -> tuple[LogPosition, dict[Key, ReplicaState]]:
-    """The position and all states; raises CheckpointUnusable, KvError.
-
-    Columns that later turn out to be damaged are read from their segment in `files` instead.
-    """
+    """The position and all states, without columns; raises CheckpointUnusable, KvError."""
     try:
         return _load(kv, files)
     except (struct.error, ValueError, MembershipCorrupt, SnapshotCorrupt) as error:
@@ -172,10 +168,9 @@ def _load(kv: Kv, files: SegmentFiles) -> tuple[LogPosition, dict[Key, ReplicaSt
     for key, row in kv.scan(b"c"):
         shard, replica, first = _CHUNK_KEY.unpack(key[1:])
         chunk_segment, last, first_lsn, next_lsn, size = _CHUNK.unpack(row)
-        chunk = Chunk(chunk_segment, first, last, first_lsn, next_lsn, size, None, dirty=False)
+        chunk = Chunk(chunk_segment, first, last, first_lsn, next_lsn, size, size, None, saved=True)
         if (shard, replica) not in states:
             raise CheckpointUnusable("a chunk without a replica")
-        chunk.load = _loader(kv, b"d" + key[1:], chunk, files, states[shard, replica])
         chunks.setdefault((shard, replica), []).append(chunk)
     for owner_key, found in chunks.items():
         _attach(states[owner_key], found)
@@ -199,38 +194,17 @@ def _attach(state: ReplicaState, chunks: list[Chunk]) -> None:
         raise CheckpointUnusable("chunks that do not fit the floor")
     floor = (index.floor_index, index.floor_term, index.floor_next_lsn)
     index.restore(floor, chunks)
-    state.rows = {chunk.first: chunk.segment for chunk in chunks}
 
 
-def _loader(
-    kv: Kv, key: bytes, chunk: Chunk, files: SegmentFiles, state: ReplicaState
-) -> Callable[[], EntryRun]:
-    """Reads the columns of a chunk: from its row, or from its segment when the row is damaged.
-
-    When both are, the replica is faulty and reading raises Halted.
-    """
-
-    def load() -> EntryRun:
-        try:
-            run = _decode_columns(kv.get(key) or b"")
-            if (run.segment, run.first, run.last) == (chunk.segment, chunk.first, chunk.last):
-                return run
-        except (CheckpointUnusable, KvCorrupt, struct.error):
-            pass  # the segment knows it too
-        view, seed = files.read_all(chunk.segment), files.seed(chunk.segment)
-        found = scan_entries(view, chunk.segment, seed, state.key, chunk.first, chunk.last)
-        if found is None or found.next_lsn != chunk.next_lsn:
-            name = segment_name(chunk.segment)
-            first = Index(max(chunk.first, state.index.floor_index + 1))
-            reason = f"{name}: no entries {first} to {chunk.last}"
-            state.blame(Fault(reason, first, Index(state.index.last_index)))
-            raise Halted(
-                f"shard {state.shard} replica {state.replica}: {state.faulty}",
-                shard=state.shard, replica=state.replica,
-            )  # fmt: skip
-        return found
-
-    return load
+def load_columns(kv: Kv, key: Key, chunk: Chunk) -> EntryRun | None:
+    """The columns of a chunk from their row, None when that is damaged or of another chunk."""
+    try:
+        run = _decode_columns(kv.get(b"d" + _CHUNK_KEY.pack(*key, chunk.first)) or b"")
+    except (CheckpointUnusable, KvCorrupt, struct.error):
+        return None
+    if (run.segment, run.first, run.last) != (chunk.segment, chunk.first, chunk.last):
+        return None
+    return run
 
 
 def _encode_chunk(chunk: Chunk) -> bytes:

@@ -75,6 +75,11 @@ class EntryRun:
         self.next_lsn = other.next_lsn
         self.size += other.size
 
+    def bytes_of(self, first: int, last: int) -> int:
+        """Bytes in the segment of the records of entries ``first .. last``, both inside."""
+        lengths = self.lengths[first - self.first : last - self.first + 1]
+        return 72 * len(lengths) + sum((length + 7) & ~7 for length in lengths)
+
     def keep(self, first: int, last: int) -> EntryRun:
         """A copy of the part ``first .. last``, both inside."""
         low, high = first - self.first, last - self.first + 1
@@ -83,11 +88,10 @@ class EntryRun:
         end = bisect_right(self.term_starts, last)
         term_starts = self.term_starts[start:end]
         term_starts[0] = first
-        lengths = self.lengths[low:high]
         return EntryRun(
             self.segment, first, self.write_sequence + low, self.lsns[low:high],
-            self.offsets[low:high], lengths, term_starts, self.terms[start:end],
-            self.lsn_after(last), sum(72 + ((length + 7) & ~7) for length in lengths),
+            self.offsets[low:high], self.lengths[low:high], term_starts, self.terms[start:end],
+            self.lsn_after(last), self.bytes_of(first, last),
         )  # fmt: skip
 
 

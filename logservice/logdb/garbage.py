@@ -5,40 +5,39 @@ live bytes are emptied by copying: every copy keeps its write sequence (INV-REC-
 take old for new. What is small and pins a file for ever otherwise (hard state, bootstrap, installed
 snapshot, tombstones, fault marks, cuts) is always copied, so no idle shard pins anything.
 
-- INV-GC-1: copies are fdatasynced, and the derived index synced past them, before anything is
-  unlinked.
-- INV-GC-2: the segment being written, and segments with entries of a faulty replica, stay.
+`collection` carries it out in slices. Extra writes are bounded: with a live ratio r, a byte freed
+costs at most ``r / (1 - r)`` bytes of copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from logservice_wire.errors import Halted
-
+from logservice.bounds import LOGDB_REWRITE_OLD_SEGMENTS
 from logservice.entry import Entry
 from logservice.invariants import invariant
 from logservice.logdb.checkpoint import LogPosition
 from logservice.logdb.commit_group import Run
 from logservice.logdb.fault import REPAIRED
+from logservice.logdb.options import LogDbOptions
 from logservice.logdb.record import Installed, Meta, MetaValue, RecordKind
 from logservice.logdb.replica_state import ReplicaState
+from logservice.logdb.segment_usage import SegmentUsage
 from logservice.value import value
 
 
 @value
 class Pin:
-    """Why a segment stays. `live_bytes` of entries, of `replicas`."""
+    """Why a segment stays, and how many bytes of live entries it holds."""
 
     segment: int
     size: int
     live_bytes: int
-    replicas: tuple[tuple[int, int], ...]
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GcReport:
     """What one collection did. freed_bytes: file bytes of `unlinked`."""
 
@@ -50,79 +49,71 @@ class GcReport:
 
 
 @dataclass(slots=True)
-class _Usage:
-    live_bytes: int = 0
-    chunks: list[tuple[ReplicaState, int]] = field(default_factory=list)
-    faulty: bool = False
-
-
-@dataclass(slots=True)
 class GarbagePlan:
-    """victims: segments to empty and unlink. chunks: (replica, chunk number) to copy entries
-    from.
-    """
+    """victims: segments to empty and remove. pinned: the others."""
 
     victims: list[int] = field(default_factory=list)
-    chunks: list[tuple[ReplicaState, int]] = field(default_factory=list)
     pinned: list[Pin] = field(default_factory=list)
 
 
 def plan_garbage(
-    states: Iterable[ReplicaState],
     sizes: Mapping[int, int],
+    usage: SegmentUsage,
     active: int,
-    live_ratio: float,
-    rewrite_bytes_max: int,
+    faulty: frozenset[int],
+    read: Callable[[int], bool],
+    options: LogDbOptions,
 ) -> GarbagePlan:
     """Choose victims among the sealed segments, oldest first, within `rewrite_bytes_max` of copies.
 
     The first segment worth copying is taken whatever its bytes, so that there is always progress.
+    faulty: segments with entries of faulty replicas. read: whether somebody is reading a segment.
     """
-    usage = {segment: _Usage() for segment in sizes}
-    for state in states:
-        for number, chunk in enumerate(state.index.chunks):
-            used = usage.setdefault(chunk.segment, _Usage())
-            used.live_bytes += _live_bytes(state, number)
-            used.chunks.append((state, number))
-            used.faulty = used.faulty or bool(state.faulty)
     plan = GarbagePlan()
-    budget = rewrite_bytes_max
+    budget = options.rewrite_bytes_max
+    copies = False
     for segment in sorted(sizes):
-        used, size = usage[segment], sizes[segment]
-        reason = ""
-        if segment >= active:
-            reason = "being written"
-        elif used.faulty:
-            reason = "entries of a faulty replica"
-        elif used.live_bytes > size * live_ratio:
-            reason = "mostly live"
-        elif used.live_bytes > budget and plan.chunks:
+        live, size = usage.live_bytes(segment), sizes[segment]
+        reason = pin_reason(segment, size, live, active, faulty, options)
+        if not reason and read(segment):
+            reason = "being read"
+        elif not reason and live > budget and copies:
             reason = "left for the next collection"
         if reason:
-            replicas = tuple(sorted({state.key for state, _ in used.chunks}))
-            plan.pinned.append(Pin(segment, size, used.live_bytes, replicas, reason))
+            plan.pinned.append(Pin(segment, size, live, reason))
             continue
-        budget -= used.live_bytes
+        budget -= live
+        copies = copies or live > 0
         plan.victims.append(segment)
-        plan.chunks += used.chunks
     return plan
 
 
-def mostly_garbage(plan: GarbagePlan, newest: LogPosition) -> bool:
+def mostly_garbage(usage: SegmentUsage, newest: LogPosition) -> bool:
     """Less than half of what was written to the newest segment is alive: on a full disk it pays to
     end it, so that the next collection can free it.
     """
-    return any(
-        pin.segment == newest.segment and pin.live_bytes * 2 < newest.offset for pin in plan.pinned
+    return usage.live_bytes(newest.segment) * 2 < newest.offset
+
+
+def pin_reason(
+    segment: int, size: int, live: int, active: int, faulty: frozenset[int], options: LogDbOptions
+) -> str:
+    """Why the segment cannot go, or is not worth emptying; empty when it can, and is."""
+    if segment >= active:
+        return "being written"
+    if segment in faulty:
+        return "entries of a faulty replica"
+    old = active - segment >= LOGDB_REWRITE_OLD_SEGMENTS
+    if live > size * (options.rewrite_old_live_ratio if old else options.rewrite_live_ratio):
+        return "mostly live"
+    return ""
+
+
+def faulty_segments(states: Iterable[ReplicaState]) -> frozenset[int]:
+    """Segments with entries of faulty replicas: evidence, and perhaps the last good copy."""
+    return frozenset(
+        chunk.segment for state in states if state.faulty for chunk in state.index.chunks
     )
-
-
-def _live_bytes(state: ReplicaState, number: int) -> int:
-    """Live bytes of a chunk; all of it when nobody can tell (the replica is faulty then)."""
-    try:
-        return state.index.live_bytes(number)
-    except Halted:
-        return state.index.chunks[number].size
 
 
 def runs_of_records(state: ReplicaState, victims: set[int], oldest: int) -> list[Run]:

@@ -1,32 +1,39 @@
 """EntryIndex: index -> place on disk, and LSN -> index, for the live entries of one replica.
 
 The index is a list of chunks without holes. A chunk is a run of entries in one segment; its columns
-(16 bytes per entry) are in memory, or, for chunks known from the derived index, are loaded when
-first needed. Both questions are binary searches: over the chunks, then in the columns.
+(16 bytes per entry) are in memory while it has no row in the derived index, and otherwise loaded
+from there when needed, within the bound of `ColumnCache`. Both questions are binary searches: over
+the chunks, then in the columns.
 
 - INV-INDEX-1: chunks are consecutive: ``chunks[k + 1].first == chunks[k].last + 1``.
 - INV-INDEX-2: every live index, ``floor + 1 .. last``, is in exactly one chunk; the first chunk
   may reach below the floor (its dead part is not cut away, so that its row keeps its key).
+- INV-INDEX-3: a chunk has at most LOGDB_CHUNK_ENTRIES_MAX entries, so loading one is quick.
+- INV-INDEX-4: `usage` counts the live bytes and the chunks of every segment, of all replicas that
+  share it, at any moment.
 - INV-LOG-LSN (layer 0) holds across chunks and from the floor on.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
+from logservice.bounds import LOGDB_CHUNK_ENTRIES_MAX
 from logservice.invariants import invariant
 from logservice.logdb.columns import EntryRun
+from logservice.logdb.segment_usage import SegmentUsage
 from logservice.value import value
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Chunk:
-    """Entries ``first .. last`` of one segment. size: their bytes in it. `loaded` None: not in
-    memory.
+    """Entries ``first .. last`` of one segment. size: their bytes in it; live: those above the
+    floor (by number of entries where the columns are not in memory). `loaded` None: not in memory.
 
-    dirty: differs from its row in the derived index, or has none.
+    saved: it has a row in the derived index, under `first`. dirty: differs from that row.
     """
 
     segment: int
@@ -35,22 +42,25 @@ class Chunk:
     first_lsn: int
     next_lsn: int
     size: int
+    live: int
     loaded: EntryRun | None
-    load: Callable[[], EntryRun] | None = None
-    dirty: bool = True
+    saved: bool = False
+    dirty: bool = False
 
     @classmethod
     def of(cls, run: EntryRun) -> Chunk:
         """A chunk that consists of `run`."""
-        return cls(run.segment, run.first, run.last, run.lsns[0], run.next_lsn, run.size, run)
+        return cls(
+            run.segment, run.first, run.last, run.lsns[0], run.next_lsn, run.size, run.size, run
+        )
 
-    def columns(self) -> EntryRun:
-        """The columns, from the derived index if need be."""
-        if self.loaded is None:
-            invariant(self.load is not None, "INV-INDEX-LOAD", first=self.first)
-            assert self.load is not None
-            self.loaded = self.load()
-        return self.loaded
+
+class ColumnSource(Protocol):
+    """Where the columns of a chunk come from that are not in memory."""
+
+    def load(self, key: tuple[int, int], chunk: Chunk) -> EntryRun:
+        """Set and return `chunk.loaded`; Halted when they are damaged wherever they are."""
+        ...
 
 
 @value
@@ -65,15 +75,30 @@ class Place:
 class EntryIndex:
     """See the head of this file. Not found is KeyError."""
 
-    __slots__ = ("_firsts", "chunks", "floor_index", "floor_next_lsn", "floor_term")
+    __slots__ = (
+        "_dirty", "_dropped", "_firsts", "chunks", "floor_index", "floor_next_lsn", "floor_term",
+        "key", "source", "usage",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
-        """An empty log that starts at index 1, LSN 1."""
+    def __init__(self, key: tuple[int, int] = (0, 0)) -> None:
+        """An empty log that starts at index 1, LSN 1. `key`: whose it is."""
+        self.key = key
         self.floor_index = 0
         self.floor_term = 0
         self.floor_next_lsn = 1
         self.chunks: list[Chunk] = []
+        self.usage = SegmentUsage()
+        self.source: ColumnSource | None = None
         self._firsts: list[int] = []
+        self._dirty: dict[int, Chunk] = {}
+        self._dropped: set[int] = set()
+
+    def attach(self, usage: SegmentUsage, source: ColumnSource | None) -> None:
+        """Count in `usage` from now on, and load columns from `source`."""
+        for chunk in self.chunks:
+            usage.add(chunk.segment, chunk.live, 1)
+        self.usage = usage
+        self.source = source
 
     @property
     def last_index(self) -> int:
@@ -85,6 +110,8 @@ class EntryIndex:
         """The LSN after the last entry."""
         return self.chunks[-1].next_lsn if self.chunks else self.floor_next_lsn
 
+    # --- changing ---------------------------------------------------------------------------------
+
     def append(self, run: EntryRun) -> None:
         """Add entries that follow the last one directly."""
         tail = self.chunks[-1] if self.chunks else None
@@ -95,80 +122,119 @@ class EntryIndex:
                 False, "INV-INDEX-1", first=run.first, last=last, lsn=run.lsns[0],
                 tail_lsn=tail_lsn,
             )  # fmt: skip
-        if tail is not None and tail.segment == run.segment and tail.loaded is not None:
-            tail.loaded.extend(run)
-            tail.last, tail.next_lsn, tail.size = run.last, run.next_lsn, tail.loaded.size
-            tail.dirty = True
+        if tail is not None and _joins(tail, run):
+            self._extend(tail, run)
             return
-        self.chunks.append(Chunk.of(run))
-        self._firsts.append(run.first)
+        for piece in _pieces(run):
+            chunk = Chunk.of(piece)
+            self.chunks.append(chunk)
+            self._firsts.append(chunk.first)
+            self._added(chunk)
 
     def cut(self, index: int) -> None:
         """Drop every entry at and after `index`."""
         while self.chunks and self.chunks[-1].first >= index:
-            self.chunks.pop()
+            self._removed(self.chunks.pop())
             self._firsts.pop()
         if self.chunks and self.chunks[-1].last >= index:
-            kept = self.chunks[-1].columns().keep(self.chunks[-1].first, index - 1)
-            self.chunks[-1] = Chunk.of(kept)
+            old = self.chunks[-1]
+            self._removed(old)
+            self.chunks[-1] = chunk = Chunk.of(self.columns(old).keep(old.first, index - 1))
+            self._added(chunk)
+            self._above_floor(chunk)
         if self.chunks and self.chunks[-1].last <= self.floor_index:
-            self.chunks.clear()
-            self._firsts.clear()
+            self._drop(len(self.chunks))
 
     def compact(self, index: int, term: int, next_lsn: int) -> None:
         """Drop every entry up to `index`, which becomes the floor; it may lie beyond the last."""
         invariant(index >= self.floor_index, "INV-INDEX-FLOOR", floor=self.floor_index, to=index)
         if index >= self.last_index:
-            self.chunks.clear()
-            self._firsts.clear()
+            self._drop(len(self.chunks))
         else:
-            dead = bisect_right(self._firsts, index + 1) - 1
-            del self.chunks[: max(dead, 0)]
-            del self._firsts[: max(dead, 0)]
+            self._drop(max(bisect_right(self._firsts, index + 1) - 1, 0))
         self.floor_index, self.floor_term, self.floor_next_lsn = index, term, next_lsn
+        if self.chunks:
+            self._above_floor(self.chunks[0])
 
     def restore(self, floor: tuple[int, int, int], chunks: list[Chunk]) -> None:
         """Take over floor (index, term, next LSN) and chunks from the derived index."""
         self.floor_index, self.floor_term, self.floor_next_lsn = floor
         self.chunks = chunks
         self._firsts = [chunk.first for chunk in chunks]
+        for chunk in chunks:
+            self.usage.add(chunk.segment, chunk.live, 1)
+        self._above_floor(chunks[0])
 
-    def relocate(self, position: int, runs: list[EntryRun]) -> None:
-        """Replace chunk number `position` by copies of its live entries elsewhere."""
-        old = self.chunks[position]
-        first = max(old.first, self.floor_index + 1)
+    def relocate(self, run: EntryRun) -> None:
+        """Live entries of one chunk were copied: point at the copies."""
+        number = bisect_right(self._firsts, run.first) - 1
+        old = self.chunks[number]
         invariant(
-            runs[0].first == first and runs[-1].last == old.last,
-            "INV-INDEX-RELOCATE", first=first, last=old.last,
+            run.first > self.floor_index and run.last <= old.last, "INV-INDEX-RELOCATE",
+            first=run.first, last=run.last,
         )  # fmt: skip
-        copies: list[Chunk] = []
-        for run in runs:
-            if copies and copies[-1].segment == run.segment:
-                columns = copies[-1].columns()
-                columns.extend(run)
-                copies[-1] = Chunk.of(columns)
-            else:
-                copies.append(Chunk.of(run))
-        self.chunks[position : position + 1] = copies
-        self._firsts[position : position + 1] = [chunk.first for chunk in copies]
+        before = self.chunks[number - 1] if number else None
+        chunks: list[Chunk] = []
+        if run.first > max(old.first, self.floor_index + 1):
+            chunks.append(Chunk.of(self.columns(old).keep(old.first, run.first - 1)))
+            before = None
+        joins = before is not None and _joins(before, run)
+        if not joins:
+            chunks += map(Chunk.of, _pieces(run))
+        if run.last < old.last:
+            chunks.append(Chunk.of(self.columns(old).keep(run.last + 1, old.last)))
+        self._removed(old)
+        if before is not None and joins:
+            self._extend(before, run)
+        self.chunks[number : number + 1] = chunks
+        self._firsts[number : number + 1] = [chunk.first for chunk in chunks]
+        for chunk in chunks:
+            self._added(chunk)
+        self._above_floor(self.chunks[0])
+
+    def take_changes(self) -> tuple[list[Chunk], set[int]]:
+        """(chunks whose rows are to be written, first indexes whose rows are to be deleted) since
+        the last call.
+        """
+        chunks, dropped = list(self._dirty.values()), self._dropped
+        self._dirty, self._dropped = {}, set()
+        for chunk in chunks:
+            chunk.dirty, chunk.saved = False, True
+        return chunks, dropped
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def columns(self, chunk: Chunk) -> EntryRun:
+        """The columns of a chunk of this index."""
+        if chunk.loaded is not None:
+            return chunk.loaded
+        invariant(self.source is not None, "INV-INDEX-LOAD", first=chunk.first)
+        assert self.source is not None
+        return self.source.load(self.key, chunk)
+
+    def chunk(self, index: int) -> Chunk:
+        """The chunk that holds a live entry."""
+        if not self.floor_index < index <= self.last_index:
+            raise KeyError(index)
+        return self.chunks[bisect_right(self._firsts, index) - 1]
 
     def term(self, index: int) -> int:
         """Term of an entry or of the floor."""
         if index == self.floor_index:
             return self.floor_term
-        return self._chunk(index).columns().term(index)
+        return self.columns(self.chunk(index)).term(index)
 
     def next_lsn(self, index: int) -> int:
         """The LSN that follows an entry or the floor."""
         if index == self.floor_index:
             return self.floor_next_lsn
-        chunk = self._chunk(index)
-        return chunk.next_lsn if index == chunk.last else chunk.columns().lsn_after(index)
+        chunk = self.chunk(index)
+        return chunk.next_lsn if index == chunk.last else self.columns(chunk).lsn_after(index)
 
     def place(self, index: int) -> Place:
         """Where the entry is."""
-        chunk = self._chunk(index)
-        columns = chunk.columns()
+        chunk = self.chunk(index)
+        columns = self.columns(chunk)
         position = index - columns.first
         return Place(chunk.segment, columns.offsets[position], columns.lengths[position])
 
@@ -183,14 +249,7 @@ class EntryIndex:
                 low = middle
             else:
                 high = middle - 1
-        return self.chunks[low].columns().find_lsn(lsn)
-
-    def live_bytes(self, position: int) -> int:
-        """Bytes on disk of the live entries of chunk number `position`."""
-        chunk = self.chunks[position]
-        if chunk.first > self.floor_index:
-            return chunk.size
-        return chunk.columns().keep(self.floor_index + 1, chunk.last).size
+        return self.columns(self.chunks[low]).find_lsn(lsn)
 
     def bytes_between(self, after: int, through: int) -> int:
         """Bytes on disk of the live entries in (after, through].
@@ -199,19 +258,81 @@ class EntryIndex:
         """
         low, high = max(after, self.floor_index) + 1, min(through, self.last_index)
         total = 0
-        for chunk in self.chunks[max(bisect_right(self._firsts, low) - 1, 0) :]:
+        start = max(bisect_right(self._firsts, low) - 1, 0)
+        for number in range(start, len(self.chunks)):
+            chunk = self.chunks[number]
             first, last = max(chunk.first, low), min(chunk.last, high)
             if first > last:
                 break
-            if (first, last) == (chunk.first, chunk.last):
-                total += chunk.size
-            elif chunk.loaded is not None:
-                total += chunk.loaded.keep(first, last).size
-            else:
-                total += chunk.size * (last - first + 1) // (chunk.last - chunk.first + 1)
+            total += _share(chunk, first, last)
         return total
 
-    def _chunk(self, index: int) -> Chunk:
-        if not self.floor_index < index <= self.last_index:
-            raise KeyError(index)
-        return self.chunks[bisect_right(self._firsts, index) - 1]
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _extend(self, chunk: Chunk, run: EntryRun) -> None:
+        assert chunk.loaded is not None
+        chunk.loaded.extend(run)
+        chunk.last, chunk.next_lsn, chunk.size = run.last, run.next_lsn, chunk.loaded.size
+        chunk.live += run.size
+        self.usage.add(chunk.segment, run.size, 0)
+        if not chunk.dirty:
+            self._touch(chunk)
+
+    def _touch(self, chunk: Chunk) -> None:
+        chunk.dirty = True
+        self._dirty[chunk.first] = chunk
+
+    def _added(self, chunk: Chunk) -> None:
+        self.usage.add(chunk.segment, chunk.live, 1)
+        self._touch(chunk)
+
+    def _removed(self, chunk: Chunk) -> None:
+        self.usage.add(chunk.segment, -chunk.live, -1)
+        if chunk.dirty:
+            del self._dirty[chunk.first]
+        if chunk.saved:
+            self._dropped.add(chunk.first)
+        chunk.saved = chunk.dirty = False
+
+    def _drop(self, count: int) -> None:
+        for chunk in self.chunks[:count]:
+            self._removed(chunk)
+        del self.chunks[:count]
+        del self._firsts[:count]
+
+    def _above_floor(self, chunk: Chunk) -> None:
+        """Count what the floor has left of a chunk."""
+        if chunk.first > self.floor_index:
+            return
+        live = _share(chunk, self.floor_index + 1, chunk.last)
+        self.usage.add(chunk.segment, live - chunk.live, 0)
+        chunk.live = live
+
+
+def _joins(chunk: Chunk, run: EntryRun) -> bool:
+    """Whether `run`, which follows the chunk, may become part of it."""
+    return (
+        chunk.segment == run.segment
+        and chunk.loaded is not None
+        and len(chunk.loaded) + len(run) <= LOGDB_CHUNK_ENTRIES_MAX
+    )
+
+
+def _pieces(run: EntryRun) -> Iterator[EntryRun]:
+    """`run` in parts that are small enough for a chunk."""
+    if len(run) <= LOGDB_CHUNK_ENTRIES_MAX:
+        yield run
+        return
+    for first in range(run.first, run.last + 1, LOGDB_CHUNK_ENTRIES_MAX):
+        yield run.keep(first, min(first + LOGDB_CHUNK_ENTRIES_MAX - 1, run.last))
+
+
+def _share(chunk: Chunk, first: int, last: int) -> int:
+    """Bytes of the part ``first .. last`` of a chunk."""
+    if (first, last) == (chunk.first, chunk.last):
+        return chunk.size
+    if first > last:
+        return 0
+    if chunk.loaded is not None:
+        return chunk.loaded.bytes_of(first, last)
+    return chunk.size * (last - first + 1) // (chunk.last - chunk.first + 1)

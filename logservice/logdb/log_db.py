@@ -3,9 +3,9 @@
 One commit group at a time makes the updates of any number of replicas durable with one vectored
 write and one fdatasync:
 
-    begin (loop thread)   check, encode, choose the place; no I/O write (any thread)    file calls
-    only; touches nothing but the group; any exception is fatal finish (loop thread)  the group
-    becomes visible to readers
+    begin  (loop thread)  check, encode, choose the place; no file call
+    write  (any thread)   file calls only; touches nothing but the group; any exception is fatal
+    finish (loop thread)  the group becomes visible to readers
 
 - INV-LOGDB-1: at most one group between begin and finish.
 - INV-LOGDB-2: after an exception of `write` nothing is written any more: what reached the disk is
@@ -39,6 +39,8 @@ from logservice.logdb.checkpoint import (
     build_checkpoint,
     load_checkpoint,
 )
+from logservice.logdb.collection import Collection
+from logservice.logdb.column_cache import ColumnCache
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, Run
 from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.disk_space import DiskSpace, DiskState, OutOfSpace
@@ -46,19 +48,19 @@ from logservice.logdb.entry_cache import EntryCache
 from logservice.logdb.garbage import (
     GarbagePlan,
     GcReport,
+    faulty_segments,
     mostly_garbage,
     plan_garbage,
-    runs_of_entries,
-    runs_of_records,
 )
 from logservice.logdb.kv import Kv, KvCorrupt, KvEngine, KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import commit_only, plan_run
-from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordCorrupt, RecordKind
+from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordKind
 from logservice.logdb.recovery import Recovered, check_base, recover
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import Key, ReplicaState
 from logservice.logdb.segment import SegmentFiles
+from logservice.logdb.segment_usage import SegmentUsage
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
 from logservice.logdb.stats import LogDbStats
 from logservice.logdb.update import Update
@@ -73,6 +75,7 @@ class LogDb:
         directory: str,
         files: SegmentFiles,
         kv: Kv,
+        columns: ColumnCache,
         ballast: Ballast,
         space: DiskSpace,
         recovered: Recovered,
@@ -84,6 +87,7 @@ class LogDb:
         self.recovery_report = recovered.report
         self._files = files
         self._kv = kv
+        self._columns = columns
         self._ballast = ballast
         self._space = space
         self._owed: CheckpointBatch | None = None
@@ -92,6 +96,10 @@ class LogDb:
             files, ballast, space, recovered.position, options.segment_bytes, clock
         )
         self._states = recovered.states
+        self._usage = SegmentUsage()
+        for state in self._states.values():
+            state.index.attach(self._usage, columns)
+        columns.on_fault = self.fault_found
         self._logs: dict[Key, ReplicaLog] = {}
         self._cache = EntryCache(options.entry_cache_bytes)
         self._waiting: dict[Key, Index] = {}
@@ -134,18 +142,22 @@ class LogDb:
             ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
         index = posixpath.join(directory, "index")
-        opened, recovered = _recover(files, kv, index, space)
+        opened, columns, recovered = _recover(files, kv, index, space, options.column_cache_bytes)
         last = recovered.position.last
         for segment, size in recovered.seal.items():
             first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
             files.cut(segment, size, 0 if first else last.offset)
-        files.unlink(recovered.empty)
+        for segment in recovered.empty:
+            files.retire(segment)
+        files.remove(recovered.empty)
         # A killed process may have synced a new segment but not yet its name.
         vfs.fsync_directory(segments)
         opened = opened or kv.open(index)
+        columns = columns or ColumnCache(opened, files, options.column_cache_bytes)
         db = cls(
-            directory, files, opened, ballast, space, recovered, options, clock or SystemClock()
-        )
+            directory, files, opened, columns, ballast, space, recovered, options,
+            clock or SystemClock(),
+        )  # fmt: skip
         with contextlib.suppress(OutOfSpace):
             db.record_faults()
         db.checkpoint()
@@ -199,13 +211,13 @@ class LogDb:
         key = (shard, replica)
         log = self._logs.get(key)
         if log is None:
-            state = self._states.setdefault(key, ReplicaState(shard, replica))
+            state = self._state(key)
             if state.removed:
                 raise InvalidArgument(
                     f"replica {replica} of shard {shard} was removed from this store",
                     field="replica",
                 )
-            log = self._logs[key] = ReplicaLog(state, self._files, self._fault_found)
+            log = self._logs[key] = ReplicaLog(state, self._files, self._fault_noted)
         return log
 
     # --- writing ---------------------------------------------------------------------------------
@@ -226,9 +238,7 @@ class LogDb:
             if key in seen:
                 invariant(False, "INV-LOGDB-ONE-UPDATE", key=key)
             seen.add(key)
-            state = self._states.get(key)
-            if state is None:
-                state = self._states[key] = ReplicaState(*key)
+            state = self._state(key)
             run = plan_run(state, update, sequence)
             if run is not None:
                 may_wait = may_wait and not run.entries and commit_only(run)
@@ -266,6 +276,12 @@ class LogDb:
             invariant(group.empty or group.may_wait, "INV-LOGDB-UNWRITTEN")
             for run in group.runs:
                 self._let_wait(run)
+            return
+        if group.checkpoint is not None:
+            self._columns.saved(group.checkpoint.chunks)
+        for segment in group.retired:
+            self._files.retire(segment)
+        if not group.has_bytes:
             return
         self._writer.advance(group)
         for run in group.runs:
@@ -325,43 +341,63 @@ class LogDb:
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
             raise
+        self._columns.saved(batch.chunks)
+
+    def begin_collection(self) -> Collection:
+        """A garbage collection, to be carried out step by step (`collection`); one at a time.
+
+        May begin while a group is at the disk; the steps' groups come between others. Any OSError
+        or KvError in one of them is fatal, as for `write`, but for OutOfSpace: then the collection
+        has ended. Nothing is collected while the disk has no room for the derived index.
+        """
+        self._check_not_failed()
+        if not self._space.index_writable():
+            return self._collection(GarbagePlan())
+        newest = self._writer.position
+        if (
+            self._space.state.full
+            and self._in_flight is None
+            and mostly_garbage(self._usage, newest)
+        ):
+            self._writer.seal_early()
+        plan = plan_garbage(
+            self._files.sizes, self._usage, self._writer.position.segment,
+            faulty_segments(self._states.values()), self._files.pinned, self._options,
+        )  # fmt: skip
+        return self._collection(plan)
+
+    def _collection(self, plan: GarbagePlan) -> Collection:
+        return Collection(
+            self, plan, self._states, self._files, self._usage,
+            lambda: self._writer.counters.bytes_rewritten,
+        )  # fmt: skip
 
     def collect_garbage(self) -> GcReport:
-        """Unlink dead segments, after copying durably what is alive in those that are mostly dead.
-
-        Not while a group is in flight. Any OSError or KvError is fatal, as for `write`. Nothing is
-        collected when the disk has room neither for the derived index nor for the copies.
-        """
+        """A whole collection at once: for who has no event loop to keep going."""
         self._check_usable()
-        if not self._space.index_writable():
-            return GcReport()
-        sizes, options = self._files.sizes, self._options
-        plan = plan_garbage(
-            self._states.values(), sizes, self._writer.position.segment,
-            options.rewrite_live_ratio, options.rewrite_bytes_max,
-        )  # fmt: skip
-        if self._space.state.full and mostly_garbage(plan, self._writer.position):
-            self._writer.seal_early()
-        if not plan.victims:
-            return GcReport(pinned=tuple(plan.pinned))
-        before = self._writer.counters.bytes_rewritten
-        try:
-            records = self._copy_out(plan)
-            victims = plan.victims
-            self.checkpoint()
-            freed = sum(sizes[segment] for segment in victims)
-            self._files.unlink(victims)
-            oldest = min(sizes, default=self._writer.position.segment)
-            for state in self._states.values():
-                state.forget_cuts(oldest)
-            self._space.restore_ballast()
-        except OutOfSpace:
-            return GcReport(pinned=tuple(plan.pinned))
-        except BaseException as error:
-            self._failure = self._failure or f"{type(error).__name__}: {error}"
-            raise
-        rewritten = self._writer.counters.bytes_rewritten - before
-        return GcReport(tuple(victims), freed, records, rewritten, tuple(plan.pinned))
+        collection = self.begin_collection()
+        with contextlib.suppress(OutOfSpace):
+            while (step := collection.next_step()) is not None:
+                step.read()
+                self._write_through(step.begin())
+        return collection.report
+
+    def begin_copies(self, runs: list[Run]) -> CommitGroup:
+        """See `CollectionHost`."""
+        self._check_usable()
+        return self._begin_runs(runs, self._next_write_sequence, flags=FLAG_REWRITE if runs else 0)
+
+    def begin_removal(self, segment: int, *, checkpoint: bool) -> CommitGroup:
+        """See `CollectionHost`."""
+        self._check_usable()
+        group = self._begin_runs([], self._next_write_sequence)
+        group.retired = (segment,)
+        group.checkpoint = self._checkpoint_batch() if checkpoint else None
+        return group
+
+    def fault_found(self, key: Key, why: str, damaged_from: Index) -> None:
+        """See `CollectionHost`."""
+        ReplicaLog(self._states[key], self._files, self._fault_noted).blame(why, damaged_from)
 
     def sample_disk(self) -> DiskState:
         """Look how much room the disk has; one system call."""
@@ -392,10 +428,20 @@ class LogDb:
     def _next_write_sequence(self) -> int:
         return self._writer.position.next_write_sequence
 
-    def _check_usable(self) -> None:
+    def _check_not_failed(self) -> None:
         if self._failure:
             raise Halted(f"log storage of {self.directory} has stopped: {self._failure}")
+
+    def _check_usable(self) -> None:
+        self._check_not_failed()
         invariant(self._in_flight is None, "INV-LOGDB-1")
+
+    def _state(self, key: Key) -> ReplicaState:
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = ReplicaState(*key)
+            state.index.attach(self._usage, self._columns)
+        return state
 
     def _checkpoint_batch(self) -> CheckpointBatch:
         batch = build_checkpoint(
@@ -403,6 +449,7 @@ class LogDb:
         )
         if self._owed is not None:
             batch, self._owed = batch.after(self._owed), None
+        self._columns.hold(batch.chunks)
         return batch
 
     def _begin_runs(
@@ -415,12 +462,9 @@ class LogDb:
         self._in_flight = group
         return group
 
-    def _commit_runs(self, runs: list[Run], flags: int = 0) -> None:
+    def _commit_runs(self, runs: list[Run]) -> None:
         count = sum(run.record_count for run in runs)
-        next_sequence = self._next_write_sequence
-        if not flags & FLAG_REWRITE:
-            next_sequence += count
-        self._write_through(self._begin_runs(runs, next_sequence, flags=flags))
+        self._write_through(self._begin_runs(runs, self._next_write_sequence + count))
 
     def _write_through(self, group: CommitGroup, *, sync: bool = True) -> None:
         try:
@@ -479,38 +523,9 @@ class LogDb:
         if run.entries:
             self._cache.put(log.cached, run.entries)
 
-    def _fault_found(self, log: ReplicaLog) -> None:
-        self._states[log.shard, log.replica].dirty = True
+    def _fault_noted(self, shard: int, replica: int) -> None:
+        self._states[shard, replica].dirty = True
         self._faults_wait = True
-
-    def _copy_out(self, plan: GarbagePlan) -> int:
-        """Copy what lives in the plan's victims, in one group; returns the number of records.
-
-        A segment that cannot be read is no victim: its replica becomes faulty.
-        """
-        oldest = min(self._files.sizes)
-        copies: list[tuple[ReplicaState, int, list[Run]]] = []
-        for state, number in plan.chunks:
-            chunk = state.index.chunks[number]
-            first = max(chunk.first, state.index.floor_index + 1)
-            log = ReplicaLog(state, self._files, self._fault_found)
-            try:
-                entries = log.raw_entries(first, chunk.last + 1)
-            except (RecordCorrupt, OSError) as error:
-                log.blame(f"copying entries from {first} on: {error}", Index(first))
-                plan.victims = [victim for victim in plan.victims if victim != chunk.segment]
-                continue
-            copies.append((state, number, runs_of_entries(state, entries)))
-        victims = set(plan.victims)
-        copies = [copy for copy in copies if copy[0].index.chunks[copy[1]].segment in victims]
-        runs = [run for _, _, entry_runs in copies for run in entry_runs]
-        for state in self._states.values():
-            runs += runs_of_records(state, victims, oldest)
-        self._commit_runs(runs, FLAG_REWRITE if runs else 0)
-        for state, number, entry_runs in copies:
-            columns = [run.columns for run in entry_runs if run.columns is not None]
-            state.index.relocate(number, columns)
-        return sum(run.record_count for run in runs)
 
 
 def _has_commit(meta: Meta) -> bool:
@@ -519,8 +534,8 @@ def _has_commit(meta: Meta) -> bool:
 
 
 def _recover(
-    files: SegmentFiles, engine: KvEngine, path: str, space: DiskSpace
-) -> tuple[Kv | None, Recovered]:
+    files: SegmentFiles, engine: KvEngine, path: str, space: DiskSpace, cache_bytes: int
+) -> tuple[Kv | None, ColumnCache | None, Recovered]:
     """Recover from the derived index and the segments, or from the segments alone: then the index
     is gone, and to be made anew.
 
@@ -538,12 +553,15 @@ def _recover(
         try:
             base = load_checkpoint(kv, files)
             check_base(files, base)
-            return kv, recover(files, base)
-        except (CheckpointUnusable, KvCorrupt) as error:
+            columns = ColumnCache(kv, files, cache_bytes)
+            for state in base[1].values():
+                state.index.source = columns
+            return kv, columns, recover(files, base)
+        except (CheckpointUnusable, KvCorrupt, Halted) as error:
             why = str(error)
             kv.close()
         except BaseException:
             kv.close()
             raise
     engine.destroy(path)
-    return None, recover(files, None, why if files.sizes else "")
+    return None, None, recover(files, None, why if files.sizes else "")

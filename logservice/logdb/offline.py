@@ -121,7 +121,7 @@ def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False)
         for state in states:
             if not read_entries or state.removed or state.faulty:
                 continue
-            log = ReplicaLog(state, files, lambda _: None)
+            log = ReplicaLog(state, files, lambda *_: None)
             try:
                 entries += _read_through(log)
             except Halted as error:
@@ -152,9 +152,8 @@ def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSumma
         live_bytes: dict[int, int] = {}
         pins: dict[int, set[tuple[int, int]]] = {}
         for state in recovered.states.values():
-            for number, chunk in enumerate(state.index.chunks):
-                size = state.index.live_bytes(number)
-                live_bytes[chunk.segment] = live_bytes.get(chunk.segment, 0) + size
+            for chunk in state.index.chunks:
+                live_bytes[chunk.segment] = live_bytes.get(chunk.segment, 0) + chunk.live
                 pins.setdefault(chunk.segment, set()).add(state.key)
             for origin in state.origins.values():
                 pins.setdefault(origin.segment, set()).add(state.key)
@@ -249,7 +248,7 @@ def _summary(state: ReplicaState) -> ReplicaSummary:
         state.shard, state.replica, hard.term, hard.vote, hard.commit, index.floor_index + 1,
         index.last_index, index.floor_next_lsn, index.tail_lsn,
         len({chunk.segment for chunk in index.chunks}),
-        sum(index.live_bytes(number) for number in range(len(index.chunks))),
+        sum(chunk.live for chunk in index.chunks),
         state.bootstrap is not None, state.removed, state.faulty,
     )  # fmt: skip
 

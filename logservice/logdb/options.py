@@ -12,15 +12,19 @@ class LogDbOptions:
     """segment_bytes: preallocated size of a segment; a larger group gets a segment of its own size.
 
     entry_cache_bytes: payload bytes of the newest entries kept in memory for all replicas together.
+    column_cache_bytes: index columns of sealed entries kept in memory for all replicas together.
     rewrite_live_ratio: a sealed segment with at most this share of live entry bytes is emptied by
-    copying. rewrite_bytes_max: bytes copied by one `collect_garbage`. ballast_bytes: space set
+    copying; rewrite_old_live_ratio: one that is LOGDB_REWRITE_OLD_SEGMENTS old.
+    rewrite_bytes_max: bytes copied by one garbage collection. ballast_bytes: space set
     aside for truncation, garbage collection and start-up on a full disk; 0 for none. reserve_bytes:
     free bytes below which the disk is full for blocks (`disk_space`); 0: it never is.
     """
 
     segment_bytes: int = bounds.LOGDB_SEGMENT_BYTES
     entry_cache_bytes: int = bounds.LOGDB_ENTRY_CACHE_BYTES
+    column_cache_bytes: int = bounds.LOGDB_COLUMN_CACHE_BYTES
     rewrite_live_ratio: float = bounds.LOGDB_REWRITE_LIVE_RATIO
+    rewrite_old_live_ratio: float = bounds.LOGDB_REWRITE_OLD_LIVE_RATIO
     rewrite_bytes_max: int = bounds.LOGDB_REWRITE_BYTES_MAX
     ballast_bytes: int = bounds.LOGDB_BALLAST_BYTES
     reserve_bytes: int = bounds.LOGDB_RESERVE_BYTES

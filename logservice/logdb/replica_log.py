@@ -1,32 +1,23 @@
 """ReplicaLog: reading one replica's log. It never shows what is not finished.
 
-Reads come from the entry cache when they can, else from the segments, with adjacent records fetched
-in one read (skipping over other replicas' records between them if the gap is small). Both checksums
-of every record that is read are verified; one that does not verify makes the replica faulty, and
-nothing is returned.
+Entries come from the entry cache when they can, else from the segments (`entry_read`). One that
+does not verify makes the replica faulty, and nothing is returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 
 from logservice_wire.errors import Halted
 
-from logservice.bounds import LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
-from logservice.entry import Entry, EntryKind
+from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
-from logservice.invariants import invariant
 from logservice.logdb.entry_cache import CachedEntries
+from logservice.logdb.entry_read import EntryRead
 from logservice.logdb.fault import Fault
-from logservice.logdb.index import Place
-from logservice.logdb.record import (
-    RecordCorrupt,
-    RecordKind,
-    decode_header,
-    payload_view,
-    record_bytes,
-)
+from logservice.logdb.record import RecordCorrupt
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles, segment_name
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
@@ -36,9 +27,9 @@ class ReplicaLog:
     """One replica's durable log and state, as of the last finished commit group."""
 
     def __init__(
-        self, state: ReplicaState, files: SegmentFiles, on_fault: Callable[[ReplicaLog], None]
+        self, state: ReplicaState, files: SegmentFiles, on_fault: Callable[[int, int], None]
     ) -> None:
-        """`on_fault` is told when damage is found, and when more of it is."""
+        """`on_fault` is told (shard, replica) when damage is found, and when more of it is."""
         self._state = state
         self._files = files
         self._on_fault = on_fault
@@ -88,7 +79,7 @@ class ReplicaLog:
         """
         acked = self.last_index() if damaged_from else Index(0)
         if self._state.blame(Fault(reason, damaged_from, acked)):
-            self._on_fault(self)
+            self._on_fault(self.shard, self.replica)
 
     def first_index(self) -> Index:
         """Index of the first entry that can be read."""
@@ -131,92 +122,57 @@ class ReplicaLog:
         if self._state.faulty:
             raise self._halted()
         found: list[Entry] = []
-        size = 0
-        position: int = low
-        while position < high:
-            places = self._span(position, high, max_bytes - size, first=not found)
-            if not places:
-                break
-            for entry in self._read(position, places):
-                found.append(entry)
-                size += len(entry.payload)
-            position += len(places)
+        for read in self._reads(low, high, max_bytes):
+            try:
+                found += [entry for _, entry in read.run(self._files.vfs)]
+            except (RecordCorrupt, OSError) as error:
+                raise self._found_fault(read, error) from error
+            finally:
+                self._files.unpin(read.segment)
         return tuple(found)
 
-    def raw_entries(self, low: int, high: int) -> list[tuple[int, Entry]]:
-        """(write sequence, entry) of [low, high), from the disk: what a copy of them needs.
-
-        Raises RecordCorrupt, OSError instead of declaring the replica faulty.
-        """
-        found: list[tuple[int, Entry]] = []
+    def _reads(self, low: int, high: int, max_bytes: int) -> Iterator[EntryRead]:
+        """What to read for [low, high), in order, cut at `max_bytes`; each pins its segment."""
+        index = self._state.index
         position = low
+        room = max_bytes
         while position < high:
-            places = self._span(position, high, LOGDB_READ_SPAN_BYTES_MAX, first=True)
-            data, start = self._fetch(places), places[0].offset
-            for number, place in enumerate(places):
-                found.append(self._decode(data, place, start, position + number))
-            position += len(places)
-        return found
+            chunk = index.chunk(position)
+            columns = index.columns(chunk)
+            start = position - columns.first
+            end = min(high, chunk.last + 1) - columns.first
+            lengths = columns.lengths[start:end]
+            fits = _fitting(lengths, room, at_least=int(position == low))
+            if not fits:
+                return
+            yield EntryRead(
+                self._state.key, chunk.segment, self._files.seed(chunk.segment),
+                self._files.pin(chunk.segment), position, columns.offsets[start : start + fits],
+                lengths[:fits],
+            )  # fmt: skip
+            room -= sum(lengths[:fits])
+            position += fits
+            if fits < end - start:
+                return
 
-    def _span(self, low: int, high: int, max_bytes: int, *, first: bool) -> list[Place]:
-        """Places of entries from `low` on that are worth one read; empty when none fits."""
-        places: list[Place] = []
-        size = 0
-        start = end = 0
-        for position in range(low, high):
-            place = self._state.index.place(position)
-            size += place.length
-            if (places or not first) and size > max_bytes:
-                break
-            if places:
-                gap = place.offset - end
-                if place.segment != places[0].segment or not 0 <= gap <= LOGDB_READ_GAP_BYTES_MAX:
-                    break
-                if place.offset + record_bytes(place.length) - start > LOGDB_READ_SPAN_BYTES_MAX:
-                    break
-            else:
-                start = place.offset
-            end = place.offset + record_bytes(place.length)
-            places.append(place)
-        return places
-
-    def _fetch(self, places: list[Place]) -> bytes:
-        last = places[-1]
-        size = last.offset + record_bytes(last.length) - places[0].offset
-        return self._files.read(places[0].segment, places[0].offset, size)
-
-    def _read(self, low: int, places: list[Place]) -> list[Entry]:
-        start = places[0].offset
-        try:
-            data = self._fetch(places)
-            return [
-                self._decode(data, place, start, low + number)[1]
-                for number, place in enumerate(places)
-            ]
-        except (RecordCorrupt, OSError) as error:
-            name = segment_name(places[0].segment)
-            self.blame(f"{name} at {start}, entries from {low} on: {error}", Index(low))
-            raise self._halted() from error
-
-    def _decode(self, data: bytes, place: Place, start: int, index: int) -> tuple[int, Entry]:
-        seed = self._files.seed(place.segment)
-        offset = place.offset - start
-        header = decode_header(data, offset, seed)
-        if header.kind is not RecordKind.ENTRY or (
-            header.shard, header.replica, header.index, header.length
-        ) != (self._state.shard, self._state.replica, index, place.length):  # fmt: skip
-            raise RecordCorrupt("another record is in the entry's place")
-        payload = payload_view(data, offset, header, seed)
-        invariant(isinstance(payload, bytes), "INV-LOG-BYTES")
-        assert isinstance(payload, bytes)
-        entry = Entry(
-            Term(header.term), Index(index), Lsn(header.lsn), header.record_count,
-            EntryKind(header.detail), payload,
-        )  # fmt: skip
-        return header.write_sequence, entry
+    def _found_fault(self, read: EntryRead, error: Exception) -> Halted:
+        name = segment_name(read.segment)
+        self.blame(
+            f"{name} at {read.offsets[0]}, entries from {read.first} on: {error}", Index(read.first)
+        )
+        return self._halted()
 
     def _halted(self) -> Halted:
         return Halted(
             f"shard {self.shard} replica {self.replica}: {self.faulty}",
             shard=self.shard, replica=self.replica,
         )  # fmt: skip
+
+
+def _fitting(lengths: array[int], room: int, at_least: int) -> int:
+    """How many of the payloads fit into `room` bytes, or `at_least` so many."""
+    for number, length in enumerate(lengths):
+        room -= length
+        if room < 0:
+            return max(number, at_least)
+    return len(lengths)

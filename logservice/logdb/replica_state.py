@@ -66,10 +66,11 @@ class ReplicaState:
     cuts: list[Cut] = field(default_factory=list)
     index: EntryIndex = field(default_factory=EntryIndex)
     dirty: bool = True
-    rows: dict[int, int] = field(default_factory=dict)
-    """Chunks that have a row in the derived index: first index -> segment."""
     saved: dict[RecordKind, int] = field(default_factory=dict)
     """Large records that have a row in the derived index: kind -> write sequence."""
+
+    def __post_init__(self) -> None:
+        self.index.key = self.key
 
     @property
     def key(self) -> Key:
@@ -157,10 +158,13 @@ class ReplicaState:
                 ]  # fmt: skip
             else:
                 self.origins[meta.kind] = Origin(meta.write_sequence, run.segment)
+        if run.columns is not None:
+            self.index.relocate(run.columns)
 
     def clear(self) -> None:
         """Forget everything but the tombstone."""
-        self.index = EntryIndex()
+        self.index.cut(0)
+        self.index.floor_index, self.index.floor_term, self.index.floor_next_lsn = 0, 0, 1
         self.hard_state, self.bootstrap, self.installed = HardState(), None, None
         self.fault = self.marked = None
         self.cuts = []

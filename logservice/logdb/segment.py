@@ -16,6 +16,7 @@ import posixpath
 import struct
 import zlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,7 +76,10 @@ def decode_segment_header(
 
 
 class SegmentFiles:
-    """The segment files of one log: sizes, and reading with a bounded number of open files."""
+    """The segment files of one log: sizes, and reading with a bounded number of open files.
+
+    Not thread-safe; a pinned handle may be read from any thread until it is unpinned.
+    """
 
     def __init__(self, vfs: Vfs, directory: str, incarnation: int) -> None:
         """Look at what is in `directory`, which exists."""
@@ -85,6 +89,7 @@ class SegmentFiles:
         self.sizes: dict[int, int] = {}
         self._seeds: dict[int, int] = {}
         self._handles: OrderedDict[int, int] = OrderedDict()
+        self._pins: dict[int, int] = {}
         for name in vfs.listdir(directory):
             if name.endswith(SEGMENT_SUFFIX):
                 segment = int(name[: -len(SEGMENT_SUFFIX)], 16)
@@ -108,6 +113,24 @@ class SegmentFiles:
     def read(self, segment: int, offset: int, size: int) -> bytes:
         """Bytes of a segment; fewer than asked only at its end. FileNotFoundError, OSError."""
         return self.vfs.pread(self._handle(segment), size, offset)
+
+    def pin(self, segment: int) -> int:
+        """A handle that stays open, of a file that is not removed, until `unpin`."""
+        handle = self._handle(segment)
+        self._pins[segment] = self._pins.get(segment, 0) + 1
+        return handle
+
+    def unpin(self, segment: int) -> None:
+        """One `pin` less."""
+        left = self._pins[segment] - 1
+        if left:
+            self._pins[segment] = left
+        else:
+            del self._pins[segment]
+
+    def pinned(self, segment: int) -> bool:
+        """Whether somebody is reading it."""
+        return segment in self._pins
 
     def read_all(self, segment: int) -> memoryview:
         """The whole segment."""
@@ -145,13 +168,17 @@ class SegmentFiles:
         finally:
             self.vfs.close(handle)
 
-    def unlink(self, segments: list[int]) -> None:
-        """Remove segments; durable on return."""
+    def retire(self, segment: int) -> None:
+        """Nothing needs the segment any more: no read follows. Its file goes with `remove`."""
+        invariant(not self.pinned(segment), "INV-GC-3", segment=segment)
+        self._release(segment)
+        self.sizes.pop(segment, None)
+        self._seeds.pop(segment, None)
+
+    def remove(self, segments: Sequence[int]) -> None:
+        """Remove the files of retired segments; durable on return. Any thread may call it."""
         for segment in segments:
-            self._release(segment)
             self.vfs.unlink(self.path(segment))
-            self.sizes.pop(segment, None)
-            self._seeds.pop(segment, None)
         if segments:
             self.vfs.fsync_directory(self.directory)
 
@@ -168,8 +195,9 @@ class SegmentFiles:
         handle = self.vfs.open_read(self.path(segment))
         self._handles[segment] = handle
         if len(self._handles) > LOGDB_OPEN_SEGMENTS_MAX:
-            _, oldest = self._handles.popitem(last=False)
-            self.vfs.close(oldest)
+            idle = next((held for held in self._handles if held not in self._pins), segment)
+            if idle != segment:
+                self._release(idle)
         return handle
 
     def _release(self, segment: int) -> None:

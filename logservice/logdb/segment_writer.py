@@ -36,8 +36,9 @@ class CommitGroup:
     """A group on its way to the disk. Only `write` touches it between begin and finish.
 
     new_segment_bytes: size of the segment to create for it; 0: the current one is used. checkpoint:
-    rows of the segment that was just sealed, written behind the group. may_wait: it holds nothing
-    but commit indexes. handle: of the segment it is in.
+    rows of the segment that was just sealed, written behind the group. retired: segments whose
+    files are removed behind that. may_wait: it holds nothing but commit indexes. handle: of the
+    segment it is in.
     """
 
     encoded: EncodedGroup
@@ -48,14 +49,20 @@ class CommitGroup:
     may_wait: bool
     new_segment_bytes: int = 0
     checkpoint: CheckpointBatch | None = None
+    retired: tuple[int, ...] = ()
     handle: int = -1
     written: bool = False
     sync_s: float = 0.0
 
     @property
+    def has_bytes(self) -> bool:
+        """Something goes into a segment."""
+        return bool(self.runs) or bool(self.flags & FLAG_MARK)
+
+    @property
     def empty(self) -> bool:
-        """Nothing to write."""
-        return not self.runs and not self.flags & FLAG_MARK
+        """Nothing to write at all."""
+        return not (self.has_bytes or self.retired or self.checkpoint)
 
 
 class SegmentWriter:
@@ -107,21 +114,31 @@ class SegmentWriter:
         segment = at.segment + 1 if at.offset else at.segment
         encoded = self._encode(runs, sequence, flags, segment, SEGMENT_HEADER_BYTES)
         group = CommitGroup(encoded, runs, sequence, next_write_sequence, flags, may_wait)
-        if not group.empty:
+        if group.has_bytes:
             group.new_segment_bytes = max(self._segment_bytes, SEGMENT_HEADER_BYTES + encoded.size)
             # A group that may wait may never be written; the next roll covers this one as well.
             group.checkpoint = checkpoint() if at.offset and not may_wait else None
         return group
 
     def write(self, group: CommitGroup, kv: Kv) -> None:
-        """Create the segment if need be, write, fdatasync. Any exception but OutOfSpace is fatal to
-        the store.
+        """Create the segment if need be, write, fdatasync; then the derived index, then remove
+        what is retired (INV-GC-1). Any exception but OutOfSpace is fatal to the store.
         """
+        if group.checkpoint is not None and not self._space.index_writable():
+            raise OutOfSpace("the derived index")
+        if group.has_bytes:
+            self._write_bytes(group)
+        if group.checkpoint is not None:
+            kv.write(group.checkpoint.puts, group.checkpoint.deletes)
+        if group.retired:
+            self._files.remove(group.retired)
+            self._space.restore_ballast()
+        group.written = True
+
+    def _write_bytes(self, group: CommitGroup) -> None:
         vfs = self._files.vfs
         at = group.encoded.position
         if group.new_segment_bytes:
-            if group.checkpoint is not None and not self._space.index_writable():
-                raise OutOfSpace("the derived index")
             self._create(group, at.segment)
             head = encode_segment_header(at.segment, self._files.incarnation, group.sequence)
             vfs.pwritev(group.handle, [head, *group.encoded.buffers], 0)
@@ -132,9 +149,6 @@ class SegmentWriter:
         group.sync_s = self._clock.monotonic() - started
         if group.new_segment_bytes:
             vfs.fsync_directory(self._files.directory)
-        if group.checkpoint is not None:
-            kv.write(group.checkpoint.puts, group.checkpoint.deletes)
-        group.written = True
 
     def advance(self, group: CommitGroup) -> None:
         """The group is durable: the next one goes behind it."""

@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 class Directory:
     """See the module's text.
 
-    executor: runs this directory's writes, one after the other. newest_export, drop_exports: its
+    executor: runs this directory's writes, one after the other; read_executor: reads from it, which
+    neither wait for a write nor hold one up. newest_export, drop_exports: its
     exported snapshots. failed: why it is not used any more, empty while it is. engine: from the
     NodeHost's start on. disk: what it takes, as of the newest look.
     """
@@ -37,6 +38,7 @@ class Directory:
     incarnation: Incarnation
     logdb: LogDb
     executor: Executor
+    read_executor: Executor
     newest_export: Callable[[ShardId, ReplicaId], Snapshot | None] = lambda *_: None
     drop_exports: Callable[[ShardId, ReplicaId], None] = lambda *_: None
     failed: str = ""

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ class Engine:
         self._idle: asyncio.Future[None] | None = None
         self._last_write_s = clock.monotonic()
         self._marked = False
+        self._own: deque[tuple[Callable[[], CommitGroup], asyncio.Future[None]]] = deque()
         self._between: list[Callable[[], None]] = []
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -124,24 +126,23 @@ class Engine:
         self._run_guarded(self._write_waiting)
         await future
 
-    async def between_groups(self, work: Callable[[], None]) -> None:
-        """Run `work` on log storage while no group is at the disk; returns when it is done.
+    async def own_group(self, begin: Callable[[], CommitGroup]) -> None:
+        """Write a group of log storage's own making; returns when it is durable.
 
-        For what log storage does not allow during a group (garbage collection, the durable mark).
-        It runs on the loop, like an inline write; an exception in it is fatal, too.
+        `begin` runs on the loop once no group is at the disk. The group is always written in the
+        executor: it may remove files, which takes as long as the file system likes. Raises
+        OutOfSpace, and then nothing was written; any other exception is fatal, as in every write.
         """
         future = self._waiter()
-
-        def step() -> None:
-            work()
-            _settle(future)
-
-        self.between_groups_soon(step)
+        self._own.append((begin, future))
+        if not self._writing:
+            self._run_guarded(self._write_own)
         await future
 
     def between_groups_soon(self, work: Callable[[], None]) -> None:
-        """`between_groups` without waiting for it, in a later turn of the loop at the earliest: the
-        caller may itself be inside a pass. Lost if the engine stops first.
+        """Run `work` on log storage while no group is at the disk, on the loop, in a later turn at
+        the earliest: the caller may itself be inside a pass. An exception in it is fatal. Lost if
+        the engine stops first.
         """
         self._between.append(work)
         if not self._writing:
@@ -292,12 +293,48 @@ class Engine:
         return self._clock.monotonic() - started
 
     def _written(self, finished: Future[float], group: CommitGroup, writes: list[Write]) -> None:
+        self._disk_is_free()
+        self._finish(finished, group, writes)
+        self._run_between()
+        # What log storage wants for itself and what the shards want take turns.
+        self._write_own()
+        self._write_waiting()
+
+    def _disk_is_free(self) -> None:
         self._writing = False
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-        self._finish(finished, group, writes)
+
+    def _write_own(self) -> None:
+        if not self._own or self._writing or self._stopped:
+            return
+        begin, future = self._own.popleft()
+        group = begin()
+        # The newest group is not marked any more.
+        self._last_write_s = self._clock.monotonic()
+        self._marked = False
+        self._writing = True
+        self._executor.submit(lambda: self._logdb.write(group)).add_done_callback(
+            lambda finished: self._loop.call_soon_threadsafe(
+                self._run_guarded, lambda: self._own_written(finished, group, future)
+            )
+        )
+
+    def _own_written(
+        self, finished: Future[None], group: CommitGroup, future: asyncio.Future[None]
+    ) -> None:
+        self._disk_is_free()
+        try:
+            finished.result()
+        except OutOfSpace as full:
+            self._logdb.abandon(group)
+            _settle(future, full)
+        else:
+            self._durable(group, [])
+            _settle(future)
         self._run_between()
         self._write_waiting()
+        self._write_own()
 
     def _run_between(self) -> None:
         # Called again when the group is durable, if one went to the disk in between.
@@ -332,6 +369,10 @@ class Engine:
             self._on_fatal(error)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
+def _settle(future: asyncio.Future[None], error: Exception | None = None) -> None:
+    if future.done():
+        return
+    if error is None:
         future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -14,6 +14,7 @@ another store or incarnation than the membership says is not heard.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,6 +30,7 @@ from logservice_wire.errors import (
 from logservice.clock import Clock
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.logdb.disk_space import OutOfSpace
 from logservice.logdb.stats import LogDbStats
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
@@ -438,12 +440,17 @@ class NodeHost:
         replica.changed()
 
     async def collect_garbage(self, directory: Directory) -> None:
-        """Free what installs and removals left in log storage, between two commit groups."""
+        """Free what installs and removals left in log storage, in slices between commit groups.
 
-        def work() -> None:
-            directory.logdb.collect_garbage()
-
-        await self._engine(directory).between_groups(work)
+        Ends early when the disk has no room for copies: it is tried again. Raises NotReady when the
+        store stops first.
+        """
+        collection = directory.logdb.begin_collection()
+        with contextlib.suppress(OutOfSpace):
+            while (step := collection.next_step()) is not None:
+                if step.reads:
+                    await asyncio.wrap_future(directory.read_executor.submit(step.read))
+                await self._engine(directory).own_group(step.begin)
 
     # --- repairs (`repair.RepairHost`) ------------------------------------------------------------
 

@@ -34,12 +34,14 @@ logger = logging.getLogger(__name__)
 class DiskSeams:
     """Where one data directory meets the world.
 
-    export_executor runs the exports' file work: commit groups never wait behind it.
+    read_executor reads entries, export_executor runs the exports' file work: commit groups never
+    wait behind either.
     """
 
     vfs: Vfs
     kv: KvEngine
     fsync_executor: Executor
+    read_executor: Executor
     export_executor: Executor
 
 
@@ -95,6 +97,7 @@ class StoreDirectory:
             self.data.incarnation,
             self.logdb,
             seams.fsync_executor,
+            seams.read_executor,
             self.exports.newest,
             self.exports.remove_replica,
         )
@@ -112,6 +115,7 @@ class StoreDirectory:
     def close(self) -> None:
         """Wait for the threads, close log storage, let another process have the directory."""
         self.seams.fsync_executor.shutdown()
+        self.seams.read_executor.shutdown()
         self.seams.export_executor.shutdown()
         try:
             self.logdb.close()

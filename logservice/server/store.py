@@ -159,7 +159,11 @@ class Store:
         vfs = PosixVfs()
         return StoreSeams(
             disk=lambda path: DiskSeams(
-                vfs, LevelDbEngine(vfs), ThreadExecutor("fsync"), ThreadExecutor("exports")
+                vfs,
+                LevelDbEngine(vfs),
+                ThreadExecutor("fsync"),
+                ThreadExecutor("reads"),
+                ThreadExecutor("exports"),
             ),
             clock=SystemClock(),
             make_transport=self._make_transport,

@@ -271,6 +271,7 @@ class SimStore:
                 self.disk,
                 self.disk.kv,
                 self._executor(config.disk_delay_s),
+                self._executor(config.disk_delay_s),
                 self._executor(config.disk_delay_s * 3),
             ),
             clock=clock,

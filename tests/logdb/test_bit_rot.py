@@ -5,6 +5,7 @@ owner.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from logservice_wire.errors import Halted
@@ -219,7 +220,7 @@ def test_columns_lost_in_the_index_and_in_the_segment_halt_one_replica() -> None
     rows = world.kv.open("/data/index")
     rows.write([(key, value[:-1]) for key, value in rows.scan(b"d")])
     world.memory.flip(world.segments()[0], place.offset + 80, 1)
-    db = world.open()
+    db = world.open(replace(world.options, rewrite_live_ratio=1.0))
     report = db.collect_garbage()
     assert [pin.reason for pin in report.pinned if pin.segment == 1] == [
         "entries of a faulty replica"

@@ -121,7 +121,6 @@ def test_a_mostly_live_segment_stays_and_says_why() -> None:
     report = db.collect_garbage()
     assert report.unlinked == ()
     assert {pin.reason for pin in report.pinned} == {"mostly live", "being written"}
-    assert report.pinned[0].replicas == ((1, 1),)
     assert report.pinned[0].live_bytes > 2000
 
 

@@ -70,7 +70,14 @@ class Store:
                 fsync_inline_max_s=self.inline_max_s,
             ),
             identity=identity,
-            directories=[Directory(self.incarnation, self.files.logdb, ThreadExecutor("fsync"))],
+            directories=[
+                Directory(
+                    self.incarnation,
+                    self.files.logdb,
+                    ThreadExecutor("fsync"),
+                    ThreadExecutor("reads"),
+                )
+            ],
             transport=MemoryTransport(identity, self.network),
             state_machines=machines,
             clock=SystemClock(),

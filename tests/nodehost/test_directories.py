@@ -21,7 +21,10 @@ ONE = ShardId(1)
 class Disks:
     def __init__(self, root: Path, count: int = 3) -> None:
         self.files = [OpenLogDb(root / f"disk-{n}", "store-1") for n in range(count)]
-        self.each = [Directory(one.incarnation, one.logdb, InlineExecutor()) for one in self.files]
+        self.each = [
+            Directory(one.incarnation, one.logdb, InlineExecutor(), InlineExecutor())
+            for one in self.files
+        ]
         self.all = Directories(self.each)
 
     def put(self, number: int, replica: int, *, remove: bool = False) -> None:

@@ -15,6 +15,7 @@ from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.disk_space import OutOfSpace
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.memory_kv import MemoryKvEngine
 from logservice.logdb.memory_vfs import MemoryVfs
@@ -250,12 +251,12 @@ async def test_an_idle_store_marks_its_newest_group_durable_once(inline_max_s: f
     assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 1
 
 
-async def test_what_is_written_between_groups_is_marked_durable_too() -> None:
+async def test_a_group_of_log_storage_is_marked_durable_too() -> None:
     bench = Bench()
     await bench.engine.commit([update(1, 1)])
     bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
     bench.engine.mark_if_idle()
-    await bench.engine.between_groups(lambda: bench.logdb.commit([update(2, 1)]))
+    await bench.engine.own_group(lambda: bench.logdb.begin([update(2, 1)]))
     written = bench.groups
     bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
     bench.engine.mark_if_idle()
@@ -294,9 +295,9 @@ async def test_a_group_without_room_waits_in_order_until_there_is_some(
     assert bench.engine.out_of_space
     assert not waiting.done()
     assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 1
-    collected: list[bool] = []
-    await bench.engine.between_groups(lambda: collected.append(True))
-    assert collected, "garbage collection goes on"
+    await bench.engine.own_group(lambda: bench.logdb.begin([]))  # garbage collection goes on
+    with pytest.raises(OutOfSpace):
+        await bench.engine.own_group(lambda: bench.logdb.begin([large(3, 1)]))
     full_for(bench, left=64 << 20)
     await waiting
     await asyncio.sleep(0.02)

@@ -55,7 +55,14 @@ class FixedStore(Store):
         self.host = NodeHost(
             NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=1.0),
             identity=identity,
-            directories=[Directory(self.incarnation, self.files.logdb, ThreadExecutor("fsync"))],
+            directories=[
+                Directory(
+                    self.incarnation,
+                    self.files.logdb,
+                    ThreadExecutor("fsync"),
+                    ThreadExecutor("reads"),
+                )
+            ],
             transport=MemoryTransport(identity, self.network, f"memory:{self.number}"),
             state_machines=machines,
             clock=SystemClock(),

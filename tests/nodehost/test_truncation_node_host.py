@@ -57,6 +57,7 @@ class TruncatingStore(Store):
             self.incarnation,
             self.files.logdb,
             ThreadExecutor("fsync"),
+            ThreadExecutor("reads"),
             self.exports.newest,
             self.exports.remove_replica,
         )

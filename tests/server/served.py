@@ -115,7 +115,12 @@ class Served:
             OPTIONS,
             identity=identity,
             directories=[
-                Directory(identity.incarnations[0], open_logdb(identity), InlineExecutor())
+                Directory(
+                    identity.incarnations[0],
+                    open_logdb(identity),
+                    InlineExecutor(),
+                    InlineExecutor(),
+                )
             ],
             transport=MemoryTransport(identity, network),
             state_machines=lambda _: LogRsm(),

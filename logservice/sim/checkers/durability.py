@@ -32,7 +32,7 @@ class Durability(Checker):
         self, store: SimStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
     ) -> None:
         """See `Checker`."""
-        if group.written and not store.disk.durable(group.handle):
+        if group.written and group.has_bytes and not store.disk.durable(group.handle):
             self.wrong(f"{store.store_id}: a group counts as durable and was not synced")
 
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
