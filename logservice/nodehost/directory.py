@@ -11,12 +11,14 @@ this process, and nothing in it runs. What its disk holds is unknown until it is
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logservice.ids import Incarnation, ReplicaId, ShardId
-from logservice.logdb.disk_space import DiskState
+from logservice.logdb.disk_space import DiskState, OutOfSpace
 from logservice.logdb.log_db import LogDb
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.executor import Executor
@@ -57,6 +59,19 @@ class Directory:
             state = "full: blocks are refused" if now.full else "not full any more"
             logger.warning("%s: the disk is %s, %d bytes free", self.path, state, now.free_bytes)
         return (before.room, before.closed) != (now.room, now.closed)
+
+    async def collect_garbage(self) -> None:
+        """Free what installs and removals left in log storage, in slices between commit groups.
+
+        Ends early when the disk has no room for copies: it is tried again. Raises NotReady when the
+        engine stops first.
+        """
+        collection = self.logdb.begin_collection()
+        with contextlib.suppress(OutOfSpace):
+            while (step := collection.next_step()) is not None:
+                if step.reads:
+                    await asyncio.wrap_future(self.read_executor.submit(step.read))
+                await self.engine.own_group(step.begin)
 
     @property
     def path(self) -> str:

@@ -14,7 +14,6 @@ another store or incarnation than the membership says is not heard.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,7 +29,6 @@ from logservice_wire.errors import (
 from logservice.clock import Clock
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.disk_space import OutOfSpace
 from logservice.logdb.stats import LogDbStats
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
@@ -438,19 +436,6 @@ class NodeHost:
         update = Update(shard, replica.replica_id, snapshot=installed)
         await self._engine(replica.directory).commit([update])
         replica.changed()
-
-    async def collect_garbage(self, directory: Directory) -> None:
-        """Free what installs and removals left in log storage, in slices between commit groups.
-
-        Ends early when the disk has no room for copies: it is tried again. Raises NotReady when the
-        store stops first.
-        """
-        collection = directory.logdb.begin_collection()
-        with contextlib.suppress(OutOfSpace):
-            while (step := collection.next_step()) is not None:
-                if step.reads:
-                    await asyncio.wrap_future(directory.read_executor.submit(step.read))
-                await self._engine(directory).own_group(step.begin)
 
     # --- repairs (`repair.RepairHost`) ------------------------------------------------------------
 

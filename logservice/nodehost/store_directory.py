@@ -108,7 +108,7 @@ class StoreDirectory:
             _Within(host, self.used),
             self.exports,
             self.meter,
-            lambda: host.collect_garbage(self.used),
+            self.used.collect_garbage,
             self.seams.export_executor,
         )
 

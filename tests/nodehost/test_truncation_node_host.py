@@ -61,7 +61,7 @@ class TruncatingStore(Store):
             self.exports.newest,
             self.exports.remove_replica,
         )
-        host = self.host = NodeHost(
+        self.host = NodeHost(
             NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s),
             identity=identity,
             directories=[directory],
@@ -72,7 +72,7 @@ class TruncatingStore(Store):
             rng=self.random,
         )
         self.worker = TruncationWorker(
-            self.host, self.exports, meter, lambda: host.collect_garbage(directory),
+            self.host, self.exports, meter, directory.collect_garbage,
             self.export_executor,
             alarm_bytes=2 * SEGMENT_BYTES, hakeeper_entries_max=50,
         )  # fmt: skip
