@@ -65,6 +65,13 @@ class DiskState:
     room: int
 
 
+def _rounded_down(room: int) -> int:
+    """To a power of two: every replica is told of a change, and the free bytes of a file system in
+    use change all the time.
+    """
+    return min(1 << (room.bit_length() - 1), DISK_ROOM_BYTES_MAX) if room > 0 else 0
+
+
 class DiskSpace:
     """Of one data directory. `sample` and `state` belong to the loop thread, the others to any."""
 
@@ -89,8 +96,8 @@ class DiskSpace:
         above_floor = usable - self._reserve_bytes // _FLOOR_SHARE
         room = 0
         if not full:
-            room = min(above_floor // _PROMISED_SHARE // (replicas + 1), DISK_ROOM_BYTES_MAX)
-        self.state = DiskState(free, full=full, closed=above_floor < 0, room=max(0, room))
+            room = _rounded_down(above_floor // _PROMISED_SHARE // (replicas + 1))
+        self.state = DiskState(free, full=full, closed=above_floor < 0, room=room)
         return self.state
 
     def has_room_for(self, size: int) -> bool:

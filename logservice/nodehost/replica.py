@@ -233,6 +233,11 @@ class Replica:
             return False
         return True
 
+    @property
+    def damaged(self) -> bool:
+        """Its log was found damaged; the next tick halts it."""
+        return bool(self._log.faulty)
+
     def tick(self, now_s: float) -> None:
         """One tick passed."""
         if self._log.faulty:

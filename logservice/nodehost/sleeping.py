@@ -44,9 +44,9 @@ METHOD = "store-beat"
 _BEAT = struct.Struct("<QQ")
 _MARK = struct.Struct("<QQQ")
 
-_LOOKS_PER_TICK = 16
+_LOOKS_PER_TICK = 8
 """Sleeping replicas whose log is asked per tick whether it was found damaged; awake ones ask
-themselves. A constant, so that a thousand sleepers cost what sixteen do.
+themselves. A constant, so that a thousand sleepers cost what eight do.
 """
 
 
@@ -183,7 +183,7 @@ class Sleeping:
             if sleeper is None:
                 self._looking = iter(list(self._sleepers.values()))
                 return
-            if sleeper.replica.asleep and not sleeper.replica.stopped:
+            if sleeper.replica.damaged and not sleeper.replica.stopped:
                 sleeper.replica.tick(now_s)
 
     # --- beats ------------------------------------------------------------------------------------

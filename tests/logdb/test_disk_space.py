@@ -56,6 +56,13 @@ def test_the_promises_together_fit_the_reserve() -> None:
     assert space(1 << 40).sample(1000).room == bounds.DISK_ROOM_BYTES_MAX
 
 
+def test_the_promise_does_not_move_with_every_byte() -> None:
+    """A thousand replicas are told when it does."""
+    promises = {space((1 << 30) + used).sample(1000).room for used in range(0, 1 << 24, 4096)}
+    assert len(promises) == 1
+    assert promises != {0}
+
+
 def test_a_full_disk_needs_a_little_more_than_the_mark() -> None:
     vfs = MemoryVfs(capacity_bytes=RESERVE - 1)
     disk = DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", 0), RESERVE)
