@@ -319,6 +319,31 @@ CONNECTION_IDLE_MAX_S: Final = 600.0
 PING_STRIKES_MAX: Final = 2
 """Pings that come too soon before a connection is closed for it (ENHANCE_YOUR_CALM)."""
 
+AUDIT_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""An audit file; then the next one begins."""
+
+AUDIT_FILES_MAX: Final = 16
+"""Audit files kept; with the size of one this bounds the log at 1 GiB."""
+
+AUDIT_QUEUE_LINES_MAX: Final = 65_536
+"""Lines that wait for the disk; beyond it calls on data are only counted, and administration is
+refused."""
+
+AUDIT_BATCH_LINES_MAX: Final = 4096
+"""Lines written at a time."""
+
+AUDIT_ADMIT_S: Final = 5.0
+"""A call of administration waits for so long until its line is on disk; then it is refused."""
+
+AUDIT_CLOSE_S: Final = 5.0
+"""A store that stops waits for so long until its audit log is written."""
+
+AUDIT_REPEAT_S: Final = 10.0
+"""The same denial within this time is one line with a count."""
+
+AUDIT_REPEATS_MAX: Final = 1024
+"""Different denials that are counted at a time."""
+
 PEM_FILE_BYTES_MAX: Final = 1024 * 1024
 """A CA bundle of hundreds of certificates; a larger file is not one."""
 

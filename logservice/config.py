@@ -240,6 +240,17 @@ class SecuritySection(_Section, frozen=True, kw_only=True):
     admins: Annotated[list[str], Meta(max_length=bounds.BOOTSTRAP_ADMINS_MAX)] = []
 
 
+class AuditSection(_Section, frozen=True, kw_only=True):
+    """[audit]: the log of administration and denials, whenever there is TLS."""
+
+    directory: str = ""
+    """Relative to the configuration file; "": ``audit`` in the data directory."""
+    data: bool = False
+    """Calls on data, too: one line per unary call, one per stream with the LSNs it covered."""
+    file_bytes_max: Annotated[int, Meta(ge=4096)] = bounds.AUDIT_FILE_BYTES_MAX
+    files_max: Annotated[int, Meta(ge=2, le=100_000)] = bounds.AUDIT_FILES_MAX
+
+
 class StoreConfig(_Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -255,6 +266,7 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
     limits: LimitsSection = LimitsSection()
     tls: TlsSection = TlsSection()
     security: SecuritySection = SecuritySection()
+    audit: AuditSection = AuditSection()
 
 
 _TLS_FILES: Final = (
@@ -279,6 +291,10 @@ def load(path: Path) -> StoreConfig:
         config,
         store=msgspec.structs.replace(config.store, data_dir=str(data_dir)),
         tls=msgspec.structs.replace(config.tls, **files),
+        audit=msgspec.structs.replace(
+            config.audit,
+            directory=str(path.parent / config.audit.directory) if config.audit.directory else "",
+        ),
     )
 
 

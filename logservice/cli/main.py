@@ -15,6 +15,7 @@ from logservice.server.version import server_version
     lazy={
         "store": ("logservice.cli.store_commands:store", "Run one store process."),
         "cluster": ("logservice.cli.cluster_commands:cluster", "A local cluster of processes."),
+        "audit": ("logservice.cli.audit_commands:audit", "Verify a store's audit log."),
         "certs": ("logservice.cli.certs_commands:certs", "Certificates for stores and clients."),
         "logdb": ("logservice.cli.logdb_commands:logdb", "Inspect a data directory offline."),
     },

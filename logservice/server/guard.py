@@ -25,17 +25,23 @@ import grpc
 import grpc.aio
 from google.protobuf import descriptor_pool
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
-from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
+from logservice_wire.errors import DeadlineExceeded, LogServiceError, Reason
 
 from logservice import bounds
 from logservice.access import AccessList
-from logservice.ids import HAKEEPER_SHARD
+from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.invariants import invariant
 from logservice.server import trace
+from logservice.server.audit import AuditLog, lsn_range, stream_range
 from logservice.server.errors import Context, abort, refused
 from logservice.server.gate import Caller, Gate, shard_of
 from logservice.server.message_limits import Refused, checked_parser
 from logservice.server.rules import RULES, Rule
+
+_REQUEST_CHARACTERS = 1024
+"""Of a request of administration in the audit log."""
+
+_DENIALS = frozenset({Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
 
 Behavior = Callable[[Any, Any], Awaitable[Any]]
 
@@ -43,10 +49,11 @@ Behavior = Callable[[Any, Any], Awaitable[Any]]
 class GuardedServer:
     """Give it to the generated ``add_…Servicer_to_server`` in place of the server."""
 
-    def __init__(self, server: grpc.aio.Server, gate: Gate) -> None:
+    def __init__(self, server: grpc.aio.Server, gate: Gate, auditor: Auditor) -> None:
         """Every service of `server` is to be registered here."""
         self._server = server
         self._gate = gate
+        self._auditor = auditor
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """The generated code says everything twice; the other form has the methods' names."""
@@ -83,7 +90,8 @@ class GuardedServer:
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
 
     def _unary(self, name: str, rule: Rule, behavior: Behavior) -> Behavior:
-        gate = self._gate
+        gate, auditor = self._gate, self._auditor
+        told = rule.admin or auditor.data
 
         async def guarded(request: Any, context: Context) -> Any:
             trace.enter(context)
@@ -93,16 +101,26 @@ class GuardedServer:
                 caller = gate.caller(context)
                 caller.quota.begin_rpc()
             except LogServiceError as error:
+                auditor.denied(name, context, None, None, error)
                 await _refuse(context, name, error)
             quota = caller.quota
             try:
                 if quota.counts_bytes:
                     quota.take_bytes(request.ByteSize())
+                shard = shard_of(rule, request)
                 try:
-                    await gate.admit(caller, rule, shard_of(rule, request))
+                    await gate.admit(caller, rule, shard)
+                    if rule.admin:
+                        await auditor.admitted(name, context, caller, shard, request)
                 except LogServiceError as error:
+                    auditor.denied(name, context, caller, shard, error)
                     await _refuse(context, name, error)
-                response = await behavior(request, context)
+                response = None
+                try:
+                    response = await behavior(request, context)
+                finally:
+                    if told:
+                        auditor.ended(name, context, caller, shard, request, response)
                 if quota.counts_bytes:
                     quota.take_bytes(response.ByteSize())
                 return response
@@ -112,7 +130,7 @@ class GuardedServer:
         return guarded
 
     def _streaming(self, name: str, rule: Rule, behavior: Behavior, *, reads: bool) -> Behavior:
-        gate = self._gate
+        gate, auditor = self._gate, self._auditor
 
         async def guarded(request: Any, context: Context) -> None:
             trace.enter(context)
@@ -122,9 +140,10 @@ class GuardedServer:
                 caller = gate.caller(context)
                 caller.quota.begin_stream()
             except LogServiceError as error:
+                auditor.denied(name, context, None, None, error)
                 await _refuse(context, name, error)
+            stream = GuardedStream(gate, auditor, name, caller, rule, context)
             try:
-                stream = GuardedStream(gate, caller, rule, context)
                 try:
                     if not reads:
                         await stream.admit(request)
@@ -133,18 +152,112 @@ class GuardedServer:
                 await behavior(request, stream)
             finally:
                 caller.quota.end_stream()
+                stream.ended()
 
         return guarded
+
+
+class Auditor:
+    """Puts calls into the words of the audit log; without a log it says nothing."""
+
+    def __init__(self, log: AuditLog | None) -> None:
+        """`log` None: there are no identities to speak of."""
+        self._log = log
+        self.data = log is not None and log.data
+
+    async def admitted(
+        self, name: str, context: Context, caller: Caller, shard: ShardId, request: Any
+    ) -> None:
+        """A call of administration is about to run. Raises NotReady: then it must not."""
+        if self._log is not None:
+            line = self._line(name, context, caller, shard)
+            await self._log.admit({**line, "decision": "allowed", "request": _told(request)})
+
+    def ended(
+        self,
+        name: str,
+        context: Context,
+        caller: Caller,
+        shard: ShardId,
+        request: Any,
+        response: Any,
+    ) -> None:
+        """A call has ended, with an answer or without."""
+        if self._log is not None:
+            line = self._line(name, context, caller, shard)
+            code = context.code()
+            outcome = "ok" if response is not None else getattr(code, "name", str(code))
+            lsns = lsn_range(request, response)
+            self._log.record({**line, "decision": "allowed", "outcome": outcome, **lsns})
+
+    def streamed(
+        self,
+        name: str,
+        context: Context,
+        caller: Caller,
+        shard: ShardId,
+        lsns: Mapping[str, object],
+    ) -> None:
+        """A stream has ended; `lsns`: what it was about."""
+        if self._log is not None:
+            line = self._line(name, context, caller, shard)
+            self._log.record({**line, "decision": "allowed", "outcome": "ended", **lsns})
+
+    def denied(
+        self,
+        name: str,
+        context: Context,
+        caller: Caller | None,
+        shard: ShardId | None,
+        error: LogServiceError,
+    ) -> None:
+        """A call was not let in; a limit is no denial."""
+        if self._log is not None and error.reason in _DENIALS:
+            line = self._line(name, context, caller, shard)
+            self._log.deny({**line, "decision": "denied", "reason": error.reason.value})
+
+    @staticmethod
+    def _line(
+        name: str, context: Context, caller: Caller | None, shard: ShardId | None
+    ) -> dict[str, object]:
+        line: dict[str, object] = {
+            "who": caller.uri if caller is not None else "unknown",
+            "from": context.peer(),
+            "what": name,
+            **trace.trace_ids(),
+        }
+        if shard is not None:
+            line["shard"] = int(shard)
+        return line
+
+
+def _told(request: Any) -> str:
+    """A request of administration as text; none of them carries a secret or a record."""
+    return str(request).replace("\n", " ").strip()[:_REQUEST_CHARACTERS]
 
 
 class GuardedStream:
     """The context of a stream, with every message under the gate's eye; else gRPC's own."""
 
-    __slots__ = ("_admitted", "_caller", "_context", "_gate", "_listed", "_rule", "_shard")
+    __slots__ = (
+        "_admitted", "_auditor", "_caller", "_context", "_gate", "_listed", "_name", "_range",
+        "_rule", "_shard",
+    )  # fmt: skip
 
-    def __init__(self, gate: Gate, caller: Caller, rule: Rule, context: Context) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        auditor: Auditor,
+        name: str,
+        caller: Caller,
+        rule: Rule,
+        context: Context,
+    ) -> None:
         """Nothing is admitted yet."""
         self._gate = gate
+        self._auditor = auditor
+        self._name = name
+        self._range: dict[str, object] = {}
         self._caller = caller
         self._rule = rule
         self._context = context
@@ -159,8 +272,23 @@ class GuardedStream:
     async def admit(self, request: Any) -> None:
         """The first message names the shard. Raises PermissionDenied."""
         self._shard = shard_of(self._rule, request)
-        self._listed = await self._gate.admit(self._caller, self._rule, self._shard)
+        await self._ask()
         self._admitted = True
+
+    def ended(self) -> None:
+        """The stream is over."""
+        if self._auditor.data and self._admitted:
+            self._auditor.streamed(
+                self._name, self._context, self._caller, self._shard, self._range
+            )
+
+    async def _ask(self) -> None:
+        try:
+            self._gate.caller(self._context)
+            self._listed = await self._gate.admit(self._caller, self._rule, self._shard)
+        except LogServiceError as error:
+            self._auditor.denied(self._name, self._context, self._caller, self._shard, error)
+            raise
 
     async def read(self) -> Any:
         """The next message, or EOF. Raises LogServiceError for one that is not let in."""
@@ -171,20 +299,27 @@ class GuardedStream:
             return message
         if type(message) is Refused:
             raise message.error
-        await self._stand()
-        return await self._pay(message)
+        if not self._gate.in_force(self._caller, self._listed):
+            await self._ask()
+        return await self._pay(message) if self._caller.quota.paced else message
 
     async def write(self, message: Any) -> None:
-        """Send a message. Raises Busy when the reader takes nothing for too long."""
-        await self._stand()
+        """Send a message; the call ends without an answer when it is not taken for too long."""
+        if not self._gate.in_force(self._caller, self._listed):
+            await self._ask()
         quota = self._caller.quota
         if quota.counts_bytes:
             quota.take_bytes(message.ByteSize())
+        if self._auditor.data:
+            self._range = stream_range(self._range, message)
         try:
             async with asyncio.timeout(bounds.STREAM_WRITE_STALL_S):
                 await self._context.write(message)
-        except TimeoutError as error:
-            raise Busy("nobody reads this stream", retry_after_ms=1000) from error
+        except TimeoutError:
+            # A status would wait behind what nobody reads. A handler that is cancelled leaves
+            # without one, and gRPC resets the stream and frees what it holds.
+            refused[f"{self._name}/STALLED"] += 1
+            raise asyncio.CancelledError("nobody reads this stream") from None
 
     async def _first(self) -> Any:
         try:
@@ -197,13 +332,7 @@ class GuardedStream:
         if type(message) is Refused:
             raise message.error
         await self.admit(message)
-        return await self._pay(message)
-
-    async def _stand(self) -> None:
-        """INV-GATE-2, at every message."""
-        if not self._gate.in_force(self._caller, self._listed):
-            self._gate.caller(self._context)
-            self._listed = await self._gate.admit(self._caller, self._rule, self._shard)
+        return await self._pay(message) if self._caller.quota.paced else message
 
     async def _pay(self, message: Any) -> Any:
         quota = self._caller.quota

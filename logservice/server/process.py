@@ -42,6 +42,8 @@ def run_store(config: StoreConfig) -> int:
 
     Raises LogServiceError or OSError when it cannot start (port, data directory, identity).
     """
+    # Whatever this process creates is its user's alone: records, exports, the audit log.
+    os.umask(0o077)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.set_threshold(*_GC_THRESHOLDS)
     log_format.configure(config.logging, config.store.store_id)

@@ -57,7 +57,7 @@ class _Bucket:
 class Quota:
     """Shared by all connections of one identity."""
 
-    __slots__ = ("_bytes", "_limits", "_requests", "rpcs", "streams")
+    __slots__ = ("_bytes", "_limits", "_requests", "paced", "rpcs", "streams")
 
     def __init__(self, limits: QuotaLimits, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is in use."""
@@ -66,6 +66,8 @@ class Quota:
         self._bytes = _Bucket(limits.bytes_per_s, clock)
         self.rpcs = 0
         self.streams = 0
+        self.paced = limits.requests_per_s > 0 or limits.bytes_per_s > 0
+        """Whether messages of a stream are counted at all."""
 
     @property
     def busy(self) -> bool:

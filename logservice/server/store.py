@@ -21,6 +21,7 @@ import logging
 import random
 import secrets
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 import grpc.aio
@@ -48,11 +49,12 @@ from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
 from logservice.server.admin_service import AdminService
+from logservice.server.audit import AuditLog
 from logservice.server.context import StoreContext
 from logservice.server.crash import crash
 from logservice.server.errors import refused
 from logservice.server.gate import Gate, Identities
-from logservice.server.guard import GuardedServer
+from logservice.server.guard import Auditor, GuardedServer
 from logservice.server.hakeeper_service import HAKeeperService
 from logservice.server.limits import server_options
 from logservice.server.log_service import LogService
@@ -86,6 +88,7 @@ class Store:
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
         self.gate: Gate | None = None
+        self.audit: AuditLog | None = None
         self.client_address = ""
         self.peer_address = ""
 
@@ -106,7 +109,7 @@ class Store:
         parts = self._parts = StoreParts(_settings(self._config), self._seams())
         assert self._transport is not None  # made with the parts
         transport = self._transport
-        monitor.attach(parts, transport.stats, self._tls)
+        monitor.attach(parts, transport.stats, self._tls, self.alarms)
         self._bind_client_port()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
@@ -132,7 +135,10 @@ class Store:
 
     def alarms(self) -> list[str]:
         """What a person must look at; for health and logs. Empty when all is well."""
-        return self._tls.alarms() if self._tls is not None else []
+        return [
+            *(self._tls.alarms() if self._tls is not None else ()),
+            *(self.audit.alarms() if self.audit is not None else ()),
+        ]
 
     async def stop(self) -> None:
         """Stop gracefully; see the module's text."""
@@ -150,6 +156,8 @@ class Store:
         if self._parts is not None:
             await self._parts.stop()
             self._parts.close()
+        if self.audit is not None:
+            self.audit.close()
         if self._monitor is not None:
             self._monitor.stop()
 
@@ -216,7 +224,9 @@ class Store:
         assert self._server is not None
         limits = self._config.limits
         self.gate = _gate(self._config, parts)
-        server = GuardedServer(self._server, self.gate)
+        if self._config.tls.enabled:
+            self.audit = _audit(self._config)
+        server = GuardedServer(self._server, self.gate, Auditor(self.audit))
         context = StoreContext(parts.host, limits, parts.book.client_address)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
@@ -249,6 +259,20 @@ class Store:
         leading = [info for info in host.replica_infos() if info.role is Role.LEADER]
         moves = [(info, target) for info in leading if (target := _successor(info)) is not None]
         await asyncio.gather(*(one(info, target) for info, target in moves))
+
+
+def _audit(config: StoreConfig) -> AuditLog:
+    """Opened; raises OSError."""
+    section = config.audit
+    log = AuditLog(
+        Path(section.directory or config.store.data_dir) / ("" if section.directory else "audit"),
+        config.store.store_id,
+        data=section.data,
+        file_bytes_max=section.file_bytes_max,
+        files_max=section.files_max,
+    )
+    log.open()
+    return log
 
 
 def _gate(config: StoreConfig, parts: StoreParts) -> Gate:

@@ -7,7 +7,7 @@ starts slowly alive (``/healthz``) and not ready (``/readyz``), and it is the la
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from logservice_wire.errors import NotReady
 
@@ -56,9 +56,10 @@ class Monitor:
         parts: StoreParts,
         transport_stats: Callable[[], TransportStats],
         tls: StoreTls | None,
+        alarms: Callable[[], Sequence[str]],
     ) -> None:
         """Log storage is open, and other stores may ask."""
-        self.reporter.attach(parts, transport_stats, tls)
+        self.reporter.attach(parts, transport_stats, tls, alarms)
         self._cluster = ClusterReporter(parts, self.reporter)
         self._board.started(self.report)
 

@@ -58,6 +58,7 @@ class StatusReporter:
         self._parts: StoreParts | None = None
         self._transport_stats: Callable[[], TransportStats] = TransportStats
         self._tls: StoreTls | None = None
+        self._alarms: Callable[[], Sequence[str]] = tuple
         self._newest: StoreStatus | None = None
         self._newest_s = 0.0
         self._made: dict[
@@ -73,8 +74,10 @@ class StatusReporter:
         parts: StoreParts,
         transport_stats: Callable[[], TransportStats],
         tls: StoreTls | None,
+        alarms: Callable[[], Sequence[str]],
     ) -> None:
         """Log storage is open: from now on there is something to look at."""
+        self._alarms = alarms
         self._parts = parts
         self._transport_stats = transport_stats
         self._tls = tls
@@ -129,7 +132,7 @@ class StatusReporter:
             common,
             reasons=readiness.reasons(self.phase, replicas, directories),
             heartbeat_age_s=-1.0 if answered_s is None else now_s - answered_s,
-            alarms=tuple(self._tls.alarms()) if self._tls is not None else (),
+            alarms=tuple(self._alarms()),
             certificates=_certificates(self._tls),
             directories=directories,
             logdb=merged([directory.logdb for directory in directories]),

@@ -1,0 +1,233 @@
+"""Clients with a certificate that behave badly, against a real store: each meets its bound."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import struct
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+from logservice_client import LogClient, Tls
+from logservice_wire.errors import Reason
+from logservice_wire.v1 import hakeeper_pb2, log_pb2, log_pb2_grpc
+
+from logservice import bounds
+from logservice.server.guard import GuardedStream
+from logservice.server.store import Store
+from tests.papers import uri
+from tests.server.secured import (
+    CLIENTS,
+    OWNER,
+    channel_of,
+    eventually,
+    lay_out,
+    papers_of,
+    secured,
+    written,
+)
+from tests.server.served import block, typed
+from tests.server.test_access import change
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store]:
+    directory = tmp_path_factory.mktemp("abuse")
+    lay_out(directory)
+    limits = "[limits]\nidentity_rpcs_max = 4\nidentity_streams_max = 2"
+    async with secured(directory, limits) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def log(store: Store) -> AsyncIterator[Any]:
+    async with channel_of(store, OWNER) as channel:
+        yield log_pb2_grpc.LogStub(channel)
+
+
+async def refused(call: Any) -> tuple[grpc.StatusCode, Reason | None]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    with contextlib.suppress(KeyError):
+        return caught.value.code(), typed(caught.value).reason
+    return caught.value.code(), None
+
+
+async def works(log: Any) -> None:
+    assert (await log.Append(log_pb2.AppendRequest(shard_id=1, block=block(b"x")))).lsn
+
+
+async def test_a_message_that_is_too_long(log: Any) -> None:
+    request = log_pb2.AppendRequest(shard_id=1, block=bytes(bounds.REQUEST_BYTES_MAX + 1))
+    assert (await refused(log.Append(request)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await works(log)
+
+
+async def test_headers_that_are_too_long(log: Any) -> None:
+    request = log_pb2.GetShardStatusRequest(shard_id=1)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await log.GetShardStatus(request, metadata=[("x", "y" * 2 * bounds.METADATA_BYTES_MAX)])
+    await works(log)
+
+
+async def test_lists_of_nothing(store: Store, log: Any) -> None:
+    stream = log.AppendStream()
+    opened = log_pb2.AppendStreamRequest.Open(shard_id=1, session_id=1)
+    many = [log_pb2.AppendStreamRequest.Block()] * 100
+    await stream.write(log_pb2.AppendStreamRequest(open=opened, blocks=many))
+    assert (await refused(stream.read()))[1] is Reason.TOO_LARGE
+    async with channel_of(store, OWNER) as channel:
+        beat = channel.unary_unary(
+            "/logservice.v1.HAKeeper/Heartbeat",
+            request_serializer=hakeeper_pb2.HeartbeatRequest.SerializeToString,
+        )
+        request = hakeeper_pb2.HeartbeatRequest(acked_commands=range(100_000))
+        assert (await refused(beat(request)))[1] is Reason.TOO_LARGE
+    await works(log)
+
+
+async def test_bytes_that_are_no_message(store: Store) -> None:
+    async with channel_of(store, OWNER) as channel:
+        for path in ("/logservice.v1.Log/Append", "/logservice.v1.Log/Read"):
+            call = channel.unary_unary(path)
+            assert (await refused(call(b"\xff\xff\xff")))[1] is Reason.INVALID_ARGUMENT
+        stream = channel.stream_stream("/logservice.v1.Log/AppendStream")()
+        await stream.write(b"\xff\xff\xff")
+        assert (await refused(stream.read()))[1] is Reason.INVALID_ARGUMENT
+
+
+async def test_too_many_streams_of_one_identity(store: Store, log: Any) -> None:
+    """Others are not touched by it, and a place is free again when a stream ends."""
+    tail = log_pb2.FollowRequest(shard_id=1, lsn=1)
+    await works(log)
+    streams = [log.Follow(tail) for _ in range(2)]
+    for stream in streams:
+        await stream.read()
+    assert (await refused(log.Follow(tail).read()))[1] is Reason.BUSY
+    await change(store, uri("client", "other"), "*", grant=["read"])
+    async with channel_of(store, papers_of("other")) as channel:
+        await log_pb2_grpc.LogStub(channel).Follow(tail).read()
+    streams[0].cancel()
+    async with asyncio.timeout(10):
+        while True:
+            again = log.Follow(tail)
+            try:
+                await again.read()
+                break
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0.02)
+    again.cancel()
+    streams[1].cancel()
+
+
+async def test_too_many_calls_of_one_identity(store: Store, log: Any) -> None:
+    request = log_pb2.AppendRequest(shard_id=1, block=block(b"x" * 1000))
+    calls = [log.Append(request) for _ in range(64)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    busy = [one for one in answers if isinstance(one, grpc.aio.AioRpcError)]
+    assert busy
+    assert {typed(one).reason for one in busy} == {Reason.BUSY}
+    assert all(typed(one).number("retry_after_ms") > 0 for one in busy)
+    assert len(busy) < 64
+    await works(log)
+
+
+async def test_a_client_retries_what_was_too_much(store: Store) -> None:
+    tls = Tls(CLIENTS.pem, OWNER.certificate, OWNER.key)
+    async with LogClient(store.client_address, tls=tls) as client:
+        await asyncio.gather(*(client.shard(1).read(1, max_bytes=100) for _ in range(40)))
+
+
+async def test_a_stream_on_which_nothing_is_said(log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "STREAM_OPEN_TIMEOUT_S", 0.1)
+    assert (await refused(log.AppendStream().read()))[1] is Reason.DEADLINE
+
+
+async def test_a_reader_that_never_reads(
+    store: Store, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut, and until then the store holds no more than windows and one message for it."""
+    big = block(b"x" * (4 << 20))
+    for _ in range(12):
+        await log.Append(log_pb2.AppendRequest(shard_id=1, block=big))
+    monkeypatch.setattr(bounds, "STREAM_WRITE_STALL_S", 0.5)
+    taken = 0
+    write = GuardedStream.write
+
+    async def counted(self: GuardedStream, message: Any) -> None:
+        nonlocal taken
+        await write(self, message)
+        taken += message.ByteSize()
+
+    monkeypatch.setattr(GuardedStream, "write", counted)
+    assert store.gate is not None
+    quotas = store.gate._quotas.values()
+    async with channel_of(store, OWNER) as channel:
+        stream = log_pb2_grpc.LogStub(channel).Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
+        await eventually(lambda: any(quota.streams for quota in quotas))
+        await eventually(lambda: not any(quota.streams for quota in quotas))
+        with pytest.raises(grpc.aio.AioRpcError):
+            while await stream.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                pass
+    assert taken < 24 << 20, "of 48 MiB"
+
+
+async def test_a_deadline_is_cut(store: Store, log: Any) -> None:
+    """A call that would wait for ever: of a shard that does not exist here."""
+    request = log_pb2.ConnectRequest(shard_id=4711)
+    started = time.monotonic()
+    await refused(log.Connect(request, timeout=100_000))
+    assert time.monotonic() - started < store._config.limits.rpc_timeout_max_s
+
+
+@pytest.mark.parametrize("plane", ["client_address", "peer_address"])
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
+async def test_a_handshake_that_never_ends(store: Store, plane: str, said: bytes) -> None:
+    host, _, port = getattr(store, plane).rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(said)
+    try:
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionResetError):
+                while await reader.read(1000):
+                    pass
+    finally:
+        writer.transport.abort()
+
+
+def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+    return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body
+
+
+async def test_a_flood_of_pings(store: Store) -> None:
+    """HTTP/2 by hand: gRPC's own client would not do that. GOAWAY, ENHANCE_YOUR_CALM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=CLIENTS.pem.decode())
+    _, certificate, key = written(OWNER, Path(store._config.store.data_dir))
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["h2"])
+    host, _, port = store.client_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    ping, settings, goaway = 6, 4, 7
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0))
+    for _ in range(50):
+        writer.write(frame(ping, 0, 0, b"12345678"))
+    answer = b""
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(10):
+            while data := await reader.read(65536):
+                answer += data
+                if b"too_many_pings" in answer:
+                    break
+    writer.transport.abort()
+    assert goaway in answer
+    assert b"too_many_pings" in answer

@@ -1,0 +1,93 @@
+"""Requests are measured before they are parsed: lists of nothing, floods of fields, garbage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from logservice_wire.errors import InvalidArgument, TooLarge
+from logservice_wire.v1 import hakeeper_pb2, log_pb2
+
+from logservice import bounds
+from logservice.server.message_limits import Refused, checked_parser, field_count
+
+STREAM = log_pb2.AppendStreamRequest
+
+
+def parser(message: Any) -> Any:
+    return checked_parser(message.DESCRIPTOR, message.FromString)
+
+
+def refused(parsed: object, kind: type[Exception]) -> None:
+    assert isinstance(parsed, Refused)
+    assert isinstance(parsed.error, kind)
+
+
+def test_good_requests_are_parsed() -> None:
+    stream = STREAM(open=STREAM.Open(shard_id=1, session_id=2))
+    for number in range(bounds.SESSION_WINDOW):
+        stream.blocks.add(sequence=number + 1, block=b"x" * number)
+    assert parser(STREAM)(stream.SerializeToString()) == stream
+    read = log_pb2.ReadRequest(shard_id=1, lsn=2)
+    assert parser(log_pb2.ReadRequest)(read.SerializeToString()) == read
+    append = log_pb2.AppendRequest(shard_id=1, block=b"x" * bounds.BLOCK_BYTES_MAX)
+    assert parser(log_pb2.AppendRequest)(append.SerializeToString()) == append
+
+
+def test_blocks_of_a_message_are_counted() -> None:
+    most = b"\x12\x00" * bounds.STREAM_MESSAGE_FIELDS_MAX
+    assert isinstance(parser(STREAM)(most), STREAM)
+    refused(parser(STREAM)(most + b"\x12\x00"), TooLarge)
+
+
+def test_empty_messages_by_the_million_cost_nothing() -> None:
+    """4 MiB of empty sub-messages; in a process of its own, because memory is measured."""
+    code = """
+import resource
+from logservice_wire.v1 import log_pb2
+from logservice.server.message_limits import Refused, checked_parser
+message = log_pb2.AppendStreamRequest
+parse = checked_parser(message.DESCRIPTOR, message.FromString)
+data = b"\\x12\\x00" * (2 << 20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert type(parse(data)) is Refused
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert int(result.stdout) < 8 * 1024, "KiB"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [log_pb2.ReadRequest, log_pb2.TruncateRequest, log_pb2.AcquireWriterRequest,
+     hakeeper_pb2.HeartbeatRequest, hakeeper_pb2.ChangeAccessRequest,
+     hakeeper_pb2.AllocateIdsRequest],
+)  # fmt: skip
+def test_requests_without_blocks_are_small(message: Any) -> None:
+    parse = parser(message)
+    # An unknown field as filling: it is what nobody needs.
+    size = bounds.SMALL_REQUEST_BYTES_MAX - 5
+    filling = b"\xfa\x7f" + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
+    at_edge = filling + bytes(size)
+    assert len(at_edge) == bounds.SMALL_REQUEST_BYTES_MAX
+    assert isinstance(parse(at_edge), message)
+    refused(parse(at_edge + b"\x08\x01"), TooLarge)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x12", b"\x12\x05x", b"\x80" * 11, b"\x0b", b"\x0c", b"\x0f\x01", b"\x09\x01", b"\x0d\x01",
+     b"\x12\xff\xff\xff\xff\x0f", b"\x00", b"\x12\x02\x08\x80"],
+)  # fmt: skip
+def test_garbage_gets_its_error(data: bytes) -> None:
+    refused(parser(STREAM)(data), InvalidArgument)
+
+
+def test_counting_gives_up_early() -> None:
+    assert field_count(b"\x08\x01" * 1_000_000, 10) == 11
+    assert field_count(b"\x08\x01\x11" + bytes(8) + b"\x1d" + bytes(4) + b"\x22\x01x", 10) == 4
+    assert field_count(b"", 10) == 0
