@@ -67,12 +67,16 @@ nightly-sim: .venv ## thousands of short seeds; goes on where its ledger ends
 	$(BIN)/python -m logservice.sim --short --seeds $(NIGHTLY_SEEDS) --first $(FIRST) --jobs $(JOBS) \
 	    --ledger $(LEDGER) $(SIM_FLAGS)
 
-crash: .venv strace ## every disk that a crash can leave behind; every I/O call fails once
+crash: .venv strace ## every disk that a crash can leave behind; I/O that fails; rot
 	$(BIN)/python -m tests.crash --jobs $(JOBS) --minimum 20000 $(CRASH_FLAGS)
 	$(BIN)/python -m tests.crash.faults
+	$(BIN)/python -m tests.crash.every_bit --kib 16
+	$(BIN)/python -m tests.crash.rot --stride 4
 
-nightly-crash: .venv strace ## the same and random scenarios; goes on where the ledger ends
+nightly-crash: .venv strace ## the same and random scenarios, longer; its ledger goes on
 	$(BIN)/python -m tests.crash --ledger $(CRASH_LEDGER) --states $(STATES) $(CRASH_FLAGS)
+	$(BIN)/python -m tests.crash.every_bit --kib 64
+	for seed in 1 2 3; do $(BIN)/python -m tests.crash.rot --seed $$seed || exit 1; done
 
 strace: ## the recorder of `make crash`, from Debian; as root it is installed
 	@command -v strace >/dev/null || \

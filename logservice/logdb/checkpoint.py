@@ -28,7 +28,7 @@ from logservice.logdb.columns import EntryRun, from_bytes, to_bytes
 from logservice.logdb.commit_group import NO_GROUP, GroupPosition
 from logservice.logdb.fault import REPAIRED, Fault
 from logservice.logdb.index import Chunk
-from logservice.logdb.kv import Kv, KvCorrupt
+from logservice.logdb.kv import Kv, KvError
 from logservice.logdb.record import RecordKind
 from logservice.logdb.replica_state import Cut, Key, Origin, ReplicaState
 from logservice.logdb.segment import SegmentFiles
@@ -200,7 +200,7 @@ def load_columns(kv: Kv, key: Key, chunk: Chunk) -> EntryRun | None:
     """The columns of a chunk from their row, None when that is damaged or of another chunk."""
     try:
         run = _decode_columns(kv.get(b"d" + _CHUNK_KEY.pack(*key, chunk.first)) or b"")
-    except (CheckpointUnusable, KvCorrupt, struct.error):
+    except (CheckpointUnusable, KvError, struct.error):
         return None
     if (run.segment, run.first, run.last) != (chunk.segment, chunk.first, chunk.last):
         return None

@@ -3,7 +3,8 @@
 What LevelDB does not promise, and what is done about it:
 
 - a failed write followed by another one loses both and more: the first exception closes the handle;
-- default options drop damaged records silently: `paranoid_checks`, and `repair_db` is never called;
+- default options drop damaged records and read damaged blocks silently: `paranoid_checks`, every
+  read verifies checksums, and `repair_db` is never called;
 - the first MANIFEST is not fsynced by LevelDB 1.22: a store is created in a temporary directory,
   closed, every file fsynced, renamed into place, and only then a marker file says that it exists.
   Without its marker a store is thrown away and made anew;
@@ -56,7 +57,7 @@ class LevelDbKv:
     def get(self, key: bytes) -> bytes | None:
         """See `Kv`."""
         try:
-            value: bytes | None = self._alive().get(key)
+            value: bytes | None = self._alive().get(key, verify_checksums=True)
         except plyvel.Error as error:
             raise _error(error, "reading") from error
         return value

@@ -52,7 +52,7 @@ from logservice.logdb.garbage import (
     mostly_garbage,
     plan_garbage,
 )
-from logservice.logdb.kv import Kv, KvCorrupt, KvEngine, KvError
+from logservice.logdb.kv import Kv, KvEngine, KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import commit_only, plan_run
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordKind
@@ -142,7 +142,7 @@ class LogDb:
             ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
         index = posixpath.join(directory, "index")
-        opened, columns, recovered = _recover(files, kv, index, space, options.column_cache_bytes)
+        opened, columns, recovered = _recover(files, kv, index, options.column_cache_bytes)
         last = recovered.position.last
         for segment, size in recovered.seal.items():
             first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
@@ -534,20 +534,20 @@ def _has_commit(meta: Meta) -> bool:
 
 
 def _recover(
-    files: SegmentFiles, engine: KvEngine, path: str, space: DiskSpace, cache_bytes: int
+    files: SegmentFiles, engine: KvEngine, path: str, cache_bytes: int
 ) -> tuple[Kv | None, ColumnCache | None, Recovered]:
     """Recover from the derived index and the segments, or from the segments alone: then the index
     is gone, and to be made anew.
 
-    On a disk without a byte LevelDB cannot open what is there; but it can be made anew in the room
-    that removing it, and ending the newest segment, gives.
+    What LevelDB says of a damaged file depends on the place: a table that is cut short is an IO
+    error, not corruption. So whatever it says here, it is made anew. On a disk without a byte it
+    cannot open what is there; but there is room for a new one, which removing the old one, and
+    ending the newest segment, gives.
     """
     why = ""
     try:
         kv = engine.open(path)
     except KvError as error:
-        if not isinstance(error, KvCorrupt) and space.index_writable():
-            raise
         why = str(error)
     else:
         try:
@@ -557,7 +557,7 @@ def _recover(
             for state in base[1].values():
                 state.index.source = columns
             return kv, columns, recover(files, base)
-        except (CheckpointUnusable, KvCorrupt, Halted) as error:
+        except (CheckpointUnusable, KvError, Halted) as error:
             why = str(error)
             kv.close()
         except BaseException:

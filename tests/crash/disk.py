@@ -8,7 +8,6 @@ promise more (ext4 orders its journal), so every state of theirs is among these.
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -23,10 +22,11 @@ _SILENT = {"close", "dup", "dup2", "dup3", "fcntl", "mmap", "lseek"}
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A file or directory: its content in the cache and on the disk."""
+    """A file or directory: its content in the cache and on the disk. ignored: has no content."""
 
     directory: bool
-    cached: bytearray = field(default_factory=bytearray)
+    ignored: bool = False
+    cached: bytes = b""
     durable: bytes = b""
     names: dict[str, Node] = field(default_factory=dict)
     durable_names: dict[str, Node] = field(default_factory=dict)
@@ -155,11 +155,16 @@ class Disk:
                 directory.names.pop(name, None)
             else:
                 directory.names[name] = node
-        self.pending.append(Change(self._time, names=changes))
+        if not all(self._ignore(name) for _, name, _ in changes):
+            self.pending.append(Change(self._time, names=changes))
 
     def _write(self, node: Node, offset: int, data: bytes | None) -> None:
+        if node.ignored:
+            return
         change = Change(self._time, node, offset, data)
-        change.apply(node.cached)
+        image = bytearray(node.cached)
+        change.apply(image)
+        node.cached = bytes(image)
         self.pending.append(change)
 
     def _opened(self, call: Call, path: str | None) -> bool:
@@ -170,7 +175,7 @@ class Disk:
         if node is None:
             if "O_CREAT" not in call.arguments:
                 raise Unknown(f"{call} of {path}")
-            node = Node(directory=False)
+            node = Node(directory=False, ignored=self._ignore(path))
             self._name((*self._parent(path), node))
             changed = True
         elif "O_TRUNC" in call.arguments and node.cached:
@@ -297,7 +302,7 @@ class Disk:
 
     def cache(self) -> Tree:
         """What a process sees that starts now."""
-        return self._tree(lambda node: node.names, lambda node: bytes(node.cached))
+        return self._tree(lambda node: node.names, lambda node: node.cached)
 
     def after_power_cut(
         self, survives: Iterable[Change], torn: tuple[Change, int, int] | None = None
@@ -324,7 +329,7 @@ class Disk:
                     there[name] = node
         return self._tree(
             lambda node: names.get(id(node), node.durable_names),
-            lambda node: bytes(contents.get(id(node), node.durable)),
+            lambda node: bytes(contents[id(node)]) if id(node) in contents else node.durable,
         )
 
     def _tree(
@@ -344,12 +349,6 @@ class Disk:
         return tree
 
 
-def digest(tree: Tree) -> bytes:
-    """Equal for equal trees."""
-    found = hashlib.blake2b(digest_size=16)
-    for path in sorted(tree):
-        data = tree[path]
-        found.update(b"%d %d " % (len(path), -1 if data is None else len(data)))
-        found.update(path.encode())
-        found.update(data or b"")
-    return found.digest()
+def fingerprint(tree: Tree) -> int:
+    """Equal for equal trees, within a process. A content hashes itself once for all trees."""
+    return hash(frozenset(tree.items()))

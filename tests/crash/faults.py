@@ -131,7 +131,7 @@ def everything() -> Script:
     return script
 
 
-def _in_process(work: Callable[[int], int]) -> tuple[int, str]:
+def in_process(work: Callable[[int], int]) -> tuple[int, str]:
     """Run `work` in a child; its result, and what it wrote to the pipe. LevelDB's threads do not
     survive a fork, so no process that forks here has ever opened a LevelDB.
     """
@@ -210,7 +210,7 @@ def attempt(work: Path, script: Script, fault: Fault) -> tuple[bool, str]:
     """Whether the fault came to be, and what is wrong, if anything."""
     root = str(work / "data")
     shutil.rmtree(root, ignore_errors=True)
-    code, said = _in_process(perform(root, script, fault))
+    code, said = in_process(perform(root, script, fault))
     if code == _BROKEN:
         return True, said
     steps, _, rest = said.partition("=")
@@ -229,7 +229,7 @@ def attempt(work: Path, script: Script, fault: Fault) -> tuple[bool, str]:
         judge_opening(root, script, first, last, may_be_faulty=may_be_faulty)
         return _FINISHED
 
-    code, said = _in_process(opens)
+    code, said = in_process(opens)
     return True, "" if code == _FINISHED else said
 
 

@@ -4,8 +4,10 @@ owner.
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from logservice_wire.errors import Halted
@@ -14,7 +16,7 @@ from logservice.ids import Index
 from logservice.invariants import InvariantViolation
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from tests.logdb.helpers import World, all_entries, entries, log_of, update
+from tests.logdb.helpers import World, all_entries, entries, log_of, real_world, update
 
 OPTIONS = LogDbOptions(segment_bytes=16 * 1024, entry_cache_bytes=0, ballast_bytes=0)
 
@@ -186,6 +188,34 @@ def test_a_damaged_index_is_rebuilt() -> None:
     db = world.open()
     assert "damaged" in db.recovery_report.rebuilt
     assert visible(db) == pictures[-1]
+
+
+def test_an_index_that_cannot_be_read_is_rebuilt(tmp_path: Path) -> None:
+    """LevelDB calls a table cut short an IO error, not corruption, and the store did not start."""
+    world = real_world(str(tmp_path / "data"), OPTIONS)
+    db = world.open()
+    for first in range(1, 10, 3):
+        db.commit([update(1, 1, entries(first, first + 2))])
+        db = world.reopen(db)
+    expected = visible(db)
+    world.close(db)
+    for table in (tmp_path / "data" / "index").glob("*.ldb"):
+        os.truncate(table, 60)
+    db = world.open()
+    assert "IO error" in db.recovery_report.rebuilt
+    assert visible(db) == expected
+    world.close(db)
+
+
+def test_columns_that_the_index_cannot_give_come_from_their_segment() -> None:
+    world = World()
+    db = world.open()
+    for first in range(1, 30, 2):
+        db.commit([update(1, 1, entries(first, first + 1, size=300))])
+    expected = visible(db)
+    db = world.reopen(db)
+    db._kv.close()
+    assert visible(db) == expected
 
 
 def test_any_damaged_row_of_the_index_is_noticed_or_harmless() -> None:
