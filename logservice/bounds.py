@@ -74,6 +74,9 @@ HAKEEPER_REPLICAS_MAX: Final = 9
 HAKEEPER_LABELS_MAX: Final = 64
 """Labels of a store or a service."""
 
+DATA_DIRECTORIES_MAX: Final = 16
+"""Of a store. Each has a writer thread and its own segments; every heartbeat reports them all."""
+
 HAKEEPER_OPERATORS_MAX: Final = 16
 """Membership repairs at once, so that a lost store does not make every shard catch up together."""
 
@@ -159,6 +162,7 @@ _HARD: Final = (
     HAKEEPER_SHARDS_MAX,
     HAKEEPER_REPLICAS_MAX,
     HAKEEPER_LABELS_MAX,
+    DATA_DIRECTORIES_MAX,
     HAKEEPER_OPERATORS_MAX,
     HAKEEPER_OPERATORS_PER_STORE_MAX,
     HAKEEPER_COMMANDS_PER_REPLY_MAX,

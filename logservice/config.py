@@ -16,6 +16,7 @@ together.
 from __future__ import annotations
 
 import ipaddress
+import posixpath
 import re
 import tomllib
 from collections.abc import Mapping
@@ -85,11 +86,17 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class StoreSection(_Section, frozen=True, kw_only=True):
-    """[store]: who this process is. Bound to the data directory when that is created."""
+    """[store]: who this process is. Bound to each data directory when that is created.
+
+    data_directories: one for each disk; replicas are spread over them. More may be added later.
+    """
 
     store_id: Name
     cluster_id: Name
-    data_dir: Annotated[str, Meta(min_length=1)]
+    data_directories: Annotated[
+        list[Annotated[str, Meta(min_length=1)]],
+        Meta(min_length=1, max_length=bounds.DATA_DIRECTORIES_MAX),
+    ]
     host: Name | None = None
     """Machine label: replicas of a shard never share one. Default: the store id."""
 
@@ -284,12 +291,12 @@ def load(path: Path) -> StoreConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("", f"cannot read configuration {path}: {error}") from error
     config = parse(text)
-    data_dir = path.parent / config.store.data_dir
+    directories = [str(path.parent / directory) for directory in config.store.data_directories]
     files = {name: getattr(config.tls, name) for name in _TLS_FILES}
     files = {name: str(path.parent / text) if text else "" for name, text in files.items()}
     return msgspec.structs.replace(
         config,
-        store=msgspec.structs.replace(config.store, data_dir=str(data_dir)),
+        store=msgspec.structs.replace(config.store, data_directories=directories),
         tls=msgspec.structs.replace(config.tls, **files),
         audit=msgspec.structs.replace(
             config.audit,
@@ -314,6 +321,7 @@ def parse(text: str) -> StoreConfig:
 
 def check(config: StoreConfig) -> None:
     """The rules that span several keys. Raises ConfigError."""
+    _check_directories(config)
     _check_tls(config)
     _check_addresses(config)
     _check_admin(config.admin)
@@ -345,6 +353,17 @@ def _check_tls(config: StoreConfig) -> None:
                 f"security.admins[{position}]",
                 f"expected spiffe://<trust domain>/cluster/<cluster id>/client/<name>, got {uri!r}",
             )
+
+
+def _check_directories(config: StoreConfig) -> None:
+    seen: set[str] = set()
+    for position, directory in enumerate(config.store.data_directories):
+        path = posixpath.normpath(directory)
+        if path in seen:
+            raise ConfigError(
+                f"store.data_directories[{position}]", f"{directory!r} is there already"
+            )
+        seen.add(path)
 
 
 def _check_addresses(config: StoreConfig) -> None:

@@ -34,6 +34,7 @@ class Event(enum.Enum):
     )
     REPLICA_HALTED = (logging.ERROR, "shard {shard}: replica {replica} halted: {reason}")
     REPLICA_REPAIRED = (logging.WARNING, "shard {shard}: replica {replica} is repaired in place")
+    DIRECTORY_FAILED = (logging.ERROR, "data directory {path} is not used any more: {reason}")
     NOT_READY = (logging.WARNING, "not ready: {reason}, {count} times: {detail}")
     REASON_GONE = (logging.INFO, "no longer: {reason}")
     SLOW_FSYNC = (logging.WARNING, "the disk is slow: fdatasync p99 {p99_us} us")

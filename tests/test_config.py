@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from logservice_wire.errors import InvalidArgument
 
-from logservice import config
+from logservice import bounds, config
 from logservice.config import Address, ConfigError
 
 MINIMAL = """
 [store]
 store_id = "s1"
 cluster_id = "c"
-data_dir = "data"
+data_directories = ["data"]
 
 [bootstrap]
 hakeeper_members = [{ store_id = "s1", peer_address = "127.0.0.1:1" }]
@@ -60,10 +60,32 @@ def test_sample_names_every_key() -> None:
             assert f"{key} = " in text, f"{section}.{key}"
 
 
-def test_data_dir_is_relative_to_the_file(tmp_path: Path) -> None:
+def test_data_directories_are_relative_to_the_file(tmp_path: Path) -> None:
     path = tmp_path / "store.toml"
     path.write_text(MINIMAL)
-    assert config.load(path).store.data_dir == str(tmp_path / "data")
+    assert config.load(path).store.data_directories == [str(tmp_path / "data")]
+
+
+@pytest.mark.parametrize(
+    ("directories", "field"),
+    [
+        ([], "store.data_directories"),
+        ([""], "store.data_directories"),
+        (["a", "b", "./a/"], "store.data_directories[2]"),
+        ([f"d{n}" for n in range(bounds.DATA_DIRECTORIES_MAX + 1)], "store.data_directories"),
+    ],
+)
+def test_data_directories_that_make_no_sense(directories: list[str], field: str) -> None:
+    text = MINIMAL.replace('["data"]', repr(directories))
+    with pytest.raises(config.ConfigError) as refused:
+        config.parse(text)
+    assert refused.value.metadata["field"].startswith(field)
+
+
+def test_as_many_data_directories_as_are_allowed() -> None:
+    directories = [f"d{n}" for n in range(bounds.DATA_DIRECTORIES_MAX)]
+    parsed = config.parse(MINIMAL.replace('["data"]', repr(directories)))
+    assert parsed.store.data_directories == directories
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from logservice_wire.errors import InvalidArgument
 
+from logservice import bounds
 from logservice.cli import exit_codes
 from logservice.cli.local_cluster import LocalCluster
 from logservice.cli.output import output_option, show_rows
@@ -39,6 +40,11 @@ def cluster() -> None:
     type=click.IntRange(0, 4096),
     help="Logs at the start.",
 )
+@click.option(
+    "--data-dirs",
+    type=click.IntRange(1, bounds.DATA_DIRECTORIES_MAX),
+    help="Data directories of each store; replicas are spread over them.",
+)
 @click.option("--segment-bytes", type=int, help="Size of a segment file.")
 @click.option("--store-timeout", type=float, help="Seconds of silence before a store is replaced.")
 @click.option("--tls", is_flag=True, help="With certificates of its own, made in DIR/certs.")
@@ -50,6 +56,7 @@ def up(
     directory: Path,
     stores: int,
     shards: int,
+    data_dirs: int | None,
     segment_bytes: int | None,
     store_timeout: float | None,
     tls: bool,
@@ -61,6 +68,9 @@ def up(
         local = LocalCluster.open(directory)
     else:
         settings: dict[str, dict[str, object]] = {}
+        if data_dirs is not None:
+            names = [f"data-{number}" for number in range(1, data_dirs + 1)]
+            settings["store"] = {"data_directories": names}
         if segment_bytes is not None:
             settings["storage"] = {"segment_bytes": segment_bytes}
         if store_timeout is not None:

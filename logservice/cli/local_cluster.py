@@ -266,7 +266,11 @@ class LocalCluster:
         }
         members = [{"store_id": name, "peer_address": other.peer} for name, other in first.items()]
         sections: dict[str, dict[str, object]] = {
-            "store": {"store_id": store_id, "cluster_id": self.cluster_id, "data_dir": "data"},
+            "store": {
+                "store_id": store_id,
+                "cluster_id": self.cluster_id,
+                "data_directories": ["data"],
+            },
             "listen": {"client": place.client, "peer": place.peer},
             "admin": {"listen": place.admin},
             "bootstrap": {"hakeeper_members": members},

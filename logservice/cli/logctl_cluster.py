@@ -63,6 +63,8 @@ def stores(session: Session, form: str) -> None:
             "replicas": found.replicas,
             "disk_used_bytes": found.disk_used_bytes,
             "disk_free_bytes": found.disk_free_bytes,
+            "directories": len(found.directories),
+            "failed_directories": [one.path for one in found.directories if one.failed],
         }
         for found in state.stores
     ]
@@ -100,6 +102,19 @@ def store(session: Session, address: str, form: str) -> None:
     )
     rows = [
         {
+            "directory": one.path,
+            "incarnation": one.incarnation,
+            "replicas": one.replicas,
+            "used_bytes": one.used_bytes,
+            "free_bytes": one.free_bytes,
+            "failed": one.failed,
+        }
+        for one in found.directories
+    ]
+    show_rows(form, rows, "data directories")
+    paths = {one.incarnation: one.path for one in found.directories}
+    rows = [
+        {
             "shard": item.shard_id,
             "replica": item.replica_id,
             "role": item.role,
@@ -110,6 +125,8 @@ def store(session: Session, address: str, form: str) -> None:
             "applied_lsn": item.applied_lsn,
             "truncated_lsn": item.truncated_lsn,
             "exports": item.exported_snapshots,
+            "directory": paths.get(item.incarnation, ""),
+            "halted": item.halted,
         }
         for item in found.replicas
     ]

@@ -25,13 +25,16 @@ from logservice.hakeeper.health import Health, healths, leader_report, majority
 from logservice.hakeeper.phase import BY_PERSON, Phase
 from logservice.hakeeper.placement import Placement
 from logservice.hakeeper.proposals import CreateShard, InitialCluster, SetPhase
-from logservice.hakeeper.state import ShardState, State, StoreState
-from logservice.ids import HAKEEPER_SHARD, Index, ReplicaId, ShardId
+from logservice.hakeeper.state import ShardState, State
+from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.invariants import invariant
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.outcome import Applied, Outcome, Rejected
 
 FIRST_EPOCH = Index(1)
+
+Place = tuple[StoreId, Incarnation]
+"""A store, and the data directory in it."""
 
 
 def initial_membership(members: Sequence[Member]) -> Membership:
@@ -109,7 +112,7 @@ def apply_create(state: State, proposal: CreateShard) -> Outcome:
             {"wanted": str(shard.wanted), "available": str(len(stores))},
         )
     state.shards[shard_id] = shard
-    _place(state, placement, shard, stores)
+    _place(state, shard, [(store.store, placement.directory(store)) for store in stores])
     return Applied(value=shard_id)
 
 
@@ -128,18 +131,19 @@ def place_first_shards(state: State) -> str:
         state.dirty = True
         return "bootstrap: waiting for stores"
     placement = Placement(state)
-    choices: list[tuple[ShardState, Sequence[StoreState]]] = []
+    choices: list[tuple[ShardState, Sequence[Place]]] = []
     for shard in state.sorted_shards():
         if shard.initial:
             continue
         stores = placement.choose(None, shard.wanted)
         if len(stores) < shard.wanted:
             return f"bootstrap: shard {shard.shard} wants {shard.wanted} stores, {len(stores)} fit"
-        for store in stores:
-            placement.take(shard.shard, store.store)
-        choices.append((shard, stores))
-    for shard, stores in choices:
-        _place(state, placement, shard, stores)
+        places = [(store.store, placement.directory(store)) for store in stores]
+        for place in places:
+            placement.take(shard.shard, *place)
+        choices.append((shard, places))
+    for shard, chosen in choices:
+        _place(state, shard, chosen)
     set_phase(state, Phase.COMMANDS_RECEIVED)
     return ""
 
@@ -174,13 +178,8 @@ def _unused_shard_id(state: State) -> ShardId:
     return ShardId(state.next_shard_id)
 
 
-def _place(
-    state: State, placement: Placement, shard: ShardState, stores: Sequence[StoreState]
-) -> None:
-    members = []
-    for store in stores:
-        placement.take(shard.shard, store.store)
-        members.append(Member(allocate_replica_id(state), store.store, store.incarnation))
+def _place(state: State, shard: ShardState, places: Sequence[Place]) -> None:
+    members = [Member(allocate_replica_id(state), *place) for place in places]
     _bear(shard, initial_membership(members))
     shard.created_tick = state.tick
     state.dirty = True

@@ -67,7 +67,7 @@ def _expire(state: State) -> None:
             store.expired = True
             state.dirty = True
         if state.tick in (
-            store.incarnation_tick + state.store_timeout_ticks + 1,
+            store.directories_tick + state.store_timeout_ticks + 1,
             store.live_since + settling_ticks(state),
         ):
             state.dirty = True

@@ -6,9 +6,9 @@ that changes the membership is under way; shard 0 is treated like every other sh
 
     a voter is LOST or HALTED   more voters than wanted         REMOVE it
                                 a spare store                   REPLACE it there
-                                none, but its own store is back
-                                with an empty data directory,
-                                or it is HALTED for good        REMOVE it; an ADD follows there
+                                none, but its own store lost
+                                its data directory, or it is
+                                HALTED for good                 REMOVE it; an ADD follows there
                                 none at all                     flag and wait
     fewer voters than wanted    a spare store                   ADD
     no live majority            nothing can be changed          flag: a person must look
@@ -16,8 +16,8 @@ that changes the membership is under way; shard 0 is treated like every other sh
     a replica in no membership  its store is live               KILL
 
 Removing first is allowed in these cases because the voter that goes certainly never votes or
-acknowledges again (its data is gone, or its fault is durable), so the shard survives as many
-failures as before, and no other store could take its place.
+acknowledges again (its data is gone, its directory failed, or its fault is durable), so the shard
+survives as many failures as before, and no other store could take its place.
 
 A replica is killed only if the membership that lacks it is newer than the replica's own, or says
 that the id was removed. A replica that is listed, that an operator is bringing, whose store is
@@ -41,6 +41,9 @@ from logservice.hakeeper.state import (
     StoreState,
 )
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
+
+_NO_DIRECTORY = Incarnation(0)
+"""Of operators that bring no replica anywhere: a replica id says enough to remove it."""
 
 
 class Checkers:
@@ -96,11 +99,17 @@ class Checkers:
         self._busy.add((operator.kind, operator.shard, operator.replica, operator.store))
 
     def _begin(
-        self, kind: Repair, shard: ShardState, replica: ReplicaId, old: ReplicaId, store: StoreState
+        self,
+        kind: Repair,
+        shard: ShardState,
+        replica: ReplicaId,
+        old: ReplicaId,
+        store: StoreId,
+        incarnation: Incarnation = _NO_DIRECTORY,
     ) -> None:
         operator = Operator(
-            self._state.next_operator_id, kind, shard.shard, replica, old, store.store,
-            store.incarnation, self._state.tick,
+            self._state.next_operator_id, kind, shard.shard, replica, old, store, incarnation,
+            self._state.tick,
         )  # fmt: skip
         self._state.next_operator_id += 1
         self._state.operators[operator.id] = operator
@@ -144,8 +153,8 @@ class Checkers:
     def _remove(self, shard: ShardState, old: ReplicaId) -> None:
         if self._room(shard):
             member = shard.members.member(old)
-            store = self._state.stores.get(member.store_id) if member is not None else None
-            self._begin(Repair.REMOVE, shard, old, old, store or _nowhere())
+            store = member.store_id if member is not None else StoreId("")
+            self._begin(Repair.REMOVE, shard, old, old, store)
 
     def _replace(self, shard: ShardState, old: ReplicaId, health: Health) -> None:
         member = shard.members.member(old)
@@ -153,8 +162,8 @@ class Checkers:
         if self._arrive(shard, Repair.REPLACE, old, where) or member is None:
             return
         store = live_store(self._state, member.store_id)
-        empty = store is not None and store.incarnation != member.incarnation
-        if store is not None and (empty or health is Health.HALTED):
+        gone = store is not None and not store.uses(member.incarnation)
+        if store is not None and (gone or health is Health.HALTED):
             self._remove(shard, old)
             return
         self.flags.append(f"shard {shard.shard}: no spare store to replace replica {old}")
@@ -173,8 +182,10 @@ class Checkers:
             return True
         if self._placement.arriving(store.store) >= bounds.HAKEEPER_OPERATORS_PER_STORE_MAX:
             return True
-        self._placement.take(shard.shard, store.store)
-        self._begin(kind, shard, allocate_replica_id(self._state), old, store)
+        incarnation = self._placement.directory(store)
+        self._placement.take(shard.shard, store.store, incarnation)
+        new = allocate_replica_id(self._state)
+        self._begin(kind, shard, new, old, store.store, incarnation)
         return True
 
     def _room(self, shard: ShardState) -> bool:
@@ -188,11 +199,11 @@ class Checkers:
             if health is not Health.MISSING or (shard.shard, replica) in self._arriving:
                 continue
             member = shard.members.member(replica)
-            store = self._state.stores.get(member.store_id) if member is not None else None
-            if store is None:
+            if member is None or member.store_id not in self._state.stores:
                 continue
-            if (Repair.START, shard.shard, replica, store.store) not in self._busy:
-                self._begin(Repair.START, shard, replica, NO_REPLICA, store)
+            store = member.store_id
+            if (Repair.START, shard.shard, replica, store) not in self._busy:
+                self._begin(Repair.START, shard, replica, NO_REPLICA, store, member.incarnation)
 
     def _zombies(self, store: StoreState) -> None:
         for shard_id, report in sorted(store.replicas.items()):
@@ -206,7 +217,7 @@ class Checkers:
             if shard.members.contains(report.replica):
                 if member is None or (member.store_id, member.incarnation) != (
                     store.store,
-                    store.incarnation,
+                    report.incarnation,
                 ):
                     self.flags.append(
                         f"shard {shard_id}: replica {report.replica} runs on {store.store}"
@@ -229,9 +240,4 @@ class Checkers:
         if not certain and replica not in members.removed:
             return
         if (Repair.KILL, shard.shard, replica, store.store) not in self._busy:
-            self._begin(Repair.KILL, shard, replica, NO_REPLICA, store)
-
-
-def _nowhere() -> StoreState:
-    """For an operator about a replica whose store never reported."""
-    return StoreState(StoreId(""), "", "", "", Incarnation(0), 0, 0, 0, 0, 0, 0)
+            self._begin(Repair.KILL, shard, replica, NO_REPLICA, store.store)

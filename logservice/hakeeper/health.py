@@ -1,12 +1,13 @@
 """Health: who is alive, judged from replicated reports and replicated time only.
 
 Theory of operation. A member of a shard is bound to a store and to an incarnation of its data
-directory. Its health follows from the store's last heartbeat:
+directory (a store may have several). Its health follows from the store's last heartbeat:
 
-    store live, same incarnation, replica reported      ALIVE, or HALTED if it says so, or
+    store live, has the directory, replica reported     ALIVE, or HALTED if it says so, or
                                                         REPAIRING if its store restores it
-    store live, same incarnation, replica not reported  MISSING; LOST if its data is gone
-    store live, another incarnation                     ABSENT, after the store timeout LOST
+    store live, has the directory, not reported         MISSING; LOST if its data is gone
+    store live, the directory failed                    HALTED
+    store live, has no such directory                   ABSENT, after the store timeout LOST
     store silent for longer than the store timeout      LOST
 
 REPAIRING is neither alive nor to be replaced: it can be back in seconds, with its log, where a
@@ -63,10 +64,12 @@ def report_of(state: State, shard: ShardState, member: Member) -> ReplicaReport 
     directory.
     """
     store = live_store(state, member.store_id)
-    if store is None or store.incarnation != member.incarnation:
+    if store is None or not store.uses(member.incarnation):
         return None
     report = store.replicas.get(shard.shard)
-    return report if report is not None and report.replica == member.replica_id else None
+    if report is None or report.replica != member.replica_id:
+        return None
+    return report if report.incarnation == member.incarnation else None
 
 
 def health(state: State, shard: ShardState, member: Member) -> Health:
@@ -76,8 +79,11 @@ def health(state: State, shard: ShardState, member: Member) -> Health:
         return Health.LOST if silent(state, shard.created_tick) else Health.ABSENT
     if silent(state, store.last_tick):
         return Health.LOST
-    if store.incarnation != member.incarnation:
-        return Health.LOST if silent(state, store.incarnation_tick) else Health.ABSENT
+    directory = store.directory(member.incarnation)
+    if directory is None:
+        return Health.LOST if silent(state, store.directories_tick) else Health.ABSENT
+    if directory.failed:
+        return Health.HALTED
     report = report_of(state, shard, member)
     if report is None:
         return Health.LOST if member.replica_id in shard.lost else Health.MISSING

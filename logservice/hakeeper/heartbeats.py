@@ -48,7 +48,8 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
     if store is None and len(state.stores) >= bounds.HAKEEPER_STORES_MAX:
         return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_STORES_MAX)})
     if store is not None and beat.boot_id in store.old_boots:
-        holder = {"holder": str(store.boot_id), "incarnation": str(store.incarnation)}
+        incarnations = ",".join(str(one.incarnation) for one in store.directories)
+        holder = {"holder": str(store.boot_id), "incarnations": incarnations}
         return Rejected(Reason.STALE_EPOCH, holder)
     same_boot = store is not None and store.boot_id == beat.boot_id
     if store is not None and same_boot and beat.sequence <= store.sequence:
@@ -100,6 +101,11 @@ def _problem(state: State, beat: StoreHeartbeat) -> str:
     """Which field contradicts itself; empty if none does."""
     if len({report.shard for report in beat.replicas}) != len(beat.replicas):
         return "replicas"
+    incarnations = {directory.incarnation for directory in beat.directories}
+    if len(incarnations) != len(beat.directories):
+        return "directories"
+    if any(report.incarnation not in incarnations for report in beat.replicas):
+        return "incarnation"
     for report in beat.replicas:
         shard = state.shards.get(report.shard)
         known = shard.membership if shard is not None else b""
@@ -117,9 +123,9 @@ def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> S
     """The store's record, brought to this process, data directory and place."""
     if store is None:
         store = StoreState(
-            beat.store, "", "", "", beat.incarnation, beat.boot_id, 0,
+            beat.store, "", "", "", beat.directories, beat.boot_id, 0,
             first_tick=state.tick, last_tick=state.tick, live_since=state.tick,
-            incarnation_tick=state.tick,
+            directories_tick=state.tick,
         )  # fmt: skip
         state.stores[beat.store] = store
         state.dirty = True
@@ -127,17 +133,27 @@ def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> S
         store.old_boots = [*store.old_boots, store.boot_id][-bounds.HAKEEPER_BOOTS_REMEMBERED :]
         store.boot_id = beat.boot_id
         state.dirty = True
-    if store.incarnation != beat.incarnation:
-        store.incarnation = beat.incarnation
-        store.incarnation_tick = state.tick
-        store.queue = []
-        store.stored = ()
+    _take_directories(state, store, beat)
     store.sequence = beat.sequence
     store.host = beat.host
     store.peer_address, store.client_address = beat.peer_address, beat.client_address
     store.labels = dict(sorted(beat.labels.items()))
-    store.disk_used, store.disk_free = beat.disk_used, beat.disk_free
     return store
+
+
+def _take_directories(state: State, store: StoreState, beat: StoreHeartbeat) -> None:
+    before, after = (
+        {directory.incarnation: bool(directory.failed) for directory in directories}
+        for directories in (store.directories, beat.directories)
+    )
+    if before.keys() - after.keys():
+        # What the store was to do may have been meant for the one that is gone.
+        store.directories_tick = state.tick
+        store.queue = []
+        store.stored = ()
+    if before != after:
+        state.dirty = True
+    store.directories = beat.directories
 
 
 def _mark_alive(state: State, store: StoreState) -> None:

@@ -155,8 +155,8 @@ def _given_up(state: State, shard: ShardState, operator: Operator) -> str:
     store = live_store(state, operator.store)
     if store is None:
         return "its store is lost"
-    if store.incarnation != operator.incarnation:
-        return "its store has another data directory"
+    if not store.uses(operator.incarnation):
+        return "its data directory is lost"
     report = store.replicas.get(shard.shard)
     if report is not None and report.replica == operator.replica and report.halted:
         return "it halted"
@@ -206,7 +206,7 @@ def _plan_start(state: State, shard: ShardState, operator: Operator) -> Plan:
 
 def _plan_kill(state: State, shard: ShardState, operator: Operator) -> Plan:
     store = live_store(state, operator.store)
-    if store is None or store.incarnation != operator.incarnation:
+    if store is None:
         return Finish("its store is lost")
     if shard.members.contains(operator.replica):
         return Finish("it is a member")

@@ -8,6 +8,9 @@ store id. Load counts members of all shards plus replicas that operators are bri
 with every choice made in the same pass, so that shards repaired together do not all choose the same
 store.
 
+Within the store, the data directory with the most free bytes for each replica that is there goes
+first, then the one with the fewest; a failed one is none. A store without any is no candidate.
+
 A flapping store (not `settled`) gets no repair, which can wait, and a new shard only if need be.
 
 This file alone chooses stores. It never chooses one twice for a shard, and gives fewer than asked
@@ -19,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logservice.hakeeper.health import settled, silent
+from logservice.hakeeper.proposals import DirectoryReport
 from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State, StoreState
-from logservice.ids import ShardId, StoreId
+from logservice.ids import Incarnation, ShardId, StoreId
 
 
 class Placement:
@@ -30,32 +34,47 @@ class Placement:
         """Count what every store carries."""
         self._state = state
         self._stores = [
-            store for store in state.sorted_stores() if not silent(state, store.last_tick)
+            store
+            for store in state.sorted_stores()
+            if not silent(state, store.last_tick)
+            and not all(directory.failed for directory in store.directories)
         ]
         self._one_host = len({store.host_label for store in state.stores.values()}) <= 1
         self._load: dict[StoreId, int] = {}
+        self._load_of: dict[Incarnation, int] = {}
         self._arriving: dict[StoreId, int] = {}
         self._on_the_way: dict[ShardId, list[StoreId]] = {}
         for shard in state.sorted_shards():
             for member in shard.members.members:
                 if shard.members.contains(member.replica_id):
-                    self._count(member.store_id)
+                    self._count(member.store_id, member.incarnation)
         for operator in state.sorted_operators():
             if operator.kind in CHANGES_MEMBERSHIP and operator.replica != operator.old:
-                self.take(operator.shard, operator.store)
+                self.take(operator.shard, operator.store, operator.incarnation)
 
-    def _count(self, store: StoreId) -> None:
+    def _count(self, store: StoreId, incarnation: Incarnation) -> None:
         self._load[store] = self._load.get(store, 0) + 1
+        self._load_of[incarnation] = self._load_of.get(incarnation, 0) + 1
 
-    def take(self, shard: ShardId, store: StoreId) -> None:
-        """A replica of `shard` goes to `store`."""
-        self._count(store)
+    def take(self, shard: ShardId, store: StoreId, incarnation: Incarnation) -> None:
+        """A replica of `shard` goes to a data directory of `store`."""
+        self._count(store, incarnation)
         self._arriving[store] = self._arriving.get(store, 0) + 1
         self._on_the_way.setdefault(shard, []).append(store)
 
     def arriving(self, store: StoreId) -> int:
         """Learners that operators are bringing to it."""
         return self._arriving.get(store, 0)
+
+    def directory(self, store: StoreState) -> Incarnation:
+        """Where in a store that `choose` gave a new replica goes."""
+
+        def order(directory: DirectoryReport) -> tuple[int, int, Incarnation]:
+            load = self._load_of.get(directory.incarnation, 0)
+            return -(directory.free // (load + 1)), load, directory.incarnation
+
+        working = [directory for directory in store.directories if not directory.failed]
+        return min(working, key=order).incarnation
 
     def choose(
         self, shard: ShardState | None, count: int, leaving: StoreId | None = None

@@ -31,6 +31,7 @@ from logservice.hakeeper.wire_types import (
     MembershipBytes,
     Name,
     Natural,
+    Path,
     Positive,
     RaftTerm,
     Replica,
@@ -81,8 +82,22 @@ class InitialCluster(
     store_timeout_ticks: Positive
 
 
+class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """One data directory of a store. Bytes of log storage, and bytes that can still be written.
+
+    `failed`: why the store does not use it any more, else empty. `path` is for people.
+    """
+
+    incarnation: StoreIncarnation
+    used: Natural = 0
+    free: Natural = 0
+    failed: Detail = ""
+    path: Path = ""
+
+
 class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """One running replica as its store sees it. `epoch` is the membership's change epoch.
+    """One running replica as its store sees it, and the data directory it is in. `epoch` is the
+    membership's change epoch.
 
     `match` and `active` are the leader's: last durable index per follower, and who was heard from
     within an election timeout. `halted`: why it stopped serving, else empty; `repairing`: and its
@@ -91,6 +106,7 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
 
     shard: Shard
     replica: Replica
+    incarnation: StoreIncarnation
     epoch: LogIndex
     membership: MembershipBytes
     leads: bool = False
@@ -121,13 +137,13 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
     host: Text
     peer_address: Text
     client_address: Text
-    incarnation: StoreIncarnation
+    directories: Annotated[
+        tuple[DirectoryReport, ...], Meta(min_length=1, max_length=bounds.DATA_DIRECTORIES_MAX)
+    ]
     boot_id: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     sequence: Positive
     base: Natural = 0
     labels: Labels = {}
-    disk_used: Natural = 0
-    disk_free: Natural = 0
     replicas: tuple[ReplicaReport, ...] = ()
     gone: tuple[Shard, ...] = ()
     stored: tuple[tuple[Shard, Replica], ...] | None = None

@@ -43,8 +43,8 @@ def objection(state: State, target: StoreId, command: AnyCommand) -> str:
         return ""
     if isinstance(command, StartReplica):
         store = state.stores[target]
-        if store.incarnation != command.incarnation:
-            return f"store {target} has another data directory"
+        if not store.uses(command.incarnation):
+            return f"store {target} has no such data directory, or it failed"
     return ""
 
 

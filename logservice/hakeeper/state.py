@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from logservice import bounds
 from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.proposals import ReplicaReport
+from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.store_commands import AnyCommand, QueuedCommand
 from logservice.ids import (
     HAKEEPER_SHARD,
@@ -43,25 +43,24 @@ _VERSION = b"\x01"
 
 class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
     """One store. `live_since`: when it was first heard from after having been expired (or ever);
-    `incarnation_tick`: when its present data directory was first reported.
+    `directories`: its data directories as last reported; `directories_tick`: when one was last
+    found to be gone (or the first ones were reported).
     """
 
     store: StoreId
     host: str
     peer_address: str
     client_address: str
-    incarnation: Incarnation
+    directories: tuple[DirectoryReport, ...]
     boot_id: int
     sequence: int
     first_tick: int
     last_tick: int
     live_since: int
-    incarnation_tick: int
+    directories_tick: int
     expired: bool = False
     old_boots: list[int] = []
     labels: dict[str, str] = {}
-    disk_used: int = 0
-    disk_free: int = 0
     replicas: dict[ShardId, ReplicaReport] = {}
     stored: tuple[tuple[ShardId, ReplicaId], ...] = ()
     queue: list[QueuedCommand] = []
@@ -70,6 +69,18 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
     def host_label(self) -> str:
         """Machine label; without one a store counts as its own machine."""
         return self.host or self.store
+
+    def directory(self, incarnation: Incarnation) -> DirectoryReport | None:
+        """The data directory with this incarnation; None when the store has no such one (now)."""
+        for directory in self.directories:
+            if directory.incarnation == incarnation:
+                return directory
+        return None
+
+    def uses(self, incarnation: Incarnation) -> bool:
+        """The store has the data directory and it did not fail."""
+        directory = self.directory(incarnation)
+        return directory is not None and not directory.failed
 
 
 class ServiceState(Struct, array_like=True, forbid_unknown_fields=True):

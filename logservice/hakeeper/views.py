@@ -17,6 +17,18 @@ from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 
 
 @dataclass(frozen=True, slots=True)
+class DirectoryView:
+    """One data directory of a store. `failed`: why it is not used any more, else empty."""
+
+    path: str
+    incarnation: Incarnation
+    used_bytes: int
+    free_bytes: int
+    replicas: int
+    failed: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreView:
     """One store."""
 
@@ -24,13 +36,21 @@ class StoreView:
     host: str
     peer_address: str
     client_address: str
-    incarnation: Incarnation
     expired: bool
     ticks_since_heartbeat: int
-    disk_used_bytes: int
-    disk_free_bytes: int
     replicas: int
+    directories: tuple[DirectoryView, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def disk_used_bytes(self) -> int:
+        """Of all data directories."""
+        return sum(directory.used_bytes for directory in self.directories)
+
+    @property
+    def disk_free_bytes(self) -> int:
+        """Of all data directories."""
+        return sum(directory.free_bytes for directory in self.directories)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +144,20 @@ def store_view(state: State, store: StoreState) -> StoreView:
         store.host_label,
         store.peer_address,
         store.client_address,
-        store.incarnation,
         silent(state, store.last_tick),
         state.tick - store.last_tick,
-        store.disk_used,
-        store.disk_free,
         len(store.replicas),
+        tuple(
+            DirectoryView(
+                directory.path,
+                directory.incarnation,
+                directory.used,
+                directory.free,
+                sum(one.incarnation == directory.incarnation for one in store.replicas.values()),
+                directory.failed,
+            )
+            for directory in store.directories
+        ),
         dict(store.labels),
     )
 

@@ -33,6 +33,8 @@ Detail = Annotated[str, Meta(max_length=1024)]
 AccessText = Annotated[str, Meta(min_length=1, max_length=bounds.ACCESS_TEXT_BYTES_MAX)]
 """An identity, or what a grant covers."""
 RoleNames = Annotated[tuple[Name, ...], Meta(max_length=16)]
+Path = Annotated[str, Meta(max_length=4096)]
+"""Of a file system; for people."""
 Labels = Annotated[dict[Text, Text], Meta(max_length=bounds.HAKEEPER_LABELS_MAX)]
 
 Shard = Annotated[ShardId, Meta(ge=0, le=_MAX)]

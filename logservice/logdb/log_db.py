@@ -202,7 +202,12 @@ class LogDb:
     def knows(self, shard: ShardId, replica: ReplicaId) -> bool:
         """Data of the replica is here, or the tombstone that it left."""
         state = self._states.get((shard, replica))
-        return state is not None and (state.exists or state.removed)
+        return state is not None and bool(state.exists or state.removed or state.faulty)
+
+    @property
+    def segment_bytes(self) -> int:
+        """Of all segment files."""
+        return sum(self._files.sizes.values())
 
     def log(self, shard: ShardId, replica: ReplicaId) -> ReplicaLog:
         """The replica's log, empty if nothing was written yet; InvalidArgument for a removed
@@ -407,7 +412,7 @@ class LogDb:
         """The figures of this moment."""
         counters = self._writer.counters
         return LogDbStats(
-            segment_bytes=sum(self._files.sizes.values()),
+            segment_bytes=self.segment_bytes,
             segment_files=len(self._files.sizes),
             groups=counters.groups,
             fsyncs=counters.fsyncs,

@@ -15,10 +15,12 @@ Bytes: crc32 of the rest (u32, little-endian), version byte, MessagePack.
 
 from __future__ import annotations
 
+import functools
 import logging
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +31,7 @@ from logservice.hakeeper.wire_types import MembershipBytes
 from logservice.ids import StoreId
 from logservice.logdb.vfs import Vfs, read_file, write_file
 from logservice.membership import Membership, MembershipCorrupt
+from logservice.nodehost.executor import Executor, InlineExecutor
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +48,18 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Page)
 
 
+class Copy(NamedTuple):
+    """One file of the book. `executor` writes it: nothing waits for a disk that is stuck."""
+
+    vfs: Vfs
+    path: str
+    executor: Executor = InlineExecutor()
+
+
 class AddressBook:
     """One per store. `seeds`: store -> peer address, from the configuration."""
 
-    def __init__(self, places: Sequence[tuple[Vfs, str]], seeds: Mapping[StoreId, str]) -> None:
+    def __init__(self, places: Sequence[Copy], seeds: Mapping[StoreId, str]) -> None:
         """Read the files at `places` that are there and whole.
 
         Raises OSError when one cannot be read and no other says that HAKeeper is known.
@@ -57,7 +68,7 @@ class AddressBook:
         self._seeds = dict(seeds)
         self._page = _Page()
         unread: OSError | None = None
-        for vfs, path in self._places:
+        for vfs, path, _ in self._places:
             try:
                 page = _decode(read_file(vfs, path)) if vfs.exists(path) else _Page()
             except OSError as error:
@@ -114,13 +125,17 @@ class AddressBook:
         if page == self._page:
             return []
         self._page = page
-        for vfs, path in self._places:
-            try:
-                write_file(vfs, path, _encode(page))
-            except OSError as error:
-                logger.warning("the address book %s cannot be written: %s", path, error)
+        for place in self._places:
+            place.executor.submit(functools.partial(self._write, place))
         after = self.peer_addresses()
         return [store for store, address in sorted(after.items()) if before.get(store) != address]
+
+    def _write(self, place: Copy) -> None:
+        try:
+            # The page of now: if several writes had to wait, the first brings the newest.
+            write_file(place.vfs, place.path, _encode(self._page))
+        except OSError as error:
+            logger.warning("the address book %s cannot be written: %s", place.path, error)
 
 
 def _encode(page: _Page) -> bytes:

@@ -1,7 +1,8 @@
 """Bootstrap: the first start of shard 0, exactly once.
 
 Theory of operation. The configuration names the stores that form shard 0 at first, in an order that
-gives them replica ids 1..n. What it cannot name is their incarnations; those are asked for. To keep
+gives them replica ids 1..n. What it cannot name is their incarnations; those are asked for (a store
+with several data directories names the one in which shard 0 shall be). To keep
 two stores from recording different answers, one member decides: the first in the list. It asks all
 the others; when *every one* reports that it was never bootstrapped, it records the membership with
 the incarnations they reported, and starts. The others start when a member reports a recorded
@@ -12,8 +13,8 @@ emptied disk never votes. HAKeeper replaces it later like any lost replica.
 
 INV-BOOT-1: shard 0 is bootstrapped only by the first member, only after every member was heard to
 be never bootstrapped in this very attempt. INV-BOOT-2: a store never starts an initial replica of
-shard 0 under a membership that names it with another incarnation, nor when it remembers a running
-HAKeeper, nor when shard 0 has data here (NodeHost starts that).
+shard 0 under a membership that names it with an incarnation that it has not, nor when it remembers
+a running HAKeeper, nor when shard 0 has data here (NodeHost starts that).
 
 A store that decided to start says so when asked, before its record is durable: the answer errs
 towards "bootstrapped", which only makes others wait.
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady
+from logservice_wire.errors import Halted, InvalidArgument, LogServiceError, NotReady
 from msgspec import Struct
 
 from logservice import bounds
@@ -135,12 +136,12 @@ class Bootstrapper:
     async def _decide(self, probes: Mapping[StoreId, _Probe]) -> BootstrapOutcome | None:
         """Start, refuse, or None: ask again."""
         recorded = [Membership.decode(probe.initial) for probe in probes.values() if probe.initial]
-        me, incarnation = self._host.identity.store_id, self._host.identity.incarnations[0]
+        me, mine = self._host.identity.store_id, self._host.identity.incarnations
         named = [
             member for membership in recorded for member in membership.members
             if member.store_id == me
         ]  # fmt: skip
-        if recorded and any(member.incarnation != incarnation for member in named):
+        if recorded and any(member.incarnation not in mine for member in named):
             logger.error("shard 0 was bootstrapped with another data directory of this store")
             return BootstrapOutcome.REFUSED
         if len(set(recorded)) > 1:
@@ -150,7 +151,7 @@ class Bootstrapper:
             logger.error("shard 0 was bootstrapped without this store")
             return BootstrapOutcome.REFUSED
         if recorded:
-            return await self._start(named[0].replica_id, recorded[0])
+            return await self._start(named[0], recorded[0])
         if any(probe.bootstrapped for probe in probes.values()):
             return None
         if me != self._members[0].store_id or len(probes) < len(self._members):
@@ -161,14 +162,18 @@ class Bootstrapper:
                 for number, member in enumerate(self._members, 1)
             ]
         )
-        return await self._start(ReplicaId(1), membership)
+        return await self._start(membership.members[0], membership)
 
-    async def _start(self, replica: ReplicaId, membership: Membership) -> BootstrapOutcome:
+    async def _start(self, own: Member, membership: Membership) -> BootstrapOutcome:
         self._starting = membership
+        replica = own.replica_id
         try:
-            await self._host.start_replica(HAKEEPER_SHARD, replica, membership, join=False)
-        except InvalidArgument as error:
-            # It ran here once and was removed; the address book that would remember is lost.
+            await self._host.start_replica(
+                HAKEEPER_SHARD, replica, membership, join=False, incarnation=own.incarnation
+            )
+        except (InvalidArgument, Halted) as error:
+            # It ran here once and was removed; the address book that would remember is lost. Or
+            # its disk has failed since.
             logger.error("shard 0 does not start here again: %s", error)
             return BootstrapOutcome.REFUSED
         finally:
@@ -211,7 +216,7 @@ class Bootstrapper:
         known = (
             bool(initial) or bootstrap is not None or self._has_data or self._book.knows_hakeeper
         )
-        return _Probe(identity.store_id, identity.incarnations[0], known, initial)
+        return _Probe(identity.store_id, self._host.roomiest(), known, initial)
 
     async def _serve_probe(self, peer: PeerIdentity, body: bytes) -> bytes:
         return _encoder.encode(self._own())

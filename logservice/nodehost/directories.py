@@ -11,20 +11,33 @@ ids are never reused, and `place` finds the holder before it chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 from logservice_wire.errors import Halted, InvalidArgument
 
+from logservice.clock import Clock
 from logservice.ids import Incarnation, ReplicaId, ShardId
+from logservice.logdb.stats import LogDbStats
+from logservice.logdb.update import Bootstrap
 from logservice.nodehost.directory import Directory
+from logservice.nodehost.engine import Engine
+from logservice.nodehost.info import DirectoryInfo
+from logservice.nodehost.transport.seam import Transport
 
 
 class Directories:
     """Those of one store, in the order of the configuration; at least one."""
 
-    def __init__(self, directories: Sequence[Directory]) -> None:
-        """Raises InvalidArgument when there is none, or two are the same."""
+    def __init__(
+        self, directories: Sequence[Directory], unopened: Sequence[DirectoryInfo] = ()
+    ) -> None:
+        """`unopened`: others that the store has, for reports.
+
+        Raises InvalidArgument when there is none, or two are the same.
+        """
         self._all = tuple(directories)
+        self._unopened = tuple(unopened)
         incarnations = {directory.incarnation for directory in self._all}
         if not self._all or len(incarnations) != len(self._all):
             raise InvalidArgument("expected different data directories", field="data_directories")
@@ -36,6 +49,36 @@ class Directories:
     def __len__(self) -> int:
         """How many there are, failed ones too."""
         return len(self._all)
+
+    def start_engines(
+        self,
+        transport: Transport,
+        clock: Clock,
+        fsync_inline_max_s: float,
+        on_fatal: Callable[[BaseException], None],
+        on_disk_failed: Callable[[Directory, BaseException], None],
+    ) -> None:
+        """Give each its engine. See `Engine`."""
+        # A stuck disk must not stop the others: with several, none is waited for on the loop.
+        inline_max_s = fsync_inline_max_s if len(self._all) == 1 else -1.0
+        for directory in self._all:
+            directory.engine = Engine(
+                directory.logdb,
+                transport,
+                directory.executor,
+                clock,
+                inline_max_s,
+                on_fatal,
+                functools.partial(on_disk_failed, directory),
+            )
+
+    def infos(self) -> list[DirectoryInfo]:
+        """What is to be told about each, those that failed or were not opened too."""
+        return [*(directory.info() for directory in self._all), *self._unopened]
+
+    def stats(self) -> list[LogDbStats]:
+        """Counters of the log storage of those that work."""
+        return [directory.logdb.stats() for directory in self.working]
 
     @property
     def working(self) -> list[Directory]:
@@ -52,6 +95,13 @@ class Directories:
     def replicas(self) -> list[tuple[ShardId, ReplicaId]]:
         """Every replica with data in a working directory, sorted."""
         return sorted(key for directory in self.working for key in directory.logdb.replicas())
+
+    def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
+        """What the newest replica of `shard` stored here was bootstrapped with."""
+        for stored_shard, replica in reversed(self.replicas()):
+            if stored_shard == shard:
+                return self.place(shard, replica).logdb.log(shard, replica).bootstrap
+        return None
 
     def removed(self, shard: ShardId, replica: ReplicaId) -> bool:
         """It was removed here; its id is refused for ever."""
@@ -77,7 +127,7 @@ class Directories:
                     field="incarnation",
                 )
             found = wanted
-        found = found or self.emptiest()
+        found = found or self.roomiest()
         if found.failed:
             raise Halted(f"data directory {found.path}: {found.failed}", shard=shard)
         return found
@@ -89,7 +139,7 @@ class Directories:
                 return directory
         return None
 
-    def emptiest(self) -> Directory:
+    def roomiest(self) -> Directory:
         """The working one with the fewest replicas; raises Halted when none works."""
         if not self.working:
             raise Halted("every data directory of the store failed")

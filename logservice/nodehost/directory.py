@@ -22,6 +22,7 @@ from logservice.logdb.disk_space import DiskState, OutOfSpace
 from logservice.logdb.log_db import LogDb
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.executor import Executor
+from logservice.nodehost.info import DirectoryInfo
 from logservice.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -63,15 +64,31 @@ class Directory:
     async def collect_garbage(self) -> None:
         """Free what installs and removals left in log storage, in slices between commit groups.
 
-        Ends early when the disk has no room for copies: it is tried again. Raises NotReady when the
-        engine stops first.
+        Ends early when the disk has no room for copies: it is tried again. Nothing happens after
+        the directory failed. Raises NotReady or Halted when the engine stops first.
         """
+        if self.failed:
+            return
         collection = self.logdb.begin_collection()
         with contextlib.suppress(OutOfSpace):
             while (step := collection.next_step()) is not None:
                 if step.reads:
                     await asyncio.wrap_future(self.read_executor.submit(step.read))
                 await self.engine.own_group(step.begin)
+
+    def record_faults_soon(self) -> None:
+        """Put the marks of damaged replicas on the disk between two groups, unless it failed."""
+        if not self.failed:
+            self.engine.between_groups_soon(self.logdb.record_faults)
+
+    def info(self) -> DirectoryInfo:
+        """What operators and HAKeeper are told; `look_at_disk` says how much is free."""
+        if self.failed:
+            return DirectoryInfo(self.path, self.incarnation, 0, 0, 0, self.failed)
+        used, replicas = self.logdb.segment_bytes, len(self.logdb.replicas())
+        return DirectoryInfo(
+            self.path, self.incarnation, used, max(0, self.disk.free_bytes), replicas, ""
+        )
 
     @property
     def path(self) -> str:

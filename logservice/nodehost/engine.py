@@ -15,30 +15,33 @@ is always the executor's: nobody can call an fdatasync back that hangs on a disk
 
 INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.
 INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.
-A failed write is fatal to the store: what is on disk is unknown, and an fsync is never retried.
-
 INV-ENGINE-3: a group for which the disk has no room (`OutOfSpace`: nothing was written) is taken
 apart again, and its writes wait, in their order, for the next attempt. Ticks, messages and reads go
 on; so does garbage collection, which may make the room. Nothing that waits is acknowledged.
+
+INV-ENGINE-4: after log storage raised anything else, this engine does nothing more: what is on disk
+is unknown, and an fsync is never retried. The NodeHost decides what that means for the store.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from logservice_wire.errors import NotReady
+from logservice_wire.errors import Halted, NotReady
 
 from logservice import bounds
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId
 from logservice.invariants import invariant
 from logservice.logdb.disk_space import OutOfSpace
+from logservice.logdb.kv import KvError
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update, merge
@@ -82,14 +85,18 @@ class Engine:
         clock: Clock,
         fsync_inline_max_s: float,
         on_fatal: Callable[[BaseException], None],
+        on_disk_failed: Callable[[BaseException], None],
     ) -> None:
-        """`on_fatal` must end the process; the engine does nothing more after calling it."""
+        """`on_fatal` must end the process. `on_disk_failed` is told what log storage raised that
+        the disk may be the reason of. After either the engine does nothing more.
+        """
         self._logdb = logdb
         self._transport = transport
         self._executor = executor
         self._clock = clock
         self._inline_max_s = fsync_inline_max_s
         self._on_fatal = on_fatal
+        self._on_disk_failed = on_disk_failed
         self._loop = asyncio.get_running_loop()
         self._active: dict[Active, None] = {}
         self._writes: list[Write] = []
@@ -289,7 +296,8 @@ class Engine:
 
     def _timed_write(self, group: CommitGroup, sync: bool) -> float:
         started = self._clock.monotonic()
-        self._logdb.write(group, sync=sync)
+        with _disk_failures():
+            self._logdb.write(group, sync=sync)
         return self._clock.monotonic() - started
 
     def _written(self, finished: Future[float], group: CommitGroup, writes: list[Write]) -> None:
@@ -314,14 +322,14 @@ class Engine:
         self._last_write_s = self._clock.monotonic()
         self._marked = False
         self._writing = True
-        self._executor.submit(lambda: self._logdb.write(group)).add_done_callback(
+        self._executor.submit(lambda: self._timed_write(group, sync=True)).add_done_callback(
             lambda finished: self._loop.call_soon_threadsafe(
                 self._run_guarded, lambda: self._own_written(finished, group, future)
             )
         )
 
     def _own_written(
-        self, finished: Future[None], group: CommitGroup, future: asyncio.Future[None]
+        self, finished: Future[float], group: CommitGroup, future: asyncio.Future[None]
     ) -> None:
         self._disk_is_free()
         try:
@@ -342,7 +350,8 @@ class Engine:
             return
         waiting, self._between = self._between, []
         for step in waiting:
-            step()
+            with _disk_failures():
+                step()
         # It may have written a group of its own: the newest one is not marked any more.
         self._last_write_s = self._clock.monotonic()
         self._marked = False
@@ -364,9 +373,38 @@ class Engine:
             return
         try:
             step()
+        except _DiskFailed as failed:
+            self._stopped = True
+            self._active.clear()
+            self._writes.clear()
+            self._own.clear()
+            error = failed.error
+            for future in list(self._waiters):
+                if not future.done():
+                    future.set_exception(Halted(f"log storage failed: {error}"))
+            self._on_disk_failed(error)
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._stopped = True
             self._on_fatal(error)
+
+
+class _DiskFailed(Exception):
+    """Log storage raised `error`."""
+
+    def __init__(self, error: OSError | KvError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextlib.contextmanager
+def _disk_failures() -> Iterator[None]:
+    """Tell what log storage raises apart from everything else that may go wrong in a pass."""
+    try:
+        yield
+    except OutOfSpace:
+        raise
+    except (OSError, KvError) as error:
+        raise _DiskFailed(error) from error
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None = None) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from logservice.clock import Clock
-from logservice.ids import ReplicaId, ShardId, StoreId
+from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId
 from logservice.logdb.update import Bootstrap
 from logservice.membership import Membership
-from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
@@ -52,9 +52,15 @@ class HAKeeperHost(Protocol):
         ...
 
     async def start_replica(
-        self, shard: ShardId, replica_id: ReplicaId, membership: Membership, *, join: bool
+        self,
+        shard: ShardId,
+        replica_id: ReplicaId,
+        membership: Membership,
+        *,
+        join: bool,
+        incarnation: Incarnation | None = None,
     ) -> None:
-        """Record the bootstrap, then run the replica."""
+        """Record the bootstrap, then run the replica in that data directory."""
         ...
 
     async def remove_replica(self, shard: ShardId, replica_id: ReplicaId) -> None:
@@ -73,8 +79,16 @@ class HAKeeperHost(Protocol):
         """Every replica with data here."""
         ...
 
-    def halted(self) -> Mapping[ShardId, str]:
-        """Shards whose data here cannot be trusted, and why."""
+    def halted(self) -> Mapping[ShardId, HaltedReplica]:
+        """Replicas whose data here cannot be trusted."""
+        ...
+
+    def directory_infos(self) -> Sequence[DirectoryInfo]:
+        """Every data directory."""
+        ...
+
+    def roomiest(self) -> Incarnation:
+        """The data directory for a replica for which nobody chose one."""
         ...
 
     def repairing(self) -> Collection[ShardId]:

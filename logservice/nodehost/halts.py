@@ -1,18 +1,24 @@
-"""Halts: which replicas of a store do not run because their data cannot be trusted, and why.
+"""Halts: which replicas of a store do not run because their data or disk cannot be trusted.
 
 A halted replica neither votes, nor acknowledges, nor leads; the other shards of the store go on.
 HAKeeper is told with every heartbeat. One that may be repaired in place is told apart from one that
 HAKeeper should replace, as long as its repair gets on (`repair`).
+
+One of each shard: ids grow, and what HAKeeper has to know of is the one that was running here last.
 """
 
 from __future__ import annotations
 
 import logging
 
+from logservice_wire.errors import Halted
+
 from logservice.events import Event, emit
 from logservice.ids import ReplicaId, ShardId
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.nodehost.directories import Directories
+from logservice.nodehost.directory import Directory
+from logservice.nodehost.info import HaltedReplica
 
 logger = logging.getLogger(__name__)
 
@@ -23,31 +29,33 @@ class Halts:
     def __init__(self, directories: Directories) -> None:
         """Nothing is halted yet."""
         self._directories = directories
-        self._reasons: dict[ShardId, str] = {}
+        self._by_shard: dict[ShardId, HaltedReplica] = {}
         self._still: set[tuple[ShardId, ReplicaId]] = set()
 
-    def reasons(self) -> dict[ShardId, str]:
-        """Every shard whose replica here is halted, and why."""
-        return dict(self._reasons)
+    def all(self) -> dict[ShardId, HaltedReplica]:
+        """By shard."""
+        return dict(self._by_shard)
 
-    def reason(self, shard: ShardId) -> str:
-        """Why the shard's replica here is halted; empty if it is not."""
-        return self._reasons.get(shard, "")
+    def check(self, shard: ShardId) -> None:
+        """Raises Halted when the shard's replica here is one of them."""
+        halted = self._by_shard.get(shard)
+        if halted is not None:
+            raise Halted(f"shard {shard} halted here: {halted.reason}", shard=shard)
 
-    def note(self, shard: ShardId, replica: ReplicaId, reason: str) -> None:
+    def note(self, shard: ShardId, replica: ReplicaId, directory: Directory, reason: str) -> None:
         """It halts; the mark in its log becomes durable when the disk has time for it.
 
         To be called once the engines run.
         """
         emit(logger, Event.REPLICA_HALTED, shard=shard, replica=replica, reason=reason)
-        self._reasons[shard] = reason
-        directory = self._directories.holding(shard, replica)
-        if directory is not None and not directory.failed:
-            directory.engine.between_groups_soon(directory.logdb.record_faults)
+        self._by_shard[shard] = HaltedReplica(replica, directory.incarnation, reason)
+        directory.record_faults_soon()
 
-    def forget(self, shard: ShardId) -> None:
-        """Its replica here runs again, or is another one."""
-        self._reasons.pop(shard, None)
+    def forget(self, shard: ShardId, replica: ReplicaId | None = None) -> None:
+        """This replica was removed; None: the shard's replica here runs (again)."""
+        halted = self._by_shard.get(shard)
+        if halted is not None and replica in (None, halted.replica):
+            del self._by_shard[shard]
 
     def repairable(self) -> list[ReplicaLog]:
         """Logs of halted replicas that may be repaired in place, by shard."""
@@ -55,14 +63,14 @@ class Halts:
             directory.logdb.log(*key)
             for directory in self._directories.working
             for key in directory.logdb.replicas()
-            if key[0] in self._reasons
+            if key[0] in self._by_shard
         ]
         found = [log for log in logs if log.fault is not None and log.fault.repairable]
         return sorted(found, key=lambda log: (log.shard, log.replica))
 
     def repairing(self) -> set[ShardId]:
-        """Those of `reasons` whose repair in place gets on."""
-        if not self._reasons:
+        """Those of `all` whose repair in place gets on."""
+        if not self._by_shard:
             return set()
         return {
             log.shard for log in self.repairable() if (log.shard, log.replica) not in self._still

@@ -13,7 +13,7 @@ as SHARD_NOT_FOUND, and HAKeeper replaces the replica instead of letting it begi
 
 INV-BEAT-1: a living store is heard. A heartbeat of its earlier process may arrive late, after its
 own first one, and HAKeeper takes it for a newer process. Only the store can know better: it holds
-the lock of its data directory, so whoever else spoke for this incarnation is dead. It beats on
+the locks of its data directories, so whoever else spoke for one of them is dead. It beats on
 under another boot id.
 
 When HAKeeper cannot be reached nothing here stops: the shards do not need it to serve.
@@ -39,7 +39,7 @@ from logservice_wire.errors import (
 from logservice import bounds
 from logservice.events import Event, emit
 from logservice.hakeeper import proposals, replies
-from logservice.hakeeper.proposals import ReplicaReport
+from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.store_commands import (
     AnyCommand,
     ChangeMembership,
@@ -55,7 +55,7 @@ from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.nodehost.hakeeper_host import HAKeeperHost
-from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.info import DirectoryInfo, ReplicaInfo
 from logservice.raft.ready import Role
 
 logger = logging.getLogger(__name__)
@@ -63,13 +63,8 @@ logger = logging.getLogger(__name__)
 _DETAIL_CHARACTERS = 1024
 """What `wire_types.Detail` takes."""
 
-
-@dataclass(frozen=True, slots=True)
-class DiskUse:
-    """Bytes of log storage, and bytes that can still be written."""
-
-    used: int
-    free: int
+_PATH_CHARACTERS = 4096
+"""What `wire_types.Path` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +87,14 @@ class HeartbeatSender:
         book: AddressBook,
         access: AccessBook,
         describe: Callable[[], StoreDescription],
-        disk_use: Callable[[], DiskUse],
         interval_s: float = 1.0,
     ) -> None:
-        """`describe` and `disk_use` are asked before every heartbeat."""
+        """`describe` is asked before every heartbeat."""
         self._host = host
         self._client = client
         self._book = book
         self._access = access
         self._describe = describe
-        self._disk_use = disk_use
         self._interval_s = interval_s
         self._boot_id = host.identity.boot_id
         self._sequence = 0
@@ -156,7 +149,8 @@ class HeartbeatSender:
         try:
             applied = await self._client.propose(beat, bounds.HEARTBEAT_TIMEOUT_S)
         except StaleEpoch as refused:
-            if refused.number("incarnation") == self._host.identity.incarnations[0]:
+            holder = refused.metadata.get("incarnations", "").split(",")
+            if any(str(mine) in holder for mine in self._host.identity.incarnations):
                 self._renew_boot_id()
             raise
         try:
@@ -194,20 +188,18 @@ class HeartbeatSender:
         full = self._base == 0
         known = {(report.shard, report.replica) for report in reports.values()}
         stored = tuple(item for item in self._host.stored_replicas() if item not in known)
-        described, disk = self._describe(), self._disk_use()
+        described = self._describe()
         self._sequence += 1
         beat = proposals.StoreHeartbeat(
             self._host.identity.store_id,
             described.host,
             described.peer_address,
             described.client_address,
-            self._host.identity.incarnations[0],
+            tuple(_directory(info) for info in self._host.directory_infos() if info.incarnation),
             self._boot_id,
             self._sequence,
             self._base,
             dict(described.labels),
-            max(0, disk.used),
-            max(0, disk.free),
             replicas=tuple(
                 report
                 for shard, report in sorted(reports.items())
@@ -226,13 +218,12 @@ class HeartbeatSender:
 
     def _reports(self) -> dict[ShardId, ReplicaReport]:
         reports = {info.shard: self._report(info) for info in self._host.replica_infos()}
-        stored = dict(self._host.stored_replicas())
         repairing = self._host.repairing()
-        for shard, reason in self._host.halted().items():
-            if shard not in reports and shard in stored:
+        for shard, halted in self._host.halted().items():
+            if shard not in reports:
                 reports[shard] = ReplicaReport(
-                    shard, stored[shard], Index(0), b"", halted=reason[:_DETAIL_CHARACTERS],
-                    repairing=shard in repairing,
+                    shard, halted.replica, halted.incarnation, Index(0), b"",
+                    halted=halted.reason[:_DETAIL_CHARACTERS], repairing=shard in repairing,
                 )  # fmt: skip
         self._encoded = {shard: self._encoded[shard] for shard in reports if shard in self._encoded}
         self._made = {shard: self._made[shard] for shard in reports if shard in self._made}
@@ -253,9 +244,9 @@ class HeartbeatSender:
             known = (info.membership, info.membership.encode())
             self._encoded[info.shard] = known
         return ReplicaReport(
-            info.shard, info.replica, info.membership.change_epoch, known[1], leads, info.term,
-            info.leader, info.first_index, info.last_index, info.committed, info.applied,
-            info.first_lsn, info.applied_lsn, info.truncated_lsn,
+            info.shard, info.replica, info.incarnation, info.membership.change_epoch, known[1],
+            leads, info.term, info.leader, info.first_index, info.last_index, info.committed,
+            info.applied, info.first_lsn, info.applied_lsn, info.truncated_lsn,
             match=info.match if leads else (),
             active=info.recently_active if leads else (),
             halted=info.halted[:_DETAIL_CHARACTERS],
@@ -318,9 +309,9 @@ class HeartbeatSender:
             raise InvalidArgument("a store takes no orders for services", field="command")
 
     async def _start(self, command: StartReplica) -> None:
-        if command.incarnation != self._host.identity.incarnations[0]:
+        if command.incarnation not in self._host.identity.incarnations:
             raise InvalidArgument(
-                f"the data directory here is {self._host.identity.incarnations[0]}",
+                f"the data directories here are {self._host.identity.incarnations}",
                 field="incarnation",
             )
         stored = (command.shard, command.replica) in self._host.stored_replicas()
@@ -329,5 +320,19 @@ class HeartbeatSender:
                 f"replica {command.replica} has run here and its data is gone", shard=command.shard
             )
         await self._host.start_replica(
-            command.shard, command.replica, Membership.decode(command.membership), join=command.join
+            command.shard,
+            command.replica,
+            Membership.decode(command.membership),
+            join=command.join,
+            incarnation=command.incarnation,
         )
+
+
+def _directory(info: DirectoryInfo) -> DirectoryReport:
+    return DirectoryReport(
+        info.incarnation,
+        info.used_bytes,
+        info.free_bytes,
+        info.failed[:_DETAIL_CHARACTERS],
+        info.path[:_PATH_CHARACTERS],
+    )

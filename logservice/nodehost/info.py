@@ -9,6 +9,30 @@ from logservice.value import value
 
 
 @value
+class DirectoryInfo:
+    """One data directory. `failed`: why it is not used any more, else empty; then the bytes are 0.
+
+    used_bytes: of log storage. free_bytes: that can still be written.
+    """
+
+    path: str
+    incarnation: Incarnation
+    used_bytes: int
+    free_bytes: int
+    replicas: int
+    failed: str
+
+
+@value
+class HaltedReplica:
+    """A replica that does not run because its data, or its disk, cannot be trusted, and why."""
+
+    replica: ReplicaId
+    incarnation: Incarnation
+    reason: str
+
+
+@value
 class ReplicaInfo:
     """A consistent picture of one local replica at one moment.
 

@@ -27,17 +27,18 @@ from logservice_wire.errors import (
 )
 
 from logservice.clock import Clock
+from logservice.events import Event, emit
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.stats import LogDbStats
+from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost import sleeping
+from logservice.nodehost.beginning import first_update
 from logservice.nodehost.directories import Directories
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.halts import Halts
-from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.options import NodeHostOptions
@@ -56,9 +57,6 @@ from logservice.state_machine import StateMachine
 
 logger = logging.getLogger(__name__)
 
-_FIRST_SNAPSHOT = (Index(1), Term(1), Lsn(1))
-"""Index, term and next LSN at which every shard begins; see `start_replica`."""
-
 PeerHandler = Callable[[PeerIdentity, bytes], Awaitable[bytes]]
 
 
@@ -71,13 +69,15 @@ class NodeHost:
         *,
         identity: PeerIdentity,
         directories: Sequence[Directory],
+        unopened: Sequence[DirectoryInfo] = (),
         transport: Transport,
         state_machines: Callable[[ShardId], StateMachine],
         clock: Clock,
         on_fatal: Callable[[BaseException], None],
         rng: random.Random | None = None,
     ) -> None:
-        """`on_fatal` must end the process. `directories`: those that `identity` names.
+        """`on_fatal` must end the process. `directories`: those that `identity` names. `unopened`:
+        others that the store has, for reports.
 
         `rng` draws election timeouts; it need not be secret, only different from store to store.
         """
@@ -85,7 +85,7 @@ class NodeHost:
         self.identity = identity
         self.transport = transport
         self.clock = clock
-        self.directories = Directories(directories)
+        self.directories = Directories(directories, unopened)
         self._state_machines = state_machines
         self._on_fatal = on_fatal
         self._rng = rng or random.Random()
@@ -106,17 +106,13 @@ class NodeHost:
 
     async def start(self) -> None:
         """Listen, start every replica found in log storage, begin to tick."""
-        # A stuck disk must not stop the others: with several, none is waited for on the loop.
-        inline_max_s = self.options.fsync_inline_max_s if len(self.directories) == 1 else -1.0
-        for directory in self.directories:
-            directory.engine = Engine(
-                directory.logdb,
-                self.transport,
-                directory.executor,
-                self.clock,
-                inline_max_s,
-                self._on_fatal,
-            )
+        self.directories.start_engines(
+            self.transport,
+            self.clock,
+            self.options.fsync_inline_max_s,
+            self._on_fatal,
+            self._directory_failed,
+        )
         self._started = True
         await self.transport.start(self)
         for shard, replica_id in self.directories.replicas():
@@ -124,7 +120,7 @@ class NodeHost:
             log = directory.logdb.log(shard, replica_id)
             if log.faulty:
                 # Before the bootstrap record is looked at: that may be what was damaged.
-                self.halts.note(shard, replica_id, log.faulty)
+                self.halts.note(shard, replica_id, directory, log.faulty)
                 continue
             if log.bootstrap is None:
                 continue
@@ -136,7 +132,7 @@ class NodeHost:
                 self._run(shard, replica_id, directory)
             except Halted as halted:
                 # Found only now, and nobody else's: the other shards start.
-                self.halts.note(shard, replica_id, halted.message)
+                self.halts.note(shard, replica_id, directory, halted.message)
         self._next_tick_s = self.clock.monotonic() + self._tick_s
         self._ticker = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
 
@@ -168,11 +164,8 @@ class NodeHost:
 
         `incarnation`: the data directory it is bound to; None leaves the choice of one to this
         store (`Directories`).
-
-        A shard begins as an installed snapshot at index 1, term 1 with the initial `membership` on
-        every initial replica; so a replica that joins later (`join`) with an empty log always gets
-        a snapshot, with the membership, first. Raises ShardExists when another replica of the shard
-        runs here, InvalidArgument when this replica id was removed here.
+        `join`: it is no initial replica (`beginning`). Raises ShardExists when another replica of
+        the shard runs here, InvalidArgument when this replica id was removed here.
         """
         running = self._replicas.get(shard)
         if running is not None:
@@ -181,18 +174,7 @@ class NodeHost:
             raise ShardExists(f"shard {shard} runs here as {running.replica_id}", shard=shard)
         directory = self._check_startable(shard, replica_id, incarnation)
         if directory.logdb.log(shard, replica_id).bootstrap is None:
-            if join:
-                update = Update(shard, replica_id, bootstrap=Bootstrap(Membership(), True))
-            else:
-                index, term, next_lsn = _FIRST_SNAPSHOT
-                first = Snapshot(index, term, next_lsn, membership, b"")
-                update = Update(
-                    shard,
-                    replica_id,
-                    hard_state=HardState(term, NO_REPLICA, index),
-                    snapshot=InstalledSnapshot(first, Lsn(0)),
-                    bootstrap=Bootstrap(membership, False),
-                )
+            update = first_update(shard, replica_id, membership, join=join)
             await self._engine(directory).commit([update])
         self._check_startable(shard, replica_id, directory.incarnation)
         if shard in self._replicas:
@@ -200,7 +182,7 @@ class NodeHost:
         try:
             self._run(shard, replica_id, directory)
         except Halted as halted:
-            self.halts.note(shard, replica_id, halted.message)
+            self.halts.note(shard, replica_id, directory, halted.message)
             raise
 
     async def stop_replica(self, shard: ShardId) -> None:
@@ -216,7 +198,13 @@ class NodeHost:
         running = self._replicas.get(shard)
         if running is not None and running.replica_id == replica_id:
             await self.stop_replica(shard)
-        directory = self.directories.place(shard, replica_id)
+        directory = self.directories.holding(shard, replica_id)
+        if directory is not None and directory.failed:
+            # Nothing is written there any more. If the directory works again after a restart, the
+            # replica is reported again, and HAKeeper asks again.
+            self.halts.forget(shard, replica_id)
+            return
+        directory = directory or self.directories.roomiest()
         if not self.directories.removed(shard, replica_id):
             # One tombstone, however many ask while it is on its way (HAKeeper may, under two ids),
             # and it goes on when one of them is cancelled.
@@ -225,9 +213,7 @@ class NodeHost:
                 tombstone = self._engine(directory).commit([Update(shard, replica_id, remove=True)])
                 self._removing[key] = asyncio.get_running_loop().create_task(tombstone)
             await asyncio.shield(self._removing[key])
-        if shard not in self._replicas:
-            # Else the next replica of the shard here would be reported as halted until it runs.
-            self.halts.forget(shard)
+        self.halts.forget(shard, replica_id)
         directory.drop_exports(shard, replica_id)
 
     def _check_not_removed(self, shard: ShardId, replica_id: ReplicaId) -> None:
@@ -240,16 +226,13 @@ class NodeHost:
     def _check_startable(
         self, shard: ShardId, replica_id: ReplicaId, incarnation: Incarnation | None
     ) -> Directory:
-        """Where the replica is or shall be.
-
-        A removed replica never starts again; a damaged one neither votes nor acknowledges.
-
-        Nor is it begun anew under its old id, even if its bootstrap record is what was lost.
+        """Where it is or shall be. A removed replica never starts again; a damaged one neither
+        votes nor acknowledges, nor is it begun anew, even if its bootstrap record is what was lost.
         """
         self._check_not_removed(shard, replica_id)
         directory = self.directories.place(shard, replica_id, incarnation)
         if faulty := directory.logdb.log(shard, replica_id).faulty:
-            self.halts.note(shard, replica_id, faulty)
+            self.halts.note(shard, replica_id, directory, faulty)
             raise Halted(faulty, shard=shard)
         return directory
 
@@ -273,6 +256,7 @@ class NodeHost:
             random=self._rng.randrange,
         )
         self._replicas[shard] = replica
+        self.halts.forget(shard)
         replica.raft.set_room(directory.disk.room, directory.disk.closed)
         self.activate(replica)
 
@@ -299,23 +283,23 @@ class NodeHost:
 
     def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
         """What the replica of `shard` stored here was bootstrapped with."""
-        for stored_shard, replica_id in reversed(self.directories.replicas()):
-            if stored_shard == shard:
-                directory = self.directories.place(shard, replica_id)
-                return directory.logdb.log(shard, replica_id).bootstrap
-        return None
+        return self.directories.bootstrap_of(shard)
 
-    def halted(self) -> dict[ShardId, str]:
-        """Shards whose replica here does not run because of its data, with the reason."""
-        return self.halts.reasons()
+    def halted(self) -> dict[ShardId, HaltedReplica]:
+        """Shards whose replica here does not run because its data or disk cannot be trusted."""
+        return self.halts.all()
 
     def repairing(self) -> set[ShardId]:
         """Those of them that are being repaired in place."""
         return self.halts.repairing()
 
-    def logdb_stats(self) -> list[LogDbStats]:
-        """Counters of the log storage of every working data directory."""
-        return [directory.logdb.stats() for directory in self.directories.working]
+    def roomiest(self) -> Incarnation:
+        """The data directory for a replica for which nobody chose one."""
+        return self.directories.roomiest().incarnation
+
+    def directory_infos(self) -> list[DirectoryInfo]:
+        """Every data directory, failed ones too."""
+        return self.directories.infos()
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -449,11 +433,13 @@ class NodeHost:
         """See `RepairHost`."""
         if self._stopping or shard in self._replicas or (shard, replica) in self._removing:
             return
-        self.halts.forget(shard)
+        directory = self.directories.holding(shard, replica)
+        if directory is None or directory.failed:
+            return
         try:
-            self._run(shard, replica, self.directories.place(shard, replica))
+            self._run(shard, replica, directory)
         except Halted as halted:
-            self.halts.note(shard, replica, halted.message)
+            self.halts.note(shard, replica, directory, halted.message)
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -478,15 +464,8 @@ class NodeHost:
                 # leader's admission.
                 continue
             member = replica.raft.membership.member(message.sender)
-            if member is not None and (
-                member.store_id != peer.store_id or member.incarnation not in peer.incarnations
-            ):
-                logger.warning(
-                    "shard %d: store %s speaks for replica %d of another incarnation",
-                    shard,
-                    peer.store_id,
-                    message.sender,
-                )
+            if member is not None and not peer.may_speak_for(member):
+                logger.warning("shard %d: %s speaks for %s", shard, peer, member)
                 continue
             if member is None:
                 replica.learned_stores[message.sender] = peer.store_id
@@ -531,7 +510,7 @@ class NodeHost:
         self._replicas.pop(replica.shard, None)
         replica.stop()
         self._sleeping.forget(replica)
-        self.halts.note(replica.shard, replica.replica_id, reason)
+        self.halts.note(replica.shard, replica.replica_id, replica.directory, reason)
 
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
@@ -540,6 +519,23 @@ class NodeHost:
             replica.learned_stores.pop(member.replica_id, None)
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _directory_failed(self, directory: Directory, error: BaseException) -> None:
+        """A disk is lost (INV-HOST-2): its replicas stop and are reported; the others go on.
+
+        With the last one the store ends: it could only refuse everything.
+        """
+        if directory.failed:
+            return
+        last = len(self.directories.working) == 1
+        directory.failed = f"{type(error).__name__}: {error}"
+        emit(logger, Event.DIRECTORY_FAILED, path=directory.path, reason=directory.failed)
+        if last:
+            self._on_fatal(error)
+            return
+        for replica in list(self._replicas.values()):
+            if replica.directory is directory:
+                self.halt(replica, f"data directory {directory.path}: {directory.failed}")
 
     def _engine(self, directory: Directory) -> Engine:
         if not self._started or self._stopping:
@@ -554,8 +550,7 @@ class NodeHost:
         """The running replica of `shard`; raises ShardNotFound."""
         replica = self._replicas.get(shard)
         if replica is None:
-            if reason := self.halts.reason(shard):
-                raise Halted(f"shard {shard} halted here: {reason}", shard=shard)
+            self.halts.check(shard)
             raise ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)
         return replica
 
@@ -570,12 +565,17 @@ class NodeHost:
             return None
         return replica.store_of(replica.raft.leader)
 
-    def _look_at_disk(self, directory: Directory) -> None:
+    def _tick_directory(self, directory: Directory) -> None:
         """Let every replica there know what the disk takes, when that has changed."""
-        if directory.look_at_disk():
-            for replica in self._replicas.values():
-                if replica.incarnation == directory.incarnation:
-                    replica.raft.set_room(directory.disk.room, directory.disk.closed)
+        directory.engine.mark_if_idle()
+        try:
+            changed = directory.look_at_disk()
+        except OSError as error:
+            self._directory_failed(directory, error)
+            return
+        for replica in self._replicas.values() if changed else ():
+            if replica.directory is directory:
+                replica.raft.set_room(directory.disk.room, directory.disk.closed)
 
     def _tick(self) -> None:
         # A late timer counts as one tick, never as several: the messages that would have kept the
@@ -585,8 +585,7 @@ class NodeHost:
         self._ticker = asyncio.get_running_loop().call_later(self._next_tick_s - now_s, self._tick)
         try:
             for directory in self.directories.working:
-                directory.engine.mark_if_idle()
-                self._look_at_disk(directory)
+                self._tick_directory(directory)
             self._sleeping.tick(now_s)
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)

@@ -6,26 +6,36 @@ Whose directory it is, is checked before anything in it is read (`logdb.data_dir
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+from logservice_wire.errors import WrongCluster
 
 from logservice.clock import Clock
-from logservice.ids import ClusterId, Lsn, ReplicaId, ShardId, StoreId
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.kv import KvEngine
+from logservice.ids import ClusterId, Incarnation, Lsn, ReplicaId, ShardId, StoreId
+from logservice.logdb.data_directory import DataDirectory, read_identity
+from logservice.logdb.kv import KvEngine, KvError
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.vfs import Vfs
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.executor import Executor
 from logservice.nodehost.exports import ExportedSnapshots
-from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.info import DirectoryInfo, ReplicaInfo
 from logservice.nodehost.log_meter import LogDbMeter
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.truncation import TruncationWorker
 from logservice.snapshot import Snapshot
+
+_DISK_ERRORS: Final = frozenset(
+    {errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE}
+)
+"""What a file system answers when what is below it is broken or gone."""
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +101,10 @@ class StoreDirectory:
                 seams.vfs, posixpath.join(path, "exports"), self.meter, count_max=exports_max
             )
         except BaseException:
-            self.close()
+            # That is what is raised, not what follows from it.
+            with contextlib.suppress(OSError, KvError):
+                self.logdb.close()
+            self.data.close()
             raise
         self.used = Directory(
             self.data.incarnation,
@@ -119,8 +132,32 @@ class StoreDirectory:
         self.seams.export_executor.shutdown()
         try:
             self.logdb.close()
+        except (OSError, KvError):
+            # Of a disk that failed everything was said when it did.
+            if not self.used.failed:
+                raise
         finally:
             self.data.close()
+
+
+def disk_failed(error: BaseException | None) -> bool:
+    """It is the disk's word, not a mistake in the configuration, a lock or missing rights."""
+    return isinstance(error, OSError) and error.errno in _DISK_ERRORS
+
+
+def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryInfo:
+    """What to report of a directory that could not be opened; closes what waits for its disk.
+
+    Its incarnation is 0 when not even its identity can be read: its replicas are then missed only
+    by whoever knows that they were here.
+    """
+    seams.fsync_executor.shutdown()
+    seams.read_executor.shutdown()
+    seams.export_executor.shutdown()
+    incarnation = Incarnation(0)
+    with contextlib.suppress(OSError, WrongCluster):
+        incarnation = read_identity(seams.vfs, path).incarnation
+    return DirectoryInfo(path, incarnation, 0, 0, 0, f"{type(error).__name__}: {error}")
 
 
 class _Within:

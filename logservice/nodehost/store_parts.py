@@ -15,6 +15,7 @@ when such a part fails (INV-STORE-1: end the process) is the caller's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import posixpath
 import random
@@ -23,24 +24,26 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from logservice_wire.errors import NotReady, ShardNotFound
+from logservice_wire.errors import InvalidArgument, NotReady, ShardNotFound
 
 from logservice import bounds
 from logservice.clock import Clock
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import HAKEEPER_SHARD, ClusterId, ReplicaId, ShardId, StoreId
+from logservice.logdb.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.nodehost.access_book import AccessBook
-from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.bootstrap import Bootstrapper, InitialMember
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
-from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
+from logservice.nodehost.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.info import DirectoryInfo
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.repair import Repairer
-from logservice.nodehost.store_directory import DiskSeams, StoreDirectory
+from logservice.nodehost.store_directory import DiskSeams, StoreDirectory, disk_failed, unopened
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
@@ -101,19 +104,42 @@ class StoreParts:
         self.settings = settings
         self._seams = seams
         self.directories: list[StoreDirectory] = []
+        self.unopened: list[DirectoryInfo] = []
         try:
-            for path in settings.data_directories:
-                self.directories.append(self._open(path))
+            self._open_directories()
             self._assemble()
         except BaseException:
             self.close()
             raise
 
-    def _open(self, path: str) -> StoreDirectory:
+    def _open_directories(self) -> None:
+        """All that can be opened. A disk that fails is left out, unless none is left.
+
+        One that is empty, or was never there, becomes a new directory with a new incarnation: the
+        replicas that an earlier one held are lost, and HAKeeper replaces them.
+        """
+        paths = [posixpath.normpath(path) for path in self.settings.data_directories]
+        if len(set(paths)) != len(paths):
+            raise InvalidArgument(f"twice the same in {paths}", field="data_directories")
+        failure: Exception | None = None
+        for path in paths:
+            seams = self._seams.disk(path)
+            try:
+                self.directories.append(self._open(path, seams))
+            except (OSError, KvError, InvalidArgument) as error:
+                if isinstance(error, InvalidArgument) and not disk_failed(error.__cause__):
+                    raise
+                logger.error("data directory %s is left out: %s", path, error)
+                failure = failure or error
+                self.unopened.append(unopened(path, seams, error))
+        if not self.directories and failure is not None:
+            raise failure
+
+    def _open(self, path: str, disk: DiskSeams) -> StoreDirectory:
         settings, seams = self.settings, self._seams
         return StoreDirectory(
             path,
-            seams.disk(path),
+            disk,
             cluster_id=settings.cluster_id,
             store_id=settings.store_id,
             draw_incarnation=lambda: seams.draw_id() | 1,
@@ -134,6 +160,7 @@ class StoreParts:
             settings.options,
             identity=identity,
             directories=[directory.used for directory in self.directories],
+            unopened=self.unopened,
             transport=seams.make_transport(identity),
             state_machines=seams.state_machines,
             clock=seams.clock,
@@ -142,7 +169,11 @@ class StoreParts:
         )
         self.book = AddressBook(
             [
-                (directory.seams.vfs, posixpath.join(directory.data.path, "ADDRESSES"))
+                Copy(
+                    directory.seams.vfs,
+                    posixpath.join(directory.data.path, "ADDRESSES"),
+                    directory.seams.export_executor,
+                )
                 for directory in self.directories
             ],
             {member.store_id: member.peer_address for member in settings.members},
@@ -178,7 +209,6 @@ class StoreParts:
             self.book,
             self.access,
             describe,
-            self._disk_use,
             self.settings.heartbeat_interval_s,
         )
         return [self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run]
@@ -189,11 +219,9 @@ class StoreParts:
 
     def close(self) -> None:
         """Release executors, log storage and the data directories; no call follows."""
-        while self.directories:
-            try:
-                self.directories[-1].close()
-            finally:
-                self.directories.pop()
+        with contextlib.ExitStack() as stack:
+            while self.directories:
+                stack.callback(self.directories.pop().close)
 
     def log(self, shard: ShardId, replica: ReplicaId) -> ReplicaLog:
         """The durable log of a replica that has data here."""
@@ -212,12 +240,6 @@ class StoreParts:
     def exports_count(self, shard: ShardId, replica: ReplicaId) -> int:
         """Exported snapshots of a replica."""
         return sum(directory.exports.count(shard, replica) for directory in self.directories)
-
-    def _disk_use(self) -> DiskUse:
-        stats = self.host.logdb_stats()
-        return DiskUse(
-            sum(one.segment_bytes for one in stats), sum(one.free_bytes for one in stats)
-        )
 
     async def _bootstrap(self) -> None:
         """Take part in the cluster's first start, however long the other members take."""

@@ -13,7 +13,7 @@ from logservice.server.context import StoreContext, shard_not_found
 from logservice.server.errors import Context, handler
 from logservice.server.limits import timeout_s
 from logservice.server.monitor.cluster_rows import ClusterReport
-from logservice.server.monitor.status import ReplicaStatus, StoreStatus, to_json
+from logservice.server.monitor.status import DirectoryStatus, ReplicaStatus, StoreStatus, to_json
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
@@ -35,13 +35,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def GetStoreStatus(
         self, request: admin_pb2.GetStoreStatusRequest, context: Context
     ) -> admin_pb2.StoreStatus:
-        """Identity, log storage and every replica here; role "halted" for those that do not run."""
+        """Identity, log storage, data directories and every replica here; role "halted" for those
+        that do not run.
+        """
         status = self._status()
         figures = status.logdb
         return admin_pb2.StoreStatus(
             store_id=status.store,
             cluster_id=status.cluster,
-            incarnation=status.directories[0].incarnation if status.directories else 0,
             version=status.version,
             uptime_ms=int(status.uptime_s * 1000),
             segment_bytes=int(figures.get("segment_bytes", 0)),
@@ -53,6 +54,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             fsync_p99_us=int(figures.get("sync_p99_us", 0)),
             replicas=[_replica(replica) for replica in status.replicas],
             truncation_counts=status.truncation,
+            directories=[_directory(status, directory) for directory in status.directories],
         )
 
     @handler
@@ -93,6 +95,19 @@ def _replica(replica: ReplicaStatus) -> admin_pb2.StoreReplica:
         truncated_lsn=replica.truncated_lsn,
         exported_snapshots=replica.exports,
         membership_epoch=replica.membership_epoch,
+        incarnation=replica.incarnation,
+        halted=replica.halted,
+    )
+
+
+def _directory(status: StoreStatus, directory: DirectoryStatus) -> admin_pb2.StoreDirectory:
+    return admin_pb2.StoreDirectory(
+        path=directory.path,
+        incarnation=directory.incarnation,
+        used_bytes=int(directory.logdb.get("segment_bytes", 0)),
+        free_bytes=int(directory.logdb.get("free_bytes", 0)),
+        replicas=sum(one.incarnation == directory.incarnation for one in status.replicas),
+        failed=directory.failed,
     )
 
 

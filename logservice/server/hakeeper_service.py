@@ -152,13 +152,23 @@ def _cluster(view: ClusterView) -> hakeeper_pb2.ClusterState:
                 host=store.host,
                 peer_address=store.peer_address,
                 client_address=store.client_address,
-                incarnation=store.incarnation,
                 expired=store.expired,
                 ticks_since_heartbeat=store.ticks_since_heartbeat,
                 disk_used_bytes=store.disk_used_bytes,
                 disk_free_bytes=store.disk_free_bytes,
                 replicas=store.replicas,
                 labels=dict(store.labels),
+                directories=[
+                    hakeeper_pb2.DirectoryInfo(
+                        path=one.path,
+                        incarnation=one.incarnation,
+                        used_bytes=one.used_bytes,
+                        free_bytes=one.free_bytes,
+                        replicas=one.replicas,
+                        failed=one.failed,
+                    )
+                    for one in store.directories
+                ],
             )
             for store in view.stores
         ],

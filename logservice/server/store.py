@@ -265,7 +265,8 @@ def _audit(config: StoreConfig) -> AuditLog:
     """Opened; raises OSError."""
     section = config.audit
     log = AuditLog(
-        Path(section.directory or config.store.data_dir) / ("" if section.directory else "audit"),
+        Path(section.directory or config.store.data_directories[0])
+        / ("" if section.directory else "audit"),
         config.store.store_id,
         data=section.data,
         file_bytes_max=section.file_bytes_max,
@@ -302,7 +303,7 @@ def _settings(config: StoreConfig) -> StoreSettings:
     return StoreSettings(
         cluster_id=ClusterId(config.store.cluster_id),
         store_id=StoreId(config.store.store_id),
-        data_directories=[config.store.data_dir],
+        data_directories=config.store.data_directories,
         members=[
             InitialMember(StoreId(member.store_id), member.peer_address)
             for member in config.bootstrap.hakeeper_members

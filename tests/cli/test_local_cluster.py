@@ -22,7 +22,7 @@ def test_every_store_gets_a_valid_configuration(tmp_path: Path) -> None:
     for name, one in parsed.items():
         assert one.store.store_id == name
         assert one.store.cluster_id == cluster.cluster_id
-        assert one.store.data_dir == str(tmp_path / "c" / name / "data")
+        assert one.store.data_directories == [str(tmp_path / "c" / name / "data")]
         assert one.storage.segment_bytes == 4 << 20
         assert one.bootstrap.log_shards == 4
         assert one.bootstrap.replicas == 3

@@ -294,7 +294,7 @@ def test_a_store_that_cannot_start(cluster: LocalCluster, tmp_path: Path) -> Non
         running: (6, f"cannot listen for operators on {admin}"),
         good.replace("tick_ms = 20", "tick_ms = 0"): (2, "raft.tick_ms: expected int >= 1, got 0"),
         good: (6, f"cannot listen for clients on {port}"),
-        good.replace('data_dir = "data"', f'data_dir = "{cluster.directory}/store-1/data"'): (
+        good.replace('["data"]', f'["{cluster.directory}/store-1/data"]'): (
             6, "another process uses the data directory",
         ),
     }  # fmt: skip

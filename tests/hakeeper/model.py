@@ -60,11 +60,13 @@ class Copy:
     running: bool = True
     halted: str = ""
     repairing: bool = False
+    incarnation: Incarnation = Incarnation(0)
+    """0: the store's first data directory."""
 
 
 @dataclass
 class Store:
-    """A process and its data directory."""
+    """A process and its data directories. `others`: those beside the first one; `failed`: why."""
 
     name: StoreId
     host: str
@@ -80,6 +82,15 @@ class Store:
     executed: set[int] = field(default_factory=set)
     refuses: set[ShardId] = field(default_factory=set)
     """Shards it fails to start, e.g. because its disk is full."""
+    others: tuple[Incarnation, ...] = ()
+    failed: dict[Incarnation, str] = field(default_factory=dict)
+
+    @property
+    def directories(self) -> tuple[Incarnation, ...]:
+        return (self.incarnation, *self.others)
+
+    def place(self, copy: Copy) -> Incarnation:
+        return copy.incarnation or self.incarnation
 
 
 @dataclass
@@ -172,6 +183,29 @@ class Model:
         store.incarnation = Incarnation(store.incarnation + 1_000_000)
         store.copies.clear()
 
+    def lose_disk(self, name: str, incarnation: Incarnation) -> None:
+        """One data directory fails while the store runs on."""
+        store = self.stores[StoreId(name)]
+        store.failed[incarnation] = "broken"
+        for copy in store.copies.values():
+            if store.place(copy) == incarnation:
+                copy.halted = "broken"
+
+    def wipe_disk(self, name: str, incarnation: Incarnation) -> None:
+        """The process starts again and one of its data directories is empty."""
+        store = self.stores[StoreId(name)]
+        self.revive(name)
+        store.copies = {
+            shard: copy for shard, copy in store.copies.items() if store.place(copy) != incarnation
+        }
+        for copy in store.copies.values():
+            copy.incarnation = store.place(copy)
+        new = Incarnation(incarnation + 1_000_000)
+        store.incarnation, *others = (
+            new if one == incarnation else one for one in store.directories
+        )
+        store.others = tuple(others)
+
     def new_hakeeper_leader(self) -> None:
         """Another replica of shard 0, recovered from a snapshot, goes on in a new term."""
         before = self.rsm.save_snapshot()
@@ -226,8 +260,9 @@ class Model:
             copy = store.copies.get(shard)
             if (
                 store.up
-                and store.incarnation == member.incarnation
                 and copy is not None
+                and store.place(copy) == member.incarnation
+                and member.incarnation in store.directories
                 and copy.replica == member.replica_id
                 and copy.running
                 and not copy.halted
@@ -347,7 +382,12 @@ class Model:
         full = store.base == 0
         beat = proposals.StoreHeartbeat(
             store.name, store.host, f"{store.name}:1", f"{store.name}:2",
-            store.incarnation, store.boot_id, store.sequence, store.base,
+            tuple(
+                proposals.DirectoryReport(one, 0, 100, store.failed.get(one, ""))
+                for one in store.directories
+            ),
+            store.boot_id, store.sequence,
+            store.base,
             replicas=tuple(
                 report
                 for shard, report in sorted(reports.items())
@@ -385,10 +425,11 @@ class Model:
             if leads and member.replica_id in up and member.replica_id != copy.replica
         )
         return proposals.ReplicaReport(
-            shard, copy.replica, copy.membership.change_epoch, copy.membership.encode(), leads,
-            truth.term, truth.leader, Index(1), Index(copy.applied), Index(copy.applied),
-            Index(copy.applied), match=match, active=tuple(replica for replica, _ in match),
-            halted=copy.halted, repairing=copy.repairing,
+            shard, copy.replica, store.place(copy), copy.membership.change_epoch,
+            copy.membership.encode(), leads, truth.term, truth.leader, Index(1),
+            Index(copy.applied), Index(copy.applied), Index(copy.applied), match=match,
+            active=tuple(replica for replica, _ in match), halted=copy.halted,
+            repairing=copy.repairing,
         )  # fmt: skip
 
     def execute(self, store: Store, queued: QueuedCommand) -> None:
@@ -417,7 +458,7 @@ class Model:
     def _start(self, store: Store, command: StartReplica) -> CommandResult | None:
         if command.shard in store.refuses:
             return CommandResult(0, Reason.DISK_FULL.value)
-        if command.incarnation != store.incarnation:
+        if command.incarnation not in store.directories or command.incarnation in store.failed:
             return CommandResult(0, Reason.INVALID_ARGUMENT.value)
         membership = Membership.decode(command.membership)
         assert membership.contains(command.replica)
@@ -425,7 +466,7 @@ class Model:
             assert not command.join
             self.shards[command.shard] = Truth(membership)
         copy = store.copies.get(command.shard)
-        if copy is not None:
+        if copy is not None and store.place(copy) not in store.failed:
             if copy.replica != command.replica:
                 return CommandResult(0, Reason.SHARD_EXISTS.value)
             copy.running = True
@@ -433,8 +474,9 @@ class Model:
         if not command.fresh:
             return CommandResult(0, Reason.SHARD_NOT_FOUND.value)
         store.copies[command.shard] = Copy(
-            command.replica, 0 if command.join else 1, Membership() if command.join else membership
-        )
+            command.replica, 0 if command.join else 1,
+            Membership() if command.join else membership, incarnation=command.incarnation,
+        )  # fmt: skip
         return None
 
 

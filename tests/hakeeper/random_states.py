@@ -8,7 +8,7 @@ import random
 
 from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.proposals import ReplicaReport
+from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.state import (
     Operator,
     Repair,
@@ -57,6 +57,7 @@ def random_state(dice: random.Random) -> State:
 
 
 def _store(dice: random.Random, number: int, hosts: int) -> StoreState:
+    there = dice.choice([[1], [1], [1], [2], [1, 3], [3, 1], [2, 3]])
     heard = NOW - dice.choice([0, 5, 20, 50, 99, 100, 101, 500])
     first = dice.choice([0, heard])
     return StoreState(
@@ -64,13 +65,18 @@ def _store(dice: random.Random, number: int, hosts: int) -> StoreState:
         f"h{number % hosts}" if hosts else "",
         f"s{number}:1",
         f"s{number}:2",
-        Incarnation(dice.choice([1, 1, 1, 2])),
+        tuple(
+            DirectoryReport(Incarnation(one), free=dice.choice([0, 50, 100]))
+            if dice.random() < 0.9 or len(there) == 1
+            else DirectoryReport(Incarnation(one), failed="broken")
+            for one in there
+        ),
         number + 1,
         5,
         first_tick=first,
         last_tick=heard,
         live_since=dice.choice([first, first, heard]),
-        incarnation_tick=dice.choice([0, heard]),
+        directories_tick=dice.choice([0, heard]),
         expired=dice.random() < 0.2,
     )
 
@@ -132,6 +138,7 @@ def _reports(dice: random.Random, state: State, store: StoreState) -> None:
         store.replicas[shard.shard] = ReplicaReport(
             shard.shard,
             replica,
+            dice.choice(store.directories).incarnation,
             Index(dice.choice([0, int(members.change_epoch), int(members.change_epoch), 99])),
             shard.membership,
             leads,

@@ -99,7 +99,14 @@ def test_snapshots_carry_it_whatever_the_order_was() -> None:
 
 def beaten(held: state.State, sequence: int, version: int) -> replies.HeartbeatReply:
     beat = proposals.StoreHeartbeat(
-        StoreId("s1"), "", "s1:1", "s1:2", Incarnation(7), 9, sequence, access_version=version
+        StoreId("s1"),
+        "",
+        "s1:1",
+        "s1:2",
+        (proposals.DirectoryReport(Incarnation(7)),),
+        9,
+        sequence,
+        access_version=version,
     )
     outcome = heartbeats.apply_store(held, beat)
     assert isinstance(outcome, Applied)

@@ -28,14 +28,19 @@ def beat(
     sequence: int, *, base: int = 0, boot: int = 1, incarnation: int = 1, **fields: object
 ) -> proposals.StoreHeartbeat:
     return proposals.StoreHeartbeat(
-        S1, "", "s1:1", "s1:2", Incarnation(incarnation), boot, sequence, base,
+        S1, "", "s1:1", "s1:2", (proposals.DirectoryReport(Incarnation(incarnation)),),
+        boot, sequence, base,
         **fields,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def report(shard: int, replica: int) -> proposals.ReplicaReport:
-    membership = Membership().encode()
-    return proposals.ReplicaReport(ShardId(shard), ReplicaId(replica), Index(0), membership)
+def report(
+    shard: int, replica: int, incarnation: int = 1, epoch: int = 0, membership: bytes = b""
+) -> proposals.ReplicaReport:
+    return proposals.ReplicaReport(
+        ShardId(shard), ReplicaId(replica), Incarnation(incarnation), Index(epoch),
+        membership or Membership().encode(),
+    )  # fmt: skip
 
 
 def reply_of(outcome: Outcome) -> replies.HeartbeatReply:
@@ -138,11 +143,16 @@ def test_contradicting_reports_are_refused_whole() -> None:
     before = model.state.stores[S1].sequence
     incarnation = int(model.stores[S1].incarnation)
     boot = model.stores[S1].boot_id
-    twice = (report(1, 5), report(1, 6))
-    damaged = (proposals.ReplicaReport(ShardId(1), ReplicaId(5), Index(1), b"damaged"),)
+    twice = (report(1, 5, incarnation), report(1, 6, incarnation))
+    damaged = (report(1, 5, incarnation, 1, b"damaged"),)
     other = Membership(change_epoch=Index(4)).encode()
-    wrong_epoch = (proposals.ReplicaReport(ShardId(1), ReplicaId(5), Index(9), other),)
-    for reports, field in ((twice, "replicas"), (damaged, "membership"), (wrong_epoch, "epoch")):
+    wrong_epoch = (report(1, 5, incarnation, 9, other),)
+    for reports, field in (
+        (twice, "replicas"),
+        (damaged, "membership"),
+        (wrong_epoch, "epoch"),
+        ((report(1, 5, incarnation + 1),), "incarnation"),
+    ):
         outcome = model.propose(beat(9999, boot=boot, incarnation=incarnation, replicas=reports))
         assert rejected(outcome) is Reason.INVALID_ARGUMENT
         assert outcome.metadata == {"field": field}  # type: ignore[union-attr]
@@ -153,7 +163,7 @@ def test_the_table_of_stores_is_bounded() -> None:
     model = Model(0)
     for number in range(bounds.HAKEEPER_STORES_MAX):
         heartbeat = proposals.StoreHeartbeat(
-            StoreId(f"x{number}"), "", "", "", Incarnation(1), 1, 1
+            StoreId(f"x{number}"), "", "", "", (proposals.DirectoryReport(Incarnation(1)),), 1, 1
         )
         model.propose(heartbeat)
     assert rejected(model.propose(beat(1))) is Reason.BUSY

@@ -10,7 +10,7 @@ from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.health import Health
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.placement import Placement
-from logservice.hakeeper.proposals import ReplicaReport
+from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.state import Operator, Repair, ShardState, State, StoreState
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member, Membership
@@ -21,8 +21,8 @@ NOW, TIMEOUT = 1000, 100
 
 def store(number: int, *, silent: int = 0, host: str = "", live_since: int = 0) -> StoreState:
     return StoreState(
-        StoreId(f"s{number}"), host, "", "", Incarnation(number), number, 1,
-        first_tick=0, last_tick=NOW - silent, live_since=live_since, incarnation_tick=0,
+        StoreId(f"s{number}"), host, "", "", (DirectoryReport(Incarnation(number)),), number, 1,
+        first_tick=0, last_tick=NOW - silent, live_since=live_since, directories_tick=0,
     )  # fmt: skip
 
 
@@ -50,7 +50,8 @@ def report(state: State, number: int, **fields: object) -> None:
     }
     values.update(fields)
     state.stores[StoreId(f"s{number}")].replicas[ONE] = ReplicaReport(
-        ONE, ReplicaId(number), Index(1), state.shards[ONE].membership, **values  # type: ignore[arg-type]
+        ONE, ReplicaId(number), Incarnation(number), Index(1), state.shards[ONE].membership,
+        **values,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -73,9 +74,9 @@ def test_health_follows_store_incarnation_and_report() -> None:
     shard.lost = [ReplicaId(2)]
     assert health_of(state, shard, 2) is Health.LOST
     shard.lost = []
-    two.incarnation, two.incarnation_tick = Incarnation(99), NOW - TIMEOUT
+    two.directories, two.directories_tick = (DirectoryReport(Incarnation(99)),), NOW - TIMEOUT
     assert health_of(state, shard, 2) is Health.ABSENT
-    two.incarnation_tick -= 1
+    two.directories_tick -= 1
     assert health_of(state, shard, 2) is Health.LOST
 
 
@@ -98,13 +99,13 @@ def test_a_store_never_heard_of_counts_from_the_shards_creation() -> None:
 def test_a_report_of_another_data_directory_is_no_report() -> None:
     """Exact (shard, replica, incarnation): the same ids from an emptied disk do not count."""
     state, shard = rig()
-    state.stores[StoreId("s2")].incarnation = Incarnation(99)
+    state.stores[StoreId("s2")].directories = (DirectoryReport(Incarnation(99)),)
     member = shard.members.member(ReplicaId(2))
     assert member is not None
     assert health.report_of(state, shard, member) is None
     report(state, 3)
     state.stores[StoreId("s3")].replicas[ONE] = ReplicaReport(
-        ONE, ReplicaId(77), Index(1), shard.membership
+        ONE, ReplicaId(77), Incarnation(3), Index(1), shard.membership
     )
     assert health_of(state, shard, 3) is Health.MISSING
 
@@ -233,7 +234,7 @@ def test_every_choice_counts_for_the_next_one() -> None:
     names = []
     for number in range(4):
         [one] = placement.choose(None, 1)
-        placement.take(ShardId(100 + number), one.store)
+        placement.take(ShardId(100 + number), one.store, placement.directory(one))
         names.append(one.store)
     assert names == ["s4", "s5", "s1", "s2"]
 

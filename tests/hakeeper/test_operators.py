@@ -173,12 +173,10 @@ def test_time_alone_wakes_the_checkers_when_a_disk_was_replaced() -> None:
     model.start(shards=0)
     model.wipe("s1")
     model.run_until(
-        lambda: (
-            model.state.stores[StoreId("s1")].incarnation == model.stores[StoreId("s1")].incarnation
-        ),
+        lambda: model.state.stores[StoreId("s1")].uses(model.stores[StoreId("s1")].incarnation),
         20,
     )
-    changed = model.state.stores[StoreId("s1")].incarnation_tick
+    changed = model.state.stores[StoreId("s1")].directories_tick
     model.run_until(lambda: bool(model.state.operators), 300)
     assert model.state.tick - changed == model.timeout + 1
 
@@ -272,7 +270,7 @@ def test_a_change_goes_to_a_live_voter_when_no_leader_is_known() -> None:
     for store in model.state.stores.values():
         for shard, report in store.replicas.items():
             store.replicas[shard] = proposals.ReplicaReport(
-                shard, report.replica, report.epoch, report.membership
+                shard, report.replica, report.incarnation, report.epoch, report.membership
             )
     arrival = Operator(
         1, Repair.REPLACE, HAKEEPER_SHARD, ReplicaId(2000), ReplicaId(1), StoreId("s4"),

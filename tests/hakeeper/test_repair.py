@@ -275,13 +275,16 @@ def test_a_replica_that_is_newer_than_our_view_is_no_zombie() -> None:
 def test_two_memberships_of_one_epoch_raise_a_flag_and_stop_nothing() -> None:
     model = started(3)
     copy = model.stores[StoreId("s1")].copies[ONE]
+    here = model.stores[StoreId("s1")].incarnation
     known = model.state.shards[ONE].membership
     true = copy.membership
     lie = Membership(voters=true.voters[:1], change_epoch=true.change_epoch, members=true.members)
     beat = proposals.StoreHeartbeat(
-        StoreId("s1"), "", "a", "b", model.stores[StoreId("s1")].incarnation,
+        StoreId("s1"), "", "a", "b", (proposals.DirectoryReport(here),),
         model.stores[StoreId("s1")].boot_id, 10_000,
-        replicas=(proposals.ReplicaReport(ONE, copy.replica, lie.change_epoch, lie.encode()),),
+        replicas=(
+            proposals.ReplicaReport(ONE, copy.replica, here, lie.change_epoch, lie.encode()),
+        ),
     )  # fmt: skip
     assert isinstance(model.propose(beat), Applied)
     assert model.state.shards[ONE].membership == known

@@ -38,7 +38,7 @@ from logservice.ids import (
 from logservice.logdb.update import Bootstrap
 from logservice.membership import Membership
 from logservice.nodehost.hakeeper_host import PeerHandler
-from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Rejected
 from logservice.raft.config_change import ConfigChange
@@ -105,16 +105,23 @@ class FakeHost:
         self.bootstraps: dict[ShardId, Bootstrap] = {}
         self.infos: dict[ShardId, ReplicaInfo] = {}
         self.stored: set[tuple[ShardId, ReplicaId]] = set()
-        self.halts: dict[ShardId, str] = {}
+        self.halts: dict[ShardId, HaltedReplica] = {}
         self.repairs: set[ShardId] = set()
         self.calls: list[tuple[object, ...]] = []
         self.failure: LogServiceError | Exception | None = None
         self.propose_failures: list[LogServiceError] = []
 
     async def start_replica(
-        self, shard: ShardId, replica_id: ReplicaId, membership: Membership, *, join: bool
+        self,
+        shard: ShardId,
+        replica_id: ReplicaId,
+        membership: Membership,
+        *,
+        join: bool,
+        incarnation: Incarnation | None = None,
     ) -> None:
         self._fail()
+        assert incarnation in self.identity.incarnations
         self.calls.append(("start", shard, replica_id, membership, join))
         self.bootstraps.setdefault(shard, Bootstrap(membership, join))
         self.stored.add((shard, replica_id))
@@ -144,8 +151,14 @@ class FakeHost:
     def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
         return sorted(self.stored)
 
-    def halted(self) -> dict[ShardId, str]:
+    def halted(self) -> dict[ShardId, HaltedReplica]:
         return self.halts
+
+    def directory_infos(self) -> list[DirectoryInfo]:
+        return [DirectoryInfo("/d", one, 10, 90, 0, "") for one in self.identity.incarnations]
+
+    def roomiest(self) -> Incarnation:
+        return self.identity.incarnations[-1]
 
     def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
         return self.bootstraps.get(shard)

@@ -13,6 +13,15 @@ from logservice.logdb.posix_vfs import PosixVfs
 from logservice.logdb.vfs import Vfs
 
 
+def open_identity(directory: Path, store_id: str) -> DataDirectory:
+    return DataDirectory.open(
+        str(directory),
+        vfs=PosixVfs(),
+        cluster_id=ClusterId("test-cluster"),
+        store_id=StoreId(store_id),
+    )
+
+
 class OpenLogDb:
     """A data directory with its log storage."""
 
@@ -20,12 +29,7 @@ class OpenLogDb:
         self, directory: Path, store_id: str, segment_bytes: int = 1 << 20, vfs: Vfs | None = None
     ) -> None:
         vfs = vfs or PosixVfs()
-        self.data = DataDirectory.open(
-            str(directory),
-            vfs=vfs,
-            cluster_id=ClusterId("test-cluster"),
-            store_id=StoreId(store_id),
-        )
+        self.data = open_identity(directory, store_id)
         self.incarnation = Incarnation(self.data.incarnation)
         self.logdb = LogDb.open(
             str(directory),

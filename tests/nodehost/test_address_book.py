@@ -13,7 +13,7 @@ from logservice.ids import Incarnation, Index, ReplicaId, StoreId
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.vfs import read_file, write_file
 from logservice.membership import Member, Membership
-from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.address_book import AddressBook, Copy
 
 PATH = "/data/address-book"
 SEEDS = {StoreId("s1"): "s1:1", StoreId("s2"): "s2:1"}
@@ -40,7 +40,7 @@ def vfs() -> MemoryVfs:
 
 
 def test_an_empty_book_knows_the_seeds_only() -> None:
-    book = AddressBook([(vfs(), PATH)], SEEDS)
+    book = AddressBook([Copy(vfs(), PATH)], SEEDS)
     assert not book.knows_hakeeper
     assert book.peer_addresses() == SEEDS
     assert book.hakeeper_stores() == ["s1", "s2"]
@@ -48,11 +48,11 @@ def test_an_empty_book_knows_the_seeds_only() -> None:
 
 def test_what_was_learned_survives_a_power_cut() -> None:
     disk = vfs()
-    book = AddressBook([(disk, PATH)], SEEDS)
+    book = AddressBook([Copy(disk, PATH)], SEEDS)
     changed = book.update(directory("s1", "s7", "s8"), membership("s7", "s8"))
     assert changed == ["s1", "s7", "s8"]
     disk.crash()
-    again = AddressBook([(disk, PATH)], SEEDS)
+    again = AddressBook([Copy(disk, PATH)], SEEDS)
     assert again.knows_hakeeper
     assert again.hakeeper_stores() == ["s7", "s8", "s1", "s2"]
     assert again.peer_addresses() == {"s1": "s1:9", "s2": "s2:1", "s7": "s7:9", "s8": "s8:9"}
@@ -61,7 +61,7 @@ def test_what_was_learned_survives_a_power_cut() -> None:
 
 
 def test_an_older_membership_of_shard_0_is_ignored() -> None:
-    book = AddressBook([(vfs(), PATH)], SEEDS)
+    book = AddressBook([Copy(vfs(), PATH)], SEEDS)
     book.update(directory("s1"), membership("s5", epoch=9))
     book.update(directory("s1"), membership("s1", epoch=3))
     book.update(directory("s1"), b"")
@@ -79,7 +79,7 @@ def test_nothing_is_written_when_nothing_changed() -> None:
 
     disk = CountingVfs()
     disk.make_directory("/data")
-    book = AddressBook([(disk, PATH)], SEEDS)
+    book = AddressBook([Copy(disk, PATH)], SEEDS)
     assert book.update(directory("s2", "s1"), membership("s1")) == ["s1", "s2"]
     assert book.update(directory("s1", "s2"), membership("s1")) == []
     assert disk.creations == 1
@@ -87,16 +87,16 @@ def test_nothing_is_written_when_nothing_changed() -> None:
 
 def test_every_damaged_byte_gives_an_empty_book() -> None:
     disk = vfs()
-    AddressBook([(disk, PATH)], SEEDS).update(directory("s1"), membership("s1"))
+    AddressBook([Copy(disk, PATH)], SEEDS).update(directory("s1"), membership("s1"))
     whole = read_file(disk, PATH)
     for position in range(len(whole)):
         damaged = bytearray(whole)
         damaged[position] ^= 0x41
         write_file(disk, PATH, bytes(damaged))
-        assert not AddressBook([(disk, PATH)], SEEDS).knows_hakeeper
+        assert not AddressBook([Copy(disk, PATH)], SEEDS).knows_hakeeper
     for length in range(len(whole)):
         write_file(disk, PATH, whole[:length])
-        assert AddressBook([(disk, PATH)], SEEDS).peer_addresses() == SEEDS
+        assert AddressBook([Copy(disk, PATH)], SEEDS).peer_addresses() == SEEDS
 
 
 def test_a_full_disk_costs_persistence_only() -> None:
@@ -106,22 +106,22 @@ def test_a_full_disk_costs_persistence_only() -> None:
 
     disk = FullVfs()
     disk.make_directory("/data")
-    book = AddressBook([(disk, PATH)], SEEDS)
+    book = AddressBook([Copy(disk, PATH)], SEEDS)
     assert book.update(directory("s3"), membership("s3")) == ["s3"]
     assert book.peer_addresses()[StoreId("s3")] == "s3:9"
-    assert not AddressBook([(disk, PATH)], SEEDS).knows_hakeeper
+    assert not AddressBook([Copy(disk, PATH)], SEEDS).knows_hakeeper
 
 
 def test_one_of_several_copies_is_enough_and_the_newest_membership_counts() -> None:
     lost, old, new = vfs(), vfs(), vfs()
-    AddressBook([(old, PATH)], SEEDS).update(directory("s1"), membership("s1"))
-    AddressBook([(new, PATH)], SEEDS).update(directory("s7"), membership("s7", epoch=9))
+    AddressBook([Copy(old, PATH)], SEEDS).update(directory("s1"), membership("s1"))
+    AddressBook([Copy(new, PATH)], SEEDS).update(directory("s7"), membership("s7", epoch=9))
     for disks in ([lost, old, new], [new, old, lost], [old, lost, new]):
-        book = AddressBook([(disk, PATH) for disk in disks], SEEDS)
+        book = AddressBook([Copy(disk, PATH) for disk in disks], SEEDS)
         assert book.hakeeper_stores() == ["s7", "s1", "s2"]
     book.update(directory("s8"), membership("s8", epoch=10))
     for disk in (lost, old, new):
-        assert AddressBook([(disk, PATH)], SEEDS).hakeeper_stores() == ["s8", "s1", "s2"]
+        assert AddressBook([Copy(disk, PATH)], SEEDS).hakeeper_stores() == ["s8", "s1", "s2"]
 
 
 def test_a_copy_that_cannot_be_read_matters_only_if_no_other_knows() -> None:
@@ -132,6 +132,6 @@ def test_a_copy_that_cannot_be_read_matters_only_if_no_other_knows() -> None:
     good = vfs()
     broken = BrokenVfs()
     with pytest.raises(OSError, match="broken"):
-        AddressBook([(good, PATH), (broken, PATH)], SEEDS)
-    AddressBook([(good, PATH)], SEEDS).update(directory("s1"), membership("s1"))
-    assert AddressBook([(broken, PATH), (good, PATH)], SEEDS).knows_hakeeper
+        AddressBook([Copy(good, PATH), Copy(broken, PATH)], SEEDS)
+    AddressBook([Copy(good, PATH)], SEEDS).update(directory("s1"), membership("s1"))
+    assert AddressBook([Copy(broken, PATH), Copy(good, PATH)], SEEDS).knows_hakeeper

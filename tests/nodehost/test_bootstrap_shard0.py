@@ -13,7 +13,7 @@ from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, StoreId
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.update import Bootstrap
 from logservice.membership import Member, Membership
-from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
 from logservice.nodehost.transport.seam import PeerIdentity
 from tests.nodehost.fake_host import FakeHost, FakeNetwork
@@ -37,7 +37,7 @@ class Stores:
         vfs.make_directory("/d")
         self.hosts[name] = host
         seeds = {member.store_id: member.peer_address for member in MEMBERS}
-        self.books[name] = AddressBook([(vfs, "/d/book")], seeds)
+        self.books[name] = AddressBook([Copy(vfs, "/d/book")], seeds)
         self.boots[name] = Bootstrapper(host, self.books[name], MEMBERS)
         self.boots[name].serve()
 
@@ -220,10 +220,10 @@ async def test_who_is_starting_says_so_before_the_record_is_durable() -> None:
     seen: list[bool] = []
     original = stores.hosts["s1"].start_replica
 
-    async def slow(shard, replica, membership, *, join):  # type: ignore[no-untyped-def]
+    async def slow(shard, replica, membership, **how):  # type: ignore[no-untyped-def]
         stores.wipe("s2")
         seen.append(await stores.run("s2") == [BootstrapOutcome.REFUSED])
-        await original(shard, replica, membership, join=join)
+        await original(shard, replica, membership, **how)
 
     stores.hosts["s1"].start_replica = slow  # type: ignore[method-assign]
     await stores.run("s1")

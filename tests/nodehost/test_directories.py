@@ -85,7 +85,7 @@ def test_a_failed_one_takes_nothing_and_shows_nothing(tmp_path: Path) -> None:
         disks.all.place(ONE, ReplicaId(9), disks.each[0].incarnation)
     disks.each[1].failed = "neither"
     with pytest.raises(Halted):
-        disks.all.emptiest()
+        disks.all.roomiest()
 
 
 def test_none_or_the_same_twice_is_refused(tmp_path: Path) -> None:

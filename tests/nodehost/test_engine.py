@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
-from logservice_wire.errors import NotReady
+from logservice_wire.errors import Halted, NotReady
 
 from logservice import bounds
 from logservice.clock import ManualClock
@@ -88,6 +88,7 @@ class Bench:
         )  # fmt: skip
         identity = PeerIdentity(ClusterId("c"), StoreId("s"), (Incarnation(1),), 1)
         self.fatal: list[BaseException] = []
+        self.disk_failures: list[BaseException] = []
         self.clock = ManualClock()
         self.engine = Engine(
             self.logdb,
@@ -96,6 +97,7 @@ class Bench:
             self.clock,
             inline_max_s,
             self.fatal.append,
+            self.disk_failures.append,
         )
         self.done: list[str] = []
 
@@ -181,20 +183,39 @@ async def test_a_write_without_updates_waits_for_the_groups_before_it() -> None:
 
 
 @pytest.mark.parametrize("inline_max_s", [1.0, -1.0])
-async def test_a_failed_fsync_is_fatal_and_acknowledges_nothing(inline_max_s: float) -> None:
+async def test_a_failed_fsync_is_the_last_and_acknowledges_nothing(inline_max_s: float) -> None:
     bench = Bench(inline_max_s=inline_max_s)
 
     def fail(handle: int) -> None:
         raise OSError(5, "Input/output error")
 
     bench.vfs.fdatasync = fail  # type: ignore[method-assign]
+    waiting = asyncio.ensure_future(bench.engine.commit([update(3, 1)]))
     bench.engine.activate(Scripted(bench.write("lost", update(1, 1))))
     await turns()
-    assert [type(error) for error in bench.fatal] == [OSError]
+    assert [type(error) for error in bench.disk_failures] == [OSError]
     bench.engine.activate(Scripted(bench.write("after", update(2, 1))))
     await turns()
     assert bench.done == []
-    assert len(bench.fatal) == 1, "nothing is tried again"
+    with pytest.raises(Halted):
+        await waiting
+    with pytest.raises(NotReady):
+        await bench.engine.commit([update(4, 1)])
+    await bench.engine.stop()
+    assert len(bench.disk_failures) == 1, "nothing is tried again"
+    assert bench.fatal == [], "the NodeHost decides what a lost disk means"
+
+
+async def test_only_what_log_storage_raises_counts_as_the_disk() -> None:
+    bench = Bench()
+
+    def broken() -> None:
+        raise OSError(5, "not from the disk")
+
+    bench.engine.activate(Scripted(Write([update(1, 1)], True, broken)))
+    await turns()
+    assert [type(error) for error in bench.fatal] == [OSError]
+    assert bench.disk_failures == []
 
 
 async def test_stop_waits_for_the_disk_and_answers_who_still_waits() -> None:

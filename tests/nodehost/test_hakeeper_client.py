@@ -21,7 +21,7 @@ from logservice.hakeeper.phase import Phase
 from logservice.ids import NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.membership import Member
-from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.hakeeper_client import PROPOSE, HAKeeperClient
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0
 
@@ -37,7 +37,7 @@ class Cluster:
             for name in ("s1", "s2", "s3")
         }
         seeds = {StoreId(name): f"{name}:1" for name in ("s1", "s2")}
-        self.books = {name: AddressBook([(MemoryVfs(), "/book")], seeds) for name in self.hosts}
+        self.books = {name: AddressBook([Copy(MemoryVfs(), "/book")], seeds) for name in self.hosts}
         self.clients = {
             name: HAKeeperClient(host, self.books[name]) for name, host in self.hosts.items()
         }
@@ -207,6 +207,8 @@ async def test_services_beat_through_any_store() -> None:
 
 
 async def _stores(cluster: Cluster) -> None:
-    beat = proposals.StoreHeartbeat(StoreId("s1"), "", "s1:1", "s1:50", Incarnation(101), 7, 1)
+    beat = proposals.StoreHeartbeat(
+        StoreId("s1"), "", "s1:1", "s1:50", (proposals.DirectoryReport(Incarnation(101)),), 7, 1
+    )
     cluster.shard0.propose(proposals.encode(beat))
     await asyncio.sleep(0)

@@ -18,13 +18,13 @@ from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
 from logservice.logdb.posix_vfs import PosixVfs
 from logservice.nodehost.access_book import AccessBook
-from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.executor import ThreadExecutor
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
-from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
+from logservice.nodehost.heartbeats import HeartbeatSender, StoreDescription
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
@@ -91,7 +91,7 @@ class Member:
     async def start(self) -> None:
         host = await self.store.up()
         book = AddressBook(
-            [(PosixVfs(), str(self.store.directory / "address-book"))],
+            [Copy(PosixVfs(), str(self.store.directory / "address-book"))],
             {member.store_id: member.peer_address for member in self.first},
         )
         self.client = HAKeeperClient(host, book)
@@ -106,7 +106,6 @@ class Member:
             book,
             AccessBook([(PosixVfs(), str(self.store.directory / "access"))]),
             lambda: StoreDescription("", address, f"{name}:client", {}),
-            lambda: DiskUse(0, 0),
             BEAT_S,
         )
         shell = HAKeeperShell(

@@ -20,7 +20,7 @@ async def late(rig: Rig, **fields: object) -> None:
     [last] = rig.beats()[-1:]
     changed = proposals.StoreHeartbeat(
         last.store, last.host, last.peer_address, last.client_address,
-        fields.get("incarnation", last.incarnation), 4711, 9, 0, dict(last.labels), 0, 0,
+        fields.get("directories", last.directories), 4711, 9, 0, dict(last.labels),
     )  # type: ignore[arg-type]  # fmt: skip
     rig.shard0.propose(proposals.encode(changed))
 
@@ -42,7 +42,7 @@ async def test_the_living_process_comes_back_under_another_boot_id() -> None:
 async def test_one_whose_data_directory_was_replaced_stays_refused() -> None:
     rig = Rig()
     await rig.sender.beat_once()
-    await late(rig, incarnation=Incarnation(999))
+    await late(rig, directories=(proposals.DirectoryReport(Incarnation(999)),))
     for _ in range(3):
         with pytest.raises(StaleEpoch):
             await rig.sender.beat_once()

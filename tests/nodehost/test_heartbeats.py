@@ -26,9 +26,10 @@ from logservice.invariants import InvariantViolation
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership
 from logservice.nodehost.access_book import AccessBook
-from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.hakeeper_client import HAKeeperClient
-from logservice.nodehost.heartbeats import DiskUse, HeartbeatSender, StoreDescription
+from logservice.nodehost.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.info import HaltedReplica
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.raft.ready import Role
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually, info
@@ -55,7 +56,7 @@ class Rig:
         )
         self.state.phase = Phase.RUNNING
         self.vfs = MemoryVfs()
-        self.book = AddressBook([(self.vfs, "/book")], {StoreId("s2"): "s2:1"})
+        self.book = AddressBook([Copy(self.vfs, "/book")], {StoreId("s2"): "s2:1"})
         self.access = AccessBook([(self.vfs, "/access")])
         self.sender = HeartbeatSender(
             self.host,
@@ -63,7 +64,6 @@ class Rig:
             self.book,
             self.access,
             lambda: StoreDescription("rack-1", "s1:1", "s1:50", {"zone": "a"}),
-            lambda: DiskUse(10, 90),
             interval_s=0.02,
         )
 
@@ -101,8 +101,9 @@ async def test_a_heartbeat_says_who_and_what() -> None:
     await rig.sender.beat_once()
     store = rig.state.stores["s1"]
     assert (store.host, store.peer_address, store.client_address) == ("rack-1", "s1:1", "s1:50")
-    assert (store.labels, store.disk_used, store.disk_free) == ({"zone": "a"}, 10, 90)
-    assert store.incarnation == rig.host.identity.incarnations[0]
+    assert store.labels == {"zone": "a"}
+    [incarnation] = rig.host.identity.incarnations
+    assert store.directories == (proposals.DirectoryReport(incarnation, 10, 90, "", "/d"),)
     report = store.replicas[ONE]
     assert (report.replica, report.leads, report.applied, report.applied_lsn) == (1024, True, 7, 70)
     assert report.match == ((2, 1),)
@@ -165,25 +166,28 @@ async def test_after_a_lost_answer_everything_is_sent_again(
 async def test_a_halted_replica_is_reported_with_its_reason() -> None:
     rig = Rig()
     rig.host.stored.add((ONE, ReplicaId(1024)))
-    rig.host.halts[ONE] = "corrupt" * 1000
+    [incarnation] = rig.host.identity.incarnations
+    rig.host.halts[ONE] = HaltedReplica(ReplicaId(1024), incarnation, "corrupt" * 1000)
     await rig.sender.beat_once()
     report = rig.state.stores["s1"].replicas[ONE]
     assert report.replica == 1024
     assert report.halted.startswith("corrupt")
     assert len(report.halted) == 1024
-    rig.host.stored.clear()
+    rig.host.halts.clear()
     await rig.sender.beat_once()
     assert rig.state.stores["s1"].replicas == {}
 
 
 async def test_the_directory_is_learned_and_told_to_the_transport() -> None:
     rig = Rig()
-    other = proposals.StoreHeartbeat(StoreId("s2"), "", "s2:7", "s2:50", Incarnation(1), 9, 1)
+    other = proposals.StoreHeartbeat(
+        StoreId("s2"), "", "s2:7", "s2:50", (proposals.DirectoryReport(Incarnation(1)),), 9, 1
+    )
     rig.shard0.propose(proposals.encode(other))
     await rig.sender.beat_once()
     assert rig.host.transport.addresses == {"s2": "s2:7"}
     assert rig.book.knows_hakeeper
-    assert AddressBook([(rig.vfs, "/book")], {}).peer_addresses()[StoreId("s2")] == "s2:7"
+    assert AddressBook([Copy(rig.vfs, "/book")], {}).peer_addresses()[StoreId("s2")] == "s2:7"
 
 
 async def test_a_fresh_replica_is_started_and_acknowledged() -> None:

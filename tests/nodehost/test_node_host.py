@@ -472,5 +472,5 @@ async def test_a_damaged_replica_without_its_bootstrap_record_is_not_begun_anew(
     files.logdb.log(SHARD, ReplicaId(9)).blame("entries 1 to 34 are missing")
     with pytest.raises(Halted):
         await host.start_replica(SHARD, ReplicaId(9), cluster.membership(), join=False)
-    assert host.halted() == {SHARD: "entries 1 to 34 are missing"}
+    assert host.halted()[SHARD].reason == "entries 1 to 34 are missing"
     assert files.logdb.log(SHARD, ReplicaId(9)).bootstrap is None

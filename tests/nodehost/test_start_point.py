@@ -92,7 +92,7 @@ async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_pa
     await store.down()
     await store.up()
     cluster.introduce()
-    assert "installed snapshot" in cluster.host(2).halted()[SHARD]
+    assert "installed snapshot" in cluster.host(2).halted()[SHARD].reason
     leader = cluster.host(await cluster.leader())
     await leader.append(SHARD, request(block=b"after"), 5.0)
     await store.down()

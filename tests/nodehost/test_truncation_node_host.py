@@ -86,7 +86,7 @@ class TruncatingStore(Store):
     @property
     def segment_bytes(self) -> int:
         assert self.host is not None
-        return self.host.logdb_stats()[0].segment_bytes
+        return self.host.directories.stats()[0].segment_bytes
 
 
 class TruncatingCluster(Cluster):

@@ -41,7 +41,7 @@ def configured(directory: Path, more: str = "") -> StoreConfig:
         [store]
         store_id = "s1"
         cluster_id = "c"
-        data_dir = "data"
+        data_directories = ["data"]
         [listen]
         client = "127.0.0.1:{client}"
         peer = "127.0.0.1:{peer}"

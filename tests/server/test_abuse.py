@@ -212,7 +212,7 @@ async def test_a_flood_of_pings(store: Store) -> None:
     """HTTP/2 by hand: gRPC's own client would not do that. GOAWAY, ENHANCE_YOUR_CALM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=CLIENTS.pem.decode())
-    _, certificate, key = written(OWNER, Path(store._config.store.data_dir))
+    _, certificate, key = written(OWNER, Path(store._config.store.data_directories[0]))
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["h2"])
     host, _, port = store.client_address.rpartition(":")

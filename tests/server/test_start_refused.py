@@ -25,7 +25,7 @@ def configured(
         [store]
         store_id = "{store}"
         cluster_id = "{cluster}"
-        data_dir = "{directory}"
+        data_directories = ["{directory}"]
         [listen]
         insecure_plaintext = true
         client = "127.0.0.1:{client}"

@@ -39,7 +39,7 @@ def configured(directory: Path) -> StoreConfig:
         [store]
         store_id = "s1"
         cluster_id = "c"
-        data_dir = "{directory}"
+        data_directories = ["{directory}"]
         [listen]
         insecure_plaintext = true
         client = "127.0.0.1:{client}"

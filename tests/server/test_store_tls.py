@@ -49,7 +49,8 @@ async def store(directory: Path) -> AsyncIterator[Store]:
 
 async def test_the_owner_of_a_certificate_is_served(store: Store) -> None:
     async with LogClient(
-        store.client_address, tls=TlsFiles(*written(OWNER, Path(store._config.store.data_dir)))
+        store.client_address,
+        tls=TlsFiles(*written(OWNER, Path(store._config.store.data_directories[0]))),
     ) as client:
         assert await client.shard(1).append(b"record") == 1
         assert [*(await client.shard(1).read(1)).blocks]
@@ -96,7 +97,7 @@ async def test_a_clients_certificate_does_not_open_the_peer_plane(store: Store) 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=STORES.pem.decode())
-    directory = Path(store._config.store.data_dir)
+    directory = Path(store._config.store.data_directories[0])
     _, certificate, key = written(OWNER, directory)
     context.load_cert_chain(certificate, key)
     host, _, port = store.peer_address.rpartition(":")

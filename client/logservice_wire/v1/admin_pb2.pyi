@@ -11,7 +11,7 @@ class GetStoreStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StoreReplica(_message.Message):
-    __slots__ = ("shard_id", "replica_id", "role", "term", "leader_replica", "committed_index", "applied_index", "first_index", "last_index", "first_lsn", "applied_lsn", "truncated_lsn", "exported_snapshots", "membership_epoch")
+    __slots__ = ("shard_id", "replica_id", "role", "term", "leader_replica", "committed_index", "applied_index", "first_index", "last_index", "first_lsn", "applied_lsn", "truncated_lsn", "exported_snapshots", "membership_epoch", "incarnation", "halted")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,8 @@ class StoreReplica(_message.Message):
     TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
     EXPORTED_SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HALTED_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     replica_id: int
     role: str
@@ -40,10 +42,28 @@ class StoreReplica(_message.Message):
     truncated_lsn: int
     exported_snapshots: int
     membership_epoch: int
-    def __init__(self, shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_replica: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., first_index: _Optional[int] = ..., last_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., truncated_lsn: _Optional[int] = ..., exported_snapshots: _Optional[int] = ..., membership_epoch: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    halted: str
+    def __init__(self, shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_replica: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., first_index: _Optional[int] = ..., last_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., truncated_lsn: _Optional[int] = ..., exported_snapshots: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., halted: _Optional[str] = ...) -> None: ...
+
+class StoreDirectory(_message.Message):
+    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    incarnation: int
+    used_bytes: int
+    free_bytes: int
+    replicas: int
+    failed: str
+    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ...) -> None: ...
 
 class StoreStatus(_message.Message):
-    __slots__ = ("store_id", "cluster_id", "incarnation", "version", "uptime_ms", "segment_bytes", "segment_files", "fsyncs", "entries_written", "bytes_written", "fsync_p50_us", "fsync_p99_us", "replicas", "truncation_counts")
+    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "fsyncs", "entries_written", "bytes_written", "fsync_p50_us", "fsync_p99_us", "replicas", "truncation_counts", "directories")
     class TruncationCountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -53,7 +73,6 @@ class StoreStatus(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
-    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -65,9 +84,9 @@ class StoreStatus(_message.Message):
     FSYNC_P99_US_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATION_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     cluster_id: str
-    incarnation: int
     version: str
     uptime_ms: int
     segment_bytes: int
@@ -79,7 +98,8 @@ class StoreStatus(_message.Message):
     fsync_p99_us: int
     replicas: _containers.RepeatedCompositeFieldContainer[StoreReplica]
     truncation_counts: _containers.ScalarMap[str, int]
-    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., fsyncs: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., fsync_p50_us: _Optional[int] = ..., fsync_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    directories: _containers.RepeatedCompositeFieldContainer[StoreDirectory]
+    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., fsyncs: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., fsync_p50_us: _Optional[int] = ..., fsync_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ...) -> None: ...
 
 class GetClusterReportRequest(_message.Message):
     __slots__ = ()

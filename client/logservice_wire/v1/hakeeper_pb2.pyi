@@ -49,8 +49,24 @@ class GetClusterStateRequest(_message.Message):
     stale: bool
     def __init__(self, stale: bool = ...) -> None: ...
 
+class DirectoryInfo(_message.Message):
+    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    incarnation: int
+    used_bytes: int
+    free_bytes: int
+    replicas: int
+    failed: str
+    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ...) -> None: ...
+
 class StoreInfo(_message.Message):
-    __slots__ = ("store_id", "host", "peer_address", "client_address", "incarnation", "expired", "ticks_since_heartbeat", "disk_used_bytes", "disk_free_bytes", "replicas", "labels")
+    __slots__ = ("store_id", "host", "peer_address", "client_address", "expired", "ticks_since_heartbeat", "disk_used_bytes", "disk_free_bytes", "replicas", "labels", "directories")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -62,25 +78,25 @@ class StoreInfo(_message.Message):
     HOST_FIELD_NUMBER: _ClassVar[int]
     PEER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     TICKS_SINCE_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DISK_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     host: str
     peer_address: str
     client_address: str
-    incarnation: int
     expired: bool
     ticks_since_heartbeat: int
     disk_used_bytes: int
     disk_free_bytes: int
     replicas: int
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., peer_address: _Optional[str] = ..., client_address: _Optional[str] = ..., incarnation: _Optional[int] = ..., expired: bool = ..., ticks_since_heartbeat: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    directories: _containers.RepeatedCompositeFieldContainer[DirectoryInfo]
+    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., peer_address: _Optional[str] = ..., client_address: _Optional[str] = ..., expired: bool = ..., ticks_since_heartbeat: _Optional[int] = ..., disk_used_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., directories: _Optional[_Iterable[_Union[DirectoryInfo, _Mapping]]] = ...) -> None: ...
 
 class ReplicaInfo(_message.Message):
     __slots__ = ("replica_id", "store_id", "role", "reported", "leader", "applied_index", "first_lsn", "applied_lsn", "incarnation")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from logservice.ids import ClusterId, Incarnation, ShardId, StoreId
+from logservice.membership import Member
 from logservice.raft.messages import Message
 
 
@@ -27,6 +28,10 @@ class PeerIdentity:
     store_id: StoreId
     incarnations: tuple[Incarnation, ...]
     boot_id: int
+
+    def may_speak_for(self, member: Member) -> bool:
+        """INV-HOST-1: the replica is bound to this store and to a data directory that it has."""
+        return member.store_id == self.store_id and member.incarnation in self.incarnations
 
 
 class TransportHandler(Protocol):

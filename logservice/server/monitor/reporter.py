@@ -124,6 +124,9 @@ class StatusReporter:
                 logdb={} if directory.failed else figures(directory.logdb.stats()),
             )
             for directory in parts.host.directories
+        ) + tuple(
+            DirectoryStatus(path=one.path, incarnation=one.incarnation, failed=one.failed)
+            for one in parts.unopened
         )
         replicas = self._replicas(parts)
         heartbeats = parts.heartbeats
@@ -154,10 +157,15 @@ class StatusReporter:
         known = {replica.shard for replica in running}
         if len(self._made) > len(known):
             self._made = {shard: made for shard, made in self._made.items() if shard in known}
-        stored = dict(parts.host.stored_replicas())
         halted = [
-            ReplicaStatus(shard=shard, replica=stored.get(shard, 0), role="halted", halted=reason)
-            for shard, reason in sorted(parts.host.halted().items())
+            ReplicaStatus(
+                shard=shard,
+                replica=one.replica,
+                incarnation=one.incarnation,
+                role="halted",
+                halted=one.reason,
+            )
+            for shard, one in sorted(parts.host.halted().items())
             if shard not in known
         ]
         return (*running, *halted)
@@ -193,6 +201,7 @@ def _replica(
     return ReplicaStatus(
         shard=info.shard,
         replica=info.replica,
+        incarnation=info.incarnation,
         role=info.role.name.lower(),
         term=info.term,
         leader=info.leader,

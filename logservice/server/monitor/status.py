@@ -43,13 +43,15 @@ class FollowerStatus(Struct, frozen=True, kw_only=True):
 class ReplicaStatus(Struct, frozen=True, kw_only=True):
     """One replica on this store.
 
-    role: of the Raft core, or ``halted``. leader: replica id, 0 when none is known. hold_lsn:
+    incarnation: of the data directory it is in. role: of the Raft core, or ``halted``.
+    leader: replica id, 0 when none is known. hold_lsn:
     lowest held LSN, 0 without holds. stalled: why truncation makes no progress, empty while it
     does. `lsn` fields are 0 for shard 0.
     """
 
     shard: int = 0
     replica: int = 0
+    incarnation: int = 0
     role: str = ""
     term: int = 0
     leader: int = 0

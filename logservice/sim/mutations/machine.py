@@ -281,7 +281,9 @@ def _old_id_reborn_on_an_empty_disk() -> None:
                 membership = Membership.decode(probe.initial) if probe.initial else Membership()
                 for member in membership.members:
                     if member.store_id == me:
-                        return await self._start(member.replica_id, membership)
+                        return await self._start(
+                            replace(member, incarnation=self._host.roomiest()), membership
+                        )
             return await original(self, probes)
 
         return decide

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from logservice.hakeeper.views import ClusterView, OperatorView, ReplicaView, ShardView, StoreView
+from logservice.hakeeper.views import (
+    ClusterView,
+    DirectoryView,
+    OperatorView,
+    ReplicaView,
+    ShardView,
+    StoreView,
+)
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.disk_space import DiskState
 from logservice.logdb.stats import LogDbStats
@@ -88,7 +95,8 @@ def shard_view(shard: int = 1) -> ShardView:
 def view(*shards: ShardView) -> ClusterView:
     stores = tuple(
         StoreView(StoreId(f"s{number}"), f"h{number}", f"h{number}:2", f"h{number}:1",
-                  Incarnation(number), number == 3, number, 100, 200, 1)
+                  number == 3, number, 1,
+                  (DirectoryView("/d", Incarnation(number), 100, 200, 1, ""),))
         for number in (1, 2, 3)
     )  # fmt: skip
     operator = OperatorView(

@@ -19,7 +19,7 @@ CONFIG = """
 [store]
 store_id = "s1"
 cluster_id = "c"
-data_dir = "data"
+data_directories = ["data"]
 [listen]
 insecure_plaintext = true
 [bootstrap]

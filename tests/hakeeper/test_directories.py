@@ -1,0 +1,159 @@
+"""Stores with several data directories: placement, one lost disk, one emptied disk. Names G8."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from logservice import bounds
+from logservice.hakeeper import proposals
+from logservice.hakeeper.health import Health, health
+from logservice.hakeeper.placement import Placement
+from logservice.hakeeper.proposals import DirectoryReport
+from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, ShardId, StoreId
+from tests.hakeeper.model import Model, expiry
+
+ONE = ShardId(1)
+S1 = StoreId("s1")
+
+
+def two_disks(stores: int = 3, shards: int = 4) -> Model:
+    model = Model(stores)
+    for number, store in enumerate(model.stores.values(), 1):
+        store.others = (Incarnation(2000 + number),)
+    model.start(shards=shards)
+    return model
+
+
+def places(model: Model, name: StoreId) -> Counter[int]:
+    """Members by the incarnation they are bound to, of one store."""
+    return Counter(
+        int(member.incarnation)
+        for truth in model.shards.values()
+        for member in truth.membership.members
+        if member.store_id == name
+    )
+
+
+def test_replicas_are_spread_over_the_directories_of_a_store() -> None:
+    model = two_disks(shards=5)
+    # Six replicas with shard 0, which is in the first directory.
+    for number, name in enumerate(model.stores, 1):
+        assert places(model, name) == {1000 + number: 3, 2000 + number: 3}
+    assert model.healthy()
+
+
+def test_the_directory_with_the_most_free_bytes_per_replica_is_chosen() -> None:
+    model = two_disks(shards=0)
+    store = model.state.stores[S1]
+    small, large = DirectoryReport(Incarnation(1), 0, 90), DirectoryReport(Incarnation(2), 0, 300)
+    broken = DirectoryReport(Incarnation(3), 0, 9999, "broken")
+    store.directories = (small, broken, large)
+    placement = Placement(model.state)
+    chosen = []
+    for number in range(8):
+        chosen.append(int(placement.directory(store)))
+        placement.take(ShardId(50 + number), S1, Incarnation(chosen[-1]))
+    assert Counter(chosen) == {2: 6, 1: 2}
+    store.directories = (broken,)
+    assert S1 not in [one.store for one in Placement(model.state).choose(None, 9)]
+
+
+def test_a_lost_disk_costs_its_replicas_only_and_they_come_back_elsewhere() -> None:
+    model = two_disks(stores=4)
+    before = {shard: truth.membership for shard, truth in model.shards.items()}
+    lost = Incarnation(2001)
+    mine = [s for s, m in before.items() if any(one.incarnation == lost for one in m.members)]
+    assert mine, "the placement put something there"
+    model.lose_disk("s1", lost)
+    model.run_until(model.healthy, 400)
+    for shard, truth in model.shards.items():
+        if shard in mine:
+            assert truth.changes == ["ADD_LEARNER", "ADD_VOTER+REMOVE", "leave"]
+            assert all(member.incarnation != lost for member in truth.membership.members)
+        else:
+            assert truth.changes == [], "the others never noticed"
+
+
+def test_without_a_spare_store_they_come_back_on_the_other_disk_under_new_ids() -> None:
+    model = two_disks(stores=3)
+    lost = Incarnation(2001)
+    ids = {m.replica_id for truth in model.shards.values() for m in truth.membership.members}
+    mine = [
+        shard for shard, truth in model.shards.items()
+        if any(one.incarnation == lost for one in truth.membership.members)
+    ]  # fmt: skip
+    model.lose_disk("s1", lost)
+    model.run_until(model.healthy, 600)
+    assert mine
+    for shard in mine:
+        truth = model.shards[shard]
+        assert truth.changes == ["REMOVE", "ADD_LEARNER", "ADD_VOTER"]
+        [back] = [one for one in truth.membership.members if one.store_id == "s1"]
+        assert back.incarnation == 1001
+        assert back.replica_id not in ids
+    assert model.state.flags == {}
+
+
+def test_an_emptied_disk_is_waited_for_and_then_replaced() -> None:
+    model = two_disks(stores=3)
+    model.wipe_disk("s1", Incarnation(2001))
+    model.run(50)
+    assert all(not truth.changes for truth in model.shards.values())
+    model.run_until(model.healthy, 600)
+    assert set(places(model, S1)) == {1001, 1_002_001}
+
+
+def test_a_directory_added_later_is_fine_and_gets_the_next_replicas() -> None:
+    model = two_disks(stores=3)
+    model.stores[S1].others = (*model.stores[S1].others, Incarnation(3001))
+    model.run(expiry(model) + 50)
+    assert all(not truth.changes for truth in model.shards.values())
+    model.propose(proposals.CreateShard(ShardId(0), "late", 3))
+    model.run_until(model.healthy, 100)
+    assert places(model, S1)[3001] == 1
+
+
+def test_no_two_lost_disks_of_a_majority_lower_the_tolerance() -> None:
+    """G8: both remaining replicas of three on dead disks: nothing may be removed."""
+    model = two_disks(stores=3, shards=1)
+    for name, store in model.stores.items():
+        if name != "s3":
+            for incarnation in store.directories:
+                if any(store.place(copy) == incarnation for copy in store.copies.values()):
+                    model.lose_disk(name, incarnation)
+    model.run(expiry(model) + 300)
+    assert all(not truth.changes for truth in model.shards.values())
+    assert "shard 0: no live majority" in model.state.flags
+
+
+@pytest.mark.parametrize("failed", ["", "broken"])
+def test_health_of_a_member_follows_its_own_directory(failed: str) -> None:
+    model = two_disks()
+    shard = model.state.shards[HAKEEPER_SHARD]
+    member = shard.members.member(ReplicaId(1))
+    assert member is not None
+    store = model.state.stores[S1]
+    store.directories = tuple(
+        DirectoryReport(one.incarnation, 0, 0, failed if one.incarnation == 2001 else "")
+        for one in store.directories
+    )
+    assert health(model.state, shard, member) is Health.ALIVE
+    store.directories = (DirectoryReport(member.incarnation, 0, 0, failed), store.directories[1])
+    assert health(model.state, shard, member) is (Health.HALTED if failed else Health.ALIVE)
+
+
+def test_a_heartbeat_names_each_directory_once_and_not_too_many() -> None:
+    one = DirectoryReport(Incarnation(1))
+    many = tuple(DirectoryReport(Incarnation(n)) for n in range(1, bounds.DATA_DIRECTORIES_MAX + 2))
+
+    def beat(directories: tuple[DirectoryReport, ...]) -> proposals.StoreHeartbeat:
+        return proposals.StoreHeartbeat(S1, "", "", "", directories, 1, 1)
+
+    proposals.decode(proposals.encode(beat(many[:-1])))
+    for bad in (many, ()):
+        with pytest.raises(proposals.ProposalCorrupt):
+            proposals.decode(proposals.encode(beat(bad)))
+    outcome = Model(0).propose(beat((one, one)))
+    assert getattr(outcome, "metadata", None) == {"field": "directories"}
