@@ -15,8 +15,9 @@ divided by three lines (all shares of one setting, `reserve_bytes`):
   bytes, for promises renewed between two samples, and for what else grows in the directory.
 - Below the floor no block is taken whatever was promised (`closed`): what is left is for control
   entries, hard states, snapshots, and the copies that garbage collection makes to free more.
-- Below the index line the derived index is not written: LevelDB's first failed write would be fatal
-  to the store (reliability.md section 0), so its rows wait in memory until there is room.
+- Below the index line nothing is allocated and the derived index is not written: LevelDB's first
+  failed write would be fatal to the store (reliability.md section 0), so its rows wait in memory
+  until there is room.
 
 INV-SPACE-2: so it is never the store itself that makes LevelDB or the commit path meet ENOSPC.
 
@@ -100,17 +101,17 @@ class DiskSpace:
         self.state = DiskState(free, full=full, closed=above_floor < 0, room=room)
         return self.state
 
-    def has_room_for(self, size: int) -> bool:
-        """Allocating `size` bytes more than is needed leaves the reserve above its floor."""
+    def leaves_floor(self, size: int) -> bool:
+        """`size` bytes, more than is needed, may be taken: the reserve stays above its floor."""
         return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _FLOOR_SHARE
+
+    def leaves_index(self, size: int) -> bool:
+        """`size` bytes may be taken: what the derived index needs is left."""
+        return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _INDEX_SHARE
 
     def index_writable(self) -> bool:
         """The derived index may be written; the ballast is given up for it if need be."""
-        line = self._reserve_bytes // _INDEX_SHARE
-        if self._vfs.free_bytes(self._directory) >= line:
-            return True
-        self._ballast.release()
-        return self._vfs.free_bytes(self._directory) >= line
+        return self.leaves_index(0) or (self._ballast.release() and self.leaves_index(0))
 
     def restore_ballast(self) -> None:
         """Take the ballast again when that leaves the disk below its mark."""

@@ -195,20 +195,20 @@ class SegmentWriter:
         """
         needed = SEGMENT_HEADER_BYTES + group.encoded.size
         small = max(needed, min(self._segment_bytes, LOGDB_SMALL_SEGMENT_BYTES))
-        sizes = [small, needed, needed]
-        if self._space.has_room_for(group.new_segment_bytes):
+        space, path = self._space, self._files.path(segment)
+        sizes = [size for size in (small, needed) if space.leaves_index(size)]
+        if space.leaves_floor(group.new_segment_bytes):
             sizes.insert(0, group.new_segment_bytes)
-        for attempt, size in enumerate(sizes):
-            if attempt == len(sizes) - 1 and not self._ballast.release():
-                break
-            handle = self._allocate(self._files.path(segment), size)
-            if handle is not None:
-                group.handle, group.new_segment_bytes = handle, size
+        for size in sizes:
+            if self._allocate(group, path, size):
                 return
+        from_ballast = self._ballast.release() and space.leaves_index(needed)
+        if from_ballast and self._allocate(group, path, needed):
+            return
         raise OutOfSpace(f"a segment of {needed} bytes")
 
-    def _allocate(self, path: str, size: int) -> int | None:
-        """A new file with `size` bytes reserved; None, and no file, when the disk is full."""
+    def _allocate(self, group: CommitGroup, path: str, size: int) -> bool:
+        """A new file with `size` bytes reserved; False, and no file, when the disk is full."""
         vfs = self._files.vfs
         handle = -1
         try:
@@ -220,8 +220,9 @@ class SegmentWriter:
                 vfs.unlink(path)
             if error.errno != errno.ENOSPC:
                 raise
-            return None
-        return handle
+            return False
+        group.handle, group.new_segment_bytes = handle, size
+        return True
 
     def seal_early(self) -> None:
         """Let the next group begin a new segment, and give back what this one has not used: on a

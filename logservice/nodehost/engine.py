@@ -104,6 +104,7 @@ class Engine:
         self._writing = False
         self._stopped = False
         self._out_of_space = False
+        self._attempts = 0
         self._write_s = 0.0
         self._idle: asyncio.Future[None] | None = None
         self._last_write_s = clock.monotonic()
@@ -166,7 +167,7 @@ class Engine:
     @property
     def out_of_space(self) -> bool:
         """Commit groups wait because the disk has no room for them."""
-        return self._out_of_space
+        return self._attempts > 0
 
     async def stop(self) -> None:
         """No further pass; waits for the group at the disk."""
@@ -247,6 +248,9 @@ class Engine:
         except OutOfSpace as full:
             self._wait_for_space(full, group, writes)
             return False
+        if self._attempts:
+            logger.warning("commit groups go on after %d attempts", self._attempts)
+            self._attempts = 0
         self._durable(group, writes)
         return True
 
@@ -254,8 +258,9 @@ class Engine:
         """INV-ENGINE-3."""
         self._logdb.abandon(group)
         self._writes[:0] = writes
-        if not self._out_of_space:
+        if not self._attempts:
             logger.error("commit groups wait: %s", full.strerror)
+        self._attempts += 1
         self._out_of_space = True
         self._loop.call_later(bounds.DISK_FULL_RETRY_S, self._run_guarded, self._try_again)
 

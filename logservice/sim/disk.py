@@ -45,6 +45,8 @@ class SimDisk(MemoryVfs):
         self.kv = _Kv(self)
         self.calls = 0
         self.syncs = 0
+        self.left_bytes = 0
+        self._others_bytes = 0
         self._chance = chance
         self._on_cut = on_cut
         self._cut_at = 0
@@ -76,7 +78,12 @@ class SimDisk(MemoryVfs):
     @property
     def fault_waits(self) -> bool:
         """The next process may fail because of the disk."""
-        return bool(self._fail_at) or self.capacity_bytes < 1 << 40
+        return bool(self._fail_at)
+
+    @property
+    def full(self) -> bool:
+        """Somebody else took nearly all of it."""
+        return self.capacity_bytes < 1 << 40
 
     def heal(self) -> None:
         """No fault is waiting any more, and the disk is as large as it was."""
@@ -86,6 +93,17 @@ class SimDisk(MemoryVfs):
     def fill(self, left_bytes: int) -> None:
         """The disk is full but for `left_bytes`."""
         self.capacity_bytes = self.used() + left_bytes
+        self.left_bytes = left_bytes
+        self._others_bytes = self.used() - self._log_bytes()
+
+    def left_by_log_storage(self) -> int:
+        """Bytes that a full disk would have left, had only segments and ballast changed."""
+        return self.capacity_bytes - self._others_bytes - self._log_bytes()
+
+    def _log_bytes(self) -> int:
+        files = self._files.items()
+        log = (file for path, file in files if path.endswith((".segment", "/BALLAST")))
+        return sum(len(file.cached) for file in log)
 
     def used(self) -> int:
         """Bytes of all files."""

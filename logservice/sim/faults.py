@@ -235,13 +235,19 @@ class Faults:
         self._power_follows(store)
 
     async def _disk_full(self) -> None:
-        store = self._any()
-        self._count("disk-full")
+        stores = [self._any()]
+        if self.chance.random() < 0.4:
+            # Most of them at once: the shards refuse blocks, and nothing else.
+            count = len(self.world.stores)
+            stores = self.chance.sample(self.world.stores, self.chance.randint(2, count))
         reserve = self.world.config.reserve_bytes
-        store.fill_disk(self.chance.choice((0, 4096, reserve // 5, reserve // 2, reserve)))
-        self.world.note("disk-full", store.store_id)
+        for store in stores:
+            self._count("disk-full")
+            store.fill_disk(self.chance.choice((0, 4096, reserve // 5, reserve // 2, reserve)))
+            self.world.note("disk-full", store.store_id)
         await asyncio.sleep(self.chance.uniform(0.5, 3.0))
-        store.disk.heal()
+        for store in stores:
+            store.disk.heal()
 
     async def _stall(self) -> None:
         store = self._any()

@@ -71,6 +71,7 @@ class SimStore:
         self.rate = world.config.clock_rates[number - 1] if world.config.clock_rates else 1.0
         self.chance = random.Random(f"store/{number}/{world.config.seed}")
         self.lives = 0
+        self.filled_life = -1
         self.disk = SimDisk(self.chance, self._cut)
         self.process: Process | None = None
         self.parts: StoreParts | None = None
@@ -163,9 +164,9 @@ class SimStore:
         self.disk.fail(number, calls)
 
     def fill_disk(self, left_bytes: int) -> None:
-        """The disk is full but for some bytes."""
-        self._disk_faults = True
+        """The disk is full but for some bytes: no reason to give up (INV-SIM-CAUSE)."""
         self.disk.fill(left_bytes)
+        self.filled_life = self.lives
 
     def gave_up(self, error: BaseException) -> None:
         """The store ends itself, or something in it that nobody handled does."""
@@ -182,7 +183,9 @@ class SimStore:
 
     def _excused(self, error: BaseException) -> bool:
         if isinstance(error, InvalidArgument):
-            return self._disk_faults and error.metadata.get("field") == "data_directory"
+            # The very first start of a store writes an identity, and has no ballast yet.
+            unusable = self._disk_faults or self.disk.full
+            return unusable and error.metadata.get("field") == "data_directory"
         if isinstance(error, OSError | KvError | Halted | WrongCluster):
             return self._disk_faults
         return isinstance(error, PowerCut)

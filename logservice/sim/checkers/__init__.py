@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logservice.sim.checkers.acknowledgements import Acknowledgements
 from logservice.sim.checkers.commit_quorum import CommitQuorum
+from logservice.sim.checkers.disk_room import DiskRoom
 from logservice.sim.checkers.durability import Durability
 from logservice.sim.checkers.election_safety import ElectionSafety
 from logservice.sim.checkers.equal_snapshots import EqualSnapshots
@@ -33,5 +34,6 @@ ALL: tuple[type[Checker], ...] = (
     Truncation,
     EqualSnapshots,
     Queues,
+    DiskRoom,
 )
 """In the order in which they look; those that others rest on come first."""
