@@ -45,8 +45,8 @@ class SimDisk(MemoryVfs):
         self.kv = _Kv(self)
         self.calls = 0
         self.syncs = 0
-        self.left_bytes = 0
-        self._others_bytes = 0
+        self.left_bytes = self.least_after_segment = 0
+        """The least that a new segment has left free since the disk was filled."""
         self._chance = chance
         self._on_cut = on_cut
         self._cut_at = 0
@@ -93,17 +93,7 @@ class SimDisk(MemoryVfs):
     def fill(self, left_bytes: int) -> None:
         """The disk is full but for `left_bytes`."""
         self.capacity_bytes = self.used() + left_bytes
-        self.left_bytes = left_bytes
-        self._others_bytes = self.used() - self._log_bytes()
-
-    def left_by_log_storage(self) -> int:
-        """Bytes that a full disk would have left, had only segments and ballast changed."""
-        return self.capacity_bytes - self._others_bytes - self._log_bytes()
-
-    def _log_bytes(self) -> int:
-        files = self._files.items()
-        log = (file for path, file in files if path.endswith((".segment", "/BALLAST")))
-        return sum(len(file.cached) for file in log)
+        self.left_bytes = self.least_after_segment = left_bytes
 
     def used(self) -> int:
         """Bytes of all files."""
@@ -193,6 +183,8 @@ class SimDisk(MemoryVfs):
         """See `Vfs`."""
         self._call(writing=True)
         super().preallocate(handle, size)
+        if self.full and self._paths[handle].endswith(".segment"):
+            self.least_after_segment = min(self.least_after_segment, self.free_bytes("/"))
 
     def truncate(self, handle: int, size: int) -> None:
         """See `Vfs`."""

@@ -71,7 +71,6 @@ class SimStore:
         self.rate = world.config.clock_rates[number - 1] if world.config.clock_rates else 1.0
         self.chance = random.Random(f"store/{number}/{world.config.seed}")
         self.lives = 0
-        self.filled_life = -1
         self.disk = SimDisk(self.chance, self._cut)
         self.process: Process | None = None
         self.parts: StoreParts | None = None
@@ -166,7 +165,6 @@ class SimStore:
     def fill_disk(self, left_bytes: int) -> None:
         """The disk is full but for some bytes: no reason to give up (INV-SIM-CAUSE)."""
         self.disk.fill(left_bytes)
-        self.filled_life = self.lives
 
     def gave_up(self, error: BaseException) -> None:
         """The store ends itself, or something in it that nobody handled does."""
