@@ -482,6 +482,9 @@ LOGDB_ENTRY_CACHE_BYTES: Final = 64 * 1024 * 1024
 disk.
 """
 
+LOGDB_SPARE_SEGMENTS_MAX: Final = 8
+"""Files of retired segments kept for reuse: what one truncation of half a gigabyte frees."""
+
 LOGDB_CHUNK_ENTRIES_MAX: Final = 8192
 """Entries of one row of the derived index (16 bytes each): loading it takes a fraction of a
 millisecond, and 100 M entries are 12 000 chunks."""

@@ -75,6 +75,11 @@ class CheckpointBatch:
     deletes: list[bytes]
     chunks: list[tuple[Key, Chunk]] = field(default_factory=list)
 
+    @property
+    def bytes(self) -> int:
+        """Keys and values to be written."""
+        return sum(len(key) + len(row) for key, row in self.puts)
+
     def after(self, earlier: CheckpointBatch) -> CheckpointBatch:
         """`earlier`, which was not written, and then this one, as one batch."""
         rows: dict[bytes, bytes | None] = {}

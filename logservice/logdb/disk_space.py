@@ -21,6 +21,9 @@ divided by three lines (all shares of one setting, `reserve_bytes`):
 
 INV-SPACE-2: so it is never the store itself that makes LevelDB or the commit path meet ENOSPC.
 
+Spare segments (`spare_segments`) are given up as soon as the disk comes near its mark, before it
+counts as full and before the ballast.
+
 Preallocated bytes of the newest segment count as used: a group that does not fit in what is left of
 it leaves that behind. Free bytes are sampled, not asked for every decision; `sample` is cheap (one
 statvfs). Someone else may use the same file system and break every promise; then the writer says
@@ -33,6 +36,7 @@ import errno
 
 from logservice.bounds import DISK_ROOM_BYTES_MAX
 from logservice.logdb.ballast import Ballast
+from logservice.logdb.spare_segments import SpareSegments
 from logservice.logdb.vfs import Vfs
 from logservice.value import value
 
@@ -76,11 +80,19 @@ def _rounded_down(room: int) -> int:
 class DiskSpace:
     """Of one data directory. `sample` and `state` belong to the loop thread, the others to any."""
 
-    def __init__(self, vfs: Vfs, directory: str, ballast: Ballast, reserve_bytes: int) -> None:
+    def __init__(
+        self,
+        vfs: Vfs,
+        directory: str,
+        ballast: Ballast,
+        spares: SpareSegments,
+        reserve_bytes: int,
+    ) -> None:
         """`reserve_bytes` 0: nothing is kept back, and a full disk is found out by ENOSPC."""
         self._vfs = vfs
         self._directory = directory
         self._ballast = ballast
+        self._spares = spares
         self._reserve_bytes = reserve_bytes
         self._was_full = False
         self.state = DiskState(0, full=False, closed=False, room=0)
@@ -88,6 +100,8 @@ class DiskSpace:
 
     def sample(self, replicas: int) -> DiskState:
         """Look at the disk, for `replicas` that write to it."""
+        if self._spares.bytes and not self.has_plenty():
+            self._spares.release()
         free = self._vfs.free_bytes(self._directory)
         usable = free - self._ballast.missing_bytes
         mark = self._reserve_bytes
@@ -101,6 +115,11 @@ class DiskSpace:
         self.state = DiskState(free, full=full, closed=above_floor < 0, room=room)
         return self.state
 
+    def has_plenty(self) -> bool:
+        """The disk is so far from its mark that spare segments may be kept."""
+        mark = self._reserve_bytes + self._reserve_bytes // _HYSTERESIS_SHARE
+        return not self._ballast.missing_bytes and self._vfs.free_bytes(self._directory) >= mark
+
     def leaves_floor(self, size: int) -> bool:
         """`size` bytes, more than is needed, may be taken: the reserve stays above its floor."""
         return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _FLOOR_SHARE
@@ -111,7 +130,11 @@ class DiskSpace:
 
     def index_writable(self) -> bool:
         """The derived index may be written; the ballast is given up for it if need be."""
-        return self.leaves_index(0) or (self._ballast.release() and self.leaves_index(0))
+        for source in (self._spares, self._ballast):
+            if self.leaves_index(0):
+                return True
+            source.release()
+        return self.leaves_index(0)
 
     def restore_ballast(self) -> None:
         """Take the ballast again when that leaves the disk below its mark."""

@@ -35,9 +35,7 @@ from logservice.invariants import invariant
 from logservice.logdb.ballast import Ballast
 from logservice.logdb.checkpoint import (
     CheckpointBatch,
-    CheckpointUnusable,
     build_checkpoint,
-    load_checkpoint,
 )
 from logservice.logdb.collection import Collection
 from logservice.logdb.column_cache import ColumnCache
@@ -50,18 +48,21 @@ from logservice.logdb.garbage import (
     GcReport,
     faulty_segments,
     mostly_garbage,
+    pin_reason,
     plan_garbage,
 )
-from logservice.logdb.kv import Kv, KvEngine, KvError
+from logservice.logdb.kv import Kv, KvEngine
+from logservice.logdb.opening import open_and_recover
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import commit_only, plan_run
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordKind
-from logservice.logdb.recovery import Recovered, check_base, recover
+from logservice.logdb.recovery import Recovered
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import Key, ReplicaState
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_usage import SegmentUsage
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
+from logservice.logdb.spare_segments import SpareSegments
 from logservice.logdb.stats import LogDbStats
 from logservice.logdb.update import Update
 from logservice.logdb.vfs import Vfs
@@ -77,6 +78,7 @@ class LogDb:
         kv: Kv,
         columns: ColumnCache,
         ballast: Ballast,
+        spares: SpareSegments,
         space: DiskSpace,
         recovered: Recovered,
         options: LogDbOptions,
@@ -89,11 +91,12 @@ class LogDb:
         self._kv = kv
         self._columns = columns
         self._ballast = ballast
+        self._spares = spares
         self._space = space
         self._owed: CheckpointBatch | None = None
         self._options = options
         self._writer = SegmentWriter(
-            files, ballast, space, recovered.position, options.segment_bytes, clock
+            files, ballast, spares, space, recovered.position, options.segment_bytes, clock
         )
         self._states = recovered.states
         self._usage = SegmentUsage()
@@ -137,12 +140,13 @@ class LogDb:
         ballast = Ballast(
             vfs, posixpath.join(directory, "BALLAST"), directory, options.ballast_bytes
         )
-        space = DiskSpace(vfs, directory, ballast, options.reserve_bytes)
+        spares = SpareSegments(vfs, segments, options.segment_bytes, options.spare_segments_max)
+        space = DiskSpace(vfs, directory, ballast, spares, options.reserve_bytes)
         if vfs.free_bytes(directory) < options.segment_bytes or not space.index_writable():
             ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
         index = posixpath.join(directory, "index")
-        opened, columns, recovered = _recover(files, kv, index, options.column_cache_bytes)
+        opened, columns, recovered = open_and_recover(files, kv, index, options.column_cache_bytes)
         last = recovered.position.last
         for segment, size in recovered.seal.items():
             first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
@@ -155,7 +159,7 @@ class LogDb:
         opened = opened or kv.open(index)
         columns = columns or ColumnCache(opened, files, options.column_cache_bytes)
         db = cls(
-            directory, files, opened, columns, ballast, space, recovered, options,
+            directory, files, opened, columns, ballast, spares, space, recovered, options,
             clock or SystemClock(),
         )  # fmt: skip
         with contextlib.suppress(OutOfSpace):
@@ -347,6 +351,7 @@ class LogDb:
             self._failure = f"{type(error).__name__}: {error}"
             raise
         self._columns.saved(batch.chunks)
+        self._writer.counters.index_bytes_written += batch.bytes
 
     def begin_collection(self) -> Collection:
         """A garbage collection, to be carried out step by step (`collection`); one at a time.
@@ -410,21 +415,45 @@ class LogDb:
 
     def stats(self) -> LogDbStats:
         """The figures of this moment."""
-        counters = self._writer.counters
+        counters, sizes, usage = self._writer.counters, self._files.sizes, self._usage
+        active = self._writer.position.segment
+        total, live = sum(sizes.values()), usage.total_bytes()
+        newest = sizes.get(active, 0)
+        oldest = min(sizes, default=0)
         return LogDbStats(
-            segment_bytes=self.segment_bytes,
-            segment_files=len(self._files.sizes),
+            segment_bytes=total,
+            segment_files=len(sizes),
+            live_bytes=live,
+            garbage_bytes=max(0, total - newest - live + usage.live_bytes(active)),
+            spare_bytes=self._spares.bytes,
             groups=counters.groups,
             fsyncs=counters.fsyncs,
             entries_written=counters.entries_written,
             bytes_written=counters.bytes_written,
             bytes_rewritten=counters.bytes_rewritten,
-            sync_p50_us=counters.latencies.percentile(0.50),
-            sync_p99_us=counters.latencies.percentile(0.99),
-            free_bytes=self._files.vfs.free_bytes(self.directory),
+            index_bytes_written=counters.index_bytes_written,
+            segments_retired=counters.segments_retired,
+            segments_recycled=counters.segments_recycled,
+            column_bytes=self._columns.bytes,
+            oldest_segment=oldest,
+            oldest_live_bytes=usage.live_bytes(oldest),
+            oldest_reason=self._why_kept(oldest),
+            group_bytes_p50=counters.group_bytes.percentile(0.50),
+            group_bytes_p99=counters.group_bytes.percentile(0.99),
+            sync_p50_us=counters.sync_us.percentile(0.50),
+            sync_p99_us=counters.sync_us.percentile(0.99),
+            free_bytes=self._files.vfs.free_bytes(self.directory) + self._spares.bytes,
             disk=self._space.state,
             ballast=self._ballast.held,
             faulty_replicas=sum(bool(s.faulty) for s in self._states.values() if s.exists),
+        )
+
+    def pinned_by(self, segment: int) -> list[Key]:
+        """The replicas, (shard, replica), with live entries in a segment; walks over all chunks."""
+        return sorted(
+            state.key
+            for state in self._states.values()
+            if any(chunk.segment == segment for chunk in state.index.chunks)
         )
 
     # --- inside ----------------------------------------------------------------------------------
@@ -432,6 +461,18 @@ class LogDb:
     @property
     def _next_write_sequence(self) -> int:
         return self._writer.position.next_write_sequence
+
+    def _why_kept(self, segment: int) -> str:
+        size = self._files.sizes.get(segment)
+        if size is None:
+            return ""
+        if self._files.pinned(segment):
+            return "being read"
+        reason = pin_reason(
+            segment, size, self._usage.live_bytes(segment), self._writer.position.segment,
+            faulty_segments(self._states.values()), self._options,
+        )  # fmt: skip
+        return reason or "waiting for the next collection"
 
     def _check_not_failed(self) -> None:
         if self._failure:
@@ -536,37 +577,3 @@ class LogDb:
 def _has_commit(meta: Meta) -> bool:
     """Whether the record says the commit index (a tombstone makes it pointless)."""
     return meta.kind in (RecordKind.COMMIT, RecordKind.HARD_STATE, RecordKind.TOMBSTONE)
-
-
-def _recover(
-    files: SegmentFiles, engine: KvEngine, path: str, cache_bytes: int
-) -> tuple[Kv | None, ColumnCache | None, Recovered]:
-    """Recover from the derived index and the segments, or from the segments alone: then the index
-    is gone, and to be made anew.
-
-    What LevelDB says of a damaged file depends on the place: a table that is cut short is an IO
-    error, not corruption. So whatever it says here, it is made anew. On a disk without a byte it
-    cannot open what is there; but there is room for a new one, which removing the old one, and
-    ending the newest segment, gives.
-    """
-    why = ""
-    try:
-        kv = engine.open(path)
-    except KvError as error:
-        why = str(error)
-    else:
-        try:
-            base = load_checkpoint(kv, files)
-            check_base(files, base)
-            columns = ColumnCache(kv, files, cache_bytes)
-            for state in base[1].values():
-                state.index.source = columns
-            return kv, columns, recover(files, base)
-        except (CheckpointUnusable, KvError, Halted) as error:
-            why = str(error)
-            kv.close()
-        except BaseException:
-            kv.close()
-            raise
-    engine.destroy(path)
-    return None, None, recover(files, None, why if files.sizes else "")

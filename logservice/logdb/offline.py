@@ -296,5 +296,5 @@ def _dump_segment(files: SegmentFiles, segment: int) -> Iterator[DumpedRecord]:
                 row.last_index, detail=bad.detail,
             )  # fmt: skip
     if scan.tail_dirty:
-        detail = "bytes that are no group, at the end"
+        detail = "bytes that are no group, at the end: torn, or left over from a recycled file"
         yield DumpedRecord(segment, scan.end, 0, False, "hole", detail=detail)

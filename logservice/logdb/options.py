@@ -11,6 +11,7 @@ from logservice import bounds
 class LogDbOptions:
     """segment_bytes: preallocated size of a segment; a larger group gets a segment of its own size.
 
+    spare_segments_max: retired segments kept for reuse.
     entry_cache_bytes: payload bytes of the newest entries kept in memory for all replicas together.
     column_cache_bytes: index columns of sealed entries kept in memory for all replicas together.
     rewrite_live_ratio: a sealed segment with at most this share of live entry bytes is emptied by
@@ -21,6 +22,7 @@ class LogDbOptions:
     """
 
     segment_bytes: int = bounds.LOGDB_SEGMENT_BYTES
+    spare_segments_max: int = bounds.LOGDB_SPARE_SEGMENTS_MAX
     entry_cache_bytes: int = bounds.LOGDB_ENTRY_CACHE_BYTES
     column_cache_bytes: int = bounds.LOGDB_COLUMN_CACHE_BYTES
     rewrite_live_ratio: float = bounds.LOGDB_REWRITE_LIVE_RATIO

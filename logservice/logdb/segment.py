@@ -4,7 +4,8 @@ A segment is ``<id as 16 hexadecimal digits>.segment`` in one directory. Ids gro
 every file and are never used twice. The first 64 bytes, little-endian: ``magic 8s, version u16,
 flags u16, reserved u32, segment u64, incarnation u64, first group's sequence u64, reserved 20
 bytes, crc u32`` (CRC seeded as everything else). Commit groups follow, each at a multiple of 8;
-zeros after the last one.
+after the last one zeros or, in a recycled file (`spare_segments`), groups of another segment, which
+do not verify here.
 
 The header is a label for people and tools: recovery trusts the name and the chain of the groups,
 so damage to a header loses nothing.
@@ -169,14 +170,14 @@ class SegmentFiles:
             self.vfs.close(handle)
 
     def retire(self, segment: int) -> None:
-        """Nothing needs the segment any more: no read follows. Its file goes with `remove`."""
+        """Nothing needs the segment any more: no read follows."""
         invariant(not self.pinned(segment), "INV-GC-3", segment=segment)
         self._release(segment)
         self.sizes.pop(segment, None)
         self._seeds.pop(segment, None)
 
     def remove(self, segments: Sequence[int]) -> None:
-        """Remove the files of retired segments; durable on return. Any thread may call it."""
+        """Remove the files of segments; durable on return. Any thread may call it."""
         for segment in segments:
             self.vfs.unlink(self.path(segment))
         if segments:

@@ -28,6 +28,7 @@ from logservice.logdb.disk_space import DiskSpace, OutOfSpace
 from logservice.logdb.kv import Kv
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.segment import SegmentFiles, encode_segment_header
+from logservice.logdb.spare_segments import SpareSegments
 from logservice.logdb.stats import Counters
 
 
@@ -72,6 +73,7 @@ class SegmentWriter:
         self,
         files: SegmentFiles,
         ballast: Ballast,
+        spares: SpareSegments,
         space: DiskSpace,
         position: LogPosition,
         segment_bytes: int,
@@ -84,6 +86,7 @@ class SegmentWriter:
         self.unmarked = False
         self._files = files
         self._ballast = ballast
+        self._spares = spares
         self._space = space
         self._segment_bytes = segment_bytes
         self._clock = clock
@@ -130,10 +133,20 @@ class SegmentWriter:
             self._write_bytes(group)
         if group.checkpoint is not None:
             kv.write(group.checkpoint.puts, group.checkpoint.deletes)
+            self.counters.index_bytes_written += group.checkpoint.bytes
         if group.retired:
-            self._files.remove(group.retired)
+            self._remove(group.retired)
             self._space.restore_ballast()
         group.written = True
+
+    def _remove(self, segments: Sequence[int]) -> None:
+        for segment in segments:
+            if self._spares.wants(self._files.sizes[segment]) and self._space.has_plenty():
+                self._spares.keep(self._files.path(segment))
+                self.counters.segments_recycled += 1
+            else:
+                self._files.remove([segment])
+            self.counters.segments_retired += 1
 
     def _write_bytes(self, group: CommitGroup) -> None:
         vfs = self._files.vfs
@@ -165,7 +178,8 @@ class SegmentWriter:
         counters = self.counters
         counters.groups += 1
         counters.fsyncs += 1
-        counters.latencies.add(group.sync_s)
+        counters.sync_us.add(int(group.sync_s * 1_000_000))
+        counters.group_bytes.add(encoded.size)
         if group.flags & FLAG_REWRITE:
             counters.bytes_rewritten += encoded.size
         else:
@@ -190,12 +204,19 @@ class SegmentWriter:
         )  # fmt: skip
 
     def _create(self, group: CommitGroup, segment: int) -> None:
-        """Create and preallocate the group's segment: a whole one if the disk has room, else a
-        small one, else one that just holds the group, from the ballast at last.
+        """Make the group's segment: of a spare; else a preallocated whole one if the disk has room,
+        else a small one, else one that just holds the group, from the ballast at last.
         """
         needed = SEGMENT_HEADER_BYTES + group.encoded.size
         small = max(needed, min(self._segment_bytes, LOGDB_SMALL_SEGMENT_BYTES))
         space, path = self._space, self._files.path(segment)
+        if group.new_segment_bytes == self._segment_bytes:
+            spare = self._spares.take(path)
+            if spare is not None:
+                group.handle = spare
+                return
+        if not space.leaves_floor(group.new_segment_bytes):
+            self._spares.release()
         sizes = [size for size in (small, needed) if space.leaves_index(size)]
         if space.leaves_floor(group.new_segment_bytes):
             sizes.insert(0, group.new_segment_bytes)

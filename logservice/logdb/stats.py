@@ -11,21 +11,37 @@ from logservice.logdb.disk_space import DiskState
 
 @dataclass(frozen=True, slots=True)
 class LogDbStats:
-    """Counters run from the opening of the data directory. Latencies are of the newest groups'
-    syncs.
+    """Counters run from the opening of the data directory; percentiles are of the newest groups.
 
-    bytes_written: segment bytes without copies; bytes_rewritten: copies made by garbage collection.
-    free_bytes: what the file system still has. ballast: whether the reserve for a full disk is
-    there. disk: the newest sample of the disk's state, see `disk_space`.
+    segment_bytes: of the segments' files; live_bytes: of entries in them that are still needed;
+    garbage_bytes: the rest of the sealed ones. spare_bytes: retired segments kept for reuse.
+    bytes_written: segment bytes without copies; bytes_rewritten: copies made by garbage collection;
+    index_bytes_written: rows of the derived index. segments_retired: collected, segments_recycled:
+    of these, kept for reuse. column_bytes: index columns of sealed entries in memory.
+    oldest_segment: its id (0: there is none), what is live in it, and `oldest_reason` why it is
+    still there. free_bytes: what the file system still has, spares included. ballast: whether the
+    reserve for a full disk is there. disk: the newest sample of the disk's state, see `disk_space`.
     """
 
     segment_bytes: int
     segment_files: int
+    live_bytes: int
+    garbage_bytes: int
+    spare_bytes: int
     groups: int
     fsyncs: int
     entries_written: int
     bytes_written: int
     bytes_rewritten: int
+    index_bytes_written: int
+    segments_retired: int
+    segments_recycled: int
+    column_bytes: int
+    oldest_segment: int
+    oldest_live_bytes: int
+    oldest_reason: str
+    group_bytes_p50: int
+    group_bytes_p99: int
     sync_p50_us: int
     sync_p99_us: int
     free_bytes: int
@@ -33,23 +49,29 @@ class LogDbStats:
     disk: DiskState
     faulty_replicas: int
 
+    @property
+    def write_amplification(self) -> float:
+        """Bytes written for each byte that somebody wanted written; 1.0 before the first one."""
+        extra = self.bytes_rewritten + self.index_bytes_written
+        return 1.0 + extra / self.bytes_written if self.bytes_written else 1.0
 
-class SyncLatencies:
-    """The newest fdatasync durations, bounded."""
+
+class Samples:
+    """A figure of each of the newest groups, bounded."""
 
     def __init__(self) -> None:
         """No samples."""
-        self._samples_us: deque[int] = deque(maxlen=LOGDB_SYNC_SAMPLES)
+        self._samples: deque[int] = deque(maxlen=LOGDB_SYNC_SAMPLES)
 
-    def add(self, seconds: float) -> None:
-        """Note one duration."""
-        self._samples_us.append(int(seconds * 1_000_000))
+    def add(self, figure: int) -> None:
+        """Note one."""
+        self._samples.append(figure)
 
     def percentile(self, share: float) -> int:
-        """Microseconds not exceeded by `share` of the samples; 0 without samples."""
-        if not self._samples_us:
+        """The figure not exceeded by `share` of the samples; 0 without samples."""
+        if not self._samples:
             return 0
-        ordered = sorted(self._samples_us)
+        ordered = sorted(self._samples)
         return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
@@ -62,4 +84,8 @@ class Counters:
     entries_written: int = 0
     bytes_written: int = 0
     bytes_rewritten: int = 0
-    latencies: SyncLatencies = field(default_factory=SyncLatencies)
+    index_bytes_written: int = 0
+    segments_retired: int = 0
+    segments_recycled: int = 0
+    sync_us: Samples = field(default_factory=Samples)
+    group_bytes: Samples = field(default_factory=Samples)

@@ -81,7 +81,11 @@ class World:
 
     def segments(self) -> list[str]:
         folder = posixpath.join(self.path, "segments")
-        return [posixpath.join(folder, name) for name in self.vfs.listdir(folder)]
+        return [
+            posixpath.join(folder, name)
+            for name in self.vfs.listdir(folder)
+            if name.endswith(".segment")
+        ]
 
     def copy(self) -> World:
         assert isinstance(self.kv, MemoryKvEngine)

@@ -11,6 +11,7 @@ from logservice.logdb.disk_space import DiskSpace, OutOfSpace
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.spare_segments import SpareSegments
 from tests.logdb.helpers import World, entries, log_of, picture, update
 
 RESERVE = 64 * 1024
@@ -19,9 +20,13 @@ OPTIONS = LogDbOptions(
 )
 
 
+def no_spares(vfs: MemoryVfs) -> SpareSegments:
+    return SpareSegments(vfs, "/", 4096, 0)
+
+
 def space(free: int, *, ballast: int = 0) -> DiskSpace:
     vfs = MemoryVfs(capacity_bytes=free)
-    return DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", ballast), RESERVE)
+    return DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", ballast), no_spares(vfs), RESERVE)
 
 
 def leave(world: World, free: int) -> None:
@@ -65,7 +70,7 @@ def test_the_promise_does_not_move_with_every_byte() -> None:
 
 def test_a_full_disk_needs_a_little_more_than_the_mark() -> None:
     vfs = MemoryVfs(capacity_bytes=RESERVE - 1)
-    disk = DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", 0), RESERVE)
+    disk = DiskSpace(vfs, "/", Ballast(vfs, "/BALLAST", "/", 0), no_spares(vfs), RESERVE)
     vfs.capacity_bytes = RESERVE + RESERVE // 8 - 1
     assert disk.sample(1).full
     vfs.capacity_bytes += 1

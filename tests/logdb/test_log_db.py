@@ -336,3 +336,29 @@ def test_a_group_is_written_on_another_thread_while_readers_go_on(world: World) 
             db.finish(group)
     assert all_entries(log) == entries(1, 60, size=500)
     world.close(db)
+
+
+def test_what_the_bytes_are_and_why_the_oldest_segment_stays() -> None:
+    world = World()
+    db = world.open()
+    assert (db.stats().oldest_reason, db.stats().write_amplification) == ("", 1.0)
+    db.commit([update(2, 1, entries(1, 2, size=700))])
+    for index in range(1, 31, 3):
+        db.commit([update(1, 1, entries(index, index + 2, size=400))])
+    stats = db.stats()
+    assert stats.oldest_reason == "mostly live"
+    assert db.pinned_by(stats.oldest_segment) == [(1, 1), (2, 1)]
+    assert stats.live_bytes == 2 * 776 + 30 * 472
+    assert 1300 <= stats.group_bytes_p50 <= stats.group_bytes_p99 < 2000
+    db.commit([update(1, 1, snapshot=30), update(2, 1, snapshot=1)])
+    stats = db.stats()
+    assert stats.oldest_reason == "waiting for the next collection"
+    assert stats.live_bytes == stats.oldest_live_bytes == 776
+    assert stats.garbage_bytes == 5 * 4096 - 776
+    db.collect_garbage()
+    stats = db.stats()
+    assert stats.oldest_segment > 4
+    assert stats.live_bytes == 776
+    assert stats.garbage_bytes < 4096
+    assert stats.segments_retired == 5
+    assert 1.0 < stats.write_amplification < 2.0

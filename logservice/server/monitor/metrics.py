@@ -43,6 +43,25 @@ class _Figure(NamedTuple):
 _LOGDB: Final[Mapping[str, _Figure]] = {
     "segment_bytes": _Figure("segment_bytes", False, "Bytes of segment files on disk."),
     "segment_files": _Figure("segment_files", False, "Segment files on disk."),
+    "live_bytes": _Figure("live_bytes", False, "Bytes of entries still needed."),
+    "garbage_bytes": _Figure("garbage_bytes", False, "Bytes of sealed segments nobody needs."),
+    "spare_bytes": _Figure("spare_segment_bytes", False, "Bytes of segments kept for reuse."),
+    "index_bytes_written": _Figure(
+        "index_bytes_written", True, "Bytes of rows written to the derived index."
+    ),
+    "segments_retired": _Figure("segments_retired", True, "Segments collected."),
+    "segments_recycled": _Figure("segments_recycled", True, "Segments kept for reuse."),
+    "column_bytes": _Figure("index_column_bytes", False, "Index columns held in memory."),
+    "oldest_segment": _Figure("oldest_segment", False, "Id of the oldest segment."),
+    "oldest_live_bytes": _Figure("oldest_segment_live_bytes", False, "Live bytes in it."),
+    "group_bytes_p50": _Figure(
+        "commit_group_bytes", False, "Size of the newest commit groups.", 1.0,
+        (("quantile", "0.5"),),
+    ),
+    "group_bytes_p99": _Figure(
+        "commit_group_bytes", False, "Size of the newest commit groups.", 1.0,
+        (("quantile", "0.99"),),
+    ),
     "groups": _Figure("commit_groups", True, "Commit groups written."),
     "fsyncs": _Figure("fsyncs", True, "fdatasync calls on segments."),
     "entries_written": _Figure("entries_written", True, "Entries written to segments."),
