@@ -568,3 +568,17 @@ REPAIR_REQUEST_TIMEOUT_S: Final = 5.0
 REPAIR_STALLED_S_MAX: Final = 30.0
 """Without progress for so long a damaged replica is reported as halted, so that HAKeeper replaces
 it. Shorter than most store timeouts: a peer that restarts should not cost a full copy."""
+
+SCRUB_BYTES_PER_S: Final = 4 * 1024 * 1024
+"""Sealed segment bytes verified per second and data directory while a pass is under way: a tenth of
+a core at the worst (100-byte entries), a gigabyte in four minutes."""
+
+SCRUB_SLICE_BYTES: Final = 1024 * 1024
+"""Read and verified at once, aside of the loop."""
+
+SCRUB_PASS_INTERVAL_S: Final = 6 * 3600.0
+"""Between the ends and starts of passes. Damage stays unseen for about this long; a second one in
+the same place on another store in that time is what the scrub is there to prevent."""
+
+SCRUB_FIRST_PASS_S: Final = 5.0
+"""A store that has just started has more urgent things to read."""

@@ -11,7 +11,7 @@ costs at most ``r / (1 - r)`` bytes of copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from logservice.bounds import LOGDB_REWRITE_OLD_SEGMENTS
@@ -62,25 +62,33 @@ def plan_garbage(
     active: int,
     faulty: frozenset[int],
     read: Callable[[int], bool],
+    condemned: Collection[int],
     options: LogDbOptions,
 ) -> GarbagePlan:
     """Choose victims among the sealed segments, oldest first, within `rewrite_bytes_max` of copies.
 
     The first segment worth copying is taken whatever its bytes, so that there is always progress.
     faulty: segments with entries of faulty replicas. read: whether somebody is reading a segment.
+    condemned: damaged ones; each is worth emptying however much is alive in it, once nothing older
+    is left: the first group of a segment says where the segment before it ends, and only that tells
+    a rebuild of the derived index whether the end of that one is lost.
     """
     plan = GarbagePlan()
     budget = options.rewrite_bytes_max
     copies = False
+    oldest = True
     for segment in sorted(sizes):
         live, size = usage.live_bytes(segment), sizes[segment]
         reason = pin_reason(segment, size, live, active, faulty, options)
+        if reason == "mostly live" and oldest and segment in condemned:
+            reason = ""
         if not reason and read(segment):
             reason = "being read"
         elif not reason and live > budget and copies:
             reason = "left for the next collection"
         if reason:
             plan.pinned.append(Pin(segment, size, live, reason))
+            oldest = False
             continue
         budget -= live
         copies = copies or live > 0

@@ -59,6 +59,7 @@ from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordKind
 from logservice.logdb.recovery import Recovered
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import Key, ReplicaState
+from logservice.logdb.scrub import DamagedRange, ScrubTarget, attribute, scrub_target
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_usage import SegmentUsage
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
@@ -336,6 +337,17 @@ class LogDb:
 
     # --- maintenance -----------------------------------------------------------------------------
 
+    def scrub_target(self, after: int) -> ScrubTarget | None:
+        """The oldest sealed segment behind `after`; None when there is none."""
+        return scrub_target(self._files, after, self._writer.position.segment)
+
+    def scrub_found(
+        self, segment: int, damages: Sequence[DamagedRange]
+    ) -> list[tuple[ShardId, ReplicaId]]:
+        """See `scrub.attribute`."""
+        states = self._states.values()
+        return attribute(states, self._files, segment, damages, self.fault_found)
+
     def checkpoint(self) -> None:
         """Bring the derived index up to the last finished group. Raises KvError, which is fatal.
 
@@ -372,7 +384,8 @@ class LogDb:
             self._writer.seal_early()
         plan = plan_garbage(
             self._files.sizes, self._usage, self._writer.position.segment,
-            faulty_segments(self._states.values()), self._files.pinned, self._options,
+            faulty_segments(self._states.values()), self._files.pinned,
+            self._files.condemned, self._options,
         )  # fmt: skip
         return self._collection(plan)
 

@@ -73,8 +73,11 @@ def commit_only(run: Run) -> bool:
 
 
 def _check_repair(state: ReplicaState, update: Update) -> None:
-    fault = state.fault
-    invariant(fault is not None and fault.repairable, "INV-PLAN-REPAIR", key=state.key, fault=fault)
+    fault = update.repair
+    invariant(
+        state.fault is not None and fault is not None and fault.repairable,
+        "INV-PLAN-REPAIR", key=state.key, fault=state.fault, repair=fault,
+    )  # fmt: skip
     assert fault is not None
     first = max(fault.damaged_from, state.index.floor_index + 1)
     invariant(
@@ -85,8 +88,9 @@ def _check_repair(state: ReplicaState, update: Update) -> None:
 
 def _restored(state: ReplicaState, update: Update) -> bool:
     """Whether the repair is complete with this update."""
-    fault = state.fault
-    assert fault is not None
+    fault = update.repair
+    if fault is None or fault != state.fault:
+        return False
     end: Entry | Snapshot | None = update.entries[-1] if update.entries else None
     if end is None and update.snapshot is not None:
         end = update.snapshot.snapshot

@@ -88,6 +88,8 @@ class SegmentFiles:
         self.directory = directory
         self.incarnation = incarnation
         self.sizes: dict[int, int] = {}
+        self.condemned: set[int] = set()
+        """Damaged ones: to be emptied when that is possible (`scrub`)."""
         self._seeds: dict[int, int] = {}
         self._handles: OrderedDict[int, int] = OrderedDict()
         self._pins: dict[int, int] = {}
@@ -174,6 +176,7 @@ class SegmentFiles:
         invariant(not self.pinned(segment), "INV-GC-3", segment=segment)
         self._release(segment)
         self.sizes.pop(segment, None)
+        self.condemned.discard(segment)
         self._seeds.pop(segment, None)
 
     def remove(self, segments: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Lsn, ReplicaId, ShardId
+from logservice.logdb.fault import Fault
 from logservice.membership import Membership
 from logservice.snapshot import Snapshot
 from logservice.value import value
@@ -37,9 +38,10 @@ class Update:
 
     entries: replace everything at and after the first one's index. snapshot: entries at or below
     its index go; if `reset_log` (a snapshot received from the leader) all entries go. remove:
-    forget the replica and leave a tombstone: this replica id never starts here again. repair:
-    committed entries of a peer (or its snapshot) for a faulty replica; the one case in which
-    committed entries are written over. The group that completes the repair takes the fault away.
+    forget the replica and leave a tombstone: this replica id never starts here again. repair: these
+    are committed entries of a peer (or its snapshot) for a replica with this fault, the one case in
+    which committed entries are written over. What completes the repair takes the fault away, unless
+    more damage was found meanwhile.
     """
 
     shard: ShardId
@@ -50,7 +52,7 @@ class Update:
     reset_log: bool = False
     bootstrap: Bootstrap | None = None
     remove: bool = False
-    repair: bool = False
+    repair: Fault | None = None
 
 
 def merge(earlier: Update, later: Update) -> Update | None:

@@ -171,7 +171,7 @@ class Repairer:
             start = max(fault.damaged_from, log.first_index())
             known, reached = self._positions.get(key, (fault, start))
             position = max(reached, start) if known == fault else start
-            update = await self._next(log, position)
+            update = await self._next(log, fault, position)
             if update is None:
                 self._totals["waited"] += 1
                 return
@@ -186,7 +186,7 @@ class Repairer:
             self._forget(key)
             self._host.start_repaired(*key)
 
-    async def _next(self, log: ReplicaLog, position: Index) -> Update | None:
+    async def _next(self, log: ReplicaLog, fault: Fault, position: Index) -> Update | None:
         """What to write next; None when no peer has it."""
         before = Index(position - 1)
         ours = (log.term(before), log.next_lsn(before))
@@ -196,7 +196,8 @@ class Repairer:
                 data = await self._host.peer_request(
                     store, FETCH, body, bounds.REPAIR_REQUEST_TIMEOUT_S
                 )
-                update = self._update(log, position, ours, _fetched_decoder.decode(data))
+                fetched = _fetched_decoder.decode(data)
+                update = self._update(log, fault, position, ours, fetched)
             except (LogServiceError, msgspec.MsgspecError, ValueError) as error:
                 logger.debug("shard %d: store %s does not help: %s", log.shard, store, error)
                 continue
@@ -205,7 +206,12 @@ class Repairer:
         return None
 
     def _update(
-        self, log: ReplicaLog, position: Index, ours: tuple[int, int], fetched: _Fetched
+        self,
+        log: ReplicaLog,
+        fault: Fault,
+        position: Index,
+        ours: tuple[int, int],
+        fetched: _Fetched,
     ) -> Update | None:
         """Checked, because what is wrong would be a broken invariant of log storage later."""
         if fetched.snapshot:
@@ -217,7 +223,7 @@ class Repairer:
             installed = InstalledSnapshot(snapshot, Lsn(snapshot.next_lsn - 1))
             return Update(
                 log.shard, log.replica, _hard_state(log, snapshot.index, snapshot.term),
-                snapshot=installed, reset_log=True, repair=True,
+                snapshot=installed, reset_log=True, repair=fault,
             )  # fmt: skip
         if fetched.before != ours:
             raise InvalidArgument(
@@ -237,7 +243,7 @@ class Repairer:
             return None
         self._totals["entries"] += len(entries)
         hard_state = _hard_state(log, entries[-1].index, entries[-1].term)
-        return Update(log.shard, log.replica, hard_state, tuple(entries), repair=True)
+        return Update(log.shard, log.replica, hard_state, tuple(entries), repair=fault)
 
     def _peers(self, log: ReplicaLog) -> list[StoreId]:
         """Members as far as this log knows, then everybody else: the membership may have moved."""

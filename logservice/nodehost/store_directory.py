@@ -10,11 +10,11 @@ import contextlib
 import errno
 import logging
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from logservice_wire.errors import WrongCluster
+from logservice_wire.errors import Halted, ShardNotFound, WrongCluster
 
 from logservice.clock import Clock
 from logservice.ids import ClusterId, Incarnation, Lsn, ReplicaId, ShardId, StoreId
@@ -29,6 +29,7 @@ from logservice.nodehost.exports import ExportedSnapshots
 from logservice.nodehost.info import DirectoryInfo, ReplicaInfo
 from logservice.nodehost.log_meter import LogDbMeter
 from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.scrub import Scrubber
 from logservice.nodehost.truncation import TruncationWorker
 from logservice.snapshot import Snapshot
 
@@ -124,6 +125,24 @@ class StoreDirectory:
             self.used.collect_garbage,
             self.seams.export_executor,
         )
+
+    def scrubber(self, host: NodeHost, clock: Clock, pass_interval_s: float) -> Scrubber:
+        """Verifies the sealed segments in this directory."""
+
+        def damaged(keys: Sequence[tuple[ShardId, ReplicaId]]) -> None:
+            for shard, replica in keys:
+                reason = self.logdb.log(shard, replica).faulty
+                with contextlib.suppress(Halted, ShardNotFound):
+                    running = host.replica(shard)
+                    if running.replica_id == replica:
+                        host.halt(running, reason)
+            if keys:
+                self.used.engine.between_groups_soon(self.logdb.record_faults)
+
+        return Scrubber(
+            self.logdb, self.seams.vfs, self.seams.export_executor, clock, damaged,
+            pass_interval_s=pass_interval_s,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Wait for the threads, close log storage, let another process have the directory."""

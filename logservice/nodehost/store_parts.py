@@ -73,6 +73,7 @@ class StoreSettings:
     exports_max: int = bounds.EXPORTED_SNAPSHOTS_MAX
     hakeeper_tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S
     heartbeat_interval_s: float = 1.0
+    scrub_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,10 @@ class StoreParts:
         self.bootstrapper = Bootstrapper(self.host, self.book, settings.members)
         self.bootstrapper.serve()
         self.workers = [directory.worker(self.host) for directory in self.directories]
+        self.scrubbers = [
+            directory.scrubber(self.host, seams.clock, settings.scrub_interval_s)
+            for directory in self.directories
+        ]
         self.repairer = Repairer(self.host, self.book.peer_addresses, self._seams.state_machines)
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
@@ -201,7 +206,7 @@ class StoreParts:
         self, describe: Callable[[], StoreDescription]
     ) -> list[Callable[[], Awaitable[None]]]:
         """What runs beside the shards until it is cancelled: HAKeeper's ticks, heartbeats, the
-        first start, repairs.
+        first start, repairs, the scrub.
         """
         heartbeats = self.heartbeats = HeartbeatSender(
             self.host,
@@ -211,7 +216,8 @@ class StoreParts:
             describe,
             self.settings.heartbeat_interval_s,
         )
-        return [self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run]
+        scrubs = [scrubber.run for scrubber in self.scrubbers]
+        return [self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run, *scrubs]
 
     async def stop(self) -> None:
         """Stop serving; what `background` gave has ended before."""

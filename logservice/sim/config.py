@@ -81,6 +81,7 @@ class SimConfig:
     """The one store whose disk may be lost or rot (0: none): never more than a minority."""
     disk_loss: bool = False
     rot: bool = False
+    scrub_interval_s: float = 3.0
 
     @property
     def reserve_bytes(self) -> int:

@@ -92,6 +92,13 @@ class SimStore:
         """Some replica's data here cannot be trusted."""
         return self.parts is not None and bool(self.parts.host.halted())
 
+    @property
+    def scrub_passes(self) -> int:
+        """How often this life went through all sealed segments of its disk."""
+        if self.parts is None or not self.up:
+            return 0
+        return min(scrubber.progress.passes for scrubber in self.parts.scrubbers)
+
     def running(self, shard: ShardId) -> Replica | None:
         """Its replica of a shard, None when none runs."""
         if self.parts is None or not self.up:
@@ -208,6 +215,8 @@ class SimStore:
         if self.parts is not None:
             for what, count in self.parts.repairer.counts.items():
                 self.world.counts[f"repair {what}"] += count
+            for scrubber in self.parts.scrubbers:
+                self.world.counts["scrub damages"] += scrubber.progress.damages
         self.parts = None
         if crash.power:
             self.disk.lose_power(keep_names=crash.keep_names, survive=crash.survive)
@@ -266,6 +275,7 @@ class SimStore:
             exports_max=config.exports_max,
             hakeeper_tick_s=config.hakeeper_tick_s,
             heartbeat_interval_s=config.heartbeat_interval_s,
+            scrub_interval_s=config.scrub_interval_s,
         )
         seams = StoreSeams(
             disk=lambda path: DiskSeams(

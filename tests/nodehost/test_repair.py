@@ -15,6 +15,7 @@ from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
+from logservice.logdb.fault import Fault
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import Update, merge
 from logservice.nodehost import repair
@@ -30,8 +31,11 @@ KEY = (ShardId(1), ReplicaId(1))
 # --- log storage ----------------------------------------------------------------------------------
 
 
+FAULT = Fault("seen", Index(11), Index(30))
+
+
 def repair_update(new: tuple[Entry, ...], hard: HardState | None = None) -> Update:
-    return Update(*KEY, hard_state=hard, entries=new, repair=True)
+    return Update(*KEY, hard_state=hard, entries=new, repair=FAULT)
 
 
 def damaged_log(world: World, damaged_from: int = 11) -> ReplicaLog:
@@ -84,6 +88,18 @@ def test_a_committed_entry_of_a_later_term_completes_it() -> None:
     assert world.without_index().open().log(*KEY).last_index() == 16
 
 
+def test_damage_found_during_the_repair_keeps_the_fault() -> None:
+    world = World()
+    log = damaged_log(world)
+    db = world.kill()
+    log = db.log(*KEY)
+    log.blame("seen again", Index(5))
+    db.commit([repair_update(entries(11, 30))])
+    assert log.fault == Fault("seen", Index(5), Index(30))
+    db.commit([replace(repair_update(entries(5, 30)), repair=log.fault)])
+    assert log.fault is None
+
+
 def test_what_is_no_repair_is_refused() -> None:
     log = damaged_log(world := World())
     db = world.kill()
@@ -91,7 +107,7 @@ def test_what_is_no_repair_is_refused() -> None:
         db.commit([repair_update(entries(5, 30))])
     db = world.kill()
     with pytest.raises(InvariantViolation, match="INV-PLAN-REPAIR"):
-        db.commit([Update(ShardId(1), ReplicaId(2), entries=entries(1, 3), repair=True)])
+        db.commit([Update(ShardId(1), ReplicaId(2), entries=entries(1, 3), repair=FAULT)])
     log = world.kill().log(*KEY)
     log.blame("an unreadable hole")
     assert log.fault is not None
@@ -271,4 +287,4 @@ async def test_answers_that_do_not_fit_change_nothing(
     log = damaged_log(World())
     mine = repairer(cluster, 1)
     with pytest.raises((InvalidArgument, ValueError)):
-        mine._update(log, Index(11), (1, 11), fetched)
+        mine._update(log, FAULT, Index(11), (1, 11), fetched)

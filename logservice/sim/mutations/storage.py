@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from logservice.ids import Index, ReplicaId, Term
-from logservice.logdb import log_db, recovery
+from logservice.logdb import log_db, plan, recovery
+from logservice.logdb.replica_state import ReplicaState
+from logservice.logdb.scrub import Slice
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_writer import SegmentWriter
-from logservice.nodehost import engine
+from logservice.nodehost import engine, scrub
 from logservice.nodehost.replica import Replica
 from logservice.raft import election, following, replication
 from logservice.raft.messages import AppendResponse, VoteResponse
@@ -181,3 +183,29 @@ def _rewritten_entries_replayed_as_an_overwrite() -> None:
         return runs_of_entries
 
     wrap(log_db, "runs_of_entries", make)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+@mutation
+def _scrub_sees_nothing() -> None:
+    def make(original: Any) -> Any:
+        def read_slice(*arguments: Any) -> Slice:
+            found: Slice = original(*arguments)
+            found.damages.clear()
+            return found
+
+        return read_slice
+
+    wrap(scrub, "read_slice", make)
+
+
+@mutation
+def _repair_ends_after_its_first_entries() -> None:
+    wrap(plan, "_restored", lambda _: lambda state, update: True)
+
+
+@mutation
+def _damaged_replica_goes_on() -> None:
+    wrap(ReplicaState, "blame", lambda _: lambda self, fault: False)

@@ -1,0 +1,242 @@
+"""Scrub: verifying sealed segments that nobody reads, a slice at a time.
+
+`read_slice` belongs on a worker thread: it opens the segment for itself, reads at most the slice
+(one group, if that is larger) and verifies every checksum in it. It says *where* something does not
+verify; *whom* that costs what is for the index (`affected`), on the thread that owns it. So damage
+is attributed even where the directory that names the owner is gone.
+
+- INV-SCRUB-1: only sealed segments are scrubbed: their bytes do not change any more.
+- INV-SCRUB-2: what follows the last group of a segment (zeros, or bytes of an earlier life) counts
+  as damage only if the index has something alive there.
+
+Damage that costs no entry still makes the segment worth less: a second spot in it might not be
+attributable after a rebuild of the derived index. Such a segment is *condemned*: emptied by
+copying and unlinked, once its replicas are whole and no older segment is left (`garbage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from logservice_wire.errors import Halted
+
+from logservice.ids import Index, ReplicaId, ShardId
+from logservice.logdb.commit_group import (
+    DIRECTORY_HEADER_BYTES,
+    DIRECTORY_ROW_BYTES,
+    GROUP_HEADER_BYTES,
+    GROUP_MAGIC,
+    decode_directory,
+    decode_group_header,
+    group_bytes,
+)
+from logservice.logdb.index import EntryIndex
+from logservice.logdb.record import RecordCorrupt, decode_header, payload_view, record_bytes
+from logservice.logdb.replica_state import ReplicaState
+from logservice.logdb.segment import SegmentFiles, segment_name
+from logservice.logdb.vfs import Vfs
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubTarget:
+    """A sealed segment. size: of the file. seed: its checksums' start value."""
+
+    segment: int
+    path: str
+    size: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """Bytes ``start .. end`` that do not verify. tail: no group is known to follow."""
+
+    start: int
+    end: int
+    detail: str
+    tail: bool = False
+
+
+@dataclass(slots=True)
+class Slice:
+    """What one slice found. next_offset: where the next one starts; the file's size at its end."""
+
+    next_offset: int
+    bytes_read: int = 0
+    damages: list[DamagedRange] = field(default_factory=list)
+
+
+def read_slice(vfs: Vfs, target: ScrubTarget, offset: int, budget: int) -> Slice:
+    """Verify the groups from `offset` on, about `budget` bytes. What cannot be read is damaged;
+    a segment that was collected meanwhile is at its end.
+    """
+    try:
+        handle = vfs.open_read(target.path)
+        try:
+            return _slice(vfs, handle, target, offset, budget)
+        finally:
+            vfs.close(handle)
+    except FileNotFoundError:
+        return Slice(target.size)
+    except OSError as error:
+        end = min(offset + budget, target.size)
+        return Slice(end, 0, [DamagedRange(offset, end, f"unreadable: {error}")])
+
+
+def affected(index: EntryIndex, segment: int, damage: DamagedRange) -> int | None:
+    """The lowest live entry whose record is in the damaged bytes; None when there is none."""
+    for chunk in index.chunks:
+        if chunk.segment != segment:
+            continue
+        low, high = max(chunk.first, index.floor_index + 1), chunk.last + 1
+        end = high
+        while low < high:
+            middle = (low + high) // 2
+            if index.place(middle).offset < damage.start:
+                low = middle + 1
+            else:
+                high = middle
+        if low < end and index.place(low).offset < damage.end:
+            return low
+    return None
+
+
+def _slice(vfs: Vfs, handle: int, target: ScrubTarget, offset: int, budget: int) -> Slice:
+    want = budget
+    while True:
+        data = vfs.pread(handle, min(want, target.size - offset), offset)
+        at_end = offset + len(data) >= target.size or len(data) < want
+        found = Slice(offset, len(data))
+        needed = _groups(memoryview(data), target, offset, found, at_end=at_end)
+        if found.next_offset > offset:
+            return found
+        if at_end:
+            # Nothing that verifies is left.
+            rest = data[found.next_offset - offset :]
+            if rest.strip(b"\0"):
+                found.damages.append(DamagedRange(offset, target.size, "no group", tail=True))
+            found.next_offset = target.size
+            return found
+        want = max(2 * want, needed)
+
+
+def _groups(view: memoryview, target: ScrubTarget, base: int, found: Slice, *, at_end: bool) -> int:
+    """Verify the groups in the window; returns how many bytes the first one left out needs."""
+    position = base
+    while position - base < len(view):
+        outcome = _group(view, target, base, position, found.damages)
+        if outcome is None:
+            following = _following(view, target, base, position + 8)
+            if following is None:
+                return 0
+            damage = DamagedRange(position, following, f"{following - position} unreadable bytes")
+            found.damages.append(damage)
+            position = following
+        elif position - base + outcome > len(view):
+            if at_end:
+                return 0
+            return outcome
+        else:
+            position += outcome
+        found.next_offset = position
+    return 0
+
+
+def _group(
+    view: memoryview, target: ScrubTarget, base: int, offset: int, damages: list[DamagedRange]
+) -> int | None:
+    """Bytes of the group at `offset`, None when there is none. Verified if all of it is in view."""
+    header = decode_group_header(view, target.segment, offset, target.seed, base)
+    start = offset - base + GROUP_HEADER_BYTES
+    directory = decode_directory(view, start, target.seed)
+    if header is not None and directory is not None and directory.sequence != header.sequence:
+        directory = None
+    if header is not None:
+        runs, body_bytes = header.runs, header.body_bytes
+    elif directory is not None:
+        runs, body_bytes = len(directory.rows), directory.body_bytes
+    else:
+        return None
+    size = group_bytes(runs, body_bytes)
+    if offset - base + size > len(view):
+        return size
+    if header is None:
+        damages.append(DamagedRange(offset, offset + GROUP_HEADER_BYTES, "group header"))
+    records = start + DIRECTORY_HEADER_BYTES + DIRECTORY_ROW_BYTES * runs
+    if directory is None:
+        damages.append(DamagedRange(base + start, base + records, "group directory"))
+        sizes: Iterable[int] = (body_bytes,)
+    else:
+        sizes = (row.size for row in directory.rows)
+    for run_bytes in sizes:
+        detail = _records(view, records, records + run_bytes, target.seed)
+        if detail:
+            damages.append(DamagedRange(base + records, base + records + run_bytes, detail))
+        records += run_bytes
+    return size
+
+
+def _records(view: memoryview, start: int, end: int, seed: int) -> str:
+    """What is wrong with the records of a run; empty if nothing."""
+    try:
+        while start < end:
+            header = decode_header(view, start, seed)
+            payload_view(view, start, header, seed)
+            start += record_bytes(header.length)
+    except RecordCorrupt as error:
+        return str(error)
+    return "" if start == end else "run length differs from the directory"
+
+
+def _following(view: memoryview, target: ScrubTarget, base: int, offset: int) -> int | None:
+    """Offset of the next group whose header verifies."""
+    data = bytes(view)
+    place = offset - base
+    while (place := data.find(GROUP_MAGIC, place)) >= 0:
+        at = base + place
+        if at % 8 == 0 and decode_group_header(view, target.segment, at, target.seed, base):
+            return at
+        place += 1
+    return None
+
+
+def scrub_target(files: SegmentFiles, after: int, active: int) -> ScrubTarget | None:
+    """The oldest segment between `after` and the one that is being written; None without one."""
+    for segment in files.ids():
+        if after < segment < active:
+            path, size = files.path(segment), files.sizes[segment]
+            return ScrubTarget(segment, path, size, files.seed(segment))
+    return None
+
+
+def attribute(
+    states: Iterable[ReplicaState],
+    files: SegmentFiles,
+    segment: int,
+    damages: Sequence[DamagedRange],
+    blame: Callable[[tuple[int, int], str, Index], None],
+) -> list[tuple[ShardId, ReplicaId]]:
+    """Make the replicas faulty whose live entries are damaged; returns those of which more is
+    damaged than was known.
+
+    Nothing happens for a segment that was collected meanwhile: others may use its bytes now.
+    """
+    found: list[tuple[ShardId, ReplicaId]] = []
+    if segment not in files.sizes:
+        return found
+    for state in states:
+        before = state.fault
+        for damage in () if state.removed else damages:
+            try:
+                entry = affected(state.index, segment, damage)
+            except Halted:
+                continue  # and faulty by now: not even its index can be read
+            if entry is not None:
+                where = f"{segment_name(segment)} at {damage.start}"
+                blame(state.key, f"{where}, entries from {entry} on: {damage.detail}", Index(entry))
+        if state.fault != before:
+            found.append((ShardId(state.shard), ReplicaId(state.replica)))
+    if found or any(not damage.tail for damage in damages):
+        files.condemned.add(segment)
+    return found

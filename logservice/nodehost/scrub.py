@@ -1,0 +1,101 @@
+"""Scrubber: finds damage in sealed segments before anybody needs them.
+
+One per data directory. A *pass* visits every sealed segment, oldest first, in slices
+(`logdb.scrub`); between passes there is a long pause. `run_once` verifies one slice, aside of the
+loop; `run` paces it to SCRUB_BYTES_PER_S. What it finds makes the replica faulty, and that replica
+halts at once, be it asleep (quiesced) or not; what follows is the repair's (`repair`).
+
+It may be cancelled between any two slices and forgets nothing but where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from logservice import bounds
+from logservice.clock import Clock
+from logservice.ids import ReplicaId, ShardId
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.scrub import ScrubTarget, Slice, read_slice
+from logservice.logdb.vfs import Vfs
+from logservice.nodehost.executor import Executor
+
+
+@dataclass(slots=True)
+class ScrubProgress:
+    """Since the store started. segment, offset: where the pass under way is; 0 between passes.
+
+    damages: places that did not verify, each counted once per pass.
+    """
+
+    passes: int = 0
+    segments: int = 0
+    bytes_verified: int = 0
+    damages: int = 0
+    segment: int = 0
+    offset: int = 0
+
+
+class Scrubber:
+    """See the module's text. All methods on the loop thread."""
+
+    def __init__(
+        self,
+        logdb: LogDb,
+        vfs: Vfs,
+        executor: Executor,
+        clock: Clock,
+        on_damaged: Callable[[Sequence[tuple[ShardId, ReplicaId]]], None],
+        *,
+        pass_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S,
+        slice_bytes: int = bounds.SCRUB_SLICE_BYTES,
+    ) -> None:
+        """`executor` must not be the one commit groups wait for. `on_damaged`: these are faulty."""
+        self.progress = ScrubProgress()
+        self._logdb = logdb
+        self._vfs = vfs
+        self._executor = executor
+        self._clock = clock
+        self._on_damaged = on_damaged
+        self._pass_interval_s = pass_interval_s
+        self._slice_bytes = slice_bytes
+        self._target: ScrubTarget | None = None
+        self._due_s = clock.monotonic() + min(bounds.SCRUB_FIRST_PASS_S, pass_interval_s)
+
+    async def run(self) -> None:
+        """Scrub for ever, at the bounded rate."""
+        while True:
+            await asyncio.sleep(max(0.0, self._due_s - self._clock.monotonic()))
+            before = self.progress.bytes_verified
+            await self.run_once()
+            await asyncio.sleep((self.progress.bytes_verified - before) / bounds.SCRUB_BYTES_PER_S)
+
+    async def run_once(self) -> None:
+        """Verify one slice; nothing happens before the next pass is due."""
+        progress = self.progress
+        if self._clock.monotonic() < self._due_s:
+            return
+        if self._target is None:
+            self._target = self._logdb.scrub_target(progress.segment)
+            if self._target is None:
+                progress.passes += 1
+                progress.segment = progress.offset = 0
+                self._due_s = self._clock.monotonic() + self._pass_interval_s
+                return
+            progress.segment, progress.offset = self._target.segment, SEGMENT_HEADER_BYTES
+        target, offset = self._target, progress.offset
+        future = self._executor.submit(
+            lambda: read_slice(self._vfs, target, offset, self._slice_bytes)
+        )
+        found: Slice = await asyncio.wrap_future(future)
+        progress.bytes_verified += found.bytes_read
+        progress.offset = found.next_offset
+        if found.next_offset >= target.size:
+            self._target = None
+            progress.segments += 1
+        if found.damages:
+            progress.damages += len(found.damages)
+            self._on_damaged(self._logdb.scrub_found(target.segment, found.damages))

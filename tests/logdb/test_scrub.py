@@ -1,0 +1,141 @@
+"""Scrub: every flipped bit of what is sealed is found, and costs whom it belongs to."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from logservice.ids import ReplicaId, ShardId
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.scrub import DamagedRange, ScrubTarget, read_slice
+from tests.logdb.helpers import World, all_entries, entries, update
+
+KEYS = ((ShardId(1), ReplicaId(1)), (ShardId(2), ReplicaId(2)))
+
+
+def filled() -> tuple[World, LogDb]:
+    """Two replicas, ten entries each per group, several sealed segments."""
+    world = World()
+    db = world.open()
+    for first in range(1, 200, 10):
+        db.commit([
+            update(1, 1, entries(first, first + 9), hard=(1, 1, first - 1)),
+            update(2, 2, entries(first, first + 9), hard=(1, 2, first - 1)),
+        ])  # fmt: skip
+    return world, db
+
+
+def scrub(world: World, db: LogDb, budget: int = 700) -> dict[int, list[DamagedRange]]:
+    """One pass; what it found, by segment."""
+    found: dict[int, list[DamagedRange]] = {}
+    after = 0
+    while (target := db.scrub_target(after)) is not None:
+        after = target.segment
+        offset = SEGMENT_HEADER_BYTES
+        while offset < target.size:
+            piece = read_slice(world.vfs, target, offset, budget)
+            assert piece.next_offset > offset
+            offset = piece.next_offset
+            if piece.damages:
+                found.setdefault(target.segment, []).extend(piece.damages)
+    return found
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    world, db = filled()
+    for budget in (64, 700, 1 << 20):
+        assert scrub(world, db, budget) == {}
+    db = world.reopen(db)
+    assert scrub(world, db) == {}
+    assert db.scrub_target(0) is not None
+
+
+def test_every_flipped_byte_of_a_sealed_segment_is_found_and_attributed() -> None:
+    world, db = filled()
+    target = db.scrub_target(1)
+    assert target is not None
+    places = [db.log(*key)._state.index for key in KEYS]
+    owners: dict[int, set[tuple[int, int]]] = {}
+    for key, index in zip(KEYS, places, strict=True):
+        for i in range(1, index.last_index + 1):
+            place = index.place(i)
+            if place.segment == target.segment:
+                for at in range(place.offset, place.offset + 72 + place.length):
+                    owners.setdefault(at, set()).add(key)
+    end = max(owners) + 1
+    rng = random.Random(3)
+    hit = 0
+    for offset in range(SEGMENT_HEADER_BYTES, end):
+        flipped = world.copy()
+        flipped.memory.flip(target.path, offset, 1 << rng.randrange(8))
+        damages = []
+        at = SEGMENT_HEADER_BYTES
+        while at < target.size:
+            piece = read_slice(flipped.vfs, target, at, 4096)
+            damages += piece.damages
+            at = piece.next_offset
+        if not damages:
+            assert offset not in owners
+            continue
+        hit += 1
+        assert any(damage.start <= offset < damage.end for damage in damages)
+    assert hit > 0.95 * (end - SEGMENT_HEADER_BYTES)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_damage_costs_one_replica_and_its_segment_is_emptied_when_that_is_whole(
+    victim: int,
+) -> None:
+    world, db = filled()
+    key, other = KEYS[victim], KEYS[1 - victim]
+    place = db.log(*key)._state.index.place(5)
+    path = world.segments()[place.segment - 1]
+    world.memory.flip(path, place.offset + 73, 1)
+    found = scrub(world, db)
+    assert list(found) == [place.segment]
+    assert db.scrub_found(place.segment, found[place.segment]) == [key]
+    fault = db.log(*key).fault
+    assert fault is not None
+    # A run is damaged as a whole: its first entry counts.
+    assert (fault.damaged_from, fault.acked_through) == (1, 200)
+    assert not db.log(*other).faulty
+    db.record_faults()
+    assert db.collect_garbage().unlinked == ()
+    assert world.copy().open().log(*key).fault == fault
+    db.commit([replace(update(*key, entries(1, 200)), repair=fault)])
+    assert db.log(*key).fault is None
+    assert place.segment in db.collect_garbage().unlinked
+    for reopened in (world.copy().open(), world.without_index().open()):
+        for one in KEYS:
+            assert all_entries(reopened.log(*one)) == entries(1, 200)
+        assert not reopened.recovery_report.damages
+
+
+def test_damage_to_what_is_only_said_twice_empties_the_segment() -> None:
+    """A group header: nothing is lost, but a second flip might not be attributable."""
+    world, db = filled()
+    world.memory.flip(world.segments()[0], SEGMENT_HEADER_BYTES + 20, 4)
+    found = scrub(world, db)
+    assert db.scrub_found(1, found[1]) == []
+    assert 1 in db.collect_garbage().unlinked
+    assert scrub(world, db) == {}
+
+
+def test_a_hole_is_attributed_by_the_index() -> None:
+    """Header and directory of a group are gone: recovery would blame everybody."""
+    world, db = filled()
+    for offset in (20, 90):
+        world.memory.flip(world.segments()[1], SEGMENT_HEADER_BYTES + offset, 4)
+    found = scrub(world, db)
+    assert sorted(db.scrub_found(2, found[2])) == list(KEYS)
+    assert all((fault := db.log(*key).fault) is not None and fault.repairable for key in KEYS)
+
+
+def test_a_segment_that_was_collected_meanwhile_harms_nobody() -> None:
+    world, db = filled()
+    gone = ScrubTarget(99, "/data/segments/none", 4096, 1)
+    assert read_slice(world.vfs, gone, 64, 700).next_offset == 4096
+    assert db.scrub_found(99, [DamagedRange(64, 4096, "of another life")]) == []
