@@ -161,8 +161,12 @@ class Collection:
                     read.key, f"copying entries from {read.first} on: {entries}", Index(read.first)
                 )
                 self._leave(read.segment, "entries of a faulty replica")
-            elif (live := self._still_live(state, read, entries)) and not state.faulty:
-                runs += runs_of_entries(state, live)
+            elif live := self._still_live(state, read, entries):
+                if state.faulty:
+                    # The scrub found it since: a faulty replica's entries stay where they are.
+                    self._leave(read.segment, "entries of a faulty replica")
+                else:
+                    runs += runs_of_entries(state, live)
         for state in states:
             runs += runs_of_records(state, self._victims, self._oldest)
         self.report.rewritten_records += sum(run.record_count for run in runs)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from logservice import bounds
-from logservice.ids import Index
+from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import InvariantViolation
 from logservice.logdb import collection as collecting
 from logservice.logdb.log_db import LogDb
@@ -166,3 +166,19 @@ def test_old_segments_are_emptied_at_a_higher_share_of_live_bytes() -> None:
         first += 1
     assert 1 in db.collect_garbage().unlinked
     assert all_entries(log_of(db, 1)) == entries(1, 5, size=200)
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_replica_that_becomes_faulty_between_two_slices_keeps_its_segments() -> None:
+    """Rotten disks in the simulator: the scrub blamed it while its entries were being copied."""
+    _, db = loaded()
+    collection = db.begin_collection()
+    while (step := collection.next_step()) is not None:
+        step.read()
+        if any(read.key == (3, 1) for read in step.reads):
+            db.log(ShardId(3), ReplicaId(1)).blame("found by the scrub", Index(5))
+        group = step.begin()
+        db.write(group)
+        db.finish(group)
+    assert "entries of a faulty replica" in {pin.reason for pin in collection.report.pinned}
+    assert db.log(ShardId(3), ReplicaId(1)).last_index() == 24
