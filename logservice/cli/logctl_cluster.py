@@ -65,6 +65,7 @@ def stores(session: Session, form: str) -> None:
             "disk_free_bytes": found.disk_free_bytes,
             "directories": len(found.directories),
             "failed_directories": [one.path for one in found.directories if one.failed],
+            "full_directories": [one.path for one in found.directories if one.full],
         }
         for found in state.stores
     ]
@@ -107,6 +108,7 @@ def store(session: Session, address: str, form: str) -> None:
             "replicas": one.replicas,
             "used_bytes": one.used_bytes,
             "free_bytes": one.free_bytes,
+            "full": one.full,
             "failed": one.failed,
         }
         for one in found.directories

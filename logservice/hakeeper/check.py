@@ -46,6 +46,7 @@ def run(state: State) -> None:
         flags.append(
             "bootstrap failed: look at the stores, then set the phase to commands_received"
         )
+    flags += _full_disks(state)
     for operator in state.sorted_operators():
         flags += _drive(state, operator)
     if state.phase in (Phase.COMMANDS_RECEIVED, Phase.RUNNING):
@@ -58,6 +59,17 @@ def run(state: State) -> None:
         for operator in checkers.found:
             flags += _drive(state, operator)
     state.flags = {flag: state.flags.get(flag, state.tick) for flag in sorted(set(flags)) if flag}
+
+
+def _full_disks(state: State) -> list[str]:
+    """Nothing that HAKeeper could repair: the shards there need a truncation, or the disk room."""
+    return [
+        f"disk full: {store.store} {directory.path}"
+        for store in state.sorted_stores()
+        if not silent(state, store.last_tick)
+        for directory in store.directories
+        if directory.full and not directory.failed
+    ]
 
 
 def _expire(state: State) -> None:

@@ -143,7 +143,7 @@ def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> S
 
 def _take_directories(state: State, store: StoreState, beat: StoreHeartbeat) -> None:
     before, after = (
-        {directory.incarnation: bool(directory.failed) for directory in directories}
+        {one.incarnation: (bool(one.failed), one.full) for one in directories}
         for directories in (store.directories, beat.directories)
     )
     if before.keys() - after.keys():

@@ -10,6 +10,7 @@ store.
 
 Within the store, the data directory with the most free bytes for each replica that is there goes
 first, then the one with the fewest; a failed one is none. A store without any is no candidate.
+Full disks are chosen last: a replica that has to catch up there could not.
 
 A flapping store (not `settled`) gets no repair, which can wait, and a new shard only if need be.
 
@@ -69,9 +70,10 @@ class Placement:
     def directory(self, store: StoreState) -> Incarnation:
         """Where in a store that `choose` gave a new replica goes."""
 
-        def order(directory: DirectoryReport) -> tuple[int, int, Incarnation]:
+        def order(directory: DirectoryReport) -> tuple[bool, int, int, Incarnation]:
             load = self._load_of.get(directory.incarnation, 0)
-            return -(directory.free // (load + 1)), load, directory.incarnation
+            share = directory.free // (load + 1)
+            return directory.full, -share, load, directory.incarnation
 
         working = [directory for directory in store.directories if not directory.failed]
         return min(working, key=order).incarnation
@@ -100,8 +102,10 @@ class Placement:
             hosts_used.add(store.host_label)
         return chosen
 
-    def _preference(self, store: StoreState) -> tuple[bool, int, StoreId]:
-        return not settled(self._state, store), self._load.get(store.store, 0), store.store
+    def _preference(self, store: StoreState) -> tuple[bool, bool, int, StoreId]:
+        full = all(directory.full or directory.failed for directory in store.directories)
+        load = self._load.get(store.store, 0)
+        return not settled(self._state, store), full, load, store.store
 
     def _used(
         self, shard: ShardState | None, leaving: StoreId | None

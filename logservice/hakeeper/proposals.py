@@ -85,7 +85,8 @@ class InitialCluster(
 class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """One data directory of a store. Bytes of log storage, and bytes that can still be written.
 
-    `failed`: why the store does not use it any more, else empty. `path` is for people.
+    `failed`: why the store does not use it any more, else empty. `path` is for people. `full`: its
+    disk is above the high-water mark.
     """
 
     incarnation: StoreIncarnation
@@ -93,6 +94,7 @@ class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_field
     free: Natural = 0
     failed: Detail = ""
     path: Path = ""
+    full: bool = False
 
 
 class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -18,7 +18,9 @@ from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 
 @dataclass(frozen=True, slots=True)
 class DirectoryView:
-    """One data directory of a store. `failed`: why it is not used any more, else empty."""
+    """One data directory of a store. `failed`: why it is not used any more, else empty. `full`: the
+    disk is above the high-water mark.
+    """
 
     path: str
     incarnation: Incarnation
@@ -26,6 +28,7 @@ class DirectoryView:
     free_bytes: int
     replicas: int
     failed: str
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,7 @@ def store_view(state: State, store: StoreState) -> StoreView:
                 directory.free,
                 sum(one.incarnation == directory.incarnation for one in store.replicas.values()),
                 directory.failed,
+                directory.full,
             )
             for directory in store.directories
         ),

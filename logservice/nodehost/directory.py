@@ -87,8 +87,9 @@ class Directory:
             return DirectoryInfo(self.path, self.incarnation, 0, 0, 0, self.failed)
         used, replicas = self.logdb.segment_bytes, len(self.logdb.replicas())
         return DirectoryInfo(
-            self.path, self.incarnation, used, max(0, self.disk.free_bytes), replicas, ""
-        )
+            self.path, self.incarnation, used, max(0, self.disk.free_bytes), replicas, "",
+            self.disk.full,
+        )  # fmt: skip
 
     @property
     def path(self) -> str:

@@ -335,4 +335,5 @@ def _directory(info: DirectoryInfo) -> DirectoryReport:
         info.free_bytes,
         info.failed[:_DETAIL_CHARACTERS],
         info.path[:_PATH_CHARACTERS],
+        info.full,
     )

@@ -12,7 +12,8 @@ from logservice.value import value
 class DirectoryInfo:
     """One data directory. `failed`: why it is not used any more, else empty; then the bytes are 0.
 
-    used_bytes: of log storage. free_bytes: that can still be written.
+    used_bytes: of log storage. free_bytes: that can still be written. full: the disk is above the
+    high-water mark.
     """
 
     path: str
@@ -21,6 +22,7 @@ class DirectoryInfo:
     free_bytes: int
     replicas: int
     failed: str
+    full: bool = False
 
 
 @value

@@ -108,6 +108,7 @@ def _directory(status: StoreStatus, directory: DirectoryStatus) -> admin_pb2.Sto
         free_bytes=int(directory.logdb.get("free_bytes", 0)),
         replicas=sum(one.incarnation == directory.incarnation for one in status.replicas),
         failed=directory.failed,
+        full=bool(directory.logdb.get("disk_full", 0)),
     )
 
 

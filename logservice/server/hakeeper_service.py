@@ -166,6 +166,7 @@ def _cluster(view: ClusterView) -> hakeeper_pb2.ClusterState:
                         free_bytes=one.free_bytes,
                         replicas=one.replicas,
                         failed=one.failed,
+                        full=one.full,
                     )
                     for one in store.directories
                 ],

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from logservice import bounds
-from logservice.hakeeper import proposals
+from logservice.hakeeper import check, proposals
 from logservice.hakeeper.health import Health, health
 from logservice.hakeeper.placement import Placement
 from logservice.hakeeper.proposals import DirectoryReport
@@ -58,6 +58,29 @@ def test_the_directory_with_the_most_free_bytes_per_replica_is_chosen() -> None:
     assert Counter(chosen) == {2: 6, 1: 2}
     store.directories = (broken,)
     assert S1 not in [one.store for one in Placement(model.state).choose(None, 9)]
+
+
+def test_full_disks_are_chosen_last() -> None:
+    model = two_disks(shards=0)
+    full = DirectoryReport(Incarnation(1), 0, 999, full=True)
+    some = DirectoryReport(Incarnation(2), 0, 1)
+    store = model.state.stores[S1]
+    store.directories = (full, some)
+    assert Placement(model.state).directory(store) == 2
+    store.directories = (full,)
+    order = [one.store for one in Placement(model.state).choose(None, 9)]
+    assert order == ["s2", "s3", "s1"]
+
+
+def test_a_full_disk_is_flagged_until_it_has_room() -> None:
+    model = two_disks()
+    for full in (True, False):
+        model.state.stores[S1].directories = (
+            DirectoryReport(Incarnation(1001), path="/a"),
+            DirectoryReport(Incarnation(2001), path="/b", full=full),
+        )
+        check.run(model.state)
+        assert [flag for flag in model.state.flags if "disk" in flag] == ["disk full: s1 /b"] * full
 
 
 def test_a_lost_disk_costs_its_replicas_only_and_they_come_back_elsewhere() -> None:

@@ -13,6 +13,7 @@ import pytest
 from logservice_client.read_result import Records
 from logservice_client.sync import SyncLogClient, SyncShard
 from logservice_wire.errors import DiskFull, LogServiceError, Outcome
+from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.local_cluster import LocalCluster
 from tests.tmpfs import fill, free_bytes, mounted
@@ -42,6 +43,11 @@ class Disks:
         self.acked: dict[int, bytes] = {}
         self.first = 1
         self.numbers = itertools.count()
+
+    @property
+    def last(self) -> int:
+        """The newest acked LSN."""
+        return max(self.acked)
 
     def disk(self, store: str) -> Path:
         return self.cluster.directory / store / "data"
@@ -121,12 +127,14 @@ def test_fill_truncate_and_go_on(disks: Disks) -> None:
         for _ in range(20):
             with pytest.raises(DiskFull):
                 disks.append(16)
+        eventually(lambda: len(full_disks(disks)) >= 2)
         disks.check()
-        disks.client.shard(1).set_hold("checkpoint", max(disks.acked))
+        disks.client.shard(1).set_hold("checkpoint", disks.last)
         disks.client.shard(1).release_hold("checkpoint")
-        disks.truncate(max(disks.acked) - 3)
+        disks.truncate(disks.last - 3)
         disks.append_again()
         disks.check()
+        eventually(lambda: not full_disks(disks))
     assert disks.all_run()
 
 
@@ -139,7 +147,7 @@ def test_stores_killed_on_full_disks_start_and_take_a_truncation(disks: Disks) -
     disks.check()
     with pytest.raises(DiskFull):
         disks.append(16)
-    disks.truncate(max(disks.acked) - 3)
+    disks.truncate(disks.last - 3)
     for file in foreign:
         file.unlink()
     disks.append_again()
@@ -149,12 +157,15 @@ def test_stores_killed_on_full_disks_start_and_take_a_truncation(disks: Disks) -
 def test_a_full_minority_stops_nothing_and_catches_up(disks: Disks) -> None:
     for store in disks.cluster.stores:
         foreign = fill(disks.disk(store), 0)
-        for _ in range(20):
+        eventually(lambda store=store: full_disks(disks) == {store})  # type: ignore[misc]
+        eventually(lambda store=store: shard_of(disks).leader_store != store)  # type: ignore[misc]
+        for _ in range(30):
             disks.append_again()
         foreign.unlink()
         disks.check()
-        eventually(lambda: len(set(applied(disks))) == 1)
-        disks.truncate(max(disks.acked) - 3)
+        eventually(lambda: caught_up(disks))
+        disks.truncate(disks.last - 3)
+        eventually(lambda: not full_disks(disks))
     assert disks.all_run()
 
 
@@ -174,8 +185,18 @@ def test_somebody_else_takes_every_byte_and_gives_them_back(disks: Disks) -> Non
     assert disks.all_run()
 
 
-def applied(disks: Disks) -> list[int]:
-    """The applied LSN of every replica."""
-    found = disks.client.hakeeper.cluster_state()
-    (shard,) = [shard for shard in found.shards if shard.shard_id == 1]
-    return [replica.applied_lsn for replica in shard.replicas]
+def shard_of(disks: Disks) -> hakeeper_pb2.ShardInfo:
+    """The log shard as HAKeeper knows it."""
+    (found,) = [one for one in disks.client.hakeeper.cluster_state().shards if one.shard_id == 1]
+    return found
+
+
+def caught_up(disks: Disks) -> bool:
+    """Every replica has applied everything."""
+    return all(one.applied_lsn >= disks.last for one in shard_of(disks).replicas)
+
+
+def full_disks(disks: Disks) -> set[str]:
+    """Stores whose disk HAKeeper knows to be full."""
+    stores = disks.client.hakeeper.cluster_state().stores
+    return {store.store_id for store in stores if any(one.full for one in store.directories)}

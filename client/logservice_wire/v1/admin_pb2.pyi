@@ -47,20 +47,22 @@ class StoreReplica(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., replica_id: _Optional[int] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_replica: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., first_index: _Optional[int] = ..., last_index: _Optional[int] = ..., first_lsn: _Optional[int] = ..., applied_lsn: _Optional[int] = ..., truncated_lsn: _Optional[int] = ..., exported_snapshots: _Optional[int] = ..., membership_epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., halted: _Optional[str] = ...) -> None: ...
 
 class StoreDirectory(_message.Message):
-    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed")
+    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed", "full")
     PATH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
     path: str
     incarnation: int
     used_bytes: int
     free_bytes: int
     replicas: int
     failed: str
-    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ...) -> None: ...
+    full: bool
+    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ...) -> None: ...
 
 class StoreStatus(_message.Message):
     __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "fsyncs", "entries_written", "bytes_written", "fsync_p50_us", "fsync_p99_us", "replicas", "truncation_counts", "directories")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!logservice_wire/v1/hakeeper.proto\x12\rlogservice.v1\"\xc9\x01\n\x10HeartbeatRequest\x12\x12\n\nservice_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12;\n\x06labels\x18\x04 \x03(\x0b\x32+.logservice.v1.HeartbeatRequest.LabelsEntry\x12\x16\n\x0e\x61\x63ked_commands\x18\x05 \x03(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\";\n\x0eServiceCommand\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\"D\n\x11HeartbeatResponse\x12/\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x1d.logservice.v1.ServiceCommand\"\'\n\x16GetClusterStateRequest\x12\r\n\x05stale\x18\x01 \x01(\x08\"|\n\rDirectoryInfo\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12\x10\n\x08replicas\x18\x05 \x01(\r\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\t\"\xeb\x02\n\tStoreInfo\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x04 \x01(\t\x12\x0f\n\x07\x65xpired\x18\x06 \x01(\x08\x12\x1d\n\x15ticks_since_heartbeat\x18\x07 \x01(\x04\x12\x17\n\x0f\x64isk_used_bytes\x18\x08 \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\t \x01(\x04\x12\x10\n\x08replicas\x18\n \x01(\r\x12\x34\n\x06labels\x18\x0b \x03(\x0b\x32$.logservice.v1.StoreInfo.LabelsEntry\x12\x31\n\x0b\x64irectories\x18\x0c \x03(\x0b\x32\x1c.logservice.v1.DirectoryInfo\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\x05\x10\x06\"\xb7\x01\n\x0bReplicaInfo\x12\x12\n\nreplica_id\x18\x01 \x01(\x04\x12\x10\n\x08store_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x10\n\x08reported\x18\x04 \x01(\x08\x12\x0e\n\x06leader\x18\x05 \x01(\x08\x12\x15\n\rapplied_index\x18\x06 \x01(\x04\x12\x11\n\tfirst_lsn\x18\x07 \x01(\x04\x12\x13\n\x0b\x61pplied_lsn\x18\x08 \x01(\x04\x12\x13\n\x0bincarnation\x18\t \x01(\x04\"\xf1\x01\n\tShardInfo\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x17\n\x0fwanted_replicas\x18\x03 \x01(\r\x12,\n\x08replicas\x18\x04 \x03(\x0b\x32\x1a.logservice.v1.ReplicaInfo\x12\x14\n\x0cleader_store\x18\x05 \x01(\t\x12\x16\n\x0eleader_address\x18\x06 \x01(\t\x12\x0c\n\x04term\x18\x07 \x01(\x04\x12\x18\n\x10membership_epoch\x18\x08 \x01(\x04\x12\r\n\x05joint\x18\t \x01(\x08\x12\x18\n\x10\x63lient_addresses\x18\n \x03(\t\"d\n\x0cOperatorInfo\x12\x13\n\x0boperator_id\x18\x01 \x01(\x04\x12\x10\n\x08shard_id\x18\x02 \x01(\x04\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\t\x12\x11\n\tage_ticks\x18\x05 \x01(\x04\"\xe0\x01\n\x0c\x43lusterState\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04tick\x18\x03 \x01(\x04\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12(\n\x06stores\x18\x05 \x03(\x0b\x32\x18.logservice.v1.StoreInfo\x12(\n\x06shards\x18\x06 \x03(\x0b\x32\x18.logservice.v1.ShardInfo\x12.\n\toperators\x18\x07 \x03(\x0b\x32\x1b.logservice.v1.OperatorInfo\x12\r\n\x05\x66lags\x18\x08 \x03(\t\"\'\n\x13GetShardInfoRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\"D\n\x12\x41llocateIdsRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"$\n\x13\x41llocateIdsResponse\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\"F\n\x12\x43reateShardRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08replicas\x18\x03 \x01(\r\"\'\n\x13\x43reateShardResponse\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\"=\n\x0b\x41\x63\x63\x65ssGrant\x12\x10\n\x08identity\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\x12\r\n\x05roles\x18\x03 \x03(\t\"\x16\n\x14GetAccessListRequest\"_\n\nAccessList\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12*\n\x06grants\x18\x02 \x03(\x0b\x32\x1a.logservice.v1.AccessGrant\x12\x14\n\x0cversion_here\x18\x03 \x01(\x04\"U\n\x13\x43hangeAccessRequest\x12\x10\n\x08identity\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\x12\r\n\x05grant\x18\x03 \x03(\t\x12\x0e\n\x06revoke\x18\x04 \x03(\t\"\'\n\x14\x43hangeAccessResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x32\xd5\x04\n\x08HAKeeper\x12N\n\tHeartbeat\x12\x1f.logservice.v1.HeartbeatRequest\x1a .logservice.v1.HeartbeatResponse\x12U\n\x0fGetClusterState\x12%.logservice.v1.GetClusterStateRequest\x1a\x1b.logservice.v1.ClusterState\x12L\n\x0cGetShardInfo\x12\".logservice.v1.GetShardInfoRequest\x1a\x18.logservice.v1.ShardInfo\x12T\n\x0b\x41llocateIds\x12!.logservice.v1.AllocateIdsRequest\x1a\".logservice.v1.AllocateIdsResponse\x12T\n\x0b\x43reateShard\x12!.logservice.v1.CreateShardRequest\x1a\".logservice.v1.CreateShardResponse\x12O\n\rGetAccessList\x12#.logservice.v1.GetAccessListRequest\x1a\x19.logservice.v1.AccessList\x12W\n\x0c\x43hangeAccess\x12\".logservice.v1.ChangeAccessRequest\x1a#.logservice.v1.ChangeAccessResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!logservice_wire/v1/hakeeper.proto\x12\rlogservice.v1\"\xc9\x01\n\x10HeartbeatRequest\x12\x12\n\nservice_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12;\n\x06labels\x18\x04 \x03(\x0b\x32+.logservice.v1.HeartbeatRequest.LabelsEntry\x12\x16\n\x0e\x61\x63ked_commands\x18\x05 \x03(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\";\n\x0eServiceCommand\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\"D\n\x11HeartbeatResponse\x12/\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x1d.logservice.v1.ServiceCommand\"\'\n\x16GetClusterStateRequest\x12\r\n\x05stale\x18\x01 \x01(\x08\"\x8a\x01\n\rDirectoryInfo\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12\x10\n\x08replicas\x18\x05 \x01(\r\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\t\x12\x0c\n\x04\x66ull\x18\x07 \x01(\x08\"\xeb\x02\n\tStoreInfo\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x14\n\x0cpeer_address\x18\x03 \x01(\t\x12\x16\n\x0e\x63lient_address\x18\x04 \x01(\t\x12\x0f\n\x07\x65xpired\x18\x06 \x01(\x08\x12\x1d\n\x15ticks_since_heartbeat\x18\x07 \x01(\x04\x12\x17\n\x0f\x64isk_used_bytes\x18\x08 \x01(\x04\x12\x17\n\x0f\x64isk_free_bytes\x18\t \x01(\x04\x12\x10\n\x08replicas\x18\n \x01(\r\x12\x34\n\x06labels\x18\x0b \x03(\x0b\x32$.logservice.v1.StoreInfo.LabelsEntry\x12\x31\n\x0b\x64irectories\x18\x0c \x03(\x0b\x32\x1c.logservice.v1.DirectoryInfo\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01J\x04\x08\x05\x10\x06\"\xb7\x01\n\x0bReplicaInfo\x12\x12\n\nreplica_id\x18\x01 \x01(\x04\x12\x10\n\x08store_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x10\n\x08reported\x18\x04 \x01(\x08\x12\x0e\n\x06leader\x18\x05 \x01(\x08\x12\x15\n\rapplied_index\x18\x06 \x01(\x04\x12\x11\n\tfirst_lsn\x18\x07 \x01(\x04\x12\x13\n\x0b\x61pplied_lsn\x18\x08 \x01(\x04\x12\x13\n\x0bincarnation\x18\t \x01(\x04\"\xf1\x01\n\tShardInfo\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x17\n\x0fwanted_replicas\x18\x03 \x01(\r\x12,\n\x08replicas\x18\x04 \x03(\x0b\x32\x1a.logservice.v1.ReplicaInfo\x12\x14\n\x0cleader_store\x18\x05 \x01(\t\x12\x16\n\x0eleader_address\x18\x06 \x01(\t\x12\x0c\n\x04term\x18\x07 \x01(\x04\x12\x18\n\x10membership_epoch\x18\x08 \x01(\x04\x12\r\n\x05joint\x18\t \x01(\x08\x12\x18\n\x10\x63lient_addresses\x18\n \x03(\t\"d\n\x0cOperatorInfo\x12\x13\n\x0boperator_id\x18\x01 \x01(\x04\x12\x10\n\x08shard_id\x18\x02 \x01(\x04\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\t\x12\x11\n\tage_ticks\x18\x05 \x01(\x04\"\xe0\x01\n\x0c\x43lusterState\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0c\n\x04tick\x18\x03 \x01(\x04\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12(\n\x06stores\x18\x05 \x03(\x0b\x32\x18.logservice.v1.StoreInfo\x12(\n\x06shards\x18\x06 \x03(\x0b\x32\x18.logservice.v1.ShardInfo\x12.\n\toperators\x18\x07 \x03(\x0b\x32\x1b.logservice.v1.OperatorInfo\x12\r\n\x05\x66lags\x18\x08 \x03(\t\"\'\n\x13GetShardInfoRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\"D\n\x12\x41llocateIdsRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"$\n\x13\x41llocateIdsResponse\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\"F\n\x12\x43reateShardRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08replicas\x18\x03 \x01(\r\"\'\n\x13\x43reateShardResponse\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\"=\n\x0b\x41\x63\x63\x65ssGrant\x12\x10\n\x08identity\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\x12\r\n\x05roles\x18\x03 \x03(\t\"\x16\n\x14GetAccessListRequest\"_\n\nAccessList\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12*\n\x06grants\x18\x02 \x03(\x0b\x32\x1a.logservice.v1.AccessGrant\x12\x14\n\x0cversion_here\x18\x03 \x01(\x04\"U\n\x13\x43hangeAccessRequest\x12\x10\n\x08identity\x18\x01 \x01(\t\x12\r\n\x05scope\x18\x02 \x01(\t\x12\r\n\x05grant\x18\x03 \x03(\t\x12\x0e\n\x06revoke\x18\x04 \x03(\t\"\'\n\x14\x43hangeAccessResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x32\xd5\x04\n\x08HAKeeper\x12N\n\tHeartbeat\x12\x1f.logservice.v1.HeartbeatRequest\x1a .logservice.v1.HeartbeatResponse\x12U\n\x0fGetClusterState\x12%.logservice.v1.GetClusterStateRequest\x1a\x1b.logservice.v1.ClusterState\x12L\n\x0cGetShardInfo\x12\".logservice.v1.GetShardInfoRequest\x1a\x18.logservice.v1.ShardInfo\x12T\n\x0b\x41llocateIds\x12!.logservice.v1.AllocateIdsRequest\x1a\".logservice.v1.AllocateIdsResponse\x12T\n\x0b\x43reateShard\x12!.logservice.v1.CreateShardRequest\x1a\".logservice.v1.CreateShardResponse\x12O\n\rGetAccessList\x12#.logservice.v1.GetAccessListRequest\x1a\x19.logservice.v1.AccessList\x12W\n\x0c\x43hangeAccess\x12\".logservice.v1.ChangeAccessRequest\x1a#.logservice.v1.ChangeAccessResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,40 +45,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEATRESPONSE']._serialized_end=385
   _globals['_GETCLUSTERSTATEREQUEST']._serialized_start=387
   _globals['_GETCLUSTERSTATEREQUEST']._serialized_end=426
-  _globals['_DIRECTORYINFO']._serialized_start=428
-  _globals['_DIRECTORYINFO']._serialized_end=552
-  _globals['_STOREINFO']._serialized_start=555
-  _globals['_STOREINFO']._serialized_end=918
+  _globals['_DIRECTORYINFO']._serialized_start=429
+  _globals['_DIRECTORYINFO']._serialized_end=567
+  _globals['_STOREINFO']._serialized_start=570
+  _globals['_STOREINFO']._serialized_end=933
   _globals['_STOREINFO_LABELSENTRY']._serialized_start=209
   _globals['_STOREINFO_LABELSENTRY']._serialized_end=254
-  _globals['_REPLICAINFO']._serialized_start=921
-  _globals['_REPLICAINFO']._serialized_end=1104
-  _globals['_SHARDINFO']._serialized_start=1107
-  _globals['_SHARDINFO']._serialized_end=1348
-  _globals['_OPERATORINFO']._serialized_start=1350
-  _globals['_OPERATORINFO']._serialized_end=1450
-  _globals['_CLUSTERSTATE']._serialized_start=1453
-  _globals['_CLUSTERSTATE']._serialized_end=1677
-  _globals['_GETSHARDINFOREQUEST']._serialized_start=1679
-  _globals['_GETSHARDINFOREQUEST']._serialized_end=1718
-  _globals['_ALLOCATEIDSREQUEST']._serialized_start=1720
-  _globals['_ALLOCATEIDSREQUEST']._serialized_end=1788
-  _globals['_ALLOCATEIDSRESPONSE']._serialized_start=1790
-  _globals['_ALLOCATEIDSRESPONSE']._serialized_end=1826
-  _globals['_CREATESHARDREQUEST']._serialized_start=1828
-  _globals['_CREATESHARDREQUEST']._serialized_end=1898
-  _globals['_CREATESHARDRESPONSE']._serialized_start=1900
-  _globals['_CREATESHARDRESPONSE']._serialized_end=1939
-  _globals['_ACCESSGRANT']._serialized_start=1941
-  _globals['_ACCESSGRANT']._serialized_end=2002
-  _globals['_GETACCESSLISTREQUEST']._serialized_start=2004
-  _globals['_GETACCESSLISTREQUEST']._serialized_end=2026
-  _globals['_ACCESSLIST']._serialized_start=2028
-  _globals['_ACCESSLIST']._serialized_end=2123
-  _globals['_CHANGEACCESSREQUEST']._serialized_start=2125
-  _globals['_CHANGEACCESSREQUEST']._serialized_end=2210
-  _globals['_CHANGEACCESSRESPONSE']._serialized_start=2212
-  _globals['_CHANGEACCESSRESPONSE']._serialized_end=2251
-  _globals['_HAKEEPER']._serialized_start=2254
-  _globals['_HAKEEPER']._serialized_end=2851
+  _globals['_REPLICAINFO']._serialized_start=936
+  _globals['_REPLICAINFO']._serialized_end=1119
+  _globals['_SHARDINFO']._serialized_start=1122
+  _globals['_SHARDINFO']._serialized_end=1363
+  _globals['_OPERATORINFO']._serialized_start=1365
+  _globals['_OPERATORINFO']._serialized_end=1465
+  _globals['_CLUSTERSTATE']._serialized_start=1468
+  _globals['_CLUSTERSTATE']._serialized_end=1692
+  _globals['_GETSHARDINFOREQUEST']._serialized_start=1694
+  _globals['_GETSHARDINFOREQUEST']._serialized_end=1733
+  _globals['_ALLOCATEIDSREQUEST']._serialized_start=1735
+  _globals['_ALLOCATEIDSREQUEST']._serialized_end=1803
+  _globals['_ALLOCATEIDSRESPONSE']._serialized_start=1805
+  _globals['_ALLOCATEIDSRESPONSE']._serialized_end=1841
+  _globals['_CREATESHARDREQUEST']._serialized_start=1843
+  _globals['_CREATESHARDREQUEST']._serialized_end=1913
+  _globals['_CREATESHARDRESPONSE']._serialized_start=1915
+  _globals['_CREATESHARDRESPONSE']._serialized_end=1954
+  _globals['_ACCESSGRANT']._serialized_start=1956
+  _globals['_ACCESSGRANT']._serialized_end=2017
+  _globals['_GETACCESSLISTREQUEST']._serialized_start=2019
+  _globals['_GETACCESSLISTREQUEST']._serialized_end=2041
+  _globals['_ACCESSLIST']._serialized_start=2043
+  _globals['_ACCESSLIST']._serialized_end=2138
+  _globals['_CHANGEACCESSREQUEST']._serialized_start=2140
+  _globals['_CHANGEACCESSREQUEST']._serialized_end=2225
+  _globals['_CHANGEACCESSRESPONSE']._serialized_start=2227
+  _globals['_CHANGEACCESSRESPONSE']._serialized_end=2266
+  _globals['_HAKEEPER']._serialized_start=2269
+  _globals['_HAKEEPER']._serialized_end=2866
 # @@protoc_insertion_point(module_scope)

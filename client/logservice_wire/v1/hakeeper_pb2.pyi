@@ -50,20 +50,22 @@ class GetClusterStateRequest(_message.Message):
     def __init__(self, stale: bool = ...) -> None: ...
 
 class DirectoryInfo(_message.Message):
-    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed")
+    __slots__ = ("path", "incarnation", "used_bytes", "free_bytes", "replicas", "failed", "full")
     PATH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
     path: str
     incarnation: int
     used_bytes: int
     free_bytes: int
     replicas: int
     failed: str
-    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ...) -> None: ...
+    full: bool
+    def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ...) -> None: ...
 
 class StoreInfo(_message.Message):
     __slots__ = ("store_id", "host", "peer_address", "client_address", "expired", "ticks_since_heartbeat", "disk_used_bytes", "disk_free_bytes", "replicas", "labels", "directories")
