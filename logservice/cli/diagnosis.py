@@ -61,6 +61,7 @@ def diagnose(look: Look) -> list[Finding]:
         *_hakeeper(report),
         *_leaderless(report),
         *_stores(report),
+        *_short(report),
         *_unreachable_from_here(look, report),
         *_reasons(report),
         *_repairs(report),
@@ -160,6 +161,27 @@ def _stores(report: ClusterReport) -> Iterator[Finding]:
             f" hakeeper.store_timeout_s, {spare}.",
             "lost-store.md",
         )  # fmt: skip
+
+
+def _short(report: ClusterReport) -> Iterator[Finding]:
+    """Shards short of a replica although every store answers: a repair is due or under way."""
+    silent = {store.store for store in report.stores if not store.answers}
+    short = [
+        shard
+        for shard in report.shards
+        if shard.leader_store
+        and not silent & {item.store for item in shard.replicas}
+        and sum(item.health in ("", "alive") for item in shard.replicas) < shard.wanted
+    ]
+    if short:
+        yield Finding(
+            Severity.DANGER,
+            "short_of_replicas",
+            f"{_shards(short)} has fewer live replicas than wanted.",
+            "Until the repair is done one more failure may stop it.",
+            "HAKeeper repairs it by itself if there is a store to go to: `logctl repairs`.",
+            "lost-store.md",
+        )
 
 
 def _unreachable_from_here(look: Look, report: ClusterReport) -> Iterator[Finding]:

@@ -62,7 +62,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "logctl doctor": (
         "logctl doctor",
         "logctl --endpoints 10.0.0.1:7401,10.0.0.2:7401 doctor",
-        "logctl doctor -o json",
+        "logctl doctor --strict -o json",
     ),
     "logservice store run": ("logservice store run -c /etc/logservice/store.toml",),
     "logservice store check-config": (

@@ -18,15 +18,16 @@ _COLOURS = {"broken": "red", "danger": "red", "warning": "yellow", "notice": "bl
 
 
 @click.command()
+@click.option("--strict", is_flag=True, help="Exit code 1 for warnings, too.")
 @output_option
 @pass_session
-def doctor(session: Session, form: str) -> int:
+def doctor(session: Session, strict: bool, form: str) -> int:
     """Look at the cluster from outside: what is wrong, what it means, and what to do.
 
     Every store is asked whether it answers from here, and one for what the cluster looks like.
     Nothing is changed. Findings are ordered by severity: broken, danger, warning, notice.
 
-    Exit code 0 when nothing has to be done, 1 when something has.
+    Exit code 1 when something is broken or in danger; with --strict also for a warning.
     """
     from logservice.cli.cluster_look import look
     from logservice.cli.diagnosis import Finding, Severity, diagnose
@@ -57,7 +58,8 @@ def doctor(session: Session, form: str) -> int:
                 f" {row.operators} repairs under way." + ("" if findings else " Nothing is wrong.")
             )
     worst = min((finding.severity for finding in findings), default=Severity.NOTICE)
-    return exit_codes.OK if worst is Severity.NOTICE else exit_codes.NEGATIVE
+    limit = Severity.WARNING if strict else Severity.DANGER
+    return exit_codes.NEGATIVE if worst <= limit else exit_codes.OK
 
 
 def _tell(finding: dict[str, str]) -> None:

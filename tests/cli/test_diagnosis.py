@@ -142,6 +142,8 @@ def reason(code: str) -> tuple[Reason, ...]:
             2,
         ),
         (with_shard(shard(1, replicas=BEHIND)), "lag", 2),
+        (with_shard(shard(1, replicas=shard(1).replicas[:2])), "short_of_replicas", 1),
+        (with_shard(without(shard(1), "s2", health="lost")), "short_of_replicas", 1),
     ],
 )
 def test_one_thing_wrong_is_one_finding(seen: ClusterReport, code: str, severity: int) -> None:

@@ -36,9 +36,10 @@ def codes(ctl: Program) -> set[str]:
 
     result = ctl("doctor", "-o", "json")
     found = json.loads(result.out)
-    bad = any(finding["severity"] != "notice" for finding in found)
+    bad = any(finding["severity"] in ("broken", "danger") for finding in found)
     assert result.code == int(bad), result.err
-    return {finding["code"] for finding in found}
+    # The machine of the tests may be busy; whether its disk is slow is not what is tested.
+    return {finding["code"] for finding in found} - {"slow_disk"}
 
 
 def until(ctl: Program, wanted: set[str]) -> None:
@@ -50,7 +51,7 @@ def until(ctl: Program, wanted: set[str]) -> None:
 
 def test_a_healthy_cluster(ctl: Program) -> None:
     until(ctl, set())
-    assert "Nothing is wrong" in ctl("doctor").out
+    assert "3 of 3 stores ready" in ctl("doctor").out
 
 
 def test_a_forgotten_hold(ctl: Program) -> None:
@@ -86,7 +87,8 @@ def test_a_store_down_then_a_lost_quorum_then_well_again(
 def test_an_endpoint_of_nobody(ctl: Program, cluster: LocalCluster) -> None:
     wrong = ",".join([*cluster.endpoints(), "127.0.0.1:1"])
     result = ctl("--endpoints", wrong, "doctor", "-o", "json")
-    assert (result.code, "unknown_endpoint" in result.out) == (1, True)
+    assert (result.code, "unknown_endpoint" in result.out) == (0, True)
+    assert ctl("--endpoints", wrong, "doctor", "--strict").code == 1
 
 
 def test_top(ctl: Program) -> None:

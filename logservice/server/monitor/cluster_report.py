@@ -15,6 +15,7 @@ a picture that took long to put together is also kept ten times as long.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 
 from logservice_wire.errors import LogServiceError
@@ -116,9 +117,11 @@ class ClusterReporter:
                 except LogServiceError as error:
                     return StoreWord(error=str(error))
                 took_us = (self._clock.monotonic() - asked_s) * 1_000_000
-                # As if it had looked at its clock half-way.
-                offset_us = int(status.wall_time_us - asked_us - took_us / 2)
-                return StoreWord(status, took_us=int(took_us), clock_offset_us=offset_us)
+                # As if it had looked at its clock half-way; how long the answer took may explain
+                # half of that time, so only what is beyond it is a difference.
+                offset_us = status.wall_time_us - asked_us - took_us / 2
+                certain_us = math.copysign(max(0.0, abs(offset_us) - took_us / 2), offset_us)
+                return StoreWord(status, took_us=int(took_us), clock_offset_us=int(certain_us))
 
         stores = sorted(addresses)
         found = await asyncio.gather(*(ask(store) for store in stores))

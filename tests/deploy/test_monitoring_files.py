@@ -1,0 +1,82 @@
+"""Rules, alerts and the dashboard name metrics that exist; every alert has a page that exists.
+
+Whether Prometheus takes the files, and whether the alerts fire when they should, is asked by
+`make test-prometheus` (promtool).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.server.monitor.test_metrics import names
+from tools import make_dashboard
+
+ROOT = Path(__file__).parents[2]
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+ALERTS = (PROMETHEUS / "alerts.yml").read_text()
+RULES = (PROMETHEUS / "rules.yml").read_text()
+RECORDED = set(re.findall(r"record: (\S+)", RULES))
+FROM_THE_LIBRARY = {"process_cpu_seconds_total", "process_resident_memory_bytes", "up"}
+
+
+def metrics_in(text: str) -> set[str]:
+    """Names of metrics, also recorded ones, in PromQL expressions."""
+    without_labels = re.sub(r"\{[^}]*\}", "", text)
+    return set(re.findall(r"\b(?:logservice[_:][a-z0-9_:]+|process_[a-z_]+)", without_labels))
+
+
+def expressions(text: str) -> str:
+    return "\n".join(re.findall(r"^ +expr: (.*)$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("text", [RULES, ALERTS], ids=["rules", "alerts"])
+def test_rules_and_alerts_name_real_metrics(text: str) -> None:
+    used = metrics_in(expressions(text))
+    assert len(used) > 5
+    assert used <= names() | RECORDED | FROM_THE_LIBRARY
+
+
+def panels() -> list[tuple[str, str]]:
+    document = json.loads(make_dashboard.TARGET.read_text())
+    return [
+        (panel["title"], target["expr"])
+        for panel in document["panels"]
+        for target in panel.get("targets", ())
+    ]
+
+
+@pytest.mark.parametrize(("title", "query"), panels())
+def test_every_panel_names_real_metrics(title: str, query: str) -> None:
+    used = metrics_in(query)
+    assert used, title
+    assert used <= names() | RECORDED | FROM_THE_LIBRARY
+
+
+def test_the_dashboard_is_what_the_tool_writes() -> None:
+    assert make_dashboard.main(["--check"]) == 0
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in make_dashboard.dashboard()["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+
+
+def test_every_alert_has_a_page() -> None:
+    alerts = re.findall(r"alert: (\w+)", ALERTS)
+    pages = re.findall(r"runbook: (\S+)", ALERTS)
+    assert len(alerts) == len(pages) == len(set(alerts)) >= 20
+    for page in pages:
+        assert (ROOT / page).is_file(), page

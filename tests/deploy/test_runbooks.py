@@ -1,0 +1,107 @@
+"""The commands of docs/operations/, run as they stand there; every page leaves a healthy cluster.
+
+Blocks marked ``bash`` are run, page by page, in the order they have; ``console`` blocks are for the
+machine itself and are only read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logservice.cli.local_cluster import LocalCluster
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
+PAGES = sorted(
+    page.stem
+    for page in OPERATIONS.glob("*.md")
+    if page.stem not in {"README", "events", "metrics", "quickstart"}
+)
+SETTINGS: dict[str, dict[str, object]] = {
+    "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
+    "raft": {"tick_ms": 20},
+    "hakeeper": {"heartbeat_interval_s": 0.3, "store_timeout_s": 5},
+    "truncation": {"interval_s": 1.0},
+}
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+
+
+def blocks(page: str) -> list[str]:
+    text = (OPERATIONS / f"{page}.md").read_text()
+    found = re.findall(r"^( *)```bash\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
+
+
+class Shell:
+    """bash in a folder with the cluster `demo` and both programs on the path."""
+
+    def __init__(self, folder: Path, cluster: LocalCluster) -> None:
+        self._folder = folder
+        programs = folder / "bin"
+        programs.mkdir()
+        for name, module in (("logctl", "logctl"), ("logservice", "main")):
+            code = f"from logservice.cli.{module} import main; main()"
+            path = programs / name
+            path.write_text(f'#!/bin/sh\nexec {sys.executable} -W ignore -c "{code}" "$@"\n')
+            path.chmod(0o755)
+        self._environment = {
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": ":".join(sys.path),
+            "LOGSERVICE_ENDPOINTS": ",".join(cluster.endpoints()),
+        }
+
+    def run(self, script: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=240,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    folder = tmp_path_factory.mktemp("operations")
+    cluster = LocalCluster.create(folder / "demo", stores=4, shards=3, settings=SETTINGS)
+    try:
+        cluster.up(60)
+        yield Shell(folder, cluster)
+    finally:
+        LocalCluster.open(folder / "demo").down()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_the_page(shell: Shell, page: str) -> None:
+    found = blocks(page)
+    assert found, "a page without a command helps nobody"
+    shell.run("for n in $(seq 60); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
+    # One script: what a step sets the next one uses.
+    shell.run("\n".join(found))
+    shell.run("for n in $(seq 60); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (OPERATIONS / "README.md").read_text()
+    assert all(f"]({page}.md)" in index for page in PAGES)
+
+
+def test_links_lead_somewhere() -> None:
+    for page in OPERATIONS.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (OPERATIONS / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_doctor_names_pages_that_exist() -> None:
+    source = (OPERATIONS.parents[1] / "logservice" / "cli" / "diagnosis.py").read_text()
+    named = set(re.findall(r'"([a-z-]+\.md)"', source))
+    assert len(named) > 5
+    assert all((OPERATIONS / page).is_file() for page in named)

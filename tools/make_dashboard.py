@@ -1,0 +1,243 @@
+"""Writes deploy/grafana/logservice.json: the dashboard, as code; `--check` compares instead.
+
+A panel is a title, a unit and its queries; layout and the rest of Grafana's schema are decided here
+once. Names of metrics are compared with the real ones by tests/deploy/test_monitoring_files.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+TARGET: Final = Path(__file__).resolve().parent.parent / "deploy" / "grafana" / "logservice.json"
+
+_WIDTH: Final = 24
+_HEIGHT: Final = 8
+
+Panel = tuple[str, str, str, tuple[tuple[str, str], ...]]
+"""Kind, title, unit, (query, legend)..."""
+
+ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
+    (
+        "Is it well",
+        (
+            ("stat", "Stores ready", "none", (("sum(logservice_ready)", ""),)),
+            (
+                "stat", "Shards without a leader", "none",
+                (("logservice_cluster_shards_without_leader", ""),),
+            ),
+            (
+                "stat", "Shards short of replicas", "none",
+                (("logservice_cluster_shards_lacking_replicas", ""),),
+            ),
+            ("stat", "Repairs", "none", (("logservice_cluster_operators", ""),)),
+            ("stat", "Flags", "none", (("logservice_cluster_flags", ""),)),
+            (
+                "stat", "First certificate ends in", "s",
+                (("min(logservice_certificate_expiry_timestamp_seconds) - time()", ""),),
+            ),
+            (
+                "timeseries", "Why stores are not ready", "none",
+                (("logservice_not_ready_reasons > 0", "{{instance}} {{reason}}"),),
+            ),
+            (
+                "timeseries", "HAKeeper last answered", "s",
+                (("logservice_heartbeat_age_seconds", "{{instance}}"),),
+            ),
+            (
+                "timeseries", "Failed calls", "reqps",
+                (("logservice:rpc_errors:rate5m > 0", "{{method}} {{reason}}"),),
+            ),
+        ),
+    ),
+    (
+        "Load",
+        (
+            (
+                "timeseries", "Records", "wps",
+                (("logservice:records:rate1m", "all shards"),),
+            ),
+            (
+                "timeseries", "Busiest shards, records", "wps",
+                (("topk(10, logservice:shard_records:rate1m)", "shard {{shard}}"),),
+            ),
+            (
+                "timeseries", "Written to segments", "Bps",
+                (("rate(logservice_segment_bytes_written_total[1m])", "{{instance}}"),),
+            ),
+            (
+                "timeseries", "Entries per fsync", "none",
+                (("logservice:entries_per_fsync:rate5m", "{{instance}}"),),
+            ),
+            (
+                "timeseries", "Leaders per store", "none",
+                (('logservice_replicas{role="leader"}', "{{instance}}"),),
+            ),
+            (
+                "timeseries", "Processor", "percentunit",
+                (("rate(process_cpu_seconds_total[1m])", "{{instance}}"),),
+            ),
+            (
+                "timeseries", "Memory", "bytes",
+                (("process_resident_memory_bytes", "{{instance}}"),),
+            ),
+            (
+                "timeseries", "Between stores", "Bps",
+                (("rate(logservice_peer_bytes_sent_total[1m])", "{{instance}}"),),
+            ),
+        ),
+    ),
+    (
+        "Disks",
+        (
+            (
+                "timeseries", "fdatasync", "s",
+                (("logservice_fsync_seconds", "{{instance}} {{directory}} {{quantile}}"),),
+            ),
+            (
+                "timeseries", "Free", "bytes",
+                (("logservice_disk_free_bytes", "{{instance}} {{directory}}"),),
+            ),
+            (
+                "timeseries", "Log on disk", "bytes",
+                (("logservice_segment_bytes", "{{instance}} {{directory}}"),),
+            ),
+            (
+                "timeseries", "Write amplification", "none",
+                (("logservice:write_amplification:rate1h", "{{instance}}"),),
+            ),
+        ),
+    ),
+    (
+        "Shards",
+        (
+            (
+                "timeseries", "Followers furthest behind, entries", "none",
+                (
+                    (
+                        "topk(10, logservice_shard_follower_lag_entries)",
+                        "{{shard}} {{follower}}",
+                    ),
+                ),
+            ),
+            (
+                "timeseries", "Terms that changed", "none",
+                (("changes(logservice_shard_term[5m]) > 0", "shard {{shard}} {{instance}}"),),
+            ),
+            (
+                "timeseries", "Most retained records", "none",
+                (
+                    ("topk(10, max by (shard) (logservice_shard_retained_records))", "{{shard}}"),
+                ),
+            ),
+            (
+                "timeseries", "Kept by holds although truncated", "none",
+                (("max by (shard) (logservice_shard_held_back_records) > 0", "{{shard}}"),),
+            ),
+            (
+                "timeseries", "Visits of the truncation worker", "none",
+                (
+                    (
+                        "sum by (outcome) (rate(logservice_truncation_visits_total[5m]))",
+                        "{{outcome}}",
+                    ),
+                ),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or compare with ``--check``; returns the exit code."""
+    text = json.dumps(dashboard(), indent=1) + "\n"
+    if "--check" in arguments:
+        same = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
+        print("the dashboard is up to date" if same else f"{TARGET} differs: run without --check")
+        return 0 if same else 1
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+def dashboard() -> dict[str, Any]:
+    """The whole document."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for title, row in ROWS:
+        panels.append(
+            {
+                "type": "row", "title": title, "collapsed": False, "panels": [],
+                "id": len(panels) + 1, "gridPos": {"x": 0, "y": top, "w": _WIDTH, "h": 1},
+            }
+        )  # fmt: skip
+        top += 1
+        left = 0
+        for kind, name, unit, queries in row:
+            width, height = (4, 4) if kind == "stat" else (8, _HEIGHT)
+            if left + width > _WIDTH:
+                left, top = 0, top + panels[-1]["gridPos"]["h"]
+            place = {"x": left, "y": top, "w": width, "h": height}
+            panels.append(_panel(len(panels) + 1, kind, name, unit, queries, place))
+            left += width
+        top += panels[-1]["gridPos"]["h"]
+    return {
+        "title": "Log service",
+        "uid": "logservice",
+        "tags": ["logservice"],
+        "timezone": "browser",
+        "schemaVersion": 38,
+        "editable": True,
+        "refresh": "15s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [
+                {
+                    "name": "source", "label": "Prometheus", "type": "datasource",
+                    "query": "prometheus", "current": {}, "hide": 0,
+                }
+            ]
+        },
+        "panels": panels,
+    }  # fmt: skip
+
+
+def _panel(
+    number: int,
+    kind: str,
+    title: str,
+    unit: str,
+    queries: tuple[tuple[str, str], ...],
+    place: dict[str, int],
+) -> dict[str, Any]:
+    source = {"type": "prometheus", "uid": "${source}"}
+    options: dict[str, Any] = (
+        {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value"}
+        if kind == "stat"
+        else {
+            "legend": {"displayMode": "list", "placement": "bottom"},
+            "tooltip": {"mode": "multi"},
+        }
+    )
+    return {
+        "id": number,
+        "type": kind,
+        "title": title,
+        "datasource": source,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "options": options,
+        "targets": [
+            {
+                "refId": chr(ord("A") + position), "expr": query, "legendFormat": legend,
+                "datasource": source,
+            }
+            for position, (query, legend) in enumerate(queries)
+        ],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
