@@ -13,10 +13,10 @@ STATES ?= 200000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
-# Files run in two processes; a file's tests stay together. tests/ui has a lane of its own.
-PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui
+# Files run in two processes; a file's tests stay together. tests/ui and the runbooks have lanes of their own.
+PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-ui test-prometheus lint format types imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test test-ui test-prometheus test-runbooks lint format types imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ test: .venv ## all tests; those for Spark when Java is there
 test-ui: .venv ## the page in a real Chromium (Debian's, installed when missing)
 	tools/need_program.sh chromium chromium
 	LOGSERVICE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/ui
+
+test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
+	$(BIN)/python -m pytest tests/deploy/test_runbooks.py
 
 test-prometheus: ## rules and alerts with promtool (Debian's prometheus, installed when missing)
 	tools/need_program.sh promtool prometheus

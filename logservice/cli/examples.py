@@ -94,6 +94,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logservice certs show --dir certs",
         "logservice certs show --dir certs --within-days 14 -o json",
     ),
+    "logservice audit verify": (
+        "logservice audit verify data/audit",
+        "logservice audit verify data/audit -o json",
+    ),
     "logservice logdb check": (
         "logservice logdb check data",
         "logservice logdb check --live --headers-only data -o json",

@@ -43,7 +43,7 @@ def test_help(path: str) -> None:
 def test_the_program_takes_its_examples(
     path: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "audit").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     words = shlex.split(line.partition(" < ")[0].partition(" > ")[0])
     command: click.Command = logctl if words[0] == "logctl" else logservice
