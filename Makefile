@@ -52,6 +52,9 @@ types: .venv ## mypy --strict
 	$(BIN)/mypy logservice client/logservice_wire client/logservice_client \
 	    client/pyspark_logservice tools examples bench
 
+audit-dependencies: ## known vulnerabilities of the pinned packages; says how many it looked up
+	@$(PYTHON) tools/audit_dependencies.py
+
 imports: .venv ## the layers hold
 	$(BIN)/lint-imports
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from logservice_wire.errors import (
@@ -11,6 +12,7 @@ from logservice_wire.errors import (
     InvalidArgument,
     LogServiceError,
     NotReady,
+    PermissionDenied,
     ShardExists,
     UnknownOutcome,
 )
@@ -18,11 +20,21 @@ from logservice_wire.errors import (
 from logservice.hakeeper import proposals, queries, replies
 from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.phase import Phase
-from logservice.ids import NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    NO_REPLICA,
+    ClusterId,
+    Incarnation,
+    ReplicaId,
+    ShardId,
+    StoreId,
+)
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.membership import Member
 from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.hakeeper_client import PROPOSE, HAKeeperClient
+from logservice.nodehost.router import Router
+from logservice.nodehost.transport.seam import PeerIdentity
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0
 
 
@@ -204,6 +216,34 @@ async def test_services_beat_through_any_store() -> None:
     reply = await cluster.clients["s3"].service_heartbeat(beat, 1.0)
     assert reply.commands == ()
     assert cluster.shard0.rsm.state.services["cn-1"].labels == {"zone": "a"}
+
+
+async def test_a_store_reports_for_itself_only() -> None:
+    """INV-PEER-1, beyond the handshake: whose heartbeat a peer proposes."""
+    cluster = Cluster()
+    beat = proposals.StoreHeartbeat(StoreId("s1"), "", "s1:1", "s1:50", Incarnation(101), 7, 1)
+    forged = proposals.encode(beat)
+    with pytest.raises(PermissionDenied):
+        await cluster.hosts["s3"].peer_request("s2:1", PROPOSE, forged, 1.0)
+    assert cluster.count(proposals.StoreHeartbeat) == 0
+    await cluster.hosts["s1"].peer_request("s2:1", PROPOSE, forged, 1.0)
+    assert cluster.count(proposals.StoreHeartbeat) == 1
+
+
+@pytest.mark.parametrize("member", ["s1", "s2"])
+def test_only_members_of_shard_0_pass_on_what_others_propose(member: str) -> None:
+    info = SimpleNamespace(
+        membership=initial_membership([Member(ReplicaId(1), StoreId(member), Incarnation(1))])
+    )
+    router = Router.__new__(Router)
+    router._host = SimpleNamespace(replica_info=lambda _: info)  # type: ignore[assignment]
+    peer = PeerIdentity(ClusterId("c"), StoreId("s1"), (Incarnation(1),), 1)
+    router._check_hakeeper(peer, ShardId(1))
+    if member == "s1":
+        router._check_hakeeper(peer, HAKEEPER_SHARD)
+    else:
+        with pytest.raises(PermissionDenied):
+            router._check_hakeeper(peer, HAKEEPER_SHARD)
 
 
 async def _stores(cluster: Cluster) -> None:

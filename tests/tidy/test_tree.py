@@ -80,8 +80,11 @@ def test_one_file_imports_plyvel() -> None:
     assert importers_of("plyvel", *PRODUCT) == ["logservice/logdb/leveldb_kv.py"]
 
 
-@pytest.mark.parametrize("module", ["pickle", "marshal", "shelve"])
-def test_nothing_is_pickled(module: str) -> None:
+@pytest.mark.parametrize(
+    "module",
+    ["pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "tarfile", "zipfile", "xml"],
+)
+def test_nothing_foreign_is_unpacked(module: str) -> None:
     assert importers_of(module, *PRODUCT) == []
 
 

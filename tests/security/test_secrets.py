@@ -1,0 +1,113 @@
+"""A real store process is made to fail in every way at hand; no secret may come out of it.
+
+Secrets: private keys, and the records themselves, which belong to whoever may read the shard and to
+nobody who reads logs, metrics or the audit log. Also: what it leaves on disk is its user's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from logservice_client import LogClient
+from logservice_client.methods import GET_STORE_STATUS
+from logservice_wire.errors import LogServiceError
+from logservice_wire.v1 import admin_pb2, log_pb2, log_pb2_grpc
+
+from logservice.cli.direct_call import call_store
+from logservice.cli.local_cluster import LocalCluster
+from tests.security.rotation import SETTINGS
+
+pytestmark = pytest.mark.processes
+
+CANARY = b"CANARY-ab8e41f0"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("secrets") / "cluster"
+    settings = {**SETTINGS, "audit": {"data": True}}
+    made = LocalCluster.create(directory, stores=1, settings=settings, tls=True)
+    made.up()
+    yield made
+    made.down()
+
+
+async def provoke(cluster: LocalCluster) -> None:
+    """Appends, denials, garbage and broken certificate files, all with canaries in them."""
+    (address,) = cluster.endpoints()
+    async with LogClient(address, tls=cluster.client_tls()) as client:
+        await client.shard(1).append(CANARY)
+        with pytest.raises(LogServiceError):
+            await client.shard(1).read(10_000)
+    async with LogClient(address, tls=cluster.client_tls("stranger")) as client:
+        with pytest.raises(LogServiceError):
+            await client.shard(1).append(CANARY, timeout=5)
+    tls = cluster.client_tls()
+    assert tls is not None
+    with grpc.secure_channel(address, tls.current().credentials()) as channel:
+        log = log_pb2_grpc.LogStub(channel)
+        for damaged in (CANARY, CANARY * 100):
+            with pytest.raises(grpc.RpcError):
+                log.Append(log_pb2.AppendRequest(shard_id=1, block=damaged))
+        with pytest.raises(grpc.RpcError):
+            channel.unary_unary("/logservice.v1.Log/Append")(b"\xff" + CANARY)
+    for name in ("client-plane.key", "peer-plane.key"):
+        path = cluster.directory / "certs" / "stores" / "store-1" / name
+        good = path.read_bytes()
+        path.write_bytes(good[: len(good) // 2] + CANARY)
+        await asyncio.sleep(0.6)
+        path.write_bytes(good)
+    await asyncio.sleep(0.6)
+
+
+def secrets(cluster: LocalCluster) -> list[bytes]:
+    """Every line of every private key that says something, and the canary."""
+    found = [CANARY]
+    for path in (cluster.directory / "certs").rglob("*.key"):
+        found += [line for line in path.read_bytes().splitlines() if b"-----" not in line]
+    assert len(found) > 5
+    return found
+
+
+def test_no_secret_comes_out(cluster: LocalCluster) -> None:
+    kept = secrets(cluster)
+    asyncio.run(provoke(cluster))
+    (address,) = cluster.endpoints()
+    request = admin_pb2.GetStoreStatusRequest()
+    status = call_store(address, GET_STORE_STATUS, request, 10.0, cluster.client_tls())
+    shown = {"status": str(status).encode()}
+    process = cluster.process("store-1")
+    shown["log"] = process.log_path.read_bytes()
+    assert b"not used" in shown["log"] or b"stays in use" in shown["log"]
+    for path in (process.directory / "data" / "audit").iterdir():
+        shown[path.name] = path.read_bytes()
+    for page in ("metrics", "healthz", "readyz", "api/v1/stores", "api/v1/cluster"):
+        url = f"http://{cluster.stores['store-1'].admin}/{page}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                shown[page] = answer.read()
+        except urllib.error.HTTPError as error:
+            shown[page] = error.read()
+    assert len(shown["metrics"]) > 1000
+    for place, text in shown.items():
+        for secret in kept:
+            assert secret not in text, place
+    config = process.config_path.read_bytes()
+    assert all(secret not in config for secret in kept)
+    environment = Path(f"/proc/{process.pid()}/environ").read_bytes()
+    command = Path(f"/proc/{process.pid()}/cmdline").read_bytes()
+    assert all(secret not in environment + command for secret in kept)
+
+
+def test_what_it_writes_is_its_users_alone(cluster: LocalCluster) -> None:
+    data = cluster.process("store-1").directory / "data"
+    for path in [data, *data.rglob("*")]:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        assert mode & 0o077 == 0, f"{path}: {mode:04o}"
