@@ -86,6 +86,7 @@ crash: .venv strace ## every disk that a crash can leave behind; I/O that fails;
 nightly-crash: .venv strace ## the same and random scenarios, longer; its ledger goes on
 	$(BIN)/python -m tests.crash --ledger $(CRASH_LEDGER) --states $(STATES) $(CRASH_FLAGS)
 	$(BIN)/python -m tests.crash.every_bit --kib 64
+	$(BIN)/python -m tests.crash.leveldb_faults
 	for seed in 1 2 3; do $(BIN)/python -m tests.crash.rot --seed $$seed || exit 1; done
 
 strace: ## the recorder of `make crash`, from Debian; as root it is installed

@@ -79,8 +79,12 @@ class ReplicaState:
 
     @property
     def exists(self) -> bool:
-        """Whether anything about it is on disk, a tombstone aside."""
-        return bool(self.origins or self.index.chunks) and not self.removed
+        """Whether anything about it is on disk, or is known to have been; a tombstone aside.
+
+        A replica of which all is lost must stay known as faulty: as an absent one it would begin
+        anew under its old id.
+        """
+        return bool(self.origins or self.index.chunks or self.fault) and not self.removed
 
     @property
     def faulty(self) -> str:

@@ -72,13 +72,21 @@ def ignored(path: str) -> bool:
 
 def record_scenario(name: str, work: Path, without: str = "") -> tuple[Path, Path]:
     """Perform a scenario under strace; the trace, and the directory it left."""
+    trace, root, code = record_process(name, work, without)
+    assert code == 0, f"{name} ended with exit code {code}"
+    return trace, root
+
+
+def record_process(
+    name: str, work: Path, without: str = "", inject: str = ""
+) -> tuple[Path, Path, int]:
+    """Perform a scenario under strace, perhaps with a fault; also the exit code."""
     root, trace = work / f"{name}.data", work / f"{name}.trace"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-m", "tests.crash.perform", name, str(root), without]
-    record(command, trace, environment)
-    return trace, root
+    return trace, root, record(command, trace, environment, inject)
 
 
 def crash_states(

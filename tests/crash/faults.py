@@ -33,6 +33,7 @@ from logservice.logdb.disk_space import OutOfSpace
 from logservice.logdb.kv import KvError
 from tests.crash.campaign import judge_opening, work_directory
 from tests.crash.perform import Files, Performer
+from tests.crash.scenarios import script_of
 from tests.crash.script import Do, Script, Step
 from tests.logdb.helpers import update
 
@@ -106,29 +107,6 @@ class FaultyOs:
             return os.pwrite(handle, half, offset)
 
         return call
-
-
-def everything() -> Script:
-    """A little of all that a store does."""
-    script = Script()
-    script.commit(update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1)))
-    for number in range(4):
-        script.commit(
-            script.append((1, 1), 3, size=400, commit=3 * number + 1), script.append((2, 1), 1)
-        )
-    script.commit(script.append((1, 1), 2, back=2, new_term=True, vote=3))
-    script.export((1, 1), 5)
-    script.commit(update(1, 1, snapshot=8), update(3, 1, bootstrap=True))
-    script.do(Do.COLLECT)
-    script.commit(update(3, 1, remove=True))
-    script.do(Do.RESTART)
-    script.commit(script.append((1, 1), 3, size=900))
-    script.do(Do.MARK)
-    script.do(Do.LOSE_INDEX)
-    script.commit(script.append((2, 1), 1))
-    script.export((1, 1), 6, drop=True)
-    script.do(Do.RESTART)
-    return script
 
 
 def in_process(work: Callable[[int], int]) -> tuple[int, str]:
@@ -235,7 +213,7 @@ def attempt(work: Path, script: Script, fault: Fault) -> tuple[bool, str]:
 
 def campaign(work: Path, stride: int, first: int = 1) -> Iterator[tuple[Fault, str]]:
     """Every stride-th fault, with what is wrong."""
-    script = everything()
+    script = script_of("everything")
     for kind in KINDS:
         for for_good in (False, True):
             number = first
@@ -256,7 +234,7 @@ def main(stride: int, replay: str | None) -> None:
     started, work = time.monotonic(), work_directory()
     if replay is not None:
         kind, how, number = replay.split(":")
-        print(attempt(work, everything(), Fault(int(number), kind, how == "for-good")))
+        print(attempt(work, script_of("everything"), Fault(int(number), kind, how == "for-good")))
         return
     failed = tried = 0
     for fault, wrong in campaign(work, stride):

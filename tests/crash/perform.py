@@ -13,7 +13,10 @@ import os
 import sys
 from collections.abc import Sequence
 
+from logservice_wire.errors import LogServiceError
+
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
+from logservice.logdb.kv import KvError
 from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.posix_vfs import PosixVfs
@@ -27,6 +30,8 @@ from tests.logdb.helpers import World, members, update
 
 EXPORTS = "exports"
 EXPORTS_MAX = 4
+STOPPED = 7
+"""Exit code of a process that met a failing call and stopped, as it should."""
 
 
 class Files(PosixVfs):
@@ -119,6 +124,15 @@ class Performer:
                 self.files.sync_fails = True
                 self._dies_in(step.updates)
 
+    @property
+    def store(self) -> LogDb:
+        """The store as it is open now."""
+        return self._db
+
+    def close(self) -> None:
+        """End the process cleanly."""
+        self._world.close(self._db)
+
     def commit(self, *updates: Update) -> None:
         """A commit that is no step."""
         self._db.commit(updates)
@@ -169,4 +183,7 @@ def main(name: str, root: str, without: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (OSError, KvError, LogServiceError):
+        sys.exit(STOPPED)

@@ -215,6 +215,27 @@ def wide(script: Script) -> None:
             script.do(Do.KILL)
 
 
+def everything(script: Script) -> None:
+    """A little of all that a store does."""
+    script.commit(update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1)))
+    for number in range(4):
+        script.commit(
+            script.append((1, 1), 3, size=400, commit=3 * number + 1), script.append((2, 1), 1)
+        )
+    script.commit(script.append((1, 1), 2, back=2, new_term=True, vote=3))
+    script.export((1, 1), 5)
+    script.commit(update(1, 1, snapshot=8), update(3, 1, bootstrap=True))
+    script.do(Do.COLLECT)
+    script.commit(update(3, 1, remove=True))
+    script.do(Do.RESTART)
+    script.commit(script.append((1, 1), 3, size=900))
+    script.do(Do.MARK)
+    script.do(Do.LOSE_INDEX)
+    script.commit(script.append((2, 1), 1))
+    script.export((1, 1), 6, drop=True)
+    script.do(Do.RESTART)
+
+
 def anything(seed: int, length: int) -> Callable[[Script], None]:
     """Random steps; the same for the same seed."""
 
@@ -225,6 +246,7 @@ def anything(seed: int, length: int) -> Callable[[Script], None]:
             segment_bytes=rng.choice([4096, 5000, 12_000]),
             rewrite_live_ratio=rng.choice([0.0, 0.25, 0.9]),
             rewrite_bytes_max=rng.choice([500, 100_000]),
+            column_cache_bytes=rng.choice([0, 1 << 20]),
         )
         for _ in range(length):
             _random_step(script, rng)
@@ -280,7 +302,7 @@ SCENARIOS: dict[str, Callable[[Script], None]] = {
     for found in (
         create, bootstrap, rotation, overwrite, votes, config_change, snapshot_write,
         snapshot_install, collection, removal, hakeeper_checkpoint, restarts, torn, lost_index,
-        commit_indexes, wide,
+        commit_indexes, wide, everything,
     )
 }  # fmt: skip
 RANDOM_STEPS = 40

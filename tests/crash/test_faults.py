@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.crash.faults import KINDS, Fault, everything
+from tests.crash.faults import KINDS, Fault
+from tests.crash.scenarios import script_of
 from tests.crash.script import Do
 
 
@@ -18,7 +19,7 @@ def test_every_twentieth_call_fails() -> None:
 
 
 def test_the_scenario_does_everything_that_can_fail() -> None:
-    script = everything()
+    script = script_of("everything")
     done = {step.do for step in script.steps}
     assert done >= {Do.COMMIT, Do.COLLECT, Do.RESTART, Do.LOSE_INDEX, Do.EXPORT, Do.MARK}
     assert str(Fault(7, "EIO", for_good=True)) == "EIO:for-good:7"

@@ -55,15 +55,21 @@ class StraceMissing(Exception):
     """strace is not installed, or may not trace here."""
 
 
-def record(command: Sequence[str], trace: Path, environment: dict[str, str]) -> None:
-    """Run `command` to its end and write its calls to `trace`. Raises when it fails."""
+def record(
+    command: Sequence[str], trace: Path, environment: dict[str, str], inject: str = ""
+) -> int:
+    """Run `command` to its end and write its calls to `trace`; its exit code.
+
+    `inject`: make a call fail, in strace's words (``write:error=EIO:when=7``).
+    """
     if shutil.which("strace") is None:
         raise StraceMissing("strace is not installed (apt-get install strace)")
-    subprocess.run(
-        ["strace", "-f", "--seccomp-bpf", "-q", "-v", "-xx", "-s", "100000000", "-e", "signal=none",
-         "-e", f"trace={_CALLS}", "-o", str(trace), *command],
-        check=True, env=environment,
-    )  # fmt: skip
+    faults = ["-e", f"inject={inject}"] if inject else []
+    return subprocess.run(
+        ["strace", *faults, "-f", "--seccomp-bpf", "-q", "-v", "-xx", "-s", "100000000",
+         "-e", "signal=none", "-e", f"trace={_CALLS}", "-o", str(trace), *command],
+        check=False, env=environment, capture_output=bool(inject),
+    ).returncode  # fmt: skip
 
 
 def calls(trace: Path) -> Iterator[Call]:

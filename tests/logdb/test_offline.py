@@ -4,6 +4,8 @@ read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
@@ -137,3 +139,67 @@ def test_a_rebuilt_index_leaves_a_torn_tail_to_the_store() -> None:
     assert db.recovery_report.torn_bytes > 0
     assert picture(db) == seen
     assert picture(world.without_index().open()) == seen
+
+
+def damaged_worlds() -> Iterator[tuple[str, World]]:
+    """A segment rotten in many places, overwritten, cut short, emptied, or gone."""
+    world, db = build()
+    world.close(db)
+    paths = world.segments()
+    for number, path in enumerate(paths[:3]):
+        size = len(world.memory._files[path].cached)
+        for offset in range(number * 13, size, 211):
+            hurt = world.copy()
+            hurt.memory.flip(path, offset, 1 << offset % 8)
+            yield f"bit {offset} of {path}", hurt
+            hurt = world.copy()
+            hurt.memory._files[path].cached[offset : offset + 300] = b"\xa5" * min(
+                300, size - offset
+            )
+            yield f"garbage at {offset} of {path}", hurt
+        for left in (0, 7, 64, 200, size // 2, size - 1):
+            hurt = world.copy()
+            del hurt.memory._files[path].cached[left:]
+            yield f"{path} ends at {left}", hurt
+        hurt = world.copy()
+        hurt.memory.unlink(path)
+        yield f"{path} is gone", hurt
+
+
+def test_every_tool_is_of_use_on_damaged_directories() -> None:
+    """They never raise what has no type, write nothing, and agree with the store about who is hurt;
+    an index rebuilt from a damaged directory hides none of it.
+    """
+    tried = hurt_replicas = 0
+    for what, world in damaged_worlds():
+        tried += 1
+        before = images(world)
+        report = offline.check(world.vfs, world.path)
+        assert list(offline.dump(world.vfs, world.path)), what
+        assert len(offline.statistics(world.vfs, world.path)) == report.segments, what
+        assert images(world) == before, what
+        offline.rebuild_index(world.vfs, world.path, world.kv)
+        db = world.open()
+        faulty = {(int(s), int(r)) for s, r in db.replicas() if db.log(s, r).faulty}
+        told = {(found.shard, found.replica) for found in report.replicas if found.faulty}
+        assert faulty == told, what
+        assert report.ok or told or report.damages, what
+        hurt_replicas += len(told)
+        world.close(db)
+    assert tried > 100
+    assert hurt_replicas > 50
+
+
+def test_a_replica_that_lost_everything_stays_known_when_the_index_is_rebuilt() -> None:
+    """It was left out of the index for having nothing on disk; absent, it could begin anew and
+    forget its votes.
+    """
+    world, db = build()
+    world.close(db)
+    world.memory._files[world.segments()[0]].cached[:300] = b"\xa5" * 300
+    offline.rebuild_index(world.vfs, world.path, world.kv)
+    db = world.open()
+    assert (1, 1) in db.replicas()
+    assert log_of(db, 1, 1).faulty
+    db = world.reopen(db)
+    assert log_of(db, 1, 1).faulty
