@@ -1,16 +1,20 @@
-"""Log storage against the bare disk: groups of several shapes, reading, restarting.
+"""Log storage against the bare disk: groups of several shapes, restarting, reading.
 
-    python -m bench.logdb_bench DIRECTORY [--seconds 2] [--retained-mib 256]
+    python -m bench.logdb_bench DIRECTORY [--seconds 2] [--rounds 3] [--retained-gib 1 10]
 
-For every shape, LogDb's groups and raw ``pwritev`` + ``fdatasync`` of the same bytes into a
-preallocated file take turns, so that both see the same disk. The directory must be on the file
+For every shape, LogDb's groups and raw ``pwritev`` + ``fdatasync`` of the same bytes into a file
+that was written before take turns, so that both see the same disk. The log is truncated and
+collected as it goes, and that counts: it is the steady state, in which segments are recycled.
+Reading is cold: the pages are dropped first, for both sides. The directory must be on the file
 system of interest; what is made there is removed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,15 +22,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logservice.entry import Entry, EntryKind
-from logservice.ids import ClusterId, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.update import Update
+from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.membership import Member, Membership
+from logservice.snapshot import Snapshot
 
 SEGMENT_BYTES = 64 * 1024 * 1024
+MEMBERS = Membership(
+    voters=(ReplicaId(1),), members=(Member(ReplicaId(1), StoreId("bench"), Incarnation(1)),)
+)
 TURN_S = 0.25
 """How long one side writes before it is the other's turn."""
 
@@ -47,8 +56,14 @@ SHAPES = (
     Shape("1 shard x 64 entries x 1 KiB", 1, 64, 1024),
     Shape("48 shards x 1 entry x 1 KiB", 48, 1, 1024),
     Shape("48 shards x 20 entries x 1 KiB", 48, 20, 1024),
+    Shape("1 shard x 1000 entries x 1 KiB", 1, 1000, 1024),
+    Shape("48 shards x 21 entries x 1 KiB", 48, 21, 1024),
     Shape("1000 shards x 1 entry x 1 KiB", 1000, 1, 1024),
 )
+"""The last three: a thousand proposals under way, over more and more shards."""
+
+KEPT_SEGMENTS = 3
+"""A group of segments is truncated and collected together, while the shapes are measured."""
 
 
 class Store:
@@ -64,9 +79,13 @@ class Store:
             path, identity=self.directory, vfs=vfs, kv=LevelDbEngine(vfs), options=options
         )
         self._next: dict[int, int] = {}
+        self._since_truncation = 0
 
-    def group(self, shape: Shape) -> float:
-        """Commit one group; the seconds that it took, without making the entries."""
+    def group(self, shape: Shape, *, truncate: bool = True) -> float:
+        """Commit one group; the seconds that it took, without making the entries.
+
+        `truncate`: what is older than a few segments goes, and is collected.
+        """
         payload = b"x" * shape.payload_bytes
         updates = []
         for shard in range(shape.shards):
@@ -79,7 +98,21 @@ class Store:
             updates.append(Update(ShardId(shard), ReplicaId(1), entries=entries))
         started = time.perf_counter()
         self.db.commit(updates)
+        self._since_truncation += shape.shards * shape.entries * shape.payload_bytes
+        if truncate and self._since_truncation > KEPT_SEGMENTS * SEGMENT_BYTES:
+            self._since_truncation = 0
+            self._truncate(shape)
         return time.perf_counter() - started
+
+    def _truncate(self, shape: Shape) -> None:
+        updates = []
+        for shard in range(shape.shards):
+            index = Index(self._next[shard] - 1)
+            snapshot = Snapshot(index, Term(1), Lsn(index + 1), MEMBERS, b"")
+            installed = InstalledSnapshot(snapshot, Lsn(index))
+            updates.append(Update(ShardId(shard), ReplicaId(1), snapshot=installed))
+        self.db.commit(updates)
+        self.db.collect_garbage()
 
     def close(self) -> None:
         """Release the directory."""
@@ -93,7 +126,8 @@ class Raw:
     def __init__(self, path: str, group_bytes: int) -> None:
         self._vfs = PosixVfs()
         self._handle = self._vfs.create(path)
-        self._vfs.preallocate(self._handle, SEGMENT_BYTES)
+        for start in range(0, SEGMENT_BYTES, 1 << 20):
+            self._vfs.pwritev(self._handle, [b"x" * (1 << 20)], start)
         self._vfs.fdatasync(self._handle)
         self._buffers = [b"x" * group_bytes]
         self._offset = 0
@@ -130,51 +164,74 @@ def turns(seconds: float, sides: tuple[Callable[[], float], ...]) -> list[float]
     return [count / duration for count, duration in zip(counts, spent, strict=True)]
 
 
-def bench_groups(root: Path, seconds: float) -> None:
-    """The table of shapes."""
+def bench_groups(root: Path, seconds: float, rounds: int) -> None:
+    """The table of shapes: medians of the rounds, with the range of the share."""
     print(
-        f"{'group':34} {'groups/s':>9} {'raw/s':>9} {'share':>6} {'entries/s':>10} "
-        f"{'MB/s':>7} {'p50 us':>7} {'p99 us':>7}"
+        f"{'group':34} {'groups/s':>9} {'raw/s':>9} {'share of raw':>18} {'entries/s':>10} "
+        f"{'MB/s':>7} {'recycled':>9}"
     )
     for shape in SHAPES:
         store = Store(str(root / "store"))
+        large = Shape("", shape.shards, 1, max(1024, (4 << 20) // shape.shards))
+        while not store.db.stats().segments_recycled:
+            store.group(large)
+        before = store.db.stats()
         store.group(shape)
-        before = store.db.stats().bytes_written
-        store.group(shape)
-        group_bytes = store.db.stats().bytes_written - before
+        group_bytes = store.db.stats().bytes_written - before.bytes_written
         raw = Raw(str(root / "raw"), group_bytes)
-        rate, raw_rate = turns(seconds, (lambda: store.group(shape), raw.group))  # noqa: B023
+        found = [
+            turns(seconds, (lambda: store.group(shape), raw.group))  # noqa: B023
+            for _ in range(rounds)
+        ]
+        rate, raw_rate = (statistics.median(one[side] for one in found) for side in (0, 1))
+        shares = sorted(ours / theirs for ours, theirs in found)
         stats = store.db.stats()
         print(
-            f"{shape.name:34} {rate:9.0f} {raw_rate:9.0f} {rate / raw_rate:6.0%} "
+            f"{shape.name:34} {rate:9.0f} {raw_rate:9.0f} "
+            f"{statistics.median(shares):6.0%} ({shares[0]:.0%} - {shares[-1]:.0%}) "
             f"{rate * shape.shards * shape.entries:10.0f} {rate * group_bytes / 1e6:7.1f} "
-            f"{stats.sync_p50_us:7} {stats.sync_p99_us:7}"
+            f"{stats.segments_recycled:9}"
         )
         raw.close()
         store.close()
         shutil.rmtree(root / "store")
 
 
-def bench_reading(root: Path, retained_mib: int) -> None:
-    """Read one shard out of 48 that share segments; restart; restart without the derived index."""
+def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
+    """48 shards that share segments: restart, memory of the index, one shard read from the disk."""
     path = str(root / "store")
     shape = Shape("", 48, 8, 4096)
     store = Store(path)
-    groups = retained_mib * 1024 * 1024 // (shape.shards * shape.entries * shape.payload_bytes)
+    groups = (retained_gib << 30) // (shape.shards * shape.entries * shape.payload_bytes)
     for _ in range(groups):
-        store.group(shape)
+        store.group(shape, truncate=False)
     store.close()
-    for name, forget in (("restart", False), ("restart, index rebuilt", True)):
-        if forget:
-            shutil.rmtree(root / "store" / "index")
+    spent = []
+    for _ in range(rounds):
         started = time.perf_counter()
         store = Store(path)
-        print(
-            f"{name}: {time.perf_counter() - started:.3f} s with {retained_mib} MiB retained, "
-            f"{store.db.recovery_report.segments_scanned} segments scanned"
-        )
+        spent.append(time.perf_counter() - started)
         store.close()
-    store = Store(path)
+    print(
+        f"restart with {retained_gib} GiB retained: {statistics.median(spent):.3f} s "
+        f"({min(spent):.3f} - {max(spent):.3f})"
+    )
+    ours, raws = [], []
+    for _ in range(rounds):
+        ours.append(read_one_shard(root / "store"))
+        raws.append(read_raw(root / "store"))
+    print(
+        f"one shard of {shape.shards} read: {statistics.median(ours):.0f} MB/s "
+        f"({min(ours):.0f} - {max(ours):.0f}); the files from end to end: "
+        f"{statistics.median(raws):.0f} MB/s ({min(raws):.0f} - {max(raws):.0f})"
+    )
+    shutil.rmtree(root / "store")
+
+
+def read_one_shard(directory: Path) -> float:
+    """MB/s of one shard's payloads, none of them in memory before."""
+    store = Store(str(directory))
+    drop_pages(directory)
     log = store.db.log(ShardId(7), ReplicaId(1))
     started = time.perf_counter()
     position, size = log.first_index(), 0
@@ -183,9 +240,29 @@ def bench_reading(root: Path, retained_mib: int) -> None:
         size += sum(len(entry.payload) for entry in found)
         position = Index(position + len(found))
     spent = time.perf_counter() - started
-    print(f"one shard of {shape.shards} read: {size / spent / 1e6:.0f} MB/s ({size >> 20} MiB)")
+    print(f"  index columns in memory after it: {store.db.stats().column_bytes} bytes")
     store.close()
-    shutil.rmtree(root / "store")
+    return size / spent / 1e6
+
+
+def read_raw(directory: Path) -> float:
+    """MB/s of reading at most a gibibyte of the segments from end to end."""
+    drop_pages(directory)
+    size = 0
+    started = time.perf_counter()
+    for path in sorted((directory / "segments").glob("*.segment"))[:16]:
+        with path.open("rb", buffering=0) as file:
+            while data := file.read(1 << 20):
+                size += len(data)
+    return size / (time.perf_counter() - started) / 1e6
+
+
+def drop_pages(directory: Path) -> None:
+    """Let the page cache forget the segments."""
+    for path in (directory / "segments").iterdir():
+        handle = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
 
 
 def main() -> None:
@@ -193,12 +270,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("directory")
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--retained-mib", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--retained-gib", type=int, nargs="*", default=[1, 10])
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="logdb-bench-", dir=arguments.directory))
     try:
-        bench_groups(root, arguments.seconds)
-        bench_reading(root, arguments.retained_mib)
+        bench_groups(root, arguments.seconds, arguments.rounds)
+        for retained in arguments.retained_gib:
+            bench_retained(root, retained, arguments.rounds)
     finally:
         shutil.rmtree(root)
 
