@@ -10,6 +10,7 @@ the gap is small. Both checksums of every record are verified.
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,10 +66,28 @@ class EntryRead:
             yield low, high, start, end - start
             low = high
 
+    def warm(self, vfs: Vfs) -> None:
+        """Bring the bytes into the page cache, so that `run` does not wait for the disk. What
+        cannot be read is for `run` to find.
+        """
+        with contextlib.suppress(OSError):
+            for _, _, start, size in self._ahead(vfs):
+                vfs.pread(self.handle, size, start)
+
+    def _ahead(self, vfs: Vfs) -> list[tuple[int, int, int, int]]:
+        """All spans, which the disk begins to bring: a queue of requests instead of one at a time.
+        Between them lie the records of other replicas.
+        """
+        spans = list(self.spans())
+        if len(spans) > 1:
+            for _, _, start, size in spans:
+                vfs.will_need(self.handle, size, start)
+        return spans
+
     def run(self, vfs: Vfs) -> list[tuple[int, Entry]]:
         """(write sequence, entry) of each; raises RecordCorrupt, OSError."""
         found: list[tuple[int, Entry]] = []
-        for low, high, start, size in self.spans():
+        for low, high, start, size in self._ahead(vfs):
             data = vfs.pread(self.handle, size, start)
             found += [
                 self._decode(data, self.offsets[position] - start, position)

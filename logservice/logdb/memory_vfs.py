@@ -103,6 +103,9 @@ class MemoryVfs:
         """See `Vfs`."""
         return bytes(self._file(handle).cached[offset : offset + size])
 
+    def will_need(self, handle: int, size: int, offset: int) -> None:
+        """See `Vfs`: it is in memory."""
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """See `Vfs`."""
         file = self._file(handle)

@@ -47,6 +47,10 @@ class PosixVfs:
             missing -= len(part)
         return b"".join(parts)
 
+    def will_need(self, handle: int, size: int, offset: int) -> None:
+        """See `Vfs`: the kernel starts reading and returns."""
+        os.posix_fadvise(handle, offset, size, os.POSIX_FADV_WILLNEED)
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """See `Vfs`. Short writes are continued; a write of nothing is an error."""
         for start in range(0, len(buffers), _IOV_MAX):

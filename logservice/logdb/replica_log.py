@@ -7,7 +7,7 @@ does not verify makes the replica faulty, and nothing is returned.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from logservice_wire.errors import Halted
 
@@ -130,6 +130,29 @@ class ReplicaLog:
             finally:
                 self._files.unpin(read.segment)
         return tuple(found)
+
+    def cold_reads(self, low: Index, high: Index, max_bytes: int) -> list[EntryRead]:
+        """What `entries` would have to read from segments; empty when the entry cache has it.
+
+        For `EntryRead.warm` on another thread; they are to be given to `end_reads` afterwards.
+        """
+        index = self._state.index
+        high = Index(min(high, index.last_index + 1))
+        if self._state.faulty or not index.floor_index < low < high:
+            return []
+        if len(self.cached) and low >= self.cached.first:
+            return []
+        return list(self._reads(low, high, max_bytes))
+
+    def warm(self, reads: Sequence[EntryRead]) -> None:
+        """Read what `cold_reads` gave into the page cache; any thread."""
+        for read in reads:
+            read.warm(self._files.vfs)
+
+    def end_reads(self, reads: Sequence[EntryRead]) -> None:
+        """Let go of what `cold_reads` gave."""
+        for read in reads:
+            self._files.unpin(read.segment)
 
     def _reads(self, low: int, high: int, max_bytes: int) -> Iterator[EntryRead]:
         """What to read for [low, high), in order, cut at `max_bytes`; each pins its segment."""

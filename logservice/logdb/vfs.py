@@ -44,6 +44,10 @@ class Vfs(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
         ...
 
+    def will_need(self, handle: int, size: int, offset: int) -> None:
+        """These bytes are read soon: the disk may begin to bring them. Says nothing of errors."""
+        ...
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """Write all buffers one after the other from `offset` on; OSError if not all were taken."""
         ...

@@ -50,6 +50,10 @@ class LogReader:
             raise UnavailableError(high)
         return self._log.entries(low, high, max_bytes)
 
+    def durable_log(self) -> ReplicaLog:
+        """The log itself, for reading ahead of `entries`."""
+        return self._log
+
     def snapshot(self) -> Snapshot:
         """See `LogStorage`."""
         installed = self._log.installed

@@ -7,6 +7,7 @@ consecutive).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 from logservice_wire.errors import BeyondTail, InvalidArgument, Reason, ShardNotFound, Truncated
@@ -73,6 +74,27 @@ def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
             position = end
         invariant(position > reached, "INV-READ-1", index=index, position=position)
     return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
+
+
+async def warm_log(replica: Replica, lsn: Lsn, max_bytes: int) -> None:
+    """Have the disk bring what `read_log` will read next, while the event loop goes on.
+
+    Nothing is decided here: `read_log` looks at everything again. While the thread reads, the
+    segments are held (INV-GC-3), also when the caller goes away.
+    """
+    rsm = replica.log_rsm
+    if rsm is None or not max(replica.first_lsn, 1) <= lsn < rsm.next_lsn:
+        return
+    log = replica.reader.durable_log()
+    index = replica.reader.index_of_lsn(lsn)
+    high = Index(min(index + _ENTRIES_AT_ONCE, replica.applied + 1))
+    reads = log.cold_reads(index, high, max_bytes)
+    if not reads:
+        return
+    work = replica.directory.read_executor.submit(lambda: log.warm(reads))
+    warmed = asyncio.ensure_future(asyncio.wrap_future(work))
+    warmed.add_done_callback(lambda _: log.end_reads(reads))
+    await asyncio.shield(warmed)
 
 
 def _runs(replica: Replica, entries: tuple[Entry, ...]) -> Iterator[LogRun]:

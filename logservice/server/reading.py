@@ -53,6 +53,7 @@ async def read(
     max_bytes = min(
         request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
     )
+    await store.host.warm_log(shard, lsn, max_bytes)
     found = store.host.read_log(shard, lsn, max_bytes)
     return _response(store, shard, found, found.runs)
 
@@ -91,7 +92,9 @@ class _Follow:
             if tail < self._start:
                 return
         while True:
-            found = self._host.read_log(self._shard, self._next_lsn, self._bytes_wanted())
+            wanted = self._bytes_wanted()
+            await self._host.warm_log(self._shard, self._next_lsn, wanted)
+            found = self._host.read_log(self._shard, self._next_lsn, wanted)
             if not found.runs:
                 await self._host.wait_applied(self._shard, self._next_lsn, _WAIT_S)
                 continue
