@@ -108,6 +108,7 @@ def _show_check(form: str, report: offline.CheckReport) -> None:
         "torn_bytes": report.torn_bytes,
         "damages": list(report.damages),
         "harmless": list(report.harmless),
+        "verdicts": list(report.verdicts),
     }
     replicas = [dataclasses.asdict(replica) for replica in report.replicas]
     if form == "json":

@@ -25,6 +25,7 @@ from logservice.logdb.record import SEGMENT_HEADER_BYTES, meta_index
 from logservice.logdb.recovery import recover
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import ReplicaState
+from logservice.logdb.resolve import Damage
 from logservice.logdb.segment import SegmentFiles, decode_segment_header, segment_name
 from logservice.logdb.segment_scan import Hole, scan_segment
 from logservice.logdb.vfs import Vfs
@@ -53,7 +54,7 @@ class ReplicaSummary:
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """What `check` found. ok: nothing is damaged that is not superseded, and no replica is
-    faulty.
+    faulty. verdicts: what a store would make of each faulty replica, in plain words.
     """
 
     identity: Identity
@@ -64,6 +65,7 @@ class CheckReport:
     entries: int
     damages: tuple[str, ...]
     harmless: tuple[str, ...]
+    verdicts: tuple[str, ...]
     replicas: tuple[ReplicaSummary, ...]
 
     @property
@@ -130,8 +132,9 @@ def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False)
         return CheckReport(
             identity, len(files.sizes), sum(files.sizes.values()), report.groups,
             report.torn_bytes, entries,
-            (*(str(d) for d in report.damages if not d.harmless), *found),
-            tuple(str(d) for d in report.damages if d.harmless),
+            (*(_words(d) for d in report.damages if not d.harmless), *found),
+            tuple(_words(d) for d in report.damages if d.harmless),
+            tuple(_verdict(state) for state in states if state.fault is not None),
             tuple(_summary(state) for state in states),
         )  # fmt: skip
 
@@ -231,6 +234,30 @@ def _locked(vfs: Vfs, path: str) -> Iterator[None]:
         yield
     finally:
         vfs.close(lock)
+
+
+def _words(damage: Damage) -> str:
+    if damage.key is None:
+        return f"{damage}; nobody knows whose: every replica in the directory is suspect"
+    return f"shard {damage.key[0]} replica {damage.key[1]}: {damage}"
+
+
+def _verdict(state: ReplicaState) -> str:
+    fault, index = state.fault, state.index
+    assert fault is not None
+    who = f"shard {state.shard} replica {state.replica}"
+    if not fault.repairable:
+        return f"{who}: more than entries may be lost; HAKeeper replaces it under a new id"
+    before = fault.damaged_from - 1
+    try:
+        lsn = index.next_lsn(before)
+    except (KeyError, Halted):
+        lsn = index.tail_lsn
+    return (
+        f"{who}: intact up to entry {before}, LSN {lsn - 1}; damaged from there on, and"
+        f" perhaps acknowledged through entry {fault.acked_through}; a store repairs it in place"
+        " from its peers"
+    )
 
 
 def _read_through(log: ReplicaLog) -> int:

@@ -94,6 +94,11 @@ def test_damage_is_told_with_place_and_owner() -> None:
         (1, True), (2, False), (3, False),
     ]  # fmt: skip
     assert any("checksum" in text for text in report.damages)
+    assert all(text.startswith("shard 1 replica 1: ") for text in report.damages)
+    (verdict,) = report.verdicts
+    assert verdict.startswith("shard 1 replica 1: intact up to entry ")
+    assert "LSN" in verdict
+    assert verdict.endswith("repairs it in place from its peers")
     found = [r for r in offline.dump(world.vfs, world.path) if r.kind == "damaged"]
     assert {(r.segment, r.shard) for r in found} == {(1, 0), (place.segment, 1)}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from logservice.ids import Index, ReplicaId, Term
-from logservice.logdb import log_db, plan, recovery
+from logservice.logdb import log_db, recovery
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.scrub import Slice
 from logservice.logdb.segment import SegmentFiles
@@ -199,11 +199,6 @@ def _scrub_sees_nothing() -> None:
         return read_slice
 
     wrap(scrub, "read_slice", make)
-
-
-@mutation
-def _repair_ends_after_its_first_entries() -> None:
-    wrap(plan, "_restored", lambda _: lambda state, update: True)
 
 
 @mutation
