@@ -141,12 +141,15 @@ class RaftSection(_Section, frozen=True, kw_only=True):
     """[raft]: time. Loopback and a LAN are far below a tick; a WAN wants a longer one.
 
     After `quiesce_ticks` without a request a shard falls silent and costs nothing (0: never).
+    With `lease_read` a leader answers linearizable reads alone while a lease holds: the same on
+    every store, and only where no clock runs 10 % faster than another.
     """
 
     tick_ms: Annotated[int, Meta(ge=1, le=10_000)] = 50
     heartbeat_ticks: Annotated[int, Meta(ge=1, le=1000)] = 2
     election_ticks: Annotated[int, Meta(ge=2, le=10_000)] = 20
     quiesce_ticks: Annotated[int, Meta(ge=0, le=1_000_000)] = 200
+    lease_read: bool = False
 
 
 class HAKeeperSection(_Section, frozen=True, kw_only=True):

@@ -254,6 +254,7 @@ class NodeHost:
             self.options,
             boot_id=self.identity.boot_id,
             random=self._rng.randrange,
+            lease_clock=lambda: int(self.clock.monotonic() * 1_000_000),
         )
         self._replicas[shard] = replica
         self.halts.forget(shard)

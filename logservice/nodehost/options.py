@@ -16,13 +16,15 @@ class NodeHostOptions:
     entry_bytes_target: how much waits for a shard before it goes into an entry of its own; blocks
     that arrive in one pass share an entry up to this. fsync_inline_max_s: a disk slower than this
     gets its own thread, so that ticks go on (DESIGN section 8). quiesce_ticks: an idle shard falls
-    silent after that many; 0: never.
+    silent after that many; 0: never. lease_read: linearizable reads without a round to the others
+    while a lease holds; the same on every store, and no clock may run 10 % faster than another.
     """
 
     tick_ms: int = 50
     heartbeat_ticks: int = 2
     election_ticks: int = 20
     quiesce_ticks: int = 200
+    lease_read: bool = False
     entry_bytes_target: int = 1024 * 1024
     fsync_inline_max_s: float = 0.0005
     pending_proposals_max: int = bounds.PENDING_PROPOSALS_MAX
@@ -33,3 +35,13 @@ class NodeHostOptions:
     def election_timeout_s(self) -> float:
         """The base election timeout; the drawn one is in [1, 2) times this."""
         return self.tick_ms * self.election_ticks / 1000
+
+    @property
+    def lease_span_us(self) -> int:
+        """How long a confirmed round lets a leader answer alone, in microseconds.
+
+        A follower's promise lasts at least `election_ticks` - 2.5 ticks of its clock: the first
+        tick may come at once, and the one behind a late one after half the time. Three quarters of
+        a little less leave room for clocks that differ by a fifth.
+        """
+        return max(1, (self.election_ticks - 3) * self.tick_ms * 750)

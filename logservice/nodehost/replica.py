@@ -126,6 +126,8 @@ def _raft_config(replica_id: ReplicaId, options: NodeHostOptions) -> RaftConfig:
         guard_changes=True,
         commit_notice_waits=True,
         quiesce_ticks=options.quiesce_ticks,
+        lease_read=options.lease_read,
+        lease_span=options.lease_span_us,
     )
 
 
@@ -148,6 +150,7 @@ class Replica:
         *,
         boot_id: int,
         random: Callable[[int], int],
+        lease_clock: Callable[[], int],
     ) -> None:
         self.shard = shard
         self.replica_id = replica_id
@@ -175,6 +178,7 @@ class Replica:
             membership,
             applied,
             random,
+            lease_clock,
         )
         self.book = PendingBook()
         self.reads = ReadBook(boot_id, options.pending_reads_max)

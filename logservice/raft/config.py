@@ -36,7 +36,10 @@ class RaftConfig:
       not from a message of its own; in a closed loop that halves the messages.
     - quiesce_ticks: ticks without a request after which an idle shard falls silent (see `quiesce`);
       0: never, which other replicas of the shard may differ in.
-    - lease_read: needs check_quorum, and must be the same on every replica.
+    - lease_read: needs check_quorum, and must be the same on every replica. lease_span: how long a
+      confirmed round gives a lease, in the units of the core's `lease_clock`; 0: three quarters of
+      the election timeout, in ticks. It must end, on any clock, before a follower that answered the
+      round votes for anybody.
     """
 
     replica_id: ReplicaId
@@ -48,6 +51,7 @@ class RaftConfig:
     step_down_on_removal: bool = True
     disable_change_validation: bool = False
     lease_read: bool = False
+    lease_span: int = 0
     hand_over_on_removal: bool = True
     watch_disk: bool = True
     change_needs_own_commit: bool = True

@@ -171,13 +171,15 @@ class Raft:
         membership: Membership,
         applied: Index,
         random: Callable[[int], int],
+        lease_clock: Callable[[], int] | None = None,
     ) -> None:
         """Start as a follower from what is durable.
 
         `membership` and the state machine stand at `applied`, which is at or above the installed
         snapshot; entries after it are handed out again. `random(n)` draws from 0..n-1.
+        `lease_clock` is read for leases only (see `reading`); None: the replica's own ticks.
         """
-        self._state = State(config, storage, hard_state, membership, applied, random)
+        self._state = State(config, storage, hard_state, membership, applied, random, lease_clock)
         log = self._state.log
         self._hard_state = HardState(hard_state.term, hard_state.vote, Index(log.committed))
         self._soft_state = SoftState(NO_REPLICA, Role.FOLLOWER)

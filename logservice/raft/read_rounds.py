@@ -30,7 +30,7 @@ class ReadRequest:
 
 @dataclass(slots=True)
 class Round:
-    """Requests confirmed together; `sent_at` counts the leader's ticks."""
+    """Requests confirmed together; `sent_at`: the lease clock when it began."""
 
     number: int
     sent_at: int
@@ -65,10 +65,10 @@ class ReadRounds:
         self.waiting += 1
         return True
 
-    def start(self, leader: ReplicaId, tick: int) -> bytes:
+    def start(self, leader: ReplicaId, now: int) -> bytes:
         """Open a round, the leader's own answer included; returns its context."""
         self._last += 1
-        self._open = Round(self._last, tick, acks={leader: True})
+        self._open = Round(self._last, now, acks={leader: True})
         self._rounds[self._last] = self._open
         return _CONTEXT.pack(self._last)
 

@@ -4,9 +4,13 @@ A leader answers a read with its commit index once (a) it has committed an entry
 that this index is the latest, for a single voter too, and (b) a quorum has confirmed, after the
 request, that nobody newer leads. The reader then waits until that index is applied where it is.
 
-Lease reads skip (b) while a confirmed round is younger than three quarters of the election timeout:
-no follower that confirmed it votes for anybody before a whole one has passed on its own clock. A
-transfer voids the lease for the rest of the term, because its target may campaign regardless.
+Lease reads skip (b) while a confirmed round is younger than `lease_span`: no follower that
+confirmed it votes for anybody before an election timeout has passed on its own clock. A transfer
+voids the lease for the rest of the term, because its target may campaign regardless.
+
+INV-LEASE-1: the lease is looked at after the commit index of the read was taken, on a clock that
+goes on while the process is paused. Looked at before, or in ticks, which a paused process does not
+count, a leader deposed during the pause would answer from the past (etcd #20418).
 """
 
 from __future__ import annotations
@@ -67,7 +71,7 @@ def _serve(s: State, request: ReadRequest) -> None:
         return
     if s.reads.join(request):
         return
-    context = s.reads.start(s.id, s.ticks)
+    context = s.reads.start(s.id, _round_time(s))
     s.reads.join(request)
     broadcast_heartbeat(s, context)
 
@@ -77,7 +81,7 @@ def _lease_holds(s: State) -> bool:
         s.config.lease_read
         and not s.lease_void
         and s.lease_from >= 0
-        and (s.ticks - s.lease_from) * 4 < s.config.election_ticks * 3
+        and s.lease_clock() - s.lease_from < s.lease_span
     )
 
 
@@ -85,8 +89,13 @@ def heartbeat_context(s: State) -> bytes:
     """What regular heartbeats carry: the newest waiting round, or one that renews the lease."""
     context = s.reads.newest_context()
     if not context and s.config.lease_read and not s.lease_void and s.committed_in_term():
-        context = s.reads.start(s.id, s.ticks)
+        context = s.reads.start(s.id, _round_time(s))
     return context
+
+
+def _round_time(s: State) -> int:
+    """When the round began that may give a lease: before anybody hears of it."""
+    return s.lease_clock() if s.config.lease_read else 0
 
 
 def acknowledge(s: State, replica: ReplicaId, context: bytes) -> None:

@@ -43,7 +43,9 @@ class State:
         "idle_index",
         "idle_ticks",
         "lead",
+        "lease_clock",
         "lease_from",
+        "lease_span",
         "lease_void",
         "leaving_at",
         "log",
@@ -77,11 +79,15 @@ class State:
         membership: Membership,
         applied: Index,
         random: Callable[[int], int],
+        lease_clock: Callable[[], int] | None = None,
     ) -> None:
         """Take over what is durable and start as a follower."""
         self.config = config
         self.id: ReplicaId = config.replica_id
         self.random = random
+        self.ticks: int = 0
+        self.lease_clock = lease_clock or (lambda: self.ticks)
+        self.lease_span = config.lease_span or config.election_ticks * 3 // 4
         self.log = RaftLog(storage, hard_state, applied, config.limits.committed_bytes_per_ready)
         self.tracker = Tracker(self.id, config.limits)
         self.membership = membership
@@ -96,7 +102,6 @@ class State:
         self.former_voter = False
         self.leaving_at = 0
         self.own_match_before = -1
-        self.ticks = 0
         self.election_elapsed = 0
         self.heartbeat_elapsed = 0
         self.randomized_timeout = 0

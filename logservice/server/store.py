@@ -319,6 +319,7 @@ def _settings(config: StoreConfig) -> StoreSettings:
             heartbeat_ticks=config.raft.heartbeat_ticks,
             election_ticks=config.raft.election_ticks,
             quiesce_ticks=config.raft.quiesce_ticks,
+            lease_read=config.raft.lease_read,
         ),
         logdb=LogDbOptions(
             segment_bytes=config.storage.segment_bytes,

@@ -39,6 +39,7 @@ class SimConfig:
     heartbeat_ticks: int = 2
     election_ticks: int = 10
     quiesce_ticks: int = 0
+    lease_read: bool = False
     hakeeper_tick_s: float = 0.2
     heartbeat_interval_s: float = 1.0
     store_timeout_s: float = 3.0
@@ -154,6 +155,7 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
         config.rewrite_live_ratio = chance.choice((0.25, 0.25, 0.9))
     # Short, so that shards fall silent between two operations, and wake in the middle of faults.
     config.quiesce_ticks = chance.choice((0, 2, 5, 20, 40))
+    config.lease_read = chance.random() < 0.2
     if chance.random() < 0.3:
         config.operations_per_s = min(config.operations_per_s, 5.0)
     return config

@@ -261,6 +261,7 @@ class SimStore:
                 heartbeat_ticks=config.heartbeat_ticks,
                 election_ticks=config.election_ticks,
                 quiesce_ticks=config.quiesce_ticks,
+                lease_read=config.lease_read,
                 entry_bytes_target=config.entry_bytes_target,
                 fsync_inline_max_s=-1.0 if config.threaded_disks[self.number - 1] else 1.0,
             ),

@@ -179,6 +179,39 @@ def test_a_restarted_replica_keeps_out_of_elections_that_could_break_a_lease() -
     assert cluster.wait_for_leader(besides=1)
 
 
+def test_a_pause_ends_a_lease_though_no_tick_was_counted() -> None:
+    """INV-LEASE-1: the leader's process stops for seconds; the others elect; it goes on."""
+    cluster = Cluster(3, lease_read=True, lease_span=1000)
+    leader = leader_with_lease(cluster)
+    now = 5000
+    leader._state.lease_clock = lambda: now
+    cluster.tick(2)  # rounds on this clock
+    leader.read_index(b"fresh")
+    assert [state.context for state in leader.ready().read_states] == [b"fresh"]
+    cluster.isolate(1)
+    now += 999
+    leader.read_index(b"last")
+    assert [state.context for state in leader.ready().read_states] == [b"last"]
+    now += 1
+    leader.read_index(b"late")
+    assert leader.ready().read_states == ()
+
+
+def test_the_lease_begins_before_the_round_leaves() -> None:
+    cluster = Cluster(3, lease_read=True, lease_span=100)
+    leader = leader_with_lease(cluster)
+    now = 5000
+    leader._state.lease_clock = lambda: now
+    leader.tick()
+    now += 99  # the round was on its way for long
+    cluster.settle()
+    leader.read_index(b"still")
+    assert [state.context for state in leader.ready().read_states] == [b"still"]
+    now += 1
+    leader.read_index(b"over")
+    assert leader.ready().read_states == ()
+
+
 def test_lease_reads_need_check_quorum() -> None:
     with pytest.raises(ValueError, match="lease_read"):
         RaftConfig(ReplicaId(1), 10, 1, check_quorum=False, lease_read=True)
