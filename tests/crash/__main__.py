@@ -22,6 +22,9 @@ from rich.table import Table
 from tests.crash.campaign import Outcome, run, work_directory
 from tests.crash.scenarios import SCENARIOS
 
+RANDOM = tuple(f"random-{seed}" for seed in range(1, 13))
+"""What runs beside the written scenarios by default: enough for the minimum of `make crash`."""
+
 _CONSOLE = Console(highlight=False, width=120)
 
 
@@ -101,7 +104,7 @@ def main(
     if ledger is not None:
         outcomes = _from_ledger(ledger, states, work)
     else:
-        outcomes = list(_run_all(only or tuple(SCENARIOS), jobs, pairs=pairs, work=work))
+        outcomes = list(_run_all(only or (*SCENARIOS, *RANDOM), jobs, pairs=pairs, work=work))
     _CONSOLE.print(_table(outcomes))
     opened = sum(found.states for found in outcomes)
     print(f"{opened} states in {time.monotonic() - started:.0f} s")
