@@ -9,6 +9,7 @@ FIRST ?= 1
 JOBS ?= 2
 NIGHTLY_SEEDS ?= 10000
 LEDGER ?= artifacts/sim-ledger.jsonl
+LEDGERS ?= $(LEDGER)
 STATES ?= 200000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
@@ -96,6 +97,9 @@ strace: ## the recorder of `make crash`, from Debian; as root it is installed
 nightly-rotation: .venv ## certificates replaced every 10 s under load: SOAK_SECONDS=7200
 	$(BIN)/python -m tests.security.rotation --seconds $(SOAK_SECONDS) --every 10 \
 	    --ledger $(ROTATION_LEDGER)
+
+sim-sums: .venv ## figures of campaigns: make sim-sums LEDGERS="one.jsonl two.jsonl"
+	$(BIN)/python -m logservice.sim.ledgers $(LEDGERS)
 
 demo: .venv ## a database's WAL survives killed stores and is replayed on Spark
 	$(BIN)/python -m examples.sqlite_wal

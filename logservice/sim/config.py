@@ -110,7 +110,7 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
     """The configuration of a seed.
 
     `short`: what long campaigns run. Faults for as long as it takes to live `SHORT_S`, and the
-    background (exports, rewriting of segments) at a slower rhythm: more worlds per core-second.
+    background (ticks, exports, rewriting) at a slower rhythm: more worlds per core-second.
     """
     chance = random.Random(f"config/{seed}")
     stores = chance.choice((3, 3, 3, 3, 4, 4, 5, 7))
@@ -118,7 +118,7 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
         seed=seed,
         calm=chance.random() < CALM_SHARE,
         stores=stores,
-        shards=chance.choice((1, 1, 1, 1, 2, 2, 2, 3, 3, 4)),
+        shards=chance.choice((1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, chance.randint(5, 8))),
         replicas=5 if stores >= 5 and chance.random() < 0.3 else 3,
         fault_s=chance.choice((15.0, 20.0, 20.0, 30.0)),
         faults_from_start=chance.random() < 0.15,
@@ -153,6 +153,9 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
         config.fault_s, config.least_s = 8.0, SHORT_S
         config.truncation_interval_s = chance.choice((0.3, 1.5, 2.0, 3.0))
         config.rewrite_live_ratio = chance.choice((0.25, 0.25, 0.9))
+        config.tick_ms = chance.choice((30, 50, 100, 100))
+        config.hakeeper_tick_s = chance.choice((0.1, 0.2, 0.25, 0.5))
+        config.operations_per_s = chance.choice((5.0, 10.0, 20.0))
     # Short, so that shards fall silent between two operations, and wake in the middle of faults.
     config.quiesce_ticks = chance.choice((0, 2, 5, 20, 40))
     config.lease_read = chance.random() < 0.2

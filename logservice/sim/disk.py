@@ -21,6 +21,7 @@ import errno
 import os
 import posixpath
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
@@ -39,9 +40,14 @@ class PowerCut(BaseException):
 class SimDisk(MemoryVfs):
     """The file system and the key-value rows of one store."""
 
-    def __init__(self, chance: random.Random, on_cut: Callable[[], None]) -> None:
-        """`on_cut` is told when a cut happens: the process must be dead when it returns."""
+    def __init__(
+        self, chance: random.Random, on_cut: Callable[[], None], counts: Counter[str] | None = None
+    ) -> None:
+        """`on_cut` is told when a cut happens: the process must be dead when it returns. `counts`
+        gets the faults that really happened.
+        """
         super().__init__()
+        self.counts: Counter[str] = counts if counts is not None else Counter()
         self.kv = _Kv(self)
         self.calls = 0
         self.syncs = 0
@@ -108,9 +114,12 @@ class SimDisk(MemoryVfs):
         chance = self._chance
 
         def surviving(path: str, number: int, length: int) -> int:
-            if chance.random() >= survive:
-                return 0
-            return length if chance.random() < 0.5 else chance.randrange(length + 1)
+            kept = 0
+            if chance.random() < survive:
+                kept = length if chance.random() < 0.5 else chance.randrange(length + 1)
+            if kept < length:
+                self.counts["fault torn write" if kept else "fault lost un-synced write"] += 1
+            return kept
 
         self.crash(surviving, keep_names=keep_names)
 
@@ -119,20 +128,26 @@ class SimDisk(MemoryVfs):
         self.kill()
         self._dead = False
 
-    def rot(self, path: str, count: int) -> list[int]:
-        """Flip one bit in each of `count` bytes of a file; returns where."""
+    def rot(self, path: str, count: int, end: int | None = None) -> list[int]:
+        """Flip one bit in each of `count` bytes of a file (before `end`); returns where."""
         size = len(self._files[posixpath.normpath(path)].durable)
+        size = size if end is None else min(end, size)
         places = sorted({self._chance.randrange(size) for _ in range(count)}) if size else []
         for place in places:
             self.flip(path, place, 1 << self._chance.randrange(8))
         return places
 
-    def overwrite(self, path: str, source: str = "") -> tuple[int, int]:
+    def image(self, path: str) -> bytes:
+        """What the disk has of a file."""
+        return bytes(self._files[posixpath.normpath(path)].durable)
+
+    def overwrite(self, path: str, source: str = "", end: int | None = None) -> tuple[int, int]:
         """Some durable bytes of a file turn into others: zeros, as if their write had been lost,
-        or bytes of `source`, as if a write had gone to the wrong place. Returns (offset, size).
+        or bytes of `source`, as if a write had gone to the wrong place; before `end`. Returns
+        (offset, size).
         """
         file = self._files[posixpath.normpath(path)]
-        size = len(file.durable)
+        size = len(file.durable) if end is None else min(end, len(file.durable))
         offset = self._chance.randrange(size) if size else 0
         length = min(self._chance.choice((8, 64, 512)), size - offset)
         data = bytes(length)
@@ -223,6 +238,13 @@ class SimDisk(MemoryVfs):
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _need_space(self, growth: int) -> None:
+        try:
+            super()._need_space(growth)
+        except OSError:
+            self.counts["fault no space left"] += 1
+            raise
+
     def _call(self, *, writing: bool) -> None:
         if self._dead:
             raise PowerCut
@@ -234,6 +256,7 @@ class SimDisk(MemoryVfs):
             raise PowerCut
         if writing and self._fail_at and self.calls >= self._fail_at:
             self._fail_at = 0
+            self.counts[f"fault {errno.errorcode[self._errno]} raised"] += 1
             raise OSError(self._errno, os.strerror(self._errno))
 
     def before_kv_write(self) -> None:

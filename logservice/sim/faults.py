@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from logservice.ids import HAKEEPER_SHARD
+from logservice.logdb.record import SEGMENT_HEADER_BYTES, segment_seed
+from logservice.logdb.segment_scan import scan_segment
 from logservice.raft.ready import Role
 from logservice.sim.store import DATA_DIRECTORY, Crash, SimStore
 
@@ -117,28 +119,43 @@ class Faults:
             store.crash(crash)
 
     def _rot(self, store: SimStore) -> None:
-        """Bits flip while the power is off; never in the newest segment, whose end is the stated
-        window of G6.
+        """Bits flip while the power is off; in the newest segment below its last group only, which
+        is the stated window of G6 unless it is a durable mark.
         """
         store.crash(self._draw_crash())
         folder = f"{DATA_DIRECTORY}/segments"
         if not store.disk.exists(folder):
             return
-        names = store.disk.listdir(folder)[:-1]
+        names = store.disk.listdir(folder)
         if names:
-            path = f"{folder}/{self.chance.choice(names)}"
+            name = self.chance.choice((*names, names[-1]))
+            path = f"{folder}/{name}"
+            end: int | None = None
+            if name == names[-1]:
+                end = self._known_durable(store, path, name)
+                if not end:
+                    return
+                self._count("rot in the newest segment")
             kind = self.chance.choice(("bits", "bits", "lost-write", "misdirected-write"))
             self._count(f"rot {kind}")
             where: object
             if kind == "bits":
-                where = store.disk.rot(path, self.chance.choice((1, 1, 4)))
+                where = store.disk.rot(path, self.chance.choice((1, 1, 4)), end)
             elif kind == "lost-write":
-                where = store.disk.overwrite(path)
+                where = store.disk.overwrite(path, "", end)
             else:
-                where = store.disk.overwrite(path, f"{folder}/{self.chance.choice(names)}")
+                where = store.disk.overwrite(path, f"{folder}/{self.chance.choice(names)}", end)
             self.world.note("rot", kind, store.store_id, path, where)
         if self.chance.random() < 0.3:
             store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
+
+    def _known_durable(self, store: SimStore, path: str, name: str) -> int:
+        """Where the newest segment's last group begins: all before it has a successor."""
+        segment = int(name.split(".")[0], 16)
+        seed = segment_seed(store.incarnation, segment)
+        view = memoryview(store.disk.image(path))
+        groups = scan_segment(view, segment, SEGMENT_HEADER_BYTES, seed).groups()
+        return max((group.position.offset for group in groups if group.intact), default=0)
 
     async def _pause(self) -> None:
         store = self._any()

@@ -68,6 +68,7 @@ class SimNet:
         self.batches = 0
         self.lost = 0
         self.doubled = 0
+        self.reordered = 0
         self.trace: Callable[..., None] | None = None
         self._chance = chance
         self._listening: dict[str, SimTransport] = {}
@@ -170,6 +171,7 @@ class SimNet:
             overtakes = copy > 0 or (faults.reorder > 0 and chance.random() < faults.reorder)
             delay_s = self.arrival_s(me, store, may_overtake=overtakes)
             if overtakes:
+                self.reordered += copy == 0
                 delay_s += chance.expovariate(1.0) * 4 * faults.delay_mean_s
             self.loop.call_in(there.process, delay_s, there.receive, sender.identity, batch)
 
@@ -259,6 +261,7 @@ class SimTransport:
         self._addresses: dict[StoreId, str] = {}
         self._outbox: dict[StoreId, Batch] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._waiting: dict[asyncio.Future[object], None] = {}
 
     # --- Transport --------------------------------------------------------------------------------
 
@@ -272,6 +275,9 @@ class SimTransport:
         self._handler = None
         self._net.close(self._address, self)
         self._outbox.clear()
+        for answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(UnknownOutcome("closed here"))
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -327,12 +333,15 @@ class SimTransport:
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         work = partial(there.answer, self.identity, method, body)
         me = self.identity.store_id
+        self._waiting[answer] = None
         self._net.call(me, self.process, there, work, timeout_s, answer)
         try:
             async with asyncio.timeout(timeout_s):
                 result = await answer
         except TimeoutError as error:
             raise DeadlineExceeded(f"no answer from {target}") from error
+        finally:
+            del self._waiting[answer]
         assert isinstance(result, bytes)
         return result
 

@@ -25,7 +25,7 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
-from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
 from logservice.logdb.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.bootstrap import InitialMember
@@ -71,7 +71,9 @@ class SimStore:
         self.rate = world.config.clock_rates[number - 1] if world.config.clock_rates else 1.0
         self.chance = random.Random(f"store/{number}/{world.config.seed}")
         self.lives = 0
-        self.disk = SimDisk(self.chance, self._cut)
+        self.incarnation = Incarnation(0)
+        """Of the data directory in the newest life."""
+        self.disk = SimDisk(self.chance, self._cut, world.counts)
         self.process: Process | None = None
         self.parts: StoreParts | None = None
         self.transport: SimTransport | None = None
@@ -162,7 +164,7 @@ class SimStore:
         """Everything is gone; the next life begins with an empty disk."""
         self.world.note("disk-lost", self.store_id)
         self.crash(Crash(power=True))
-        self.disk = SimDisk(self.chance, self._cut)
+        self.disk = SimDisk(self.chance, self._cut, self.world.counts)
 
     def fail_disk(self, number: int, calls: int) -> None:
         """One of the next disk calls fails."""
@@ -228,6 +230,7 @@ class SimStore:
     async def _live(self) -> None:
         try:
             parts = self._assemble()
+            self.incarnation = parts.host.identity.incarnations[0]
             self.world.checks.started(self, parts)
             observe_logdb(self, parts, self.world.checks)
             self.parts = parts
@@ -306,6 +309,8 @@ class SimStore:
         assert self.process is not None
 
         def delay() -> float:
+            if self.stall_s:
+                self.world.counts["fault stalled disk operation"] += 1
             return self.chance.expovariate(1.0) * delay_s + self.stall_s
 
         executor = SimExecutor(self.world.loop, self.process, delay)

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 from logservice_wire.errors import Halted, LogServiceError
 
-from logservice.hakeeper.queries import GetCluster
-from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
 from logservice.nodehost.replica import Replica
 from logservice.raft.messages import Message, RequestVote
@@ -170,6 +168,7 @@ class World:
             client.stopping = True
         await asyncio.wait(self._client_tasks)
         await self._settle()
+        self.checks.sample(self.stores)
         self._judge()
         sampling.cancel()
 
@@ -317,7 +316,6 @@ class World:
                 self.violate("expected-lsn", f"shard {shard}: {problem}")
             for problem in aftermath.holds(history):
                 self.violate("holds", f"shard {shard}: {problem}")
-        self._judge_hakeeper()
 
     def _final_read(self, store: SimStore, shard: ShardId) -> Read:
         assert store.parts is not None
@@ -336,27 +334,6 @@ class World:
             "final", str(store.store_id), now, now, first, tuple(runs), position, first, applied,
             linearizable=False, final=True,
         )  # fmt: skip
-
-    def _judge_hakeeper(self) -> None:
-        """HAKeeper's view against the truth: members and epochs of every shard."""
-        for store, replica in self._members(HAKEEPER_SHARD):
-            if not replica.ready_to_lead:
-                continue
-            view = replica.state_machine.lookup(GetCluster())
-            assert isinstance(view, ClusterView)
-            for shard in view.shards:
-                leader = next(
-                    (r for _, r in self._members(ShardId(shard.shard_id)) if r.ready_to_lead), None
-                )
-                if leader is None:
-                    continue
-                epoch = leader.raft.membership.change_epoch
-                if shard.membership_epoch > epoch:
-                    self.violate(
-                        "hakeeper-view",
-                        f"shard {shard.shard_id} has epoch {epoch}, {store.store_id} believes "
-                        f"{shard.membership_epoch}",
-                    )
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -427,6 +404,8 @@ class World:
         counts["batches"] = self.net.batches
         counts["batches lost"] = self.net.lost
         counts["batches doubled"] = self.net.doubled
+        counts["batches reordered"] = self.net.reordered
+        counts["fault clock-rate"] = len(set(self.config.clock_rates))
         counts["disk calls"] = sum(store.disk.calls for store in self.stores)
         counts["entries applied"] = sum(
             len(truth.committed) for truth in self.truth.shards.values()

@@ -1,6 +1,6 @@
 """Transport: how stores talk. One connection per pair of stores, all shards' messages coalesced.
 
-Two implementations: `tcp.TcpTransport` and `memory.MemoryTransport`; both pass
+Three implementations: `tcp.TcpTransport`, `memory.MemoryTransport` and the simulator's; all pass
 `tests/nodehost/transport_conformance.py`. Delivery is at most once, in order per connection; loss
 is allowed at any time, because Raft repairs it.
 """

@@ -8,6 +8,7 @@ from logservice.sim.checkers.disk_room import DiskRoom
 from logservice.sim.checkers.durability import Durability
 from logservice.sim.checkers.election_safety import ElectionSafety
 from logservice.sim.checkers.equal_snapshots import EqualSnapshots
+from logservice.sim.checkers.hakeeper_view import HAKeeperView
 from logservice.sim.checkers.leader_commit import LeaderCommit
 from logservice.sim.checkers.leader_completeness import LeaderCompleteness
 from logservice.sim.checkers.log_lsn import LogLsn
@@ -33,6 +34,7 @@ ALL: tuple[type[Checker], ...] = (
     LeaderCommit,
     Truncation,
     EqualSnapshots,
+    HAKeeperView,
     Queues,
     DiskRoom,
 )
