@@ -42,10 +42,6 @@ Ts = TypeVarTuple("Ts")
 READ_SOCKETS_S = 0.005
 """In which a process that was paused reads all that waited in its sockets."""
 
-_RESOLUTION_S = 1e-9
-"""The shortest wait. Rounding between the clocks can leave a rest of one bit, which waited for
-would not bring time forward: whoever waits for the rest would do so for ever."""
-
 CALLBACKS_PER_MOMENT_MAX = 500_000
 """A thousand times what the busiest world does without time passing."""
 
@@ -279,8 +275,6 @@ class SimLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """See `asyncio`; `delay` on the clock of the running process."""
-        if delay > 0:
-            delay = max(delay, _RESOLUTION_S)
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(

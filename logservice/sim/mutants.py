@@ -2,7 +2,7 @@
 
 A mutant is applied inside the simulating process only, from outside, by replacing a function or a
 method; the product code has no hooks for it. `python -m logservice.sim.mutants` runs each one in a
-process of its own over the same seeds (the un-mutated code passes them) until a checker speaks, and
+process of its own over the same short seeds (the un-mutated code passes them) until a checker speaks, and
 prints what killed it, and after how many seeds. Exit code 1 when one survives.
 """
 
@@ -49,7 +49,7 @@ def hunt(name: str, first: int, seeds: int) -> Killed:
     for number, seed in enumerate(range(first, first + seeds), 1):
         try:
             with processor_limit(SEED_CPU_MAX_S):
-                report = World(draw(seed)).run()
+                report = World(draw(seed, short=True)).run()
         except BaseException as error:  # noqa: BLE001 - an invariant stopped the world itself
             return Killed(name, number, "world", repr(error))
         if report.violations:

@@ -5,7 +5,7 @@ Each is a bug that a system like this one has had, or that its design warns of.
 
 from __future__ import annotations
 
-from logservice.sim.mutations import consensus, machine, storage
+from logservice.sim.mutations import consensus, machine, sleep, storage
 from logservice.sim.mutations.registry import MUTATIONS
 
-__all__ = ["MUTATIONS", "consensus", "machine", "storage"]
+__all__ = ["MUTATIONS", "consensus", "machine", "sleep", "storage"]

@@ -31,7 +31,7 @@ def _votes_twice_in_a_term() -> None:
 
         return handle_request
 
-    _replace_handler(election.handle_request, make)
+    replace_handler(election.handle_request, make)
 
 
 @mutation
@@ -103,7 +103,7 @@ def _acknowledges_although_the_log_differs() -> None:
 
         return handle_append
 
-    _replace_handler(following.handle_append, make)
+    replace_handler(following.handle_append, make)
 
 
 @mutation
@@ -115,7 +115,7 @@ def _follower_commits_beyond_what_matches() -> None:
 
         return handle_append
 
-    _replace_handler(following.handle_append, make)
+    replace_handler(following.handle_append, make)
 
 
 @mutation
@@ -133,7 +133,7 @@ def _heartbeat_commits_beyond_what_matches() -> None:
         return handle_heartbeat
 
     wrap(sending, "send_heartbeat", lambda _: send_heartbeat)
-    _replace_handler(following.handle_heartbeat, handle)
+    replace_handler(following.handle_heartbeat, handle)
 
 
 @mutation
@@ -146,10 +146,10 @@ def _log_is_not_compared_before_an_append() -> None:
 
         return handle_append
 
-    _replace_handler(following.handle_append, make)
+    replace_handler(following.handle_append, make)
 
 
-def _replace_handler(function: Any, make: Callable[[Any], Any]) -> None:
+def replace_handler(function: Any, make: Callable[[Any], Any]) -> None:
     """Handlers of the core are in its tables, plain or inside a wrapper."""
     changed = make(function)
     found = 0

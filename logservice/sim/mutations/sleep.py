@@ -1,0 +1,74 @@
+"""Seeded bugs of quiesce (who may sleep, what wakes them), and of what HAKeeper believes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from logservice.hakeeper import heartbeats
+from logservice.ids import Index
+from logservice.raft import quiesce
+from logservice.raft.core import Raft
+from logservice.raft.ready import Role
+from logservice.raft.state import State
+from logservice.sim.mutations.consensus import replace_handler
+from logservice.sim.mutations.registry import mutation, wrap
+
+
+@mutation
+def _quiesced_follower_never_wakes() -> None:
+    def make(original: Callable[[State], None]) -> Any:
+        return lambda s: None if s.role is Role.FOLLOWER else original(s)
+
+    wrap(quiesce, "wake", make)
+
+
+@mutation
+def _quiesced_leader_never_wakes() -> None:
+    def make(original: Callable[[State], None]) -> Any:
+        return lambda s: None if s.role is Role.LEADER else original(s)
+
+    wrap(quiesce, "wake", make)
+
+
+@mutation
+def _loss_of_the_leaders_store_wakes_nobody() -> None:
+    wrap(Raft, "wake", lambda _: lambda *_: None)
+
+
+@mutation
+def _quiesces_although_a_follower_is_behind() -> None:
+    wrap(
+        quiesce, "_everybody_has_everything",
+        lambda _: lambda s: s.committed_in_term() and s.log.committed == s.log.last_index,
+    )  # fmt: skip
+
+
+@mutation
+def _quiesces_with_another_log_than_the_leaders() -> None:
+    def make(original: Any) -> Any:
+        def handle(s: State, m: Any) -> None:
+            s.log.commit_to(min(m.index, s.log.last_index))
+            s.quiesced = True
+
+        return handle
+
+    replace_handler(quiesce.handle, make)
+
+
+@mutation
+def _hakeeper_believes_a_change_that_was_not_applied() -> None:
+    def make(original: Any) -> Any:
+        def apply_store(state: Any, beat: Any) -> Any:
+            outcome = original(state, beat)
+            for shard in state.sorted_shards():
+                if shard.membership and beat.sequence % 8 == 7:
+                    members = shard.members
+                    ahead = replace(members, change_epoch=Index(members.change_epoch + 1))
+                    shard.membership = ahead.encode()
+            return outcome
+
+        return apply_store
+
+    wrap(heartbeats, "apply_store", make)
