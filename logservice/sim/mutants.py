@@ -2,8 +2,8 @@
 
 A mutant is applied inside the simulating process only, from outside, by replacing a function or a
 method; the product code has no hooks for it. `python -m logservice.sim.mutants` runs each one in a
-process of its own over the same short seeds (the un-mutated code passes them) until a checker speaks, and
-prints what killed it, and after how many seeds. Exit code 1 when one survives.
+process of its own over the same short seeds (the un-mutated code passes them) until a checker
+speaks, and prints what killed it, and after how many seeds. Exit code 1 when one survives.
 """
 
 from __future__ import annotations
