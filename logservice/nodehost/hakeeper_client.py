@@ -214,7 +214,10 @@ class HAKeeperClient:
                 try:
                     answer = await (there(target, limit_s) if target else here(limit_s))
                 except LogServiceError as error:
-                    if error.reason not in _ELSEWHERE:
+                    # Refused by way of the local replica: it is no member any more and does not
+                    # know yet. Others decide, and can tell this store to remove it.
+                    misled = not target and error.reason is Reason.PERMISSION_DENIED
+                    if error.reason not in _ELSEWHERE and not misled:
                         raise
                     last = error
                     if target == self._last_good:

@@ -6,7 +6,7 @@ What HAKeeper believes may be old, but never something that was not so:
 - no epoch of it lies above the one that a leader of the newest term has applied: membership
   changes are reported only after they were applied;
 - no report claims an index that nobody has applied, nor a truncation that nobody has applied;
-- the incarnation that it keeps of a store is one that this store has had.
+- the data directories that it keeps of a store are some that this store has had.
 
 Reference: DESIGN section 10, G8 (never act on what is not so).
 """
@@ -92,8 +92,9 @@ class HAKeeperView(Checker):
             )
 
     def _store(self, store: StoreState) -> None:
-        if store.incarnation and store.incarnation not in self._incarnations[store.store]:
-            self.wrong(f"{store.store} never had incarnation {store.incarnation}")
+        for directory in store.directories:
+            if directory.incarnation not in self._incarnations[store.store]:
+                self.wrong(f"{store.store} never had incarnation {directory.incarnation}")
         for shard, report in sorted(store.replicas.items()):
             if shard == HAKEEPER_SHARD:
                 continue
