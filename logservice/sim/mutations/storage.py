@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from logservice.ids import Index, ReplicaId, Term
-from logservice.logdb import log_db, recovery
+from logservice.logdb import collection, recovery
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.scrub import Slice
 from logservice.logdb.segment import SegmentFiles
@@ -182,7 +182,7 @@ def _rewritten_entries_replayed_as_an_overwrite() -> None:
 
         return runs_of_entries
 
-    wrap(log_db, "runs_of_entries", make)
+    wrap(collection, "runs_of_entries", make)
 
 
 # --- damage ---------------------------------------------------------------------------------------
