@@ -8,10 +8,9 @@ from typing import Any
 from logservice.ids import Index, ReplicaId, Term
 from logservice.logdb import collection, recovery
 from logservice.logdb.replica_state import ReplicaState
-from logservice.logdb.scrub import Slice
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_writer import SegmentWriter
-from logservice.nodehost import engine, scrub
+from logservice.nodehost import engine
 from logservice.nodehost.replica import Replica
 from logservice.raft import election, following, replication
 from logservice.raft.messages import AppendResponse, VoteResponse
@@ -186,19 +185,6 @@ def _rewritten_entries_replayed_as_an_overwrite() -> None:
 
 
 # --- damage ---------------------------------------------------------------------------------------
-
-
-@mutation
-def _scrub_sees_nothing() -> None:
-    def make(original: Any) -> Any:
-        def read_slice(*arguments: Any) -> Slice:
-            found: Slice = original(*arguments)
-            found.damages.clear()
-            return found
-
-        return read_slice
-
-    wrap(scrub, "read_slice", make)
 
 
 @mutation
