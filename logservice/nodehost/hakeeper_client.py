@@ -94,12 +94,7 @@ class HAKeeperClient:
         idempotent = not (isinstance(proposal, proposals.CreateShard) and proposal.shard == 0)
 
         async def here(limit_s: float) -> Applied:
-            try:
-                return await self._host.propose(HAKEEPER_SHARD, command, limit_s)
-            except PermissionDenied as error:
-                # The leader takes nothing from this store: the replica here was removed and does
-                # not know it yet. HAKeeper tells it, if it hears of this store by another way.
-                raise NotReady("the replica of shard 0 here is no member") from error
+            return await self._host.propose(HAKEEPER_SHARD, command, limit_s)
 
         async def there(target: str, limit_s: float) -> Applied:
             data = await self._host.peer_request(target, PROPOSE, command, limit_s)

@@ -137,14 +137,6 @@ async def test_busy_and_not_ready_are_tried_again_until_the_deadline() -> None:
     assert await cluster.clients["s1"].allocate_ids("k", 1, "", 5.0) == 1
 
 
-async def test_a_store_whose_replica_was_removed_asks_elsewhere() -> None:
-    """It does not know yet that it was removed, and would be silent for ever (seed 60101)."""
-    cluster = Cluster()
-    cluster.hosts["s1"].propose_failures = [PermissionDenied("no member")]
-    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 5.0) == 1
-    assert cluster.network.requests == [("s2:1", PROPOSE)]
-
-
 async def test_nobody_there_is_not_ready_when_the_time_is_up() -> None:
     cluster = Cluster()
     cluster.hosts["s1"].up = cluster.hosts["s2"].up = False
