@@ -81,6 +81,13 @@ class Progress:
         self.active_before = self.recent_active
         self.recent_active = False
 
+    def wake(self) -> None:
+        """The shard was silent, and is not any more: a new period begins. Whoever was active when
+        it fell silent still is for this one; nobody could be heard of meanwhile.
+        """
+        self.active_before = self.active
+        self.recent_active = False
+
     @property
     def active(self) -> bool:
         """Heard of in this period or the one before.

@@ -104,7 +104,7 @@ def wake(s: State) -> None:
     if s.role is Role.LEADER:
         s.heartbeat_elapsed = 0
         for _, progress in s.tracker.others:
-            progress.begin_period()  # what was heard before counts as old from now on
+            progress.wake()
         broadcast_heartbeat(s, reading.heartbeat_context(s))
 
 

@@ -256,6 +256,19 @@ def test_a_membership_change_and_a_transfer_wake_it() -> None:
     assert cluster[2].role is Role.LEADER
 
 
+def test_members_of_a_silent_shard_count_as_active_when_it_wakes() -> None:
+    """Whatever the phase of check-quorum it fell silent in: a change that is asked for again and
+    again, each time of a silent shard, would else never be taken (simulator, seed 200993).
+    """
+    cluster = quiesced(guard_changes=True)
+    cluster.start(4)
+    for _, progress in cluster[1]._state.tracker.others:
+        progress.recent_active, progress.active_before = False, True
+    cluster[1].propose_change(change(add_learner(4)))
+    cluster.settle()
+    assert ReplicaId(4) in cluster[1].membership.learners
+
+
 def test_a_replica_that_missed_the_word_wakes_the_leader_and_changes_nothing() -> None:
     cluster = Cluster(3, quiesce_ticks=TICKS)
     cluster.elect(1)
