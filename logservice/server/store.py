@@ -225,7 +225,7 @@ class Store:
         limits = self._config.limits
         self.gate = _gate(self._config, parts)
         if self._config.tls.enabled:
-            self.audit = _audit(self._config)
+            self.audit = _audit(self._config, parts.directories[0].data.path)
         server = GuardedServer(self._server, self.gate, Auditor(self.audit))
         context = StoreContext(parts.host, limits, parts.book.client_address)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
@@ -261,12 +261,11 @@ class Store:
         await asyncio.gather(*(one(info, target) for info, target in moves))
 
 
-def _audit(config: StoreConfig) -> AuditLog:
-    """Opened; raises OSError."""
+def _audit(config: StoreConfig, data_directory: str) -> AuditLog:
+    """Opened, in the first data directory that works unless told otherwise; raises OSError."""
     section = config.audit
     log = AuditLog(
-        Path(section.directory or config.store.data_directories[0])
-        / ("" if section.directory else "audit"),
+        Path(section.directory or data_directory) / ("" if section.directory else "audit"),
         config.store.store_id,
         data=section.data,
         file_bytes_max=section.file_bytes_max,

@@ -81,6 +81,10 @@ class SimConfig:
     victim: int = 0
     """The one store whose disk may be lost or rot (0: none): never more than a minority."""
     disk_loss: bool = False
+    directories: tuple[int, ...] = ()
+    """Data directories of each store."""
+    disk_death: bool = False
+    """One of the victim's data directories stops answering, for good, while the store runs."""
     rot: bool = False
     scrub_interval_s: float = 3.0
 
@@ -161,6 +165,10 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
     config.lease_read = chance.random() < 0.2
     if chance.random() < 0.3:
         config.operations_per_s = min(config.operations_per_s, 5.0)
+    # Drawn last: what a seed drew before there were several directories stays the same.
+    config.directories = tuple(chance.choice((1, 1, 1, 2, 3)) for _ in range(stores))
+    if config.victim and chance.random() < 0.5:
+        config.disk_death = config.directories[config.victim - 1] > 1
     return config
 
 

@@ -8,6 +8,7 @@ things go wrong:
   of what was not synced, `lose_power` keeps a part that chance chooses (torn writes), or none.
 - a failing disk: `fail(errno)` makes one of the next calls raise. After a failed fdatasync the
   pages count as clean: what they held is gone from the disk and still in the cache.
+- a lost disk: below one data directory every call fails from now on (`lose`).
 - a full disk: `capacity_bytes` of MemoryVfs.
 - rot: `rot` flips bits in durable bytes.
 
@@ -59,6 +60,7 @@ class SimDisk(MemoryVfs):
         self._fail_at = 0
         self._errno = 0
         self._dead = False
+        self._gone: set[str] = set()
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -70,6 +72,15 @@ class SimDisk(MemoryVfs):
         """The writing call after `calls` more raises OSError(number)."""
         self._fail_at = self.calls + calls + 1
         self._errno = number
+
+    def lose(self, directory: str) -> None:
+        """What is below `directory` is on a disk that never answers again."""
+        self._gone.add(directory)
+
+    @property
+    def lost(self) -> bool:
+        """A part of it is gone for good."""
+        return bool(self._gone)
 
     def up_for_the_last(self, calls: int) -> None:
         """The process is dead; what it had under way gets this many calls done."""
@@ -84,7 +95,7 @@ class SimDisk(MemoryVfs):
     @property
     def fault_waits(self) -> bool:
         """The next process may fail because of the disk."""
-        return bool(self._fail_at)
+        return bool(self._fail_at or self._gone)
 
     @property
     def full(self) -> bool:
@@ -169,14 +180,14 @@ class SimDisk(MemoryVfs):
 
     def create(self, path: str) -> int:
         """See `Vfs`."""
-        self._call(writing=True)
+        self._call(path, writing=True)
         return super().create(path)
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """See `Vfs`."""
         before = self._cut_at
         try:
-            self._call(writing=True)
+            self._call(self._paths[handle], writing=True)
         except PowerCut:
             if before:
                 # The write was on its way: it may reach the page cache, and the disk, in part.
@@ -188,7 +199,7 @@ class SimDisk(MemoryVfs):
         """See `Vfs`."""
         self.syncs += 1
         try:
-            self._call(writing=True)
+            self._call(self._paths[handle], writing=True)
         except OSError:
             self._file(handle).pending.clear()
             raise
@@ -196,34 +207,34 @@ class SimDisk(MemoryVfs):
 
     def preallocate(self, handle: int, size: int) -> None:
         """See `Vfs`."""
-        self._call(writing=True)
+        self._call(self._paths[handle], writing=True)
         super().preallocate(handle, size)
         if self.full and self._paths[handle].endswith(".segment"):
             self.least_after_segment = min(self.least_after_segment, self.free_bytes("/"))
 
     def truncate(self, handle: int, size: int) -> None:
         """See `Vfs`."""
-        self._call(writing=True)
+        self._call(self._paths[handle], writing=True)
         super().truncate(handle, size)
 
     def rename(self, source: str, target: str) -> None:
         """See `Vfs`."""
-        self._call(writing=True)
+        self._call(source, writing=True)
         super().rename(source, target)
 
     def unlink(self, path: str) -> None:
         """See `Vfs`."""
-        self._call(writing=True)
+        self._call(path, writing=True)
         super().unlink(path)
 
     def fsync_directory(self, path: str) -> None:
         """See `Vfs`."""
-        self._call(writing=True)
+        self._call(path, writing=True)
         super().fsync_directory(path)
 
     def remove_tree(self, path: str) -> None:
         """See `Vfs`."""
-        self._call(writing=True)
+        self._call(path, writing=True)
         super().remove_tree(path)
 
     def close(self, handle: int) -> None:
@@ -233,7 +244,7 @@ class SimDisk(MemoryVfs):
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         """See `Vfs`."""
-        self._call(writing=False)
+        self._call(self._paths[handle], writing=False)
         return super().pread(handle, size, offset)
 
     # --- inside -----------------------------------------------------------------------------------
@@ -245,7 +256,7 @@ class SimDisk(MemoryVfs):
             self.counts["fault no space left"] += 1
             raise
 
-    def _call(self, *, writing: bool) -> None:
+    def _call(self, path: str, *, writing: bool) -> None:
         if self._dead:
             raise PowerCut
         self.calls += 1
@@ -254,6 +265,8 @@ class SimDisk(MemoryVfs):
             self._dead = True
             self._on_cut()
             raise PowerCut
+        if self._gone and any(f"{path}/".startswith(f"{lost}/") for lost in self._gone):
+            raise OSError(errno.EIO, f"the disk of {path} is gone")
         if writing and self._fail_at and self.calls >= self._fail_at:
             self._fail_at = 0
             self.counts[f"fault {errno.errorcode[self._errno]} raised"] += 1
@@ -261,7 +274,7 @@ class SimDisk(MemoryVfs):
 
     def before_kv_write(self) -> None:
         """A batch is on its way to the key-value rows; all of it arrives or nothing."""
-        self._call(writing=True)
+        self._call("", writing=True)
 
 
 class _Kv(MemoryKvEngine):

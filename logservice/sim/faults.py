@@ -31,6 +31,7 @@ class Faults:
         """Nothing happens before `run`."""
         self.world = world
         self.chance = random.Random(f"faults/{world.config.seed}")
+        self._disk_died = False
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """The faults of this configuration."""
@@ -86,7 +87,11 @@ class Faults:
             return
         store = self._any()
         if store.number == config.victim and chance.random() < 0.5:
-            if config.disk_loss and chance.random() < 0.5:
+            if config.disk_death and not self._disk_died:
+                self._disk_died = True
+                self._count("directory-lost")
+                store.kill_directory()
+            elif config.disk_loss and chance.random() < 0.5:
                 self._count("disk-loss")
                 store.lose_disk()
             elif config.rot:
@@ -250,6 +255,13 @@ class Faults:
         store = self._any()
         store.fail_disk(number, self.chance.randrange(20))
         self._power_follows(store)
+        if len(store.directories) > 1:
+            # A store with another directory goes on without the failed one, until a person looks.
+            self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
+
+    def _look_at(self, store: SimStore) -> None:
+        if not self.world.healing and store.gave_up_a_directory and not store.disk.lost:
+            store.stop()
 
     async def _disk_full(self) -> None:
         stores = [self._any()]

@@ -25,7 +25,7 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
-from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
 from logservice.logdb.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.bootstrap import InitialMember
@@ -72,7 +72,9 @@ class SimStore:
         self.chance = random.Random(f"store/{number}/{world.config.seed}")
         self.lives = 0
         self.incarnation = Incarnation(0)
-        """Of the data directory in the newest life."""
+        """Of the first data directory in the newest life."""
+        count = world.config.directories[number - 1] if world.config.directories else 1
+        self.directories = [DATA_DIRECTORY, *(f"{DATA_DIRECTORY}-{n}" for n in range(2, count + 1))]
         self.disk = SimDisk(self.chance, self._cut, world.counts)
         self.process: Process | None = None
         self.parts: StoreParts | None = None
@@ -166,6 +168,20 @@ class SimStore:
         self.crash(Crash(power=True))
         self.disk = SimDisk(self.chance, self._cut, self.world.counts)
 
+    def kill_directory(self) -> None:
+        """The disk of one data directory is gone, for good; the others are not touched."""
+        path = self.chance.choice(self.directories)
+        self.world.note("directory-lost", self.store_id, path)
+        self._disk_faults = True
+        self.disk.lose(path)
+
+    @property
+    def gave_up_a_directory(self) -> bool:
+        """The running store does not use one of its data directories."""
+        if self.parts is None or not self.up:
+            return False
+        return any(directory.failed for directory in self.parts.host.directories)
+
     def fail_disk(self, number: int, calls: int) -> None:
         """One of the next disk calls fails."""
         self._disk_faults = True
@@ -254,7 +270,7 @@ class SimStore:
         settings = StoreSettings(
             cluster_id=CLUSTER,
             store_id=self.store_id,
-            data_directories=[DATA_DIRECTORY],
+            data_directories=self.directories,
             members=members,
             first=FirstConfiguration(
                 CLUSTER, config.shards, config.replicas, config.store_timeout_s

@@ -41,7 +41,7 @@ from logservice.sim.faults import Faults
 from logservice.sim.history import Read, Run, check
 from logservice.sim.loop import Process, SimLoop
 from logservice.sim.net import SimNet, SimTransport
-from logservice.sim.store import SimStore
+from logservice.sim.store import Crash, SimStore
 from logservice.sim.truth import Truth
 
 START_S = 60.0
@@ -205,6 +205,9 @@ class World:
         for store in self.stores:
             store.stall_s = 0.0
             store.disk.heal()
+            if store.gave_up_a_directory and not store.disk.lost:
+                # The fault is gone, but the store trusts what failed again only in another life.
+                store.crash(Crash(power=False))
             if store.process is not None and store.process.paused:
                 self.loop.resume(store.process)
             if not store.up:

@@ -236,7 +236,9 @@ async def test_services_beat_through_any_store() -> None:
 async def test_a_store_reports_for_itself_only() -> None:
     """INV-PEER-1, beyond the handshake: whose heartbeat a peer proposes."""
     cluster = Cluster()
-    beat = proposals.StoreHeartbeat(StoreId("s1"), "", "s1:1", "s1:50", Incarnation(101), 7, 1)
+    beat = proposals.StoreHeartbeat(
+        StoreId("s1"), "", "s1:1", "s1:50", (proposals.DirectoryReport(Incarnation(101)),), 7, 1
+    )
     forged = proposals.encode(beat)
     with pytest.raises(PermissionDenied):
         await cluster.hosts["s3"].peer_request("s2:1", PROPOSE, forged, 1.0)

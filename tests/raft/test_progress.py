@@ -150,7 +150,7 @@ def test_reads_join_only_a_round_that_has_not_left() -> None:
     rounds = ReadRounds()
     request = ReadRequest(TWO, b"r", Index(3))
     assert not rounds.join(request)
-    context = rounds.start(ONE, tick=7)
+    context = rounds.start(ONE, now=7)
     assert rounds.join(request)
     assert rounds.acknowledge(TWO, context) is None, "its heartbeats have not left: a forgery"
     rounds.close()

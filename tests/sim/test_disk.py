@@ -77,3 +77,24 @@ def test_what_a_failed_sync_left_in_the_cache_is_written_again_by_recovery() -> 
 def open_logdb_faulty(here: SimDisk) -> str:
     here.kill()
     return open_logdb(here).log(*KEY).faulty
+
+
+def test_a_lost_directory_answers_nothing_and_its_neighbour_everything() -> None:
+    here = SimDisk(random.Random(1), lambda: None)
+    for path in ("/data", "/data-2"):
+        here.make_directory(path)
+        handle = here.create(f"{path}/file")
+        here.pwritev(handle, [b"kept"], 0)
+        here.fdatasync(handle)
+    here.lose("/data")
+    for call in (
+        lambda: here.create("/data/other"),
+        lambda: here.unlink("/data/file"),
+        lambda: here.fsync_directory("/data"),
+        lambda: here.pread(here.open_read("/data/file"), 4, 0),
+    ):
+        with pytest.raises(OSError, match="gone"):
+            call()
+    assert here.pread(here.open_read("/data-2/file"), 4, 0) == b"kept"
+    here.heal()
+    assert here.lost, "for good"

@@ -24,6 +24,12 @@ class Zombies(Checker):
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
         truth = self.truth.shard(replica.shard)
+        member = replica.raft.membership.member(replica.replica_id)
+        if member is not None and member.incarnation not in (0, replica.incarnation):
+            self.wrong(
+                f"{store.store_id} shard {replica.shard} replica {replica.replica_id} is bound to"
+                f" {member.incarnation} and speaks from {replica.incarnation}: {message}"
+            )
         incarnation = replica.incarnation
         known = truth.incarnations.setdefault(replica.replica_id, incarnation)
         if known != incarnation:

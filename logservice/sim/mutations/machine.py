@@ -10,6 +10,7 @@ from typing import Any
 from logservice.ids import NO_SESSION, Index, Lsn
 from logservice.logdb.log_db import LogDb
 from logservice.membership import Membership
+from logservice.nodehost.directories import Directories
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.exports import ExportedSnapshots
 from logservice.nodehost.heartbeats import HeartbeatSender
@@ -289,6 +290,17 @@ def _old_id_reborn_on_an_empty_disk() -> None:
         return decide
 
     wrap(Bootstrapper, "_decide", make)
+
+
+@mutation
+def _replica_begun_in_another_directory() -> None:
+    def make(original: Any) -> Any:
+        def place(self: Directories, shard: Any, replica: Any, incarnation: Any = None) -> Any:
+            return original(self, shard, replica)
+
+        return place
+
+    wrap(Directories, "place", make)
 
 
 @mutation

@@ -1,0 +1,146 @@
+"""Three real stores with two data directories each; directories are destroyed under load.
+
+What is acked stays, what was in the lost directory comes back under new ids, nothing else stops.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from logservice_client import SyncLogClient
+from logservice_client.read_result import Records
+from logservice_client.sync import SyncHakeeperClient
+
+from logservice.cli.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.processes
+
+SHARDS = (1, 2, 3, 4)
+SETTINGS: dict[str, dict[str, object]] = {
+    "store": {"data_directories": ["data-1", "data-2"]},
+    "storage": {"segment_bytes": 1 << 20, "ballast_bytes": 0, "reserve_bytes": 0},
+    "raft": {"tick_ms": 20},
+    "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 3},
+}
+
+Members = dict[int, set[tuple[int, str, int]]]
+"""By shard: (replica id, store, incarnation)."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    running = LocalCluster.create(tmp_path / "c", shards=len(SHARDS), settings=SETTINGS)
+    try:
+        running.up(60)
+        yield running
+    finally:
+        running.down()
+
+
+class Load:
+    """Appends to every shard and remembers what was acked."""
+
+    def __init__(self, client: SyncLogClient) -> None:
+        self._client = client
+        self.acked: dict[int, list[bytes]] = {shard: [] for shard in SHARDS}
+
+    def round(self) -> None:
+        for shard in SHARDS:
+            record = b"%d/%d " % (shard, len(self.acked[shard])) + bytes(100_000)
+            self._client.shard(shard).append(record)
+            self.acked[shard].append(record)
+
+    def check(self) -> None:
+        for shard, wanted in self.acked.items():
+            found = [
+                record
+                for part in self._client.shard(shard).follow(1, until_tail=True)
+                if isinstance(part, Records)
+                for record in part.records()
+            ]
+            assert found == wanted, f"shard {shard}: {len(found)} of {len(wanted)} records"
+
+
+def members(hakeeper: SyncHakeeperClient) -> Members | None:
+    """None while a repair is under way or somebody does not run."""
+    state = hakeeper.cluster_state()
+    if state.operators or any(shard.joint for shard in state.shards):
+        return None
+    if not all(len(s.replicas) == 3 and all(r.reported for r in s.replicas) for s in state.shards):
+        return None
+    return {
+        shard.shard_id: {(r.replica_id, r.store_id, r.incarnation) for r in shard.replicas}
+        for shard in state.shards
+    }
+
+
+def until(condition: Callable[[], bool], work: Callable[[], None], timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        work()
+        time.sleep(0.05)
+
+
+def incarnation_of(hakeeper: SyncHakeeperClient, path: Path) -> int:
+    found = [
+        one.incarnation
+        for store in hakeeper.cluster_state().stores
+        for one in store.directories
+        if Path(one.path) == path
+    ]
+    assert len(found) == 1
+    return int(found[0])
+
+
+def test_one_directory_is_destroyed_while_running_and_one_between_runs(
+    cluster: LocalCluster,
+) -> None:
+    with SyncLogClient(cluster.endpoints()) as client:
+        hakeeper = client.hakeeper
+        load = Load(client)
+        until(lambda: members(hakeeper) is not None, load.round)
+        pids = cluster.pids()
+
+        def lose(store: str, directory: str, destroy: Callable[[Path], None]) -> None:
+            before = members(hakeeper)
+            assert before is not None
+            path = cluster.directory / store / directory
+            lost = incarnation_of(hakeeper, path)
+            assert any(lost == one[2] for all_of in before.values() for one in all_of)
+            destroy(path)
+
+            def replaced() -> bool:
+                now = members(hakeeper)
+                return now is not None and all(
+                    lost != one[2] for all_of in now.values() for one in all_of
+                )
+
+            until(replaced, load.round)
+            after = members(hakeeper)
+            assert after is not None
+            ids = {one[0] for all_of in before.values() for one in all_of}
+            for shard, had in before.items():
+                kept = {one for one in had if one[2] != lost}
+                assert kept <= after[shard], "nobody else was replaced"
+                assert all(one[0] not in ids for one in after[shard] - kept), "an id came back"
+            load.check()
+
+        lose("store-1", "data-2", shutil.rmtree)
+        assert cluster.pids() == pids, "every process lives on"
+
+        def while_it_is_down(path: Path) -> None:
+            cluster.kill("store-2")
+            shutil.rmtree(path)
+            path.mkdir()
+            cluster.start("store-2")
+
+        lose("store-2", "data-1", while_it_is_down)
+        cluster.down()
+        cluster.up(60)
+        load.round()
+        load.check()
