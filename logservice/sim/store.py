@@ -25,7 +25,7 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
-from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
 from logservice.logdb.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.bootstrap import InitialMember
