@@ -3,7 +3,7 @@
 What HAKeeper believes may be old, but never something that was not so:
 
 - the membership that it knows of a shard at a change epoch is the one that the shard had there;
-- no epoch of it lies above the one that a leader of the newest term has applied: membership
+- no epoch of it lies above what has been applied anywhere: an epoch is the index of its change, and
   changes are reported only after they were applied;
 - no report claims an index that nobody has applied, nor a truncation that nobody has applied;
 - the data directories that it keeps of a store are some that this store has had.
@@ -20,7 +20,6 @@ from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import ShardState, StoreState
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ShardId, StoreId
 from logservice.membership import Membership
-from logservice.nodehost.replica import Replica
 from logservice.nodehost.store_parts import StoreParts
 from logservice.sim.checks import Checker
 from logservice.sim.truth import Truth
@@ -56,23 +55,13 @@ class HAKeeperView(Checker):
         running = [replica for store in stores for replica in store.replicas()]
         for replica in running:
             self._shape(replica.shard, replica.raft.membership, f"replica {replica.replica_id}")
-        newest = self._newest_leaders(running)
         for replica in running:
             machine = replica.state_machine
             if isinstance(machine, HAKeeperRsm):
                 for shard in machine.state.sorted_shards():
-                    self._shard(shard, newest.get(shard.shard))
+                    self._shard(shard)
                 for reporting in machine.state.sorted_stores():
                     self._store(reporting)
-
-    def _newest_leaders(self, running: Sequence[Replica]) -> dict[ShardId, Replica]:
-        """Leaders that have applied their term's first entry, where no newer term is known."""
-        return {
-            replica.shard: replica
-            for replica in running
-            if replica.ready_to_lead
-            and replica.raft.term >= max(self.truth.shard(replica.shard).leaders, default=0)
-        }
 
     def _shape(self, shard: ShardId, membership: Membership, who: str) -> None:
         key = (shard, int(membership.change_epoch))
@@ -80,15 +69,17 @@ class HAKeeperView(Checker):
         if known is not membership and known != membership:
             self.wrong(f"shard {shard} epoch {key[1]}: {known}, and {who} has {membership}")
 
-    def _shard(self, shard: ShardState, leader: Replica | None) -> None:
+    def _shard(self, shard: ShardState) -> None:
         if not shard.membership:
             return
         members = shard.members
         self._shape(shard.shard, members, "HAKeeper")
-        if leader is not None and members.change_epoch > leader.raft.membership.change_epoch:
+        # Not the leader's own epoch: it may wait for its disk with what its followers have applied.
+        applied = self.truth.shard(shard.shard).committed_through
+        if members.change_epoch > max(applied, _BOOTSTRAP_INDEX):
             self.wrong(
-                f"shard {shard.shard} has epoch {leader.raft.membership.change_epoch}, HAKeeper "
-                f"believes {members.change_epoch}"
+                f"HAKeeper believes epoch {members.change_epoch} of shard {shard.shard}; applied "
+                f"anywhere is {applied}"
             )
 
     def _store(self, store: StoreState) -> None:
