@@ -10,7 +10,7 @@ The disk policy: while the device answers within `fsync_inline_max_s` the loop w
 (a busy loop gives the interpreter lock back so late that going on meanwhile costs more than a fast
 fsync), else it goes on, so that ticks and heartbeats do, too. It is measured all the time.
 
-INV-ENGINE-4: no commit group holds up the loop for longer than FSYNC_PATIENCE_S. The write itself
+INV-ENGINE-5: no commit group holds up the loop for longer than FSYNC_PATIENCE_S. The write itself
 is always the executor's: nobody can call an fdatasync back that hangs on a disk that was fast.
 
 INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.

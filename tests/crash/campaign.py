@@ -164,12 +164,21 @@ def judge(state: State, script: Script, root: str) -> None:
 
 
 def judge_opening(
-    root: str, script: Script, first: int, last: int, *, may_be_faulty: bool = False
+    root: str,
+    script: Script,
+    first: int,
+    last: int,
+    *,
+    may_be_faulty: bool = False,
+    exports_from: int | None = None,
 ) -> None:
-    """Open a store that was in some step between the two when it ended."""
+    """Open a store that was in some step between the two when it ended.
+
+    `exports_from`: a step of which exports may still be there.
+    """
     allowed = script.expected[first : last + 1]
     _open_once(world_in(root, script), allowed, may_be_faulty=may_be_faulty)
-    _judge_exports(root, allowed)
+    _judge_exports(root, script.expected[exports_from or first : last + 1])
 
 
 def _open_once(world: World, allowed: list[Expected], *, may_be_faulty: bool = False) -> Picture:

@@ -25,7 +25,7 @@ from logservice_wire.errors import InvalidArgument, WrongCluster
 from logservice.hakeeper.replies import DirectoryEntry
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.logdb.log_db import LogDb
-from logservice.nodehost.address_book import AddressBook
+from logservice.nodehost.address_book import AddressBook, Copy
 from tests.crash.campaign import put, tree_of, work_directory
 from tests.crash.disk import Tree
 from tests.crash.faults import in_process
@@ -100,7 +100,7 @@ def build(root: str) -> tuple[Script, Tree]:
     performer = Performer(root, made)
     for step in made.steps:
         performer.perform(step)
-    book = AddressBook([(Files(), f"{root}/{BOOK}")], {})
+    book = AddressBook([Copy(Files(), f"{root}/{BOOK}")], {})
     book.update(STORES, members().encode())
     return made, tree_of(Path(root))
 
@@ -151,7 +151,7 @@ def judge(root: str, made: Script, tree: Tree, rot: Rot) -> str:
     questions(db)
     world.close(db)
     passed_over = _exports(root, made, rot)
-    AddressBook([(Files(), f"{root}/{BOOK}")], {})
+    AddressBook([Copy(Files(), f"{root}/{BOOK}")], {})
     if rebuilt:
         assert rot.path.startswith("index"), rot
         return "rebuilt"
