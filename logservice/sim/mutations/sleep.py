@@ -8,8 +8,9 @@ from typing import Any
 
 from logservice.hakeeper import heartbeats
 from logservice.ids import Index
+from logservice.nodehost.replica import Replica
+from logservice.nodehost.sleeping import Sleeping
 from logservice.raft import quiesce
-from logservice.raft.core import Raft
 from logservice.raft.ready import Role
 from logservice.raft.state import State
 from logservice.sim.mutations.consensus import replace_handler
@@ -34,26 +35,34 @@ def _quiesced_leader_never_wakes() -> None:
 
 @mutation
 def _loss_of_the_leaders_store_wakes_nobody() -> None:
-    wrap(Raft, "wake", lambda _: lambda *_: None)
+    """Neither a broken connection nor the silence of beats nor their digest does."""
+
+    def make(original: Any) -> Any:
+        def unreachable(self: Replica, peer: Any) -> None:
+            if not self.raft.quiesced:
+                original(self, peer)
+
+        return unreachable
+
+    wrap(Replica, "unreachable", make)
+    wrap(Sleeping, "_lost", lambda _: lambda *_: None)
+    wrap(Sleeping, "_wake_followers", lambda _: lambda *_: None)
 
 
 @mutation
 def _quiesces_although_a_follower_is_behind() -> None:
-    wrap(
-        quiesce, "_everybody_has_everything",
-        lambda _: lambda s: s.committed_in_term() and s.log.committed == s.log.last_index,
-    )  # fmt: skip
+    """The leader does not ask, and the follower does not look at its log: either alone would do."""
 
-
-@mutation
-def _quiesces_with_another_log_than_the_leaders() -> None:
     def make(original: Any) -> Any:
         def handle(s: State, m: Any) -> None:
-            s.log.commit_to(min(m.index, s.log.last_index))
             s.quiesced = True
 
         return handle
 
+    wrap(
+        quiesce, "_everybody_has_everything",
+        lambda _: lambda s: s.committed_in_term() and s.log.committed == s.log.last_index,
+    )  # fmt: skip
     replace_handler(quiesce.handle, make)
 
 
