@@ -8,12 +8,9 @@ from typing import Any
 
 from logservice.hakeeper import heartbeats
 from logservice.ids import Index
-from logservice.nodehost.replica import Replica
-from logservice.nodehost.sleeping import Sleeping
 from logservice.raft import quiesce
 from logservice.raft.ready import Role
 from logservice.raft.state import State
-from logservice.sim.mutations.consensus import replace_handler
 from logservice.sim.mutations.registry import mutation, wrap
 
 
@@ -31,39 +28,6 @@ def _quiesced_leader_never_wakes() -> None:
         return lambda s: None if s.role is Role.LEADER else original(s)
 
     wrap(quiesce, "wake", make)
-
-
-@mutation
-def _loss_of_the_leaders_store_wakes_nobody() -> None:
-    """Neither a broken connection nor the silence of beats nor their digest does."""
-
-    def make(original: Any) -> Any:
-        def unreachable(self: Replica, peer: Any) -> None:
-            if not self.raft.quiesced:
-                original(self, peer)
-
-        return unreachable
-
-    wrap(Replica, "unreachable", make)
-    wrap(Sleeping, "_lost", lambda _: lambda *_: None)
-    wrap(Sleeping, "_wake_followers", lambda _: lambda *_: None)
-
-
-@mutation
-def _quiesces_although_a_follower_is_behind() -> None:
-    """The leader does not ask, and the follower does not look at its log: either alone would do."""
-
-    def make(original: Any) -> Any:
-        def handle(s: State, m: Any) -> None:
-            s.quiesced = True
-
-        return handle
-
-    wrap(
-        quiesce, "_everybody_has_everything",
-        lambda _: lambda s: s.committed_in_term() and s.log.committed == s.log.last_index,
-    )  # fmt: skip
-    replace_handler(quiesce.handle, make)
 
 
 @mutation
