@@ -204,7 +204,7 @@ def attempt(work: Path, script: Script, fault: Fault) -> tuple[bool, str]:
     may_be_faulty = hit == "pread"
     # An export that cannot be read is passed over, by the step that should remove it, too. It is
     # older than the installed snapshot then, and does no harm.
-    exports_from = 1 if hit in ("open", "pread") else None
+    exports_from = 1 if hit in ("open", "fstat", "pread") else None
 
     def opens(pipe: int) -> int:
         judge_opening(
