@@ -43,7 +43,7 @@ from logservice.hakeeper.wire_types import (
 )  # fmt: skip
 from logservice.ids import NO_REPLICA, Index, Lsn
 
-_VERSION = b"\x01"
+_VERSION = b"\x02"
 
 Wanted = Annotated[int, Meta(ge=0, le=bounds.HAKEEPER_REPLICAS_MAX)]
 

@@ -18,7 +18,7 @@ from logservice.hakeeper.proposals import AccessGrant
 from logservice.hakeeper.store_commands import QueuedCommand
 from logservice.hakeeper.wire_types import MembershipBytes, Natural, Store, Text
 
-_VERSION = b"\x01"
+_VERSION = b"\x02"
 
 
 class ReplyCorrupt(ValueError):

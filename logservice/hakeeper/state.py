@@ -38,7 +38,7 @@ from logservice.ids import (
 from logservice.membership import Membership
 from logservice.snapshot import SnapshotCorrupt
 
-_VERSION = b"\x01"
+_VERSION = b"\x02"
 
 
 class StoreState(Struct, array_like=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ from logservice.bounds import hard_bounds_hash
 from logservice.ids import ClusterId, Incarnation, StoreId
 from logservice.logdb.vfs import Vfs, read_file
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 IDENTITY_NAME = "IDENTITY"
 LOCK_NAME = "LOCK"
 _MAGIC = "logservice data directory"

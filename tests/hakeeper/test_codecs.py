@@ -64,6 +64,8 @@ PROPOSALS: list[proposals.Proposal] = [
     proposals.AckCommands("s1", (CommandResult(1),)),
 ]  # fmt: skip
 
+VERSION = proposals._VERSION
+
 
 class Machine:
     """A state machine and its log; `apply` takes raw command bytes."""
@@ -99,21 +101,21 @@ def test_equal_proposals_give_equal_bytes() -> None:
     "data",
     [
         b"",
-        b"\x01",
-        b"\x02" + proposals.encode(PROPOSALS[0])[1:],
-        b"\x01\xc1",
-        b"\x01" + b"\x91" * 100_000,
+        VERSION,
+        b"\x01" + proposals.encode(PROPOSALS[0])[1:],
+        VERSION + b"\xc1",
+        VERSION + b"\x91" * 100_000,
         proposals.encode(PROPOSALS[0]) + b"\x00",
-        b"\x01" + msgspec.msgpack.encode(["nonsense", 1]),
-        b"\x01" + msgspec.msgpack.encode(["tick", -1]),
-        b"\x01" + msgspec.msgpack.encode(["tick", BIG + 1]),
-        b"\x01" + msgspec.msgpack.encode(["tick", 1, 2]),
-        b"\x01" + msgspec.msgpack.encode(["tick", "1"]),
-        b"\x01" + msgspec.msgpack.encode(["ids", "k", 0]),
-        b"\x01" + msgspec.msgpack.encode(["ids", "k", bounds.ALLOCATE_IDS_MAX + 1]),
-        b"\x01" + msgspec.msgpack.encode(["ids", "k" * (bounds.NAME_BYTES_MAX + 1), 1]),
-        b"\x01" + msgspec.msgpack.encode(["create", 0, "n", bounds.HAKEEPER_REPLICAS_MAX + 1]),
-        b"\x01" + bytes(bounds.COMMAND_BYTES_MAX),
+        VERSION + msgspec.msgpack.encode(["nonsense", 1]),
+        VERSION + msgspec.msgpack.encode(["tick", -1]),
+        VERSION + msgspec.msgpack.encode(["tick", BIG + 1]),
+        VERSION + msgspec.msgpack.encode(["tick", 1, 2]),
+        VERSION + msgspec.msgpack.encode(["tick", "1"]),
+        VERSION + msgspec.msgpack.encode(["ids", "k", 0]),
+        VERSION + msgspec.msgpack.encode(["ids", "k", bounds.ALLOCATE_IDS_MAX + 1]),
+        VERSION + msgspec.msgpack.encode(["ids", "k" * (bounds.NAME_BYTES_MAX + 1), 1]),
+        VERSION + msgspec.msgpack.encode(["create", 0, "n", bounds.HAKEEPER_REPLICAS_MAX + 1]),
+        VERSION + bytes(bounds.COMMAND_BYTES_MAX),
     ],
 )
 def test_malformed_proposals_are_rejected_and_change_nothing(data: bytes) -> None:
@@ -180,7 +182,7 @@ def test_a_hundred_thousand_odd_bytes_later_two_replicas_are_still_equal() -> No
         else:
             shaken = _shaken(dice, dice.choice(plain))
             try:
-                command = b"\x01" + msgspec.msgpack.encode(shaken)
+                command = VERSION + msgspec.msgpack.encode(shaken)
             except OverflowError:
                 continue
         if dice.random() < 0.1:
@@ -225,7 +227,7 @@ def test_a_damaged_snapshot_is_refused_and_the_state_is_kept() -> None:
     machine = Machine()
     machine.apply(proposals.encode(PROPOSALS[1]))
     image = machine.rsm.save_snapshot()
-    for damaged in (b"\x02" + image[1:], image[:-1], b"\x01", image + b"x", b"\x01\xc1"):
+    for damaged in (b"\x01" + image[1:], image[:-1], image[:1], image + b"x", image[:1] + b"\xc1"):
         with pytest.raises(SnapshotCorrupt):
             machine.rsm.recover_from_snapshot(damaged)
         assert machine.rsm.save_snapshot() == image
@@ -250,7 +252,7 @@ def test_replies_round_trip_with_every_kind_of_command() -> None:
         MEMBERSHIP,
     )
     assert replies.decode(replies.encode(reply)) == reply
-    for data in (b"", b"\x01", b"\x07abc", replies.encode(reply)[:-1]):
+    for data in (b"", replies._VERSION, b"\x07abc", replies.encode(reply)[:-1]):
         with pytest.raises(replies.ReplyCorrupt):
             replies.decode(data)
 
@@ -271,7 +273,7 @@ def test_queries_and_answers_round_trip() -> None:
         answer = model.rsm.lookup(query)
         assert answer is None or isinstance(answer, ClusterView | ShardView | str)
         assert queries.decode_answer(query, queries.encode_answer(answer)) == answer
-        for data in (b"", b"\x01", b"\x09x", b"\x01\xc1"):
+        for data in (b"", queries._VERSION, b"\x09x", queries._VERSION + b"\xc1"):
             with pytest.raises(queries.QueryCorrupt):
                 queries.decode_answer(query, data)
             with pytest.raises(queries.QueryCorrupt):

@@ -106,7 +106,7 @@ def test_other_hard_bounds_or_another_format_are_refused(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_directory, "FORMAT_VERSION", 99)
-    with pytest.raises(WrongCluster, match="format version 1"):
+    with pytest.raises(WrongCluster, match="format version 2"):
         open_directory(path)
     monkeypatch.undo()
     monkeypatch.setattr(data_directory, "hard_bounds_hash", lambda: 7)

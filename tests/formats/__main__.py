@@ -1,0 +1,25 @@
+"""Writes the golden files that are missing: ``python -m tests.formats``.
+
+A file that is there is left as it is, and so must be its format: who changed the bytes gives the
+format another version first.
+"""
+
+from __future__ import annotations
+
+from tests.formats.catalogue import FORMATS
+from tests.formats.form import write_golden
+
+
+def main() -> None:
+    """Write and name them."""
+    for one in FORMATS:
+        if not one.path.exists():
+            one.path.parent.mkdir(exist_ok=True)
+            write_golden(
+                one.path, {sample.name: sample.encode(sample.value) for sample in one.samples}
+            )
+            print(one.path.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,426 @@
+"""Samples of what is on disk: blocks, log storage, and what a replica puts into it."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from logservice_wire import block as block_module
+from logservice_wire.block import Block, encode_block, validate_block
+from logservice_wire.errors import CorruptBlock, Reason
+
+from logservice import envelope, membership, snapshot
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import BlockEnvelope, EnvelopeCorrupt, ProposalId
+from logservice.hard_state import HardState
+from logservice.ids import (
+    ClusterId,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    SessionId,
+    StoreId,
+    Term,
+)
+from logservice.logdb import checkpoint, commit_group, data_directory, record, segment
+from logservice.logdb.checkpoint import CheckpointUnusable, LogPosition
+from logservice.logdb.columns import EntryRun
+from logservice.logdb.commit_group import FLAG_MARK, GroupPosition, Run
+from logservice.logdb.data_directory import Identity
+from logservice.logdb.fault import REPAIRED, Fault
+from logservice.logdb.memory_kv import MemoryKvEngine
+from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.record import Installed, Meta, RecordCorrupt, RecordKind, segment_seed
+from logservice.logdb.replica_state import Cut, Origin, ReplicaState
+from logservice.logdb.segment import SegmentFiles, SegmentVersionError
+from logservice.logdb.update import Bootstrap, InstalledSnapshot
+from logservice.membership import Member, Membership, MembershipCorrupt
+from logservice.raft import config_change
+from logservice.raft.config_change import (
+    ChangeCorrupt,
+    ChangeKind,
+    ChangeStep,
+    ConfigChange,
+    Transition,
+)
+from logservice.rsm import commands, snapshot_codec
+from logservice.rsm.commands import CommandMalformed
+from logservice.rsm.queries import RejectedRange
+from logservice.rsm.sessions import Session, SessionTable
+from logservice.rsm.state import LogState
+from logservice.snapshot import Snapshot, SnapshotCorrupt
+from tests.formats.form import Format, Sample
+
+INCARNATION = 0x0102030405060708
+SEED = segment_seed(INCARNATION, 1)
+RECORDS = [b"put a=1", b"", b"del b"]
+TIME_US = 1_700_000_000_123_456
+
+MEMBERS = Membership(
+    voters=(ReplicaId(1), ReplicaId(2), ReplicaId(9)),
+    outgoing=(ReplicaId(1), ReplicaId(2), ReplicaId(3)),
+    learners=(ReplicaId(8),),
+    learners_next=(ReplicaId(3),),
+    witnesses=(ReplicaId(9),),
+    removed=(ReplicaId(4), ReplicaId(5)),
+    auto_leave=True,
+    change_epoch=Index(77),
+    members=(
+        Member(ReplicaId(1), StoreId("s1"), Incarnation(11)),
+        Member(ReplicaId(9), StoreId("stör-9"), Incarnation(2**63 - 1)),
+    ),
+)
+SNAPSHOT = Snapshot(Index(40), Term(3), Lsn(1_001), MEMBERS, b"state of a machine")
+ENTRY = Entry(Term(3), Index(41), Lsn(1_001), 3, EntryKind.BLOCK, b"payload, 18 bytes.")
+LATER = Entry(Term(4), Index(42), Lsn(1_004), 0, EntryKind.NOOP, b"")
+HARD = HardState(Term(4), ReplicaId(9), Index(41))
+
+
+# --- records and groups ---------------------------------------------------------------------------
+
+
+def _encode_meta(meta: Meta) -> bytes:
+    buffers: list[bytes | memoryview] = []
+    record.encode_meta(buffers, meta, 1, 7, SEED)
+    return b"".join(buffers)
+
+
+def _decode_meta(data: bytes) -> Meta:
+    header = record.decode_header(data, 0, SEED)
+    assert (header.shard, header.replica) == (1, 7)
+    return record.decode_meta(header, record.payload_view(data, 0, header, SEED))
+
+
+def _encode_entry(entry: Entry) -> bytes:
+    buffers: list[bytes | memoryview] = []
+    record.encode_entries(buffers, [entry], 1, 7, 5, SEED, 1, 64)
+    return b"".join(buffers)
+
+
+def _decode_entry(data: bytes) -> Entry:
+    header = record.decode_header(data, 0, SEED)
+    assert (header.kind, header.write_sequence) == (RecordKind.ENTRY, 5)
+    payload = bytes(record.payload_view(data, 0, header, SEED))
+    return Entry(
+        Term(header.term), Index(header.index), Lsn(header.lsn), header.record_count,
+        EntryKind(header.detail), payload,
+    )  # fmt: skip
+
+
+_METAS = {
+    "hard state": Meta(RecordKind.HARD_STATE, 1, HARD),
+    "commit": Meta(RecordKind.COMMIT, 2, Index(41)),
+    "bootstrap": Meta(RecordKind.BOOTSTRAP, 3, Bootstrap(MEMBERS, join=True)),
+    "installed": Meta(
+        RecordKind.INSTALLED, 4, Installed(InstalledSnapshot(SNAPSHOT, Lsn(1_000)), reset=True)
+    ),
+    "cut": Meta(RecordKind.CUT, 5, Index(42)),
+    "tombstone": Meta(RecordKind.TOMBSTONE, 6, None),
+    "faulty": Meta(RecordKind.FAULTY, 7, Fault("bit rot", Index(3), Index(9))),
+    "repaired": Meta(RecordKind.FAULTY, 8, REPAIRED),
+}
+
+_PREVIOUS = GroupPosition(1, 64, 0xFEEDBEEF)
+
+
+def _decode_segment_header(data: bytes) -> tuple[int, int]:
+    header = segment.decode_segment_header(data, 1, INCARNATION)
+    assert header is not None
+    return header.segment, header.first_sequence
+
+
+def _encode_group(flags: int) -> bytes:
+    runs = [
+        Run(1, 7, 10, [Meta(RecordKind.HARD_STATE, 10, HARD)], (ENTRY, LATER)),
+        Run(2, 8, 13, [Meta(RecordKind.COMMIT, 13, Index(6))]),
+    ]
+    group = commit_group.encode_group(
+        [] if flags & FLAG_MARK else runs,
+        sequence=12, flags=flags, seed=SEED, segment=1, offset=4096, previous=_PREVIOUS,
+    )  # fmt: skip
+    return b"".join(group.buffers)
+
+
+def _decode_group(data: bytes) -> int | None:
+    header = commit_group.decode_group_header(data, 1, 4096, SEED, 4096)
+    if header is None:
+        return None
+    found = commit_group.decode_directory(data, 80, SEED)
+    assert found is not None
+    assert header.previous == _PREVIOUS
+    assert (header.sequence, header.runs, header.flags) == (12, len(found.rows), found.flags)
+    rows = [(row.shard, row.replica, row.write_sequence, row.index) for row in found.rows]
+    assert rows == ([] if header.flags & FLAG_MARK else [(1, 7, 10, 41), (2, 8, 13, 6)])
+    return header.flags
+
+
+# --- the derived index ----------------------------------------------------------------------------
+
+_POSITION = LogPosition(9, 4096, _PREVIOUS, 12, 14)
+
+
+def _state() -> ReplicaState:
+    state = ReplicaState(1, 7, HARD)
+    state.fault = Fault("bit rot", Index(3), Index(9))
+    state.origins = {RecordKind.HARD_STATE: Origin(10, 1), RecordKind.BOOTSTRAP: Origin(3, 1)}
+    state.cuts = [Cut(5, Index(42), 1, 4)]
+    state.bootstrap = Bootstrap(MEMBERS, join=True)
+    state.index.compact(40, 3, 1_001)
+    state.index.append(
+        EntryRun(
+            1, 41, 11, array("Q", [1_001, 1_004]), array("I", [400, 496]), array("I", [18, 0]),
+            array("Q", [41, 42]), array("Q", [3, 4]), 1_004, 168,
+        )
+    )  # fmt: skip
+    return state
+
+
+def _rows_of(make: Callable[[], ReplicaState]) -> bytes:
+    """The rows as ``key length u16, value length u32, key, value``, in the order of their keys.
+
+    A state is written once: what has its row is not written again.
+    """
+    batch = checkpoint.build_checkpoint([make()], _POSITION, INCARNATION)
+    return b"".join(
+        struct.pack("<HI", len(key), len(row)) + key + row for key, row in sorted(batch.puts)
+    )
+
+
+def _state_from(data: bytes) -> ReplicaState:
+    kv = MemoryKvEngine().open("/index")
+    position = 0
+    while position < len(data):
+        key_bytes, row_bytes = struct.unpack_from("<HI", data, position)
+        position += 6
+        middle, end = position + key_bytes, position + key_bytes + row_bytes
+        kv.write([(data[position:middle], data[middle:end])])
+        position = end
+    vfs = MemoryVfs()
+    vfs.make_directory("/segments")
+    found, states = checkpoint.load_checkpoint(kv, SegmentFiles(vfs, "/segments", INCARNATION))
+    assert found == _POSITION
+    (state,) = states.values()
+    for chunk in state.index.chunks:
+        chunk.loaded = checkpoint.load_columns(kv, state.key, chunk)
+    return state
+
+
+def _show_state(found: ReplicaState | Callable[[], ReplicaState]) -> Any:
+    state = found if isinstance(found, ReplicaState) else found()
+    index = state.index
+    return (
+        state.key, state.hard_state, state.fault, state.origins, state.cuts, state.bootstrap,
+        (index.floor_index, index.floor_term, index.floor_next_lsn),
+        [
+            (run.lsns, run.offsets, run.lengths, run.term_starts, run.terms, run.next_lsn)
+            for run in map(index.columns, index.chunks)
+        ],
+    )  # fmt: skip
+
+
+# --- states of machines ---------------------------------------------------------------------------
+
+
+def _log_state() -> LogState:
+    window = deque([(Lsn(1), 2), (Lsn(5), 1)])
+    return LogState(
+        applied_index=Index(40), next_lsn=Lsn(1_001), truncated_lsn=Lsn(3), requested_lsn=Lsn(9),
+        writer_epoch=4, writer_holder="db-1", next_timestamp=500,
+        holds={"backup": Lsn(4), "ärchiv": Lsn(100)},
+        sessions=SessionTable(
+            {
+                SessionId(2): Session(2, Index(30), window),
+                SessionId(7): Session(0, Index(7), deque()),
+            }
+        ),
+        rejected=[RejectedRange(Lsn(20), 5, Reason.FENCED)],
+    )  # fmt: skip
+
+
+def _show_log_state(state: LogState) -> Any:
+    rows = [
+        (session, row.last_sequence, row.last_used, list(row.window))
+        for session, row in state.sessions
+    ]
+    return (
+        state.applied_index, state.next_lsn, state.truncated_lsn, state.requested_lsn,
+        state.writer_epoch, state.writer_holder, state.next_timestamp, state.holds, rows,
+        state.rejected,
+    )  # fmt: skip
+
+
+_COMMANDS: tuple[commands.Command, ...] = (
+    commands.OpenSession(),
+    commands.Truncate(Lsn(9), 4),
+    commands.SetHold(Lsn(4), "backup"),
+    commands.ReleaseHold("ärchiv"),
+    commands.AcquireWriter(3, True, "db-1"),
+    commands.ReleaseWriter(4),
+    commands.AllocateTimestamps(1_000),
+    commands.Connect(),
+)
+
+_BLOCKS = [
+    BlockEnvelope(
+        ProposalId(2**64 - 1, 5), SessionId(2), 3, 4, Lsn(1_001), 3, b"a block of 19 bytes"
+    ),
+    BlockEnvelope(ProposalId(6, 7), SessionId(0), 0, 0, Lsn(0), 1, b"another "),
+]
+
+
+def _decode_block(data: bytes) -> list[bytes]:
+    block = Block(data, validate_block(data), TIME_US)
+    assert block_module.peek_block(data) == len(RECORDS)
+    return list(block.records())
+
+
+def _show_envelopes(blocks: list[BlockEnvelope]) -> Any:
+    return [(one.proposal, one.session, one.sequence, one.writer_epoch, one.expected_lsn,
+             one.record_count, bytes(one.block)) for one in blocks]  # fmt: skip
+
+
+BLOCK = Format(
+    "block", block_module.VERSION, "logservice_wire.block:VERSION", "docs/formats/block.md",
+    (
+        Sample(
+            "three records", RECORDS, lambda records: encode_block(records, TIME_US),
+            _decode_block,
+        ),
+    ),
+    CorruptBlock,
+)  # fmt: skip
+
+SEGMENT = Format(
+    "segment-header", segment.SEGMENT_VERSION, "logservice.logdb.segment:SEGMENT_VERSION",
+    "docs/formats/segment.md",
+    (
+        Sample(
+            "header", (1, 12),
+            lambda fields: segment.encode_segment_header(fields[0], INCARNATION, fields[1]),
+            _decode_segment_header,
+        ),
+    ),
+    SegmentVersionError,
+)  # fmt: skip
+
+GROUP = Format(
+    "commit-group", commit_group.GROUP_VERSION, "logservice.logdb.commit_group:GROUP_VERSION",
+    "docs/formats/segment.md",
+    (
+        Sample("two runs", 0, _encode_group, _decode_group),
+        Sample("durable mark", FLAG_MARK, _encode_group, _decode_group),
+    ),
+)  # fmt: skip
+
+RECORD = Format(
+    "record", record.RECORD_VERSION, "logservice.logdb.record:RECORD_VERSION",
+    "docs/formats/segment.md",
+    (
+        Sample("entry", ENTRY, _encode_entry, _decode_entry),
+        *(Sample(name, meta, _encode_meta, _decode_meta) for name, meta in _METAS.items()),
+    ),
+    RecordCorrupt,
+)  # fmt: skip
+
+IDENTITY = Format(
+    "identity", data_directory.FORMAT_VERSION, "logservice.logdb.data_directory:FORMAT_VERSION",
+    "logservice/logdb/data_directory.py",
+    (
+        Sample(
+            "identity file",
+            Identity(
+                ClusterId("c1"), StoreId("stör-1"), Incarnation(INCARNATION),
+                data_directory.FORMAT_VERSION, 0xDEADBEEF, 4711,
+            ),
+            Identity.encode, Identity.decode,
+        ),
+    ),
+)  # fmt: skip
+
+CHECKPOINT = Format(
+    "checkpoint", checkpoint.CHECKPOINT_VERSION, "logservice.logdb.checkpoint:CHECKPOINT_VERSION",
+    "logservice/logdb/checkpoint.py",
+    (Sample("rows of a replica", _state, _rows_of, _state_from, _show_state),),
+    CheckpointUnusable,
+)  # fmt: skip
+
+MEMBERSHIP = Format(
+    "membership", membership._VERSION, "logservice.membership:_VERSION", "logservice/membership.py",
+    (
+        Sample("nobody", Membership(), Membership.encode, Membership.decode),
+        Sample("joint", MEMBERS, Membership.encode, Membership.decode),
+    ),
+    MembershipCorrupt,
+)  # fmt: skip
+
+SNAPSHOTS = Format(
+    "snapshot", snapshot._VERSION, "logservice.snapshot:_VERSION", "logservice/snapshot.py",
+    (Sample("exported", SNAPSHOT, Snapshot.encode, Snapshot.decode),),
+    SnapshotCorrupt,
+)  # fmt: skip
+
+LOG_STATE = Format(
+    "log-state", snapshot_codec._VERSION, "logservice.rsm.snapshot_codec:_VERSION",
+    "logservice/rsm/snapshot_codec.py",
+    (
+        Sample(
+            "state", _log_state(), snapshot_codec.encode_state, snapshot_codec.decode_state,
+            _show_log_state,
+        ),
+    ),
+    SnapshotCorrupt,
+)  # fmt: skip
+
+COMMAND = Format(
+    "command", commands._VERSION, "logservice.rsm.commands:_VERSION", "logservice/rsm/commands.py",
+    tuple(
+        Sample(command.tag.name, command, commands.encode, commands.decode)
+        for command in _COMMANDS
+    ),
+    CommandMalformed,
+)  # fmt: skip
+
+CHANGE = Format(
+    "config-change", config_change._VERSION, "logservice.raft.config_change:_VERSION",
+    "logservice/raft/config_change.py",
+    (
+        Sample(
+            "two steps",
+            ConfigChange(
+                (
+                    ChangeStep(
+                        ChangeKind.ADD_VOTER, ReplicaId(9), StoreId("stör-9"), Incarnation(5)
+                    ),
+                    ChangeStep(ChangeKind.REMOVE, ReplicaId(3)),
+                ),
+                Index(77), Transition.EXPLICIT, b"why",
+            ),
+            config_change.encode_change, config_change.decode_change,
+        ),
+    ),
+    ChangeCorrupt,
+)  # fmt: skip
+
+ENVELOPE = Format(
+    "envelope", 1, "", "logservice/envelope.py",
+    (
+        Sample(
+            "two blocks", _BLOCKS, envelope.encode_blocks,
+            lambda data: list(envelope.decode_blocks(data)), _show_envelopes,
+        ),
+        Sample(
+            "command", (ProposalId(6, 7), b"a command"),
+            lambda pair: envelope.encode_command(*pair), envelope.decode_command,
+        ),
+    ),
+    EnvelopeCorrupt,
+)  # fmt: skip
+
+FORMATS = (
+    BLOCK, SEGMENT, GROUP, RECORD, IDENTITY, CHECKPOINT, MEMBERSHIP, SNAPSHOTS, LOG_STATE, COMMAND,
+    CHANGE, ENVELOPE,
+)  # fmt: skip

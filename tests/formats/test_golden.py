@@ -1,0 +1,136 @@
+"""Bytes that were written once are read as what they meant, or refused by their version."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.formats.catalogue import FORMATS
+from tests.formats.form import GOLDEN, Format, Sample, read_golden, same
+from tests.tidy.source_tree import ROOT, python_files
+
+BY_NAME = {one.name: one for one in FORMATS}
+SAMPLES = [
+    pytest.param(one, sample, id=f"{one.name}: {sample.name}")
+    for one in FORMATS
+    for sample in one.samples
+]
+NO_FORMAT = frozenset({"logservice.server.version"})
+"""Modules with a version that is not one of bytes."""
+
+
+def golden_files() -> Iterator[tuple[str, int, Path]]:
+    for path in sorted(GOLDEN.iterdir()):
+        match = re.fullmatch(r"([a-z-]+)-v([0-9]+)\.hex", path.name)
+        assert match is not None, f"{path.name} is not named by a format and its version"
+        yield match[1], int(match[2]), path
+
+
+@pytest.mark.parametrize("one", FORMATS, ids=lambda one: one.name)
+def test_every_format_has_a_golden_file(one: Format) -> None:
+    assert one.path.exists(), "run `python -m tests.formats`"
+    assert list(read_golden(one.path)) == [sample.name for sample in one.samples], (
+        "what is in a golden file stays; a new sample means a new version"
+    )
+
+
+@pytest.mark.parametrize(("one", "sample"), SAMPLES)
+def test_golden_bytes_are_read_and_written_again(one: Format, sample: Sample) -> None:
+    data = read_golden(one.path)[sample.name]
+    decoded = sample.decode(data)
+    assert sample.show(decoded) == sample.show(sample.value)
+    advice = f"the bytes of {one.name} changed: give it another version, then `-m tests.formats`"
+    assert sample.encode(sample.value) == data, advice
+    if sample.show is same:
+        assert sample.encode(decoded) == data
+
+
+OLD = [
+    pytest.param(BY_NAME[name], path, id=path.stem)
+    for name, version, path in golden_files()
+    if version != BY_NAME[name].version
+]
+
+
+@pytest.mark.parametrize(("one", "path"), OLD)
+def test_other_versions_are_refused(one: Format, path: Path) -> None:
+    samples = {sample.name: sample for sample in one.samples}
+    assert one.error is not None
+    for name, data in read_golden(path).items():
+        with pytest.raises(one.error, match=r"version 0?1"):
+            samples[name].decode(data)
+
+
+REFUSING = [one for one in FORMATS if one.constant and one.error and one.name != "peer-protocol"]
+"""The version of the others is judged elsewhere: by the handshake, at the opening of a directory,
+or what has another one is taken for absent (books, commit groups).
+"""
+
+
+@pytest.mark.parametrize("one", REFUSING, ids=lambda one: one.name)
+def test_a_later_version_is_refused(one: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name = one.constant.split(":")
+    present = getattr(importlib.import_module(module), name)
+    later = bytes([present[0] + 1]) if isinstance(present, bytes) else present + 1
+    assert one.error is not None
+    for sample in one.samples:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{module}.{name}", later)
+            data = sample.encode(sample.value)
+        with pytest.raises(one.error, match=r"version|format"):
+            sample.decode(data)
+
+
+def version_constants() -> dict[str, int]:
+    """``module:NAME`` of everything that the product calls a version, and its value."""
+    found: dict[str, int] = {}
+    for path in python_files("logservice", "client"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        module = ".".join(parts[1:] if parts[0] == "client" else parts)
+        if module in NO_FORMAT:
+            continue
+        for statement in ast.parse(path.read_text()).body:
+            targets: list[ast.expr] = []
+            if isinstance(statement, ast.Assign):
+                targets = statement.targets
+            elif isinstance(statement, ast.AnnAssign):
+                targets = [statement.target]
+            for target in targets:
+                name = target.id if isinstance(target, ast.Name) else ""
+                if re.search(r"(^|_)(VERSION|PROTOCOL)$", name):
+                    value = getattr(importlib.import_module(module), name)
+                    found[f"{module}:{name}"] = value[0] if isinstance(value, bytes) else value
+    return found
+
+
+def test_every_version_in_the_product_has_its_format() -> None:
+    assert {one.constant: one.version for one in FORMATS if one.constant} == version_constants()
+
+
+def test_every_document_of_a_format_has_a_golden_file() -> None:
+    described = {one.document for one in FORMATS}
+    documents = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "docs" / "formats").glob("*.md")
+        if path.name != "README.md"
+    }
+    assert documents <= described, "a document of a format that no golden file holds"
+    assert all((ROOT / one).exists() for one in described)
+
+
+def test_the_list_of_formats_is_complete() -> None:
+    """docs/formats/README.md has one row per format, with its present version."""
+    text = (ROOT / "docs" / "formats" / "README.md").read_text()
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([0-9]+) \|", text, re.MULTILINE)
+    assert {name: int(version) for name, version in rows} == {
+        one.name: one.version for one in FORMATS
+    }
+
+
+def test_golden_files_belong_to_formats() -> None:
+    assert {name for name, _, _ in golden_files()} == set(BY_NAME)
