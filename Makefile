@@ -17,7 +17,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in two processes; a file's tests stay together. tests/ui and the runbooks have lanes of their own.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-ui test-prometheus test-runbooks lint format types imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test test-ui test-prometheus test-runbooks lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -54,7 +54,10 @@ types: .venv ## mypy --strict
 	    client/pyspark_logservice tools examples bench
 
 audit-dependencies: ## known vulnerabilities of the pinned packages; says how many it looked up
-	@$(PYTHON) tools/audit_dependencies.py
+	@$(PYTHON) -m tools.audit_dependencies
+
+lock: ## hashes of everything that requirements/*.in pin
+	@$(PYTHON) -m tools.lock_dependencies
 
 imports: .venv ## the layers hold
 	$(BIN)/lint-imports

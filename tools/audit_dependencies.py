@@ -1,109 +1,109 @@
-"""Asks the public vulnerability database about every pinned package, and says how many it answered.
+"""Asks the public vulnerability databases about every pinned package, and counts the answers.
 
 pip-audit ends with "No known vulnerabilities found" and exit code 0 also when it could look up
 nothing: behind a mirror, say, or without a network. That is not an answer. So its report is counted
 here, and there are three results: *vulnerable* (exit code 1), *clean* (with the number of packages
 that were really looked up), and *not checked* (exit code 0, since a machine without a network can
-do nothing about it, but in those words).
+do nothing about it, but in those words, with what each database said instead).
 
-pip-audit lives in an environment of its own, `.venv-audit`, made on first use and kept until its
-pins change.
+Two databases are asked: the package index's own (its JSON API, which mirrors seldom have), and for
+what that does not know OSV's (api.osv.dev).
+
+pip-audit lives in an environment of its own (`own_environment`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
-import sys
-import venv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.own_environment import ROOT, own_environment
+
 PINS = ("build", "runtime", "spark", "dev", "proto")
+DATABASES = ("pypi", "osv")
 _TIMEOUT_S = 300
+
+
+class NotAnswered(ValueError):
+    """A database could not be asked, or what came is no report."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What pip-audit's report says. `vulnerable`: ``name version: ids`` each."""
+    """What the databases said. vulnerable: ``name version: ids`` each; audited, skipped: packages
+    that one of them knows, and that none does; silence: why, by database.
+    """
 
-    audited: int = 0
-    skipped: int = 0
+    audited: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
     vulnerable: list[str] = field(default_factory=list)
+    silence: dict[str, str] = field(default_factory=dict)
+
+    def take(self, packages: Iterable[Mapping[str, Any]], database: str) -> None:
+        """Take in a report in pip-audit's JSON form."""
+        for package in packages:
+            name = package["name"]
+            if "skip_reason" in package:
+                self.silence.setdefault(database, package["skip_reason"])
+                self.skipped.add(name)
+                continue
+            one = f"{name} {package['version']}"
+            ids = [found["id"] for found in package.get("vulns", ())]
+            if ids and one not in self.audited:
+                self.vulnerable.append(f"{one}: {', '.join(ids)}")
+            self.audited.add(one)
 
     def verdict(self) -> tuple[str, int]:
         """One line, and the exit code."""
-        total = self.audited + self.skipped
+        known = {one.partition(" ")[0] for one in self.audited}
+        left = self.skipped - known
+        total = len(self.audited) + len(left)
+        why = "".join(f"; {name}: {reason}" for name, reason in self.silence.items())
         if self.vulnerable:
             return f"VULNERABLE: {'; '.join(self.vulnerable)}", 1
         if not self.audited:
-            return f"not checked: none of {total} packages could be looked up", 0
-        rest = f"; {self.skipped} could NOT be looked up" if self.skipped else ""
-        return f"clean: {self.audited} of {total} packages were looked up{rest}", 0
-
-
-def read_report(report: Mapping[str, Any]) -> Findings:
-    """Count a report in pip-audit's JSON form; a package of several pin files counts once."""
-    found = Findings()
-    seen: set[tuple[str, str]] = set()
-    for package in report.get("dependencies", ()):
-        name, version = package["name"], package.get("version", "")
-        if (name, version) in seen:
-            continue
-        seen.add((name, version))
-        if "skip_reason" in package:
-            found.skipped += 1
-            continue
-        found.audited += 1
-        ids = [one["id"] for one in package.get("vulns", ())]
-        if ids:
-            found.vulnerable.append(f"{name} {version}: {', '.join(ids)}")
-    return found
+            return f"not checked: none of {total} packages could be looked up{why}", 0
+        rest = f"; {len(left)} could NOT be looked up{why}" if left else ""
+        return f"clean: {len(self.audited)} of {total} packages were looked up{rest}", 0
 
 
 def main() -> int:
     """Print the verdict; returns the exit code."""
-    try:
+    found = Findings()
+    for database in DATABASES:
         # File by file: pip-audit refuses the two versions of one package that they name.
-        reports = [json.loads(_run_pip_audit(name)) for name in PINS]
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        print(f"not checked: {type(error).__name__}: {str(error)[:200]}")
-        return 0
-    packages = [package for report in reports for package in report.get("dependencies", ())]
-    line, code = read_report({"dependencies": packages}).verdict()
+        for name in PINS:
+            try:
+                report = json.loads(_run_pip_audit(name, database))
+                found.take(report["dependencies"], database)
+            except (
+                OSError,
+                subprocess.SubprocessError,
+                ValueError,
+                KeyError,
+                NotAnswered,
+            ) as error:
+                found.silence[database] = f"{type(error).__name__}: {str(error)[-200:]}"
+                break
+        else:
+            if not found.skipped:
+                break  # every package was known here
+    line, code = found.verdict()
     print(line)
     return code
 
 
-def _run_pip_audit(pins: str) -> str:
-    python = _environment()
-    command = [str(python), "-m", "pip_audit", "--no-deps", "--disable-pip", "-f", "json"]
-    command += ["--progress-spinner", "off", "-r", str(ROOT / "requirements" / f"{pins}.txt")]
+def _run_pip_audit(pins: str, database: str) -> str:
+    command = [str(own_environment("audit") / "python"), "-m", "pip_audit", "-s", database]
+    command += ["--no-deps", "--disable-pip", "-f", "json", "--progress-spinner", "off"]
+    command += ["--timeout", "10", "-r", str(ROOT / "requirements" / f"{pins}.txt")]
     result = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
     if not result.stdout.strip():
-        raise ValueError(result.stderr.decode(errors="replace").strip()[-200:])
+        raise NotAnswered(result.stderr.decode(errors="replace").strip().splitlines()[-1])
     return result.stdout.decode()
-
-
-def _environment() -> Path:
-    """The interpreter that has pip-audit."""
-    pins = ROOT / "requirements" / "audit.txt"
-    place = ROOT / ".venv-audit"
-    stamp = place / f".stamp-{hashlib.sha256(pins.read_bytes()).hexdigest()[:16]}"
-    python = place / "bin" / "python"
-    if not stamp.exists():
-        venv.create(place, clear=True, with_pip=True)
-        install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run(
-            [*install, "--no-deps", "-r", str(pins)], timeout=_TIMEOUT_S, check=True,
-            stdout=sys.stderr,
-        )  # fmt: skip
-        stamp.touch()
-    return python
 
 
 if __name__ == "__main__":

@@ -9,18 +9,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-environment=.venv-proto
-stamp="$environment/.stamp-$(sha256sum requirements/proto.txt | cut -c1-16)"
-if [[ ! -e $stamp ]]; then
-    "${PYTHON:-python3}" -m venv --clear "$environment"
-    "$environment/bin/python" -m pip install -q --disable-pip-version-check --no-deps \
-        -r requirements/proto.txt
-    touch "$stamp"
-fi
+environment=$("${PYTHON:-python3}" -m tools.own_environment proto)
 
 generated=$(mktemp -d)
 trap 'rm -rf "$generated"' EXIT
-"$environment/bin/python" -W ignore -m grpc_tools.protoc -Iproto \
+"$environment/python" -W ignore -m grpc_tools.protoc -Iproto \
     --python_out="$generated" --pyi_out="$generated" --grpc_python_out="$generated" \
     proto/logservice_wire/v1/*.proto
 

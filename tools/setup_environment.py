@@ -11,6 +11,8 @@ machine must have and which pins are installed.
   otherwise the exact command is printed and the set-up stops.
 - WITHOUT_JAVA=1 waives Java: everything but the Spark parts works without it.
 - Pins are complete: pip runs with --no-deps and --no-build-isolation, then `pip check` judges.
+- A file with another hash than the one in `requirements/*.txt` is refused (--require-hashes), from
+  whatever index it comes.
 """
 
 from __future__ import annotations
@@ -138,9 +140,9 @@ def _create_environment() -> None:
 
 def _install_pins() -> None:
     """Build tools first: what comes as source is built with them, without build isolation."""
-    _pip("install", "--no-deps", "-r", str(_pin_file("build")))
+    _pip("install", "--no-deps", "--require-hashes", "-r", str(_pin_file("build")))
     pins = [argument for name in PINS[1:] for argument in ("-r", str(_pin_file(name)))]
-    _pip("install", "--no-deps", "--no-build-isolation", *pins)
+    _pip("install", "--no-deps", "--require-hashes", "--no-build-isolation", *pins)
     here = [argument for path in (ROOT / "client", ROOT) for argument in ("-e", str(path))]
     _pip("install", "--no-deps", "--no-build-isolation", *here, attempts=1)
     _pip("check", attempts=1)

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from tools import setup_environment
-
-PINS = {name: setup_environment.ROOT / "requirements" / f"{name}.txt" for name in (
-    *setup_environment.PINS, "proto",
-)}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PINS)
-def test_every_requirement_is_pinned_exactly(name: str) -> None:
-    lines = [line for line in PINS[name].read_text().splitlines() if line and line[0] != "#"]
-    assert lines
-    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][\w.]*", line)] == []
-
-
-def test_a_package_is_pinned_in_one_place() -> None:
-    names = [
-        line.partition("==")[0].lower().replace("_", "-")
-        for name in setup_environment.PINS
-        for line in PINS[name].read_text().splitlines()
-        if line and line[0] != "#"
-    ]
-    assert sorted(names) == sorted(set(names))
 
 
 def test_without_root_the_exact_line_is_printed(
