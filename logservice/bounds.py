@@ -16,8 +16,7 @@ BLOCK_RECORDS_MAX: Final = 1_000_000
 """Records in a block. Bounds the offsets column at 4 MB."""
 
 BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes of a block with its header. A block is held whole in memory by client, leader, followers.
-"""
+"""Bytes of a block with its header. Client, leader and followers hold a block whole in memory."""
 
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
 """Bytes of one record: what fits a block of one."""
@@ -43,16 +42,13 @@ NAME_BYTES_MAX: Final = 128
 """Names of holds, writers' holders, shards, stores."""
 
 REJECTED_RANGES_MAX: Final = 65_536
-"""Gaps above the truncation LSN that a shard remembers; beyond it appends that would add one are
-BUSY.
-"""
+"""Gaps above the truncation LSN that a shard remembers; one more is BUSY."""
 
 TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
 """Largest range of one AllocateTimestamps."""
 
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A state machine command; HAKeeper's largest is a heartbeat of a store with thousands of replicas.
-"""
+"""A state machine command; HAKeeper's largest is the heartbeat of a store with many replicas."""
 
 # --- hard: HAKeeper (every replica of shard 0 must decide alike) ----------------------------------
 
@@ -60,8 +56,7 @@ HAKEEPER_TICKS_PER_S: Final = 10
 """The leader of shard 0 proposes one tick per 100 ms."""
 
 HAKEEPER_FIRST_REPLICA_ID: Final = 1024
-"""Ids below are those of shard 0's initial replicas, which exist before anybody can allocate one.
-"""
+"""Ids below are those of shard 0's initial replicas: they exist before ids are allocated."""
 
 HAKEEPER_STORES_MAX: Final = 1024
 HAKEEPER_SERVICES_MAX: Final = 4096
@@ -245,8 +240,7 @@ PEER_HELLO_BYTES_MAX: Final = 4096
 """A frame before the handshake: whoever has not said who it is may not make us allocate."""
 
 PEER_SOCKET_BYTES: Final = 256 * 1024
-"""Handed to the socket beyond what it takes; the rest stays where urgent messages can overtake it.
-"""
+"""Handed to the socket beyond what it takes; urgent messages can overtake the rest."""
 
 PEER_BACKOFF_FIRST_S: Final = 0.02
 PEER_BACKOFF_MAX_S: Final = 0.4
@@ -260,8 +254,7 @@ PEER_INBOUND_MAX: Final = 1024
 
 PEER_PING_INTERVAL_S: Final = 1.0
 PEER_SILENT_PINGS_MAX: Final = 5
-"""Pings in a row without a byte from the peer before its connection is cut (dead or paused peer).
-"""
+"""Pings in a row without a byte from the peer before its connection is cut (dead, paused)."""
 
 PEER_SILENT_INBOUND_PINGS_MAX: Final = 15
 """The same for the accepted side, which waits for the dialer's pings: three times as patient."""
@@ -355,8 +348,7 @@ BOOTSTRAP_ADMINS_MAX: Final = 16
 """Identities of the configuration that may do everything."""
 
 CERTIFICATE_WARNING_SHARE: Final = 0.2
-"""A certificate with less than this share of its life left is an alarm: renewing it was forgotten.
-"""
+"""A certificate with less than this share of its life left is an alarm: renewal was forgotten."""
 
 # --- soft: snapshots and truncation ---------------------------------------------------------------
 
@@ -392,12 +384,10 @@ CONCURRENT_RPCS_MAX: Final = 20_000
 """Calls a store serves at a time; gRPC refuses more with RESOURCE_EXHAUSTED."""
 
 GRPC_MESSAGE_BYTES_MAX: Final = READ_BYTES_MAX + BLOCK_BYTES_MAX + 1024 * 1024
-"""A Read answer of the largest size, overshot by its last block, plus the fields around the blocks.
-"""
+"""A Read answer of the largest size, overshot by its last block, plus fields around the blocks."""
 
 STREAM_MESSAGE_BYTES_GOAL: Final = 1024 * 1024
-"""Follow's answers: large enough that the call's cost vanishes, small enough to be fair to others.
-"""
+"""Follow's answers: large enough that a call's cost vanishes, small enough to be fair."""
 
 # --- soft: HAKeeper's shell -----------------------------------------------------------------------
 
@@ -467,8 +457,7 @@ SLOW_FSYNC_US: Final = 100_000
 HAKEEPER_SILENT_S: Final = 30.0
 """Without an answer of HAKeeper for so long a store says so: thirty heartbeats."""
 
-# --- soft: log storage
-# -------------------------------------------------------------------------------
+# --- soft: log storage ----------------------------------------------------------------------------
 
 LOGDB_SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """A segment file. Large enough that creating one (two directory syncs) is rare, small enough that
@@ -478,9 +467,7 @@ LOGDB_SEGMENT_BYTES_MIN: Final = 4096
 """Smaller segments cannot hold their header and one group."""
 
 LOGDB_ENTRY_CACHE_BYTES: Final = 64 * 1024 * 1024
-"""Newest entries kept in memory: what is applied and replicated next is not read back from the
-disk.
-"""
+"""Newest entries kept in memory: what is applied and replicated next is not read back."""
 
 LOGDB_SPARE_SEGMENTS_MAX: Final = 8
 """Files of retired segments kept for reuse: what one truncation of half a gigabyte frees."""
@@ -493,9 +480,7 @@ LOGDB_COLUMN_CACHE_BYTES: Final = 32 * 1024 * 1024
 """Columns of sealed entries kept in memory for all replicas together: 2 M entries, 250 chunks."""
 
 LOGDB_REWRITE_LIVE_RATIO: Final = 0.25
-"""Copy what is live out of a segment at or below this share: writes at most 1/3 more, space at most
-4x.
-"""
+"""Copy what is live out of a segment at or below this share: at most 1/3 more writes, 4x space."""
 
 LOGDB_REWRITE_OLD_LIVE_RATIO: Final = 0.5
 """The same for segments at least LOGDB_REWRITE_OLD_SEGMENTS behind the newest: what is still live
@@ -549,8 +534,7 @@ DISK_FULL_RETRY_S: Final = 0.2
 LOGDB_SYNC_SAMPLES: Final = 1024
 """Latest fdatasync durations that the percentiles are taken from."""
 
-# --- soft: damage and repair
-# -------------------------------------------------------------------------------
+# --- soft: damage and repair ----------------------------------------------------------------------
 
 REPAIR_INTERVAL_S: Final = 1.0
 """Between two looks at the replicas that are to be repaired, and after an attempt that got
@@ -582,3 +566,31 @@ the same place on another store in that time is what the scrub is there to preve
 
 SCRUB_FIRST_PASS_S: Final = 5.0
 """A store that has just started has more urgent things to read."""
+
+COMPARE_RANGE_ENTRIES: Final = 1024
+"""Entries whose digests are compared at once; ranges end at multiples of it, so that every pass
+names the same ones. Decoding so many takes a thread a few milliseconds."""
+
+COMPARE_RANGE_BYTES: Final = 1024 * 1024
+"""Payload of a range, unless it is one larger entry; also what is read into memory at once."""
+
+COMPARE_RANGE_COST_BYTES: Final = 64 * 1024
+"""What a range counts in the rate of SCRUB_BYTES_PER_S beside its bytes: asking every member costs
+a millisecond, so thousands of nearly empty shards are spread over seconds."""
+
+COMPARE_SERVED_MAX: Final = 8
+"""Ranges that are read for peers at a time; beyond it BUSY. Each store asks for one at a time."""
+
+COMPARE_REQUEST_TIMEOUT_S: Final = 30.0
+"""A range waits its turn in every member's read rate."""
+
+COMPARE_FIRST_PASS_S: Final = 60.0
+"""Replicas of a store that has just started catch up first; what is behind is not compared."""
+
+COMPARE_RETRY_S: Final = 5.0
+"""Until a difference that could not be settled is looked at again."""
+
+COMPARE_UNDECIDED_S_MAX: Final = 60.0
+"""A difference that nobody can decide halts the shard after so long: a store that restarts is back
+by then and decides it, and the default store timeout has not passed, after which a copy of one side
+would be made and outvote the other."""

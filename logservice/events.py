@@ -34,6 +34,21 @@ class Event(enum.Enum):
     )
     REPLICA_HALTED = (logging.ERROR, "shard {shard}: replica {replica} halted: {reason}")
     REPLICA_REPAIRED = (logging.WARNING, "shard {shard}: replica {replica} is repaired in place")
+    DIVERGENCE_FOUND = (
+        logging.ERROR,
+        "shard {shard}: replicas {replicas} differ from the majority in entries {low} to {high},"
+        " LSN {first_lsn} to {last_lsn}",
+    )
+    DIVERGENCE_UNDECIDED = (
+        logging.ERROR,
+        "shard {shard}: replicas {replicas} differ in entries {low} to {high}, LSN {first_lsn} to"
+        " {last_lsn}, and too few answer to tell who is right",
+    )
+    SHARD_CONTESTED = (
+        logging.ERROR,
+        "shard {shard}: entries {low} to {high}, LSN {first_lsn} to {last_lsn}, differ and no"
+        " majority agrees: it halts until a person decides",
+    )
     DIRECTORY_FAILED = (logging.ERROR, "data directory {path} is not used any more: {reason}")
     NOT_READY = (logging.WARNING, "not ready: {reason}, {count} times: {detail}")
     REASON_GONE = (logging.INFO, "no longer: {reason}")

@@ -113,9 +113,7 @@ class ReplicaLog:
         Raises KeyError when `low` or `high - 1` is not in the log, Halted when what is on disk does
         not verify (the replica is faulty from then on).
         """
-        index = self._state.index
-        if not index.floor_index < low < high <= index.last_index + 1:
-            raise KeyError(low if low <= index.floor_index or low >= high else high - 1)
+        self._check_there(low, high)
         cached = self.cached.get(low, high, max_bytes)
         if cached is not None:
             return cached
@@ -126,7 +124,7 @@ class ReplicaLog:
             try:
                 found += [entry for _, entry in read.run(self._files.vfs)]
             except (RecordCorrupt, OSError) as error:
-                raise self._found_fault(read, error) from error
+                raise self.damaged(read, error) from error
             finally:
                 self._files.unpin(read.segment)
         return tuple(found)
@@ -149,8 +147,42 @@ class ReplicaLog:
         for read in reads:
             read.warm(self._files.vfs)
 
+    def stored_reads(self, low: Index, high: Index, max_bytes: int) -> list[EntryRead]:
+        """What the segments hold of [low, high), whatever the entry cache has: at least one entry,
+        cut before the payloads exceed `max_bytes`.
+
+        For `run` on another thread; they are to be given to `end_reads` afterwards. Raises KeyError
+        and Halted as `entries` does.
+        """
+        self._check_there(low, high)
+        if self._state.faulty:
+            raise self._halted()
+        return list(self._reads(low, high, max_bytes))
+
+    def run(
+        self, reads: Sequence[EntryRead], take: Callable[[Entry], None]
+    ) -> tuple[EntryRead, Exception] | None:
+        """Hand the entries that `stored_reads` gave to `take`, in order; any thread. What does not
+        verify ends it and is returned, for `damaged`.
+        """
+        for read in reads:
+            try:
+                for _, entry in read.run(self._files.vfs):
+                    take(entry)
+            except (RecordCorrupt, OSError) as error:
+                return read, error
+        return None
+
+    def damaged(self, read: EntryRead, error: Exception) -> Halted:
+        """What `read` should have found does not verify: the replica is faulty. To be raised."""
+        name = segment_name(read.segment)
+        self.blame(
+            f"{name} at {read.offsets[0]}, entries from {read.first} on: {error}", Index(read.first)
+        )
+        return self._halted()
+
     def end_reads(self, reads: Sequence[EntryRead]) -> None:
-        """Let go of what `cold_reads` gave."""
+        """Let go of what `cold_reads` or `stored_reads` gave."""
         for read in reads:
             self._files.unpin(read.segment)
 
@@ -178,12 +210,10 @@ class ReplicaLog:
             if fits < end - start:
                 return
 
-    def _found_fault(self, read: EntryRead, error: Exception) -> Halted:
-        name = segment_name(read.segment)
-        self.blame(
-            f"{name} at {read.offsets[0]}, entries from {read.first} on: {error}", Index(read.first)
-        )
-        return self._halted()
+    def _check_there(self, low: Index, high: Index) -> None:
+        index = self._state.index
+        if not index.floor_index < low < high <= index.last_index + 1:
+            raise KeyError(low if low <= index.floor_index or low >= high else high - 1)
 
     def _halted(self) -> Halted:
         return Halted(

@@ -14,18 +14,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from logservice.ids import Incarnation, ReplicaId, ShardId
+from logservice.clock import SystemClock
+from logservice.ids import Incarnation, Index, ReplicaId, ShardId
 from logservice.logdb.disk_space import DiskState, OutOfSpace
 from logservice.logdb.log_db import LogDb
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.executor import Executor
 from logservice.nodehost.info import DirectoryInfo
+from logservice.nodehost.read_budget import ReadBudget
 from logservice.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
+
+
+async def _no_exports(_shard: ShardId, _replica: ReplicaId, _index: Index) -> None:
+    """Of a directory without any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,8 +40,10 @@ class Directory:
 
     executor: runs this directory's writes, one after the other; read_executor: reads from it, which
     neither wait for a write nor hold one up. newest_export, drop_exports: its
-    exported snapshots. failed: why it is not used any more, empty while it is. engine: from the
-    NodeHost's start on. disk: what it takes, as of the newest look.
+    exported snapshots; forget_exports: drop those at an index and above, after any that is being
+    written. budget: at what rate it is read for nobody who waits. failed: why it is not used any
+    more, empty while it is. engine: from the NodeHost's start on. disk: what it takes, as of the
+    newest look.
     """
 
     incarnation: Incarnation
@@ -44,6 +52,8 @@ class Directory:
     read_executor: Executor
     newest_export: Callable[[ShardId, ReplicaId], Snapshot | None] = lambda *_: None
     drop_exports: Callable[[ShardId, ReplicaId], None] = lambda *_: None
+    forget_exports: Callable[[ShardId, ReplicaId, Index], Awaitable[None]] = _no_exports
+    budget: ReadBudget = field(default_factory=lambda: ReadBudget(SystemClock()))
     failed: str = ""
     engine: Engine = field(init=False)
     disk: DiskState = field(init=False)

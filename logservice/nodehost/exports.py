@@ -24,8 +24,10 @@ leaves.
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -184,16 +186,13 @@ class ExportedSnapshots:
         """Remove every export at or below `index`: the log is compacted behind it. Raises
         OSError.
         """
-        key = (shard, replica)
-        exports = self._read(shard, replica)
-        kept = tuple(export for export in exports if export.index > index)
-        if len(kept) == len(exports):
-            return
-        self._exports[key] = kept
-        directory = self._replica_directory(key)
-        for export in exports[: len(exports) - len(kept)]:
-            self._vfs.unlink(f"{directory}/{_name_of(export.index)}")
-        self._vfs.fsync_directory(directory)
+        self._drop(shard, replica, lambda export: export.index <= index)
+
+    def drop_from(self, shard: ShardId, replica: ReplicaId, index: Index) -> None:
+        """Remove every export at or above `index`: the entries from there on were wrong, and so may
+        be what was made of them. Raises OSError.
+        """
+        self._drop(shard, replica, lambda export: export.index >= index)
 
     def remove_replica(self, shard: ShardId, replica: ReplicaId) -> None:
         """Remove all of a replica's exports; nothing happens if there are none. Raises OSError."""
@@ -208,6 +207,23 @@ class ExportedSnapshots:
             self._vfs.remove_tree(directory)
             self._vfs.fsync_directory(posixpath.dirname(directory))
         self._exports.pop(key, None)
+
+    def _drop(
+        self, shard: ShardId, replica: ReplicaId, condition: Callable[[Export], bool]
+    ) -> None:
+        key = (shard, replica)
+        exports = self._read(shard, replica)
+        kept = tuple(export for export in exports if not condition(export))
+        if len(kept) == len(exports):
+            return
+        directory = self._replica_directory(key)
+        for export in exports:
+            if condition(export):
+                with contextlib.suppress(FileNotFoundError):
+                    self._vfs.unlink(f"{directory}/{_name_of(export.index)}")
+        self._vfs.fsync_directory(directory)
+        # Only now: a removal that failed is tried again by whoever asks again.
+        self._exports[key] = kept
 
     def _read(self, shard: ShardId, replica: ReplicaId) -> tuple[Export, ...]:
         """The exports of a replica; reads and verifies its files the first time."""

@@ -159,8 +159,8 @@ class Repairer:
             self._progress_s.setdefault(key, self._host.clock.monotonic())
             try:
                 await self._repair(key, log)
-            except LogServiceError as error:
-                logger.info("shard %d: the repair did not get on: %s", log.shard, error.message)
+            except (LogServiceError, OSError) as error:
+                logger.info("shard %d: the repair did not get on: %s", log.shard, error)
             self._watch(key)
 
     # --- the damaged side -------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 One per data directory. A *pass* visits every sealed segment, oldest first, in slices
 (`logdb.scrub`); between passes there is a long pause. `run_once` verifies one slice, aside of the
-loop; `run` paces it to SCRUB_BYTES_PER_S. What it finds makes the replica faulty, and that replica
+loop; `run` paces it (`read_budget`). What it finds makes the replica faulty, and that replica
 halts at once, be it asleep (quiesced) or not; what follows is the repair's (`repair`).
 
 It may be cancelled between any two slices and forgets nothing but where it was.
@@ -22,6 +22,7 @@ from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.scrub import ScrubTarget, Slice, read_slice
 from logservice.logdb.vfs import Vfs
 from logservice.nodehost.executor import Executor
+from logservice.nodehost.read_budget import ReadBudget
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class Scrubber:
         vfs: Vfs,
         executor: Executor,
         clock: Clock,
+        budget: ReadBudget,
         on_damaged: Callable[[Sequence[tuple[ShardId, ReplicaId]]], None],
         *,
         pass_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S,
@@ -59,6 +61,7 @@ class Scrubber:
         self._vfs = vfs
         self._executor = executor
         self._clock = clock
+        self._budget = budget
         self._on_damaged = on_damaged
         self._pass_interval_s = pass_interval_s
         self._slice_bytes = slice_bytes
@@ -71,7 +74,7 @@ class Scrubber:
             await asyncio.sleep(max(0.0, self._due_s - self._clock.monotonic()))
             before = self.progress.bytes_verified
             await self.run_once()
-            await asyncio.sleep((self.progress.bytes_verified - before) / bounds.SCRUB_BYTES_PER_S)
+            await self._budget.spend(self.progress.bytes_verified - before)
 
     async def run_once(self) -> None:
         """Verify one slice; nothing happens before the next pass is due."""

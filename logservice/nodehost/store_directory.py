@@ -6,8 +6,10 @@ Whose directory it is, is checked before anything in it is read (`logdb.data_dir
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import posixpath
 from collections.abc import Callable, Sequence
@@ -17,7 +19,7 @@ from typing import Final
 from logservice_wire.errors import Halted, ShardNotFound, WrongCluster
 
 from logservice.clock import Clock
-from logservice.ids import ClusterId, Incarnation, Lsn, ReplicaId, ShardId, StoreId
+from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.data_directory import DataDirectory, read_identity
 from logservice.logdb.kv import KvEngine, KvError
 from logservice.logdb.log_db import LogDb
@@ -29,6 +31,7 @@ from logservice.nodehost.exports import ExportedSnapshots
 from logservice.nodehost.info import DirectoryInfo, ReplicaInfo
 from logservice.nodehost.log_meter import LogDbMeter
 from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.read_budget import ReadBudget
 from logservice.nodehost.scrub import Scrubber
 from logservice.nodehost.truncation import TruncationWorker
 from logservice.snapshot import Snapshot
@@ -114,6 +117,8 @@ class StoreDirectory:
             seams.read_executor,
             self.exports.newest,
             self.exports.remove_replica,
+            self._forget_exports,
+            ReadBudget(clock),
         )
 
     def worker(self, host: NodeHost) -> TruncationWorker:
@@ -140,9 +145,13 @@ class StoreDirectory:
                 self.used.engine.between_groups_soon(self.logdb.record_faults)
 
         return Scrubber(
-            self.logdb, self.seams.vfs, self.seams.export_executor, clock, damaged,
-            pass_interval_s=pass_interval_s,
+            self.logdb, self.seams.vfs, self.seams.export_executor, clock, self.used.budget,
+            damaged, pass_interval_s=pass_interval_s,
         )  # fmt: skip
+
+    async def _forget_exports(self, shard: ShardId, replica: ReplicaId, index: Index) -> None:
+        work = functools.partial(self.exports.drop_from, shard, replica, index)
+        await asyncio.wrap_future(self.seams.export_executor.submit(work))
 
     def close(self) -> None:
         """Wait for the threads, close log storage, let another process have the directory."""

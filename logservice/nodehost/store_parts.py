@@ -36,6 +36,7 @@ from logservice.logdb.replica_log import ReplicaLog
 from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.bootstrap import Bootstrapper, InitialMember
+from logservice.nodehost.comparison import Comparer
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
 from logservice.nodehost.heartbeats import HeartbeatSender, StoreDescription
@@ -74,6 +75,7 @@ class StoreSettings:
     hakeeper_tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S
     heartbeat_interval_s: float = 1.0
     scrub_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
+    compare_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,7 @@ class StoreParts:
             for directory in self.directories
         ]
         self.repairer = Repairer(self.host, self.book.peer_addresses, self._seams.state_machines)
+        self.comparer = Comparer(self.host, pass_interval_s=settings.compare_interval_s)
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
 
@@ -206,7 +209,7 @@ class StoreParts:
         self, describe: Callable[[], StoreDescription]
     ) -> list[Callable[[], Awaitable[None]]]:
         """What runs beside the shards until it is cancelled: HAKeeper's ticks, heartbeats, the
-        first start, repairs, the scrub.
+        first start, repairs, the scrub, the comparison with other replicas.
         """
         heartbeats = self.heartbeats = HeartbeatSender(
             self.host,
@@ -217,7 +220,10 @@ class StoreParts:
             self.settings.heartbeat_interval_s,
         )
         scrubs = [scrubber.run for scrubber in self.scrubbers]
-        return [self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run, *scrubs]
+        return [
+            self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run, self.comparer.run,
+            *scrubs,
+        ]  # fmt: skip
 
     async def stop(self) -> None:
         """Stop serving; what `background` gave has ended before."""

@@ -1,0 +1,287 @@
+"""Comparison: holds the replicas of a shard against each other, so that none differs silently.
+
+Theory of operation. Checksums find bytes that changed; they say nothing about a record that is
+intact and wrong. So the store of a shard's leader goes through what is applied, from the first
+entry on, a range at a time, asks every member's store for the digest of the same entries, read from
+its disk, and judges (`divergence`). Ranges end at multiples of COMPARE_RANGE_ENTRIES, or earlier at
+COMPARE_RANGE_BYTES; they lie above the first index of everybody who answered, because what one
+member has compacted is truncated and nobody reads it.
+
+    WRONG       the leader's store tells the wrong replica's store, with all digests. That reads its
+                own range again, judges by itself, and only then halts the replica: faulty from the
+                range on, so it is repaired in place from its peers (`repair`), or replaced
+    UNDECIDED   reported, and looked at again soon, by whoever leads then; like CONTESTED when
+                COMPARE_UNDECIDED_S_MAX have passed
+    CONTESTED   every replica that was asked halts, for good (G7): no append, no read, until a
+                person decides
+
+A pass visits every shard that is led here, and there is a long pause between passes. Nothing goes
+through Raft, so no sleeping shard wakes up; one that was compared wholly and has not changed since
+is left out. Reading is done aside of the loop and is paid for (`read_budget`).
+
+- INV-COMPARE-2: only applied entries are compared: those are equal whoever leads, so a change of
+  leader, term or membership in the middle makes no finding wrong.
+
+References: DESIGN section 3 (G6, G7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from logservice_wire.errors import Halted, InvalidArgument, LogServiceError, ShardNotFound
+
+from logservice import bounds
+from logservice.events import Event, emit
+from logservice.ids import Index, ReplicaId, ShardId
+from logservice.nodehost.compared_range import digest_of, range_end, span
+from logservice.nodehost.comparison_answers import ComparisonAnswers, ComparisonHost
+from logservice.nodehost.comparison_wire import (
+    DIGEST,
+    FINDING,
+    VERSION,
+    Answer,
+    Ask,
+    Finding,
+    decode_answer,
+    encode,
+)
+from logservice.nodehost.divergence import Judgement, Verdict, holders, judge
+from logservice.nodehost.replica import Replica
+from logservice.raft.ready import Role
+from logservice.value import value
+
+logger = logging.getLogger(__name__)
+
+
+@value
+class _Compared:
+    """Of a shard that was compared wholly: its members' epoch, and what was applied."""
+
+    epoch: Index
+    through: Index
+
+
+@value
+class _Seen:
+    """Where the next range begins, None to end here. whole: every member answered. settled: a
+    majority agrees, and whoever does not was told.
+    """
+
+    next: Index | None
+    whole: bool = True
+    settled: bool = True
+
+
+class Comparer:
+    """One per store. `run` until cancelled, or `run_once` by whoever keeps the time."""
+
+    def __init__(
+        self, host: ComparisonHost, *, pass_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
+    ) -> None:
+        """Answers its peers from now on."""
+        self._host = host
+        self._pass_interval_s = pass_interval_s
+        self._due_s = host.clock.monotonic() + min(bounds.COMPARE_FIRST_PASS_S, pass_interval_s)
+        self._compared: dict[ShardId, _Compared] = {}
+        self._undecided: dict[ShardId, float] = {}
+        self._answers = ComparisonAnswers(host, self._note_undecided)
+        self._totals = self._answers.totals
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """passes; ranges compared; wrong (replicas found to be), undecided, contested (ranges);
+        served (digests for peers); refused (answers that were none); halted (replicas here).
+        """
+        return dict(self._totals)
+
+    @property
+    def undecided(self) -> Sequence[ShardId]:
+        """Shards led here with a difference that nobody has decided yet."""
+        return sorted(shard for shard in self._undecided if self._led(shard) is not None)
+
+    async def run(self) -> None:
+        """Compare for ever."""
+        while True:
+            pause_s = self._due_s - self._host.clock.monotonic()
+            if self._undecided:
+                pause_s = min(pause_s, bounds.COMPARE_RETRY_S)
+            await asyncio.sleep(max(0.0, pause_s))
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """A whole pass when one is due, else another look at what is undecided."""
+        is_pass = self._host.clock.monotonic() >= self._due_s
+        if is_pass:
+            infos = self._host.replica_infos()
+            shards = [info.shard for info in infos if info.role is Role.LEADER]
+            led = set(shards)
+            for shard in [shard for shard in self._compared if shard not in led]:
+                del self._compared[shard]
+        else:
+            shards = list(self._undecided)
+        for shard in shards:
+            try:
+                await self._compare(shard)
+            except LogServiceError as error:
+                logger.info("shard %d: the comparison did not get on: %s", shard, error.message)
+        if is_pass:
+            self._totals["passes"] += 1
+            self._due_s = self._host.clock.monotonic() + self._pass_interval_s
+
+    def _led(self, shard: ShardId) -> Replica | None:
+        replica = self._host.running(shard)
+        return replica if replica is not None and replica.ready_to_lead else None
+
+    def _note_undecided(self, shard: ShardId) -> None:
+        self._undecided.setdefault(shard, self._host.clock.monotonic())
+
+    async def _compare(self, shard: ShardId) -> None:
+        """One shard, from its first entry through what is applied now."""
+        replica = self._led(shard)
+        if replica is None:
+            return
+        membership = replica.raft.membership
+        present = _Compared(membership.change_epoch, replica.applied)
+        others = [one for one in holders(membership) if one != replica.replica_id]
+        if not others or self._compared.get(shard) == present:
+            return
+        low: Index | None = replica.reader.first_index()
+        whole = settled = True
+        while low is not None and low <= present.through:
+            if self._led(shard) is not replica:
+                return
+            seen = await self._range(replica, others, low, present.through)
+            low, whole, settled = seen.next, whole and seen.whole, settled and seen.settled
+        if settled:
+            self._undecided.pop(shard, None)
+            if whole:
+                self._compared[shard] = present
+
+    async def _range(
+        self, replica: Replica, others: Sequence[ReplicaId], low: Index, through: Index
+    ) -> _Seen:
+        """Compare one range and act on what is found."""
+        low = max(low, replica.reader.first_index())
+        if low > through:
+            return _Seen(None)
+        high = range_end(replica, low, through)
+        asked = asyncio.gather(*(self._ask(replica, one, low, high) for one in others))
+        try:
+            mine = await digest_of(replica, low, high)
+            answers = await asked
+        finally:
+            asked.cancel()
+        if self._led(replica.shard) is not replica:
+            return _Seen(None, settled=False)
+        if mine is None:
+            return _Seen(replica.reader.first_index())
+        first = max((answer.first for answer in answers if answer is not None), default=0)
+        if first > low:
+            # Somebody compacted it: nobody reads it any more.
+            return _Seen(Index(min(first, high)))
+        digests = {replica.replica_id: mine}
+        for one, answer in zip(others, answers, strict=True):
+            if answer is not None and answer.digest:
+                digests[one] = answer.digest
+        self._totals["ranges"] += 1
+        whole = len(digests) == len(others) + 1
+        judgement = judge(replica.raft.membership, digests)
+        if judgement.verdict is Verdict.EQUAL:
+            return _Seen(high, whole, judgement.majority)
+        return await self._differ(replica, low, high, digests, judgement)
+
+    async def _differ(
+        self,
+        replica: Replica,
+        low: Index,
+        high: Index,
+        digests: Mapping[ReplicaId, bytes],
+        judgement: Judgement,
+    ) -> _Seen:
+        shard, now_s = replica.shard, self._host.clock.monotonic()
+        where = span(replica, low, high)
+        verdict = judgement.verdict
+        waited = verdict is Verdict.CONTESTED
+        if verdict is Verdict.UNDECIDED:
+            if shard not in self._undecided:
+                self._totals["undecided"] += 1
+                who = sorted(digests)
+                emit(logger, Event.DIVERGENCE_UNDECIDED, shard=shard, replicas=who, **where)
+            self._note_undecided(shard)
+            waited = now_s - self._undecided[shard] > bounds.COMPARE_UNDECIDED_S_MAX
+        told = tuple(digests)
+        if verdict is Verdict.WRONG:
+            told = judgement.wrong
+            self._totals["wrong"] += len(told)
+            emit(logger, Event.DIVERGENCE_FOUND, shard=shard, replicas=list(told), **where)
+        elif waited:
+            self._totals["contested"] += 1
+        rows = [(int(one), digest) for one, digest in sorted(digests.items())]
+        heard = await asyncio.gather(
+            *(
+                self._tell(replica, one, low, high, rows, waited=waited)
+                for one in told if one != replica.replica_id
+            )
+        )  # fmt: skip
+        if replica.replica_id in told:
+            # Last, because it is the one that could tell the others.
+            self._answers.halt(replica, low, high, digests, waited=waited)
+        if verdict is Verdict.WRONG and all(heard) and not replica.stopped:
+            return _Seen(high, whole=False)
+        # Undecided; or a store could not be told, and its replica may go on being read.
+        self._note_undecided(shard)
+        return _Seen(None, settled=False)
+
+    async def _ask(
+        self, replica: Replica, other: ReplicaId, low: Index, high: Index
+    ) -> Answer | None:
+        """None when it has no answer, or one that is none."""
+        store = replica.store_of(other)
+        if store is None:
+            return None
+        ask = Ask(VERSION, replica.shard, other, replica.replica_id, low, high)
+        try:
+            data = await self._host.peer_request(
+                store, DIGEST, encode(ask), bounds.COMPARE_REQUEST_TIMEOUT_S
+            )
+        except LogServiceError as error:
+            logger.debug("shard %d: store %s has no digest: %s", replica.shard, store, error)
+            return None
+        try:
+            answer = decode_answer(data, low, high)
+            if answer.applied > replica.raft.commit:
+                raise InvalidArgument("it applied what is not committed", field="applied")
+            return answer
+        except InvalidArgument as error:
+            self._totals["refused"] += 1
+            logger.warning("shard %d: the answer of %s is none: %s", replica.shard, store, error)
+            return None
+
+    async def _tell(
+        self,
+        replica: Replica,
+        other: ReplicaId,
+        low: Index,
+        high: Index,
+        rows: list[tuple[int, bytes]],
+        *,
+        waited: bool,
+    ) -> bool:
+        """Whether the other's store heard it."""
+        store = replica.store_of(other)
+        if store is None:
+            return False
+        found = Finding(VERSION, replica.shard, other, replica.replica_id, low, high, waited, rows)
+        try:
+            await self._host.peer_request(
+                store, FINDING, encode(found), bounds.COMPARE_REQUEST_TIMEOUT_S
+            )
+        except (Halted, ShardNotFound):
+            return True
+        except LogServiceError as error:
+            logger.warning("shard %d: %s was not told: %s", replica.shard, store, error)
+            return False
+        return True

@@ -1,0 +1,117 @@
+"""Comparison on the wire: the question, the answer, and what the asker has found. Versioned.
+
+A store that does not know the version (or the method, because it is older) has no digest: it does
+not take part. Whatever a peer sends is checked here before anybody looks at it; what does not pass
+raises InvalidArgument with the field.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+from logservice_wire.errors import InvalidArgument
+from msgspec import Struct
+
+from logservice import bounds
+from logservice.nodehost.divergence import DIGEST_BYTES
+
+DIGEST: Final = "compare.digest"
+FINDING: Final = "compare.finding"
+VERSION: Final = 1
+
+
+class Ask(Struct, array_like=True, forbid_unknown_fields=True):
+    """`asker` wants `replica`'s digest of the entries [low, high)."""
+
+    version: int
+    shard: int
+    replica: int
+    asker: int
+    low: int
+    high: int
+
+
+class Answer(Struct, array_like=True, forbid_unknown_fields=True):
+    """first, applied: the entries that can be compared there. digest: empty when the range is not
+    among them.
+    """
+
+    version: int
+    first: int
+    applied: int
+    digest: bytes
+
+
+class Finding(Struct, array_like=True, forbid_unknown_fields=True):
+    """All digests of a range that differs. waited: nobody else will answer any more."""
+
+    version: int
+    shard: int
+    replica: int
+    asker: int
+    low: int
+    high: int
+    waited: bool
+    digests: list[tuple[int, bytes]]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_ask_decoder = msgspec.msgpack.Decoder(Ask)
+_answer_decoder = msgspec.msgpack.Decoder(Answer)
+_finding_decoder = msgspec.msgpack.Decoder(Finding)
+
+T = TypeVar("T")
+
+
+def encode(message: Ask | Answer | Finding) -> bytes:
+    """Any of the three."""
+    return _encoder.encode(message)
+
+
+def decode_ask(data: bytes) -> Ask:
+    """A question of a peer."""
+    return _of_range(_decode(_ask_decoder, data))
+
+
+def decode_finding(data: bytes) -> Finding:
+    """A finding of a peer."""
+    found = _of_range(_decode(_finding_decoder, data))
+    replicas = {replica for replica, _ in found.digests}
+    if len(found.digests) > 2 * bounds.HAKEEPER_REPLICAS_MAX or len(replicas) < len(found.digests):
+        raise InvalidArgument("more digests than replicas", field="digests")
+    return found
+
+
+def decode_answer(data: bytes, low: int, high: int) -> Answer:
+    """An answer to the question for [low, high)."""
+    answer = _decode(_answer_decoder, data)
+    _check_version(answer.version)
+    if not 0 < answer.first <= answer.applied + 1:
+        raise InvalidArgument(f"first {answer.first}, applied {answer.applied}", field="first")
+    within = answer.first <= low and high <= answer.applied + 1
+    if len(answer.digest) not in (0, DIGEST_BYTES) or (answer.digest and not within):
+        raise InvalidArgument("a digest of something else", field="digest")
+    return answer
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(str(error), field="body") from error
+
+
+_Ranged = TypeVar("_Ranged", Ask, Finding)
+
+
+def _of_range(message: _Ranged) -> _Ranged:
+    _check_version(message.version)
+    if not 0 < message.low < message.high <= message.low + bounds.COMPARE_RANGE_ENTRIES:
+        raise InvalidArgument(f"no range: {message.low} to {message.high}", field="range")
+    return message
+
+
+def _check_version(version: int) -> None:
+    if version != VERSION:
+        raise InvalidArgument(f"version {version} is not known", field="version")

@@ -1,0 +1,52 @@
+"""Forgery: an entry in a segment becomes another one, and every checksum still verifies.
+
+What no checksum can find: a bug that wrote the wrong bytes, a write that went astray with its
+checksum. The payload's last byte changes, so that a block still decodes and holds another record;
+index, term, LSN and length stay.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from logservice.entry import EntryKind
+from logservice.logdb.record import (
+    RECORD_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    decode_header,
+    payload_view,
+    segment_seed,
+)
+from logservice.logdb.segment_scan import scan_segment
+
+_CRC = struct.Struct("<I")
+
+
+def blocks_in(
+    image: bytes, segment: int, incarnation: int, shard: int, replica: int
+) -> dict[int, int]:
+    """Index -> offset of the replica's entries with records in the bytes of a segment."""
+    seed = segment_seed(incarnation, segment)
+    found: dict[int, int] = {}
+    for group in scan_segment(memoryview(image), segment, SEGMENT_HEADER_BYTES, seed).groups():
+        for run in group.runs:
+            if (run.shard, run.replica) != (shard, replica) or run.columns is None:
+                continue
+            for number, offset in enumerate(run.columns.offsets):
+                header = decode_header(image, offset, seed)
+                if header.detail == EntryKind.BLOCK and header.record_count:
+                    found[run.columns.first + number] = offset
+    return found
+
+
+def forged(image: bytes, segment: int, incarnation: int, offset: int) -> bytes:
+    """The record at `offset` with another payload: all its bytes, to be written over it."""
+    seed = segment_seed(incarnation, segment)
+    header = decode_header(image, offset, seed)
+    payload = bytearray(payload_view(image, offset, header, seed))
+    payload[-1] ^= 0x55
+    head = bytearray(image[offset : offset + RECORD_HEADER_BYTES])
+    _CRC.pack_into(head, RECORD_HEADER_BYTES - 8, zlib.crc32(payload, seed))
+    _CRC.pack_into(head, RECORD_HEADER_BYTES - 4, zlib.crc32(head[:-4], seed))
+    return bytes(head) + bytes(payload)

@@ -1,0 +1,497 @@
+"""Comparing replicas: what differs with valid checksums is found, told, halted, repaired."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    Halted,
+    InvalidArgument,
+    LogServiceError,
+    ShardNotFound,
+)
+
+from logservice import bounds
+from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
+from logservice.nodehost import comparison_wire
+from logservice.nodehost.comparison import Comparer
+from logservice.nodehost.comparison_wire import DIGEST, FINDING, VERSION, Answer, Ask, Finding
+from logservice.nodehost.repair import Repairer
+from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
+from logservice.rsm import commands
+from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
+from tests.nodehost.forgery import forge
+
+RECORDS = 40
+
+
+class Compared(Cluster):
+    """Three stores with what every store has beside its NodeHost."""
+
+    def __init__(self, directory: Path, stores: int = 3) -> None:
+        super().__init__(directory, stores)
+        self.comparers: dict[int, Comparer] = {}
+        self.repairers: dict[int, Repairer] = {}
+
+    def equip(self, *numbers: int) -> None:
+        known = [store.store_id for store in self.stores.values()]
+        for number in numbers or self.stores:
+            host = self.host(number)
+            self.comparers[number] = Comparer(host, pass_interval_s=0.0)
+            self.repairers[number] = Repairer(host, lambda: known, log_machine)
+
+    async def fill(self, count: int = RECORDS) -> None:
+        host = self.host(await self.leader())
+        before = host.log_bounds(SHARD)[1]
+        for number in range(count):
+            await host.append(SHARD, request(block=b"record %3d" % number * 50), 5.0)
+        await self.level(before + count)
+
+    async def level(self, lsn: int) -> None:
+        for store in self.stores.values():
+            host = store.host
+            if host is not None and host.running(SHARD) is not None:
+                await eventually(lambda h=host: h.log_bounds(SHARD)[1] >= lsn)  # type: ignore[misc]
+
+    def forge(self, number: int, lsn: int) -> int:
+        """On the disk of one store, running or not; the entry's index."""
+        store = self.stores[number]
+        at = self.host(number).replica(SHARD).reader.index_of_lsn(Lsn(lsn))
+        forge(store.directory, store.incarnation, SHARD, number, at)
+        return at
+
+    async def compare(self) -> Comparer:
+        comparer = self.comparers[await self.leader()]
+        await comparer.run_once()
+        return comparer
+
+    async def follower(self) -> int:
+        return 1 + await self.leader() % 3
+
+    def stored(self, number: int, lsn: int) -> bytes:
+        """What the disk of a store has, past its cache."""
+        log = self.host(number).replica(SHARD).reader.durable_log()
+        index = log.index_of_lsn(Lsn(lsn))
+        reads = log.stored_reads(index, Index(index + 1), 1 << 20)
+        found: list[bytes] = []
+        assert log.run(reads, lambda entry: found.append(entry.payload)) is None
+        log.end_reads(reads)
+        return found[0]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Compared]:
+    cluster = Compared(tmp_path)
+    await cluster.up()
+    cluster.equip()
+    yield cluster
+    await cluster.down()
+
+
+async def test_equal_replicas_are_compared_once_until_they_grow(cluster: Compared) -> None:
+    await cluster.fill()
+    comparer = await cluster.compare()
+    assert comparer.counts["ranges"] == 1
+    await comparer.run_once()
+    assert (comparer.counts["ranges"], comparer.counts["passes"]) == (1, 2)
+    await cluster.fill(1)
+    await comparer.run_once()
+    assert comparer.counts["ranges"] == 2
+    assert {"wrong", "undecided", "contested", "refused"}.isdisjoint(comparer.counts)
+
+
+async def test_a_sleeping_shard_is_compared_and_goes_on_sleeping(tmp_path: Path) -> None:
+    cluster = Compared(tmp_path)
+    for store in cluster.stores.values():
+        store.quiesce_ticks = 20
+    await cluster.up()
+    cluster.equip()
+    await cluster.fill(3)
+    leader = cluster.host(await cluster.leader()).replica(SHARD)
+    await eventually(lambda: leader.asleep)
+    comparer = await cluster.compare()
+    assert comparer.counts["ranges"] == 1
+    assert all(cluster.host(number).replica(SHARD).asleep for number in cluster.stores)
+    await cluster.down()
+
+
+@pytest.mark.parametrize("leads", [False, True])
+async def test_the_replica_that_differs_halts_and_is_repaired(
+    cluster: Compared, leads: bool
+) -> None:
+    await cluster.fill()
+    number = await cluster.leader() if leads else await cluster.follower()
+    host = cluster.host(number)
+    index = cluster.forge(number, 17)
+    comparer = await cluster.compare()
+    assert comparer.counts["wrong"] == 1
+    halted = host.halted()[SHARD]
+    assert f"entries 2 to {RECORDS + 2} (LSN 1 to {RECORDS})" in halted.reason
+    assert "differ from those of a majority" in halted.reason
+    with pytest.raises(Halted):
+        host.read_log(SHARD, Lsn(17), 1 << 20)
+    assert host.repairing() == {SHARD}
+    others = [n for n in cluster.stores if n != number]
+    assert all(SHARD not in cluster.host(n).halted() for n in others)
+    await cluster.leader()
+    await cluster.repairers[number].run_once()
+    assert cluster.repairers[number].counts["repaired"] == 1
+    await cluster.fill(2)
+    wanted = cluster.stored(others[0], 17)
+    assert index == 19
+    assert cluster.stored(number, 17) == wanted
+    again = await cluster.compare()
+    assert again.counts.get("wrong", 0) == (0 if leads else 1)
+    assert SHARD not in host.halted()
+    await cluster.stores[number].down()
+    await cluster.stores[number].up()
+    cluster.introduce()
+    assert cluster.stored(number, 17) == wanted
+
+
+async def test_a_state_made_of_what_was_wrong_is_not_begun_with(cluster: Compared) -> None:
+    """Exports from the damaged entry on go before the repair is over."""
+    forgotten: list[int] = []
+
+    async def forget(shard: ShardId, replica: ReplicaId, index: Index) -> None:
+        assert cluster.host(number).running(SHARD) is None
+        forgotten.append(index)
+
+    await cluster.fill()
+    number = await cluster.follower()
+    cluster.forge(number, 17)
+    directory = cluster.host(number).replica(SHARD).directory
+    directory.forget_exports = forget
+    await cluster.compare()
+    await cluster.repairers[number].run_once()
+    assert forgotten == [2]
+    assert cluster.host(number).running(SHARD) is not None
+
+
+async def test_three_different_replicas_halt_all_until_a_person_decides(
+    cluster: Compared, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.fill()
+    first, second = [n for n in cluster.stores if n != await cluster.leader()]
+    cluster.forge(first, 17)
+    cluster.forge(second, 18)
+    comparer = await cluster.compare()
+    assert comparer.counts["contested"] == 1
+    assert caplog.text.count("it halts until a person decides") == 3
+    for number in cluster.stores:
+        host = cluster.host(number)
+        assert "no majority of replicas agrees" in host.halted()[SHARD].reason
+        with pytest.raises(Halted):
+            await host.append(SHARD, request(), 1.0)
+        with pytest.raises(Halted):
+            await host.read_index(SHARD, 1.0)
+        await cluster.repairers[number].run_once()
+        assert host.running(SHARD) is None
+        assert host.repairing() == set()
+    for number in cluster.stores:
+        await cluster.stores[number].down()
+        await cluster.stores[number].up()
+        assert SHARD in cluster.host(number).halted()
+
+
+async def test_two_that_differ_wait_for_the_third(cluster: Compared) -> None:
+    await cluster.fill()
+    leader = await cluster.leader()
+    wrong, away = [n for n in cluster.stores if n != leader]
+    cluster.forge(wrong, 17)
+    await cluster.stores[away].down()
+    comparer = await cluster.compare()
+    assert comparer.counts["undecided"] == 1
+    assert comparer.undecided == [SHARD]
+    assert all(SHARD not in cluster.host(n).halted() for n in (leader, wrong))
+    await comparer.run_once()
+    assert comparer.counts["undecided"] == 1
+    # Whoever leads next knows that something is to be decided.
+    assert SHARD in cluster.comparers[wrong]._undecided
+    await cluster.stores[away].up()
+    cluster.introduce()
+    cluster.equip(away)
+    await cluster.level(RECORDS)
+    comparer = await cluster.compare()
+    assert SHARD in cluster.host(wrong).halted()
+    assert comparer.undecided == []
+
+
+async def test_nobody_decides_for_too_long(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.fill()
+    leader = await cluster.leader()
+    wrong, away = [n for n in cluster.stores if n != leader]
+    cluster.forge(wrong, 17)
+    await cluster.stores[away].down()
+    monkeypatch.setattr(bounds, "COMPARE_UNDECIDED_S_MAX", -1.0)
+    comparer = await cluster.compare()
+    assert comparer.counts["contested"] == 1
+    assert SHARD in cluster.host(leader).halted()
+    assert SHARD in cluster.host(wrong).halted()
+
+
+async def test_a_wrong_learner_is_found_too(tmp_path: Path) -> None:
+    cluster = Compared(tmp_path, stores=4)
+    await cluster.up()
+    await cluster.fill(10)
+    host = cluster.host(await cluster.leader())
+    store = cluster.stores[4]
+    learner = ReplicaId(4)
+    change = ConfigChange(
+        (ChangeStep(ChangeKind.ADD_LEARNER, learner, store.store_id, store.incarnation),),
+        expected_epoch=host.replica(SHARD).raft.membership.change_epoch,
+    )
+    membership = await host.change_membership(SHARD, change, 5.0)
+    await cluster.host(4).start_replica(SHARD, learner, membership, join=True)
+    await cluster.fill(10)
+    cluster.equip()
+    cluster.forge(4, 7)
+    comparer = await cluster.compare()
+    assert comparer.counts["wrong"] == 1
+    assert SHARD in cluster.host(4).halted()
+    await cluster.repairers[4].run_once()
+    await cluster.level(20)
+    assert cluster.stored(4, 7) == cluster.stored(1, 7)
+    await cluster.down()
+
+
+async def test_ranges_follow_each_other_and_truncation_moves_the_first_one(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "COMPARE_RANGE_ENTRIES", 8)
+    await cluster.fill()
+    comparer = await cluster.compare()
+    applied = cluster.host(await cluster.leader()).replica(SHARD).applied
+    assert comparer.counts["ranges"] == -(-applied // 8)
+    monkeypatch.setattr(bounds, "COMPARE_RANGE_BYTES", 1500)
+    await cluster.fill(1)
+    before = comparer.counts["ranges"]
+    await comparer.run_once()
+    assert comparer.counts["ranges"] - before > applied // 3
+    # One replica compacts: what it does not have any more is compared by nobody.
+    number = await cluster.follower()
+    leader = cluster.host(await cluster.leader())
+    snapshot = cluster.host(number).applied_snapshot(SHARD)
+    await cluster.fill(4)
+    await leader.propose(SHARD, commands.encode(commands.Truncate(Lsn(43), 0)), 5.0)
+    await leader.append(SHARD, request(), 5.0)
+    await cluster.level(46)
+    cluster.forge(await cluster.leader(), 5)
+    await cluster.host(number).install_snapshot(SHARD, snapshot, Lsn(43))
+    assert cluster.host(number).replica(SHARD).reader.first_index() > 40
+    before = comparer.counts["ranges"]
+    await comparer.run_once()
+    assert 0 < comparer.counts["ranges"] - before < 9
+    assert "wrong" not in comparer.counts
+    assert comparer._compared[SHARD].through == leader.replica(SHARD).applied
+
+
+async def test_compaction_in_the_middle_of_a_range(cluster: Compared) -> None:
+    await cluster.fill()
+    leader = await cluster.leader()
+    host = cluster.host(leader)
+    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(40), 0)), 5.0)
+    snapshot = host.applied_snapshot(SHARD)
+    await cluster.fill(5)
+    under_way = asyncio.ensure_future(cluster.comparers[leader].run_once())
+    await asyncio.sleep(0)
+    await host.install_snapshot(SHARD, snapshot, Lsn(40))
+    await under_way
+    assert host.halted() == {}
+    assert cluster.comparers[leader]._compared[SHARD].through == host.replica(SHARD).applied
+
+
+async def test_the_leader_changes_in_the_middle(cluster: Compared) -> None:
+    await cluster.fill()
+    leader = await cluster.leader()
+    other = await cluster.follower()
+    cluster.forge(other, 17)
+    asked = asyncio.Event()
+    go_on = asyncio.Event()
+    host = cluster.host(leader)
+    original = host.peer_request
+
+    async def slow(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        asked.set()
+        await go_on.wait()
+        return await original(target, method, body, timeout_s)
+
+    host.peer_request = slow  # type: ignore[method-assign]
+    under_way = asyncio.ensure_future(cluster.comparers[leader].run_once())
+    await asked.wait()
+    (target,) = {1, 2, 3} - {leader, other}
+    await host.transfer_leadership(SHARD, ReplicaId(target), 5.0)
+    go_on.set()
+    await under_way
+    assert SHARD not in cluster.comparers[leader]._compared
+    host.peer_request = original  # type: ignore[method-assign]
+    await cluster.compare()
+    assert SHARD in cluster.host(other).halted()
+
+
+async def test_a_flipped_bit_on_the_way_is_the_readers_own_fault(cluster: Compared) -> None:
+    """What does not verify is damage as ever: attributed, halted, repaired."""
+    await cluster.fill()
+    number = await cluster.follower()
+    place = cluster.host(number).replica(SHARD).reader.durable_log()._state.index.place(9)
+    (path,) = (cluster.stores[number].directory / "segments").glob("*.segment")
+    with path.open("r+b") as file:
+        file.seek(place.offset + 80)
+        byte = file.read(1)
+        file.seek(place.offset + 80)
+        file.write(bytes([byte[0] ^ 1]))
+    comparer = await cluster.compare()
+    assert "wrong" not in comparer.counts
+    await eventually(lambda: SHARD in cluster.host(number).halted())
+    assert "checksum" in cluster.host(number).halted()[SHARD].reason
+
+
+# --- what peers may send --------------------------------------------------------------------------
+
+
+def encoded(*fields: object) -> bytes:
+    return msgspec.msgpack.encode(list(fields))
+
+
+async def test_a_member_answers_members_only_and_survives_garbage(cluster: Compared) -> None:
+    await cluster.fill(5)
+    host, asker = cluster.host(1), cluster.host(2).identity
+    good = comparison_wire.encode(Ask(VERSION, SHARD, 1, 2, 2, 4))
+    answer = comparison_wire.decode_answer(await host.on_request(asker, DIGEST, good), 2, 4)
+    assert len(answer.digest) == 16
+    beyond = comparison_wire.encode(Ask(VERSION, SHARD, 1, 2, 900, 901))
+    empty = comparison_wire.decode_answer(await host.on_request(asker, DIGEST, beyond), 900, 901)
+    assert empty.digest == b""
+    for peer, body in (
+        (replace(asker, incarnations=(Incarnation(9),)), good),
+        (cluster.host(3).identity, good),
+        (asker, b"\xff\x00"),
+        (asker, b""),
+        (asker, encoded(VERSION, SHARD, 1, 2, 1)),
+        (asker, encoded(VERSION, SHARD, 1, 2, 1, 3, "more")),
+        (asker, encoded(VERSION, SHARD, 1, 2, "one", 3)),
+        (asker, encoded(VERSION + 1, SHARD, 1, 2, 1, 3)),
+        (asker, encoded(VERSION, SHARD, 1, 2, 0, 3)),
+        (asker, encoded(VERSION, SHARD, 1, 2, 3, 3)),
+        (asker, encoded(VERSION, SHARD, 1, 2, 1, 2 + bounds.COMPARE_RANGE_ENTRIES)),
+        (asker, encoded(VERSION, SHARD, 1, 9, 1, 3)),
+        (asker, encoded(VERSION, SHARD, 3, 2, 1, 3)),
+        (asker, encoded(VERSION, 99, 1, 2, 1, 3)),
+        (asker, encoded(VERSION, SHARD, 1, 2, -5, 3)),
+    ):
+        with pytest.raises(LogServiceError):
+            await host.on_request(peer, DIGEST, body)
+    assert await host.on_request(asker, DIGEST, good)
+    widest = encoded(VERSION, SHARD, 1, 2, 1, 1 + bounds.COMPARE_RANGE_ENTRIES)
+    assert await host.on_request(asker, DIGEST, widest)
+
+
+async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
+    """INV-COMPARE-1."""
+    await cluster.fill(5)
+    host, asker = cluster.host(1), cluster.host(2).identity
+    ask = comparison_wire.encode(Ask(VERSION, SHARD, 1, 2, 2, 4))
+    data = await host.on_request(asker, DIGEST, ask)
+    own = comparison_wire.decode_answer(data, 2, 4).digest
+    a, b = b"a" * 16, b"b" * 16
+
+    def finding(*digests: tuple[int, bytes], waited: bool = False) -> bytes:
+        return comparison_wire.encode(Finding(VERSION, SHARD, 1, 2, 2, 4, waited, list(digests)))
+
+    for body in (
+        finding((1, a), (2, b), (3, b)),  # it has another digest
+        finding((2, b), (3, b)),  # not its own
+        finding((1, own), (1, a), (2, b), (3, b)),  # twice
+        finding(*((n, a) for n in range(1, 40))),
+        encoded(VERSION, SHARD, 1, 2, 1, 3, False, [[1]]),
+        b"",
+    ):
+        with pytest.raises(InvalidArgument):
+            await host.on_request(asker, FINDING, body)
+    with pytest.raises(InvalidArgument):
+        await host.on_request(cluster.host(3).identity, FINDING, finding((1, own), (2, b), (3, b)))
+    for body in (
+        finding((1, own), (2, own), (3, b)),  # it is the other one
+        finding((1, own), (2, b)),  # nobody can tell yet
+        finding((1, own), (2, own), (3, own), waited=True),
+    ):
+        await host.on_request(asker, FINDING, body)
+    assert host.halted() == {}
+    await host.on_request(asker, FINDING, finding((1, own), (2, b), (3, b)))
+    assert SHARD in host.halted()
+    with pytest.raises((Halted, ShardNotFound)):
+        await host.on_request(asker, FINDING, finding((1, own), (2, b), (3, b)))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"garbage",
+        b"",
+        comparison_wire.encode(Answer(VERSION + 1, 1, 6, b"a" * 16)),
+        comparison_wire.encode(Answer(VERSION, 0, 6, b"a" * 16)),
+        comparison_wire.encode(Answer(VERSION, 9, 6, b"")),
+        comparison_wire.encode(Answer(VERSION, 1, 6, b"a" * 15)),
+        comparison_wire.encode(Answer(VERSION, 1, 2, b"a" * 16)),
+        comparison_wire.encode(Answer(VERSION, 3, 6, b"a" * 16)),
+        comparison_wire.encode(Answer(VERSION, 2**62, 2**62, b"")),
+    ],
+)
+async def test_answers_that_are_none_count_for_nothing(cluster: Compared, answer: bytes) -> None:
+    await cluster.fill(5)
+    leader = await cluster.leader()
+    host = cluster.host(leader)
+    original = host.peer_request
+    liar = cluster.stores[await cluster.follower()].store_id
+
+    async def lying(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        return answer if target == liar else await original(target, method, body, timeout_s)
+
+    host.peer_request = lying  # type: ignore[method-assign]
+    comparer = await cluster.compare()
+    assert comparer.counts["refused"] == 1
+    assert comparer.counts["ranges"] == 1
+    assert "wrong" not in comparer.counts
+    assert SHARD not in comparer._compared
+
+
+async def test_peers_that_ask_too_much_are_told_so(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.fill(5)
+    monkeypatch.setattr(bounds, "COMPARE_SERVED_MAX", 0)
+    host = cluster.host(1)
+    good = comparison_wire.encode(Ask(VERSION, SHARD, 1, 2, 2, 4))
+    with pytest.raises(LogServiceError, match="too many"):
+        await host.on_request(cluster.host(2).identity, DIGEST, good)
+
+
+async def test_a_store_that_cannot_be_told_is_told_later(cluster: Compared) -> None:
+    await cluster.fill()
+    leader, number = await cluster.leader(), await cluster.follower()
+    cluster.forge(number, 17)
+    host = cluster.host(leader)
+    original = host.peer_request
+
+    async def lost(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        if method == FINDING:
+            raise DeadlineExceeded("lost")
+        return await original(target, method, body, timeout_s)
+
+    host.peer_request = lost  # type: ignore[method-assign]
+    comparer = await cluster.compare()
+    assert comparer.undecided == [SHARD]
+    assert cluster.host(number).halted() == {}
+    host.peer_request = original  # type: ignore[method-assign]
+    comparer._due_s = 2.0**40
+    await comparer.run_once()
+    assert SHARD in cluster.host(number).halted()
+    assert comparer.undecided == []
