@@ -41,7 +41,6 @@ from logservice.nodehost.comparison_answers import ComparisonAnswers, Comparison
 from logservice.nodehost.comparison_wire import (
     DIGEST,
     FINDING,
-    VERSION,
     Answer,
     Ask,
     Finding,
@@ -242,7 +241,7 @@ class Comparer:
         store = replica.store_of(other)
         if store is None:
             return None
-        ask = Ask(VERSION, replica.shard, other, replica.replica_id, low, high)
+        ask = Ask(replica.shard, other, replica.replica_id, low, high)
         try:
             data = await self._host.peer_request(
                 store, DIGEST, encode(ask), bounds.COMPARE_REQUEST_TIMEOUT_S
@@ -274,7 +273,7 @@ class Comparer:
         store = replica.store_of(other)
         if store is None:
             return False
-        found = Finding(VERSION, replica.shard, other, replica.replica_id, low, high, waited, rows)
+        found = Finding(replica.shard, other, replica.replica_id, low, high, waited, rows)
         try:
             await self._host.peer_request(
                 store, FINDING, encode(found), bounds.COMPARE_REQUEST_TIMEOUT_S

@@ -25,7 +25,6 @@ from logservice.nodehost.compared_range import digest_of, span
 from logservice.nodehost.comparison_wire import (
     DIGEST,
     FINDING,
-    VERSION,
     Answer,
     Ask,
     Finding,
@@ -127,7 +126,7 @@ class ComparisonAnswers:
         replica = self._asked(peer, ask)
         digest = await self._read(replica, Index(ask.low), Index(ask.high))
         first, applied = replica.reader.first_index(), replica.applied
-        return encode(Answer(VERSION, first, applied, digest or b""))
+        return encode(Answer(first, applied, digest or b""))
 
     async def _on_finding(self, peer: PeerIdentity, body: bytes) -> bytes:
         found = decode_finding(body)

@@ -1,8 +1,9 @@
-"""Comparison on the wire: the question, the answer, and what the asker has found. Versioned.
+"""Comparison on the wire: the question, the answer, and what the asker has found.
 
-A store that does not know the version (or the method, because it is older) has no digest: it does
-not take part. Whatever a peer sends is checked here before anybody looks at it; what does not pass
-raises InvalidArgument with the field.
+Bytes: version byte, then the MessagePack array of the message. A store that does not know the
+version (or the method, because it is older) has no digest: it does not take part. Whatever a peer
+sends is checked here before anybody looks at it; what does not pass raises InvalidArgument with the
+field.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from logservice.nodehost.divergence import DIGEST_BYTES
 
 DIGEST: Final = "compare.digest"
 FINDING: Final = "compare.finding"
-VERSION: Final = 1
+_VERSION: Final = b"\x01"
 
 
 class Ask(Struct, array_like=True, forbid_unknown_fields=True):
     """`asker` wants `replica`'s digest of the entries [low, high)."""
 
-    version: int
     shard: int
     replica: int
     asker: int
@@ -37,7 +37,6 @@ class Answer(Struct, array_like=True, forbid_unknown_fields=True):
     among them.
     """
 
-    version: int
     first: int
     applied: int
     digest: bytes
@@ -46,7 +45,6 @@ class Answer(Struct, array_like=True, forbid_unknown_fields=True):
 class Finding(Struct, array_like=True, forbid_unknown_fields=True):
     """All digests of a range that differs. waited: nobody else will answer any more."""
 
-    version: int
     shard: int
     replica: int
     asker: int
@@ -65,8 +63,8 @@ T = TypeVar("T")
 
 
 def encode(message: Ask | Answer | Finding) -> bytes:
-    """Any of the three."""
-    return _encoder.encode(message)
+    """The bytes of any of the three."""
+    return _VERSION + _encoder.encode(message)
 
 
 def decode_ask(data: bytes) -> Ask:
@@ -86,7 +84,6 @@ def decode_finding(data: bytes) -> Finding:
 def decode_answer(data: bytes, low: int, high: int) -> Answer:
     """An answer to the question for [low, high)."""
     answer = _decode(_answer_decoder, data)
-    _check_version(answer.version)
     if not 0 < answer.first <= answer.applied + 1:
         raise InvalidArgument(f"first {answer.first}, applied {answer.applied}", field="first")
     within = answer.first <= low and high <= answer.applied + 1
@@ -96,8 +93,10 @@ def decode_answer(data: bytes, low: int, high: int) -> Answer:
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    if data[:1] != _VERSION:
+        raise InvalidArgument(f"version {data[:1].hex()} is not known", field="version")
     try:
-        return decoder.decode(data)
+        return decoder.decode(data[1:])
     except msgspec.MsgspecError as error:
         raise InvalidArgument(str(error), field="body") from error
 
@@ -106,12 +105,6 @@ _Ranged = TypeVar("_Ranged", Ask, Finding)
 
 
 def _of_range(message: _Ranged) -> _Ranged:
-    _check_version(message.version)
     if not 0 < message.low < message.high <= message.low + bounds.COMPARE_RANGE_ENTRIES:
         raise InvalidArgument(f"no range: {message.low} to {message.high}", field="range")
     return message
-
-
-def _check_version(version: int) -> None:
-    if version != VERSION:
-        raise InvalidArgument(f"version {version} is not known", field="version")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from logservice_wire.errors import LogServiceError, NotLeader
+from logservice_wire.errors import InvalidArgument, LogServiceError, NotLeader
 
 from logservice.hakeeper import proposals, queries, replies, state
 from logservice.hakeeper.phase import Phase
@@ -61,6 +61,7 @@ from logservice.nodehost import (
     access_book,
     address_book,
     bootstrap,
+    comparison_wire,
     forwarding,
     hakeeper_client,
     repair,
@@ -340,6 +341,13 @@ _ADDRESSES = address_book._Page(
     (DirectoryEntry(StoreId("s9"), "[::1]:1", "[::1]:2"),), MEMBERS.encode()
 )
 
+_ASK = comparison_wire.Ask(shard=5, replica=1025, asker=1024, low=1025, high=2049)
+_ANSWER = comparison_wire.Answer(first=3, applied=2100, digest=bytes(range(16)))
+_FINDING = comparison_wire.Finding(
+    shard=5, replica=1025, asker=1024, low=1025, high=2049, waited=False,
+    digests=[(1024, bytes(range(16))), (1025, bytes(16)), (1026, bytes(range(16)))],
+)  # fmt: skip
+
 FORMATS = (
     Format(
         "hakeeper-proposal", proposals._VERSION[0], "logservice.hakeeper.proposals:_VERSION",
@@ -376,6 +384,19 @@ FORMATS = (
         "logservice/hakeeper/state.py",
         (Sample("everything", _state(), state.save, state.load),),
         SnapshotCorrupt,
+    ),
+    Format(
+        "comparison", comparison_wire._VERSION[0], "logservice.nodehost.comparison_wire:_VERSION",
+        "logservice/nodehost/comparison_wire.py",
+        (
+            Sample("a question", _ASK, comparison_wire.encode, comparison_wire.decode_ask),
+            Sample(
+                "an answer", _ANSWER, comparison_wire.encode,
+                lambda data: comparison_wire.decode_answer(data, _ASK.low, _ASK.high),
+            ),
+            Sample("a finding", _FINDING, comparison_wire.encode, comparison_wire.decode_finding),
+        ),
+        InvalidArgument,
     ),
     Format(
         "address-book", address_book._VERSION[0], "logservice.nodehost.address_book:_VERSION",

@@ -21,7 +21,7 @@ from logservice import bounds
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
 from logservice.nodehost import comparison_wire
 from logservice.nodehost.comparison import Comparer
-from logservice.nodehost.comparison_wire import DIGEST, FINDING, VERSION, Answer, Ask, Finding
+from logservice.nodehost.comparison_wire import DIGEST, FINDING, Answer, Ask, Finding
 from logservice.nodehost.repair import Repairer
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
@@ -113,11 +113,15 @@ async def test_a_sleeping_shard_is_compared_and_goes_on_sleeping(tmp_path: Path)
     await cluster.up()
     cluster.equip()
     await cluster.fill(3)
-    leader = cluster.host(await cluster.leader()).replica(SHARD)
-    await eventually(lambda: leader.asleep)
-    comparer = await cluster.compare()
-    assert comparer.counts["ranges"] == 1
-    assert all(cluster.host(number).replica(SHARD).asleep for number in cluster.stores)
+    leader = cluster.comparers[await cluster.leader()]
+    replicas = [cluster.host(number).replica(SHARD) for number in cluster.stores]
+    await eventually(lambda: all(replica.asleep for replica in replicas))
+    woken: list[ShardId] = []
+    for replica in replicas:
+        replica.changed = lambda: woken.append(SHARD)  # type: ignore[method-assign]
+    await leader.run_once()
+    assert leader.counts["ranges"] == 1
+    assert woken == []
     await cluster.down()
 
 
@@ -358,16 +362,16 @@ async def test_a_flipped_bit_on_the_way_is_the_readers_own_fault(cluster: Compar
 
 
 def encoded(*fields: object) -> bytes:
-    return msgspec.msgpack.encode(list(fields))
+    return comparison_wire._VERSION + msgspec.msgpack.encode(list(fields))
 
 
 async def test_a_member_answers_members_only_and_survives_garbage(cluster: Compared) -> None:
     await cluster.fill(5)
     host, asker = cluster.host(1), cluster.host(2).identity
-    good = comparison_wire.encode(Ask(VERSION, SHARD, 1, 2, 2, 4))
+    good = comparison_wire.encode(Ask(SHARD, 1, 2, 2, 4))
     answer = comparison_wire.decode_answer(await host.on_request(asker, DIGEST, good), 2, 4)
     assert len(answer.digest) == 16
-    beyond = comparison_wire.encode(Ask(VERSION, SHARD, 1, 2, 900, 901))
+    beyond = comparison_wire.encode(Ask(SHARD, 1, 2, 900, 901))
     empty = comparison_wire.decode_answer(await host.on_request(asker, DIGEST, beyond), 900, 901)
     assert empty.digest == b""
     for peer, body in (
@@ -375,22 +379,22 @@ async def test_a_member_answers_members_only_and_survives_garbage(cluster: Compa
         (cluster.host(3).identity, good),
         (asker, b"\xff\x00"),
         (asker, b""),
-        (asker, encoded(VERSION, SHARD, 1, 2, 1)),
-        (asker, encoded(VERSION, SHARD, 1, 2, 1, 3, "more")),
-        (asker, encoded(VERSION, SHARD, 1, 2, "one", 3)),
-        (asker, encoded(VERSION + 1, SHARD, 1, 2, 1, 3)),
-        (asker, encoded(VERSION, SHARD, 1, 2, 0, 3)),
-        (asker, encoded(VERSION, SHARD, 1, 2, 3, 3)),
-        (asker, encoded(VERSION, SHARD, 1, 2, 1, 2 + bounds.COMPARE_RANGE_ENTRIES)),
-        (asker, encoded(VERSION, SHARD, 1, 9, 1, 3)),
-        (asker, encoded(VERSION, SHARD, 3, 2, 1, 3)),
-        (asker, encoded(VERSION, 99, 1, 2, 1, 3)),
-        (asker, encoded(VERSION, SHARD, 1, 2, -5, 3)),
+        (asker, encoded(SHARD, 1, 2, 1)),
+        (asker, encoded(SHARD, 1, 2, 1, 3, "more")),
+        (asker, encoded(SHARD, 1, 2, "one", 3)),
+        (asker, b"\x02" + good[1:]),
+        (asker, encoded(SHARD, 1, 2, 0, 3)),
+        (asker, encoded(SHARD, 1, 2, 3, 3)),
+        (asker, encoded(SHARD, 1, 2, 1, 2 + bounds.COMPARE_RANGE_ENTRIES)),
+        (asker, encoded(SHARD, 1, 9, 1, 3)),
+        (asker, encoded(SHARD, 3, 2, 1, 3)),
+        (asker, encoded(99, 1, 2, 1, 3)),
+        (asker, encoded(SHARD, 1, 2, -5, 3)),
     ):
         with pytest.raises(LogServiceError):
             await host.on_request(peer, DIGEST, body)
     assert await host.on_request(asker, DIGEST, good)
-    widest = encoded(VERSION, SHARD, 1, 2, 1, 1 + bounds.COMPARE_RANGE_ENTRIES)
+    widest = encoded(SHARD, 1, 2, 1, 1 + bounds.COMPARE_RANGE_ENTRIES)
     assert await host.on_request(asker, DIGEST, widest)
 
 
@@ -398,20 +402,20 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
     """INV-COMPARE-1."""
     await cluster.fill(5)
     host, asker = cluster.host(1), cluster.host(2).identity
-    ask = comparison_wire.encode(Ask(VERSION, SHARD, 1, 2, 2, 4))
+    ask = comparison_wire.encode(Ask(SHARD, 1, 2, 2, 4))
     data = await host.on_request(asker, DIGEST, ask)
     own = comparison_wire.decode_answer(data, 2, 4).digest
     a, b = b"a" * 16, b"b" * 16
 
     def finding(*digests: tuple[int, bytes], waited: bool = False) -> bytes:
-        return comparison_wire.encode(Finding(VERSION, SHARD, 1, 2, 2, 4, waited, list(digests)))
+        return comparison_wire.encode(Finding(SHARD, 1, 2, 2, 4, waited, list(digests)))
 
     for body in (
         finding((1, a), (2, b), (3, b)),  # it has another digest
         finding((2, b), (3, b)),  # not its own
         finding((1, own), (1, a), (2, b), (3, b)),  # twice
         finding(*((n, a) for n in range(1, 40))),
-        encoded(VERSION, SHARD, 1, 2, 1, 3, False, [[1]]),
+        encoded(SHARD, 1, 2, 1, 3, False, [[1]]),
         b"",
     ):
         with pytest.raises(InvalidArgument):
@@ -436,13 +440,13 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
     [
         b"garbage",
         b"",
-        comparison_wire.encode(Answer(VERSION + 1, 1, 6, b"a" * 16)),
-        comparison_wire.encode(Answer(VERSION, 0, 6, b"a" * 16)),
-        comparison_wire.encode(Answer(VERSION, 9, 6, b"")),
-        comparison_wire.encode(Answer(VERSION, 1, 6, b"a" * 15)),
-        comparison_wire.encode(Answer(VERSION, 1, 2, b"a" * 16)),
-        comparison_wire.encode(Answer(VERSION, 3, 6, b"a" * 16)),
-        comparison_wire.encode(Answer(VERSION, 2**62, 2**62, b"")),
+        b"\x02" + comparison_wire.encode(Answer(1, 6, b"a" * 16))[1:],
+        comparison_wire.encode(Answer(0, 6, b"a" * 16)),
+        comparison_wire.encode(Answer(9, 6, b"")),
+        comparison_wire.encode(Answer(1, 6, b"a" * 15)),
+        comparison_wire.encode(Answer(1, 2, b"a" * 16)),
+        comparison_wire.encode(Answer(3, 6, b"a" * 16)),
+        comparison_wire.encode(Answer(2**62, 2**62, b"")),
     ],
 )
 async def test_answers_that_are_none_count_for_nothing(cluster: Compared, answer: bytes) -> None:
@@ -469,7 +473,7 @@ async def test_peers_that_ask_too_much_are_told_so(
     await cluster.fill(5)
     monkeypatch.setattr(bounds, "COMPARE_SERVED_MAX", 0)
     host = cluster.host(1)
-    good = comparison_wire.encode(Ask(VERSION, SHARD, 1, 2, 2, 4))
+    good = comparison_wire.encode(Ask(SHARD, 1, 2, 2, 4))
     with pytest.raises(LogServiceError, match="too many"):
         await host.on_request(cluster.host(2).identity, DIGEST, good)
 
