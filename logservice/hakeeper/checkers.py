@@ -6,18 +6,18 @@ that changes the membership is under way; shard 0 is treated like every other sh
 
     a voter is LOST or HALTED   more voters than wanted         REMOVE it
                                 a spare store                   REPLACE it there
-                                none, but its own store lost
-                                its data directory, or it is
-                                HALTED for good                 REMOVE it; an ADD follows there
+                                none, but its own store lives
+                                without its data directory,
+                                or it is HALTED                 REPLACE it in place
                                 none at all                     flag and wait
     fewer voters than wanted    a spare store                   ADD
     no live majority            nothing can be changed          flag: a person must look
     a member MISSING            its store is live               START
     a replica in no membership  its store is live               KILL
 
-Removing first is allowed in these cases because the voter that goes certainly never votes or
-acknowledges again (its data is gone, its directory failed, or its fault is durable), so the shard
-survives as many failures as before, and no other store could take its place.
+In place, a voter that cannot help is exchanged for an empty one on the same store by one change. To
+remove it first and to add one later would leave a shard of fewer voters for as long as the store is
+away, and each of those would be needed (simulator, seed 301: the next lost disk was the end of it).
 
 A replica is killed only if the membership that lacks it is newer than the replica's own, or says
 that the id was removed. A replica that is listed, that an operator is bringing, whose store is
@@ -163,10 +163,14 @@ class Checkers:
             return
         store = live_store(self._state, member.store_id)
         gone = store is not None and not store.uses(member.incarnation)
-        if store is not None and (gone or health is Health.HALTED):
-            self._remove(shard, old)
+        if (
+            store is None
+            or not (gone or health is Health.HALTED)
+            or not self._placement.takes_another(shard, store)
+        ):
+            self.flags.append(f"shard {shard.shard}: no spare store to replace replica {old}")
             return
-        self.flags.append(f"shard {shard.shard}: no spare store to replace replica {old}")
+        self._bring(shard, Repair.REPLACE, old, store)
 
     def _arrive(
         self, shard: ShardState, kind: Repair, old: ReplicaId, leaving: StoreId | None
@@ -177,16 +181,19 @@ class Checkers:
             if kind is Repair.ADD:
                 self.flags.append(f"shard {shard.shard}: no spare store for another replica")
             return False
-        store = choice[0]
+        self._bring(shard, kind, old, choice[0])
+        return True
+
+    def _bring(self, shard: ShardState, kind: Repair, old: ReplicaId, store: StoreState) -> None:
+        """Begin to bring a new replica to that store, as soon as there is room for more work."""
         if not self._room(shard):
-            return True
+            return
         if self._placement.arriving(store.store) >= bounds.HAKEEPER_OPERATORS_PER_STORE_MAX:
-            return True
+            return
         incarnation = self._placement.directory(store)
         self._placement.take(shard.shard, store.store, incarnation)
         new = allocate_replica_id(self._state)
         self._begin(kind, shard, new, old, store.store, incarnation)
-        return True
 
     def _room(self, shard: ShardState) -> bool:
         """Bounded work at once; shard 0 always has room, because all other repairs need it."""

@@ -12,6 +12,7 @@ need no special case.
                                                    one in and the old one out in one joint change
                    joint                           wait until Raft has left it
                    voter, old one gone             finished
+    REPLACE on the old one's own store             one joint change swaps them; a START follows
     REMOVE         old one in the membership       remove it
     START          not reported                    start it in its own data directory
     KILL           reported or stored, no member   remove its data
@@ -22,8 +23,9 @@ again. The race between a swap under way and that removal is decided by the epoc
 the other changes nothing, and the next plan sees which.
 
 The swap is refused (it waits) unless a majority of the new configuration, the new replica included,
-is recently active and caught up by the leader's fresh report. References: DESIGN section 10; Raft
-thesis 4.2.
+is recently active and caught up by the leader's fresh report. In place, where a store cannot hold
+both, the new voter comes empty, and that majority is one without it. References: DESIGN section 10;
+Raft thesis 4.2.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from logservice.hakeeper.health import (
     leader_report,
     live_store,
     majority,
+    report_of,
     settled,
 )
 from logservice.hakeeper.safety import alive, lowers_tolerance
@@ -109,6 +112,8 @@ def _plan_arrival(state: State, shard: ShardState, operator: Operator) -> Plan:
     if new not in members.learners:
         if reason:
             return Finish(reason)
+        if _in_place(members, operator):
+            return _plan_in_place(state, shard, operator)
         addition = Step(ChangeKind.ADD_LEARNER, new, operator.store, operator.incarnation)
         return _change(state, shard, "add the learner", addition)
     if reason:
@@ -127,8 +132,42 @@ def _plan_arrival(state: State, shard: ShardState, operator: Operator) -> Plan:
     return _change(state, shard, "swap" if leaving else "promote", *steps)
 
 
-def swap_refusal(state: State, shard: ShardState, arriving: ReplicaId, leaving: ReplicaId) -> str:
+def _in_place(members: Membership, operator: Operator) -> bool:
+    old = members.member(operator.old)
+    return old is not None and old.store_id == operator.store
+
+
+def _plan_in_place(state: State, shard: ShardState, operator: Operator) -> Plan:
+    """Swap a voter that cannot help for an empty one on the same store.
+
+    The shard needs as many of the others as before, and while the new voter copies the log it can
+    already vote for one of them; the old one would not.
+    """
+    old = shard.members.member(operator.old)
+    if old is None or health(state, shard, old) not in REPLACEABLE:
+        return Finish("the old replica is back")
+    why_not = swap_refusal(state, shard, operator.replica, old.replica_id, empty=True)
+    if why_not:
+        return Wait(why_not)
+    return _change(
+        state,
+        shard,
+        "swap in place",
+        Step(ChangeKind.ADD_VOTER, operator.replica, operator.store, operator.incarnation),
+        Step(ChangeKind.REMOVE, old.replica_id),
+    )
+
+
+def swap_refusal(
+    state: State,
+    shard: ShardState,
+    arriving: ReplicaId,
+    leaving: ReplicaId,
+    *,
+    empty: bool = False,
+) -> str:
     """Why the voters may not change yet; empty if they may. Either replica may be NO_REPLICA.
+    `empty`: the arriving one need not be caught up.
 
     Safety argument (G8): the majority that the new configuration needs is, by the leader's fresh
     report, connected to the leader and at most HAKEEPER_CAUGHT_UP_ENTRIES behind, so the change
@@ -141,7 +180,7 @@ def swap_refusal(state: State, shard: ShardState, arriving: ReplicaId, leaving: 
     good = keeping_up(state, shard)
     if not good:
         return "waiting for the leader's report"
-    if arriving != NO_REPLICA and arriving not in good:
+    if arriving != NO_REPLICA and not empty and arriving not in good:
         return "catching up"
     if sum(1 for voter in after if voter in good) < majority(len(after)):
         return "waiting for a majority of the new configuration to be active and caught up"
@@ -168,7 +207,8 @@ def _given_up(state: State, shard: ShardState, operator: Operator) -> str:
     if any(
         member.store_id == operator.store
         for member in members.members
-        if member.replica_id != operator.replica and members.contains(member.replica_id)
+        if member.replica_id not in (operator.replica, operator.old)
+        and members.contains(member.replica_id)
     ):
         return "its store holds another replica of the shard"
     old = members.member(operator.old)
@@ -201,6 +241,10 @@ def _plan_start(state: State, shard: ShardState, operator: Operator) -> Plan:
         return Finish("no member any more")
     if health(state, shard, member) is not Health.MISSING:
         return Finish("done")
+    store = live_store(state, member.store_id)
+    before = None if store is None else store.replicas.get(shard.shard)
+    if before is not None and not before.halted:
+        return Wait("the replica that runs there is being removed")
     return _start(shard, operator.replica, member.store_id, member.incarnation)
 
 
@@ -214,12 +258,30 @@ def _plan_kill(state: State, shard: ShardState, operator: Operator) -> Plan:
     runs = report is not None and report.replica == operator.replica
     if not runs and (shard.shard, operator.replica) not in store.stored:
         return Finish("done")
-    leader = leader_report(state, shard)
-    if leader is None or leader[1].epoch < shard.members.change_epoch:
+    if not _removal_is_known(state, shard):
         # A removed leader may be the only one that knows that its removal is committed, and its log
         # the newest: without it the others could not elect anybody.
-        return Wait("a leader of the new membership knows of the removal")
+        return Wait("a leader of the new membership, or all that is left, knows of the removal")
     return Send("kill", operator.store, RemoveReplica(shard.shard, operator.replica))
+
+
+def _removal_is_known(state: State, shard: ShardState) -> bool:
+    """The leader has applied the newest membership or, where there is none, every voter that is up.
+
+    The second matters when a voter that was swapped in place runs again and is in the way of its
+    successor, whose vote is needed for a leader.
+    """
+    epoch = shard.members.change_epoch
+    leader = leader_report(state, shard)
+    if leader is not None:
+        return leader[1].epoch >= epoch
+    up = alive(state, shard)
+    reports = [
+        report_of(state, shard, member)
+        for member in shard.members.members
+        if member.replica_id in up and member.replica_id in shard.members.voters
+    ]
+    return bool(reports) and all(one is not None and one.epoch >= epoch for one in reports)
 
 
 def _start(shard: ShardState, replica: ReplicaId, store: StoreId, incarnation: Incarnation) -> Send:

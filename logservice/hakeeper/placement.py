@@ -78,6 +78,16 @@ class Placement:
         working = [directory for directory in store.directories if not directory.failed]
         return min(working, key=order).incarnation
 
+    def takes_another(self, shard: ShardState, store: StoreState) -> bool:
+        """Of a live store: it does not flap, has a working data directory, and did not lately fail
+        to start a replica of the shard.
+        """
+        return (
+            settled(self._state, store)
+            and shard.avoid.get(store.store, 0) <= self._state.tick
+            and not all(directory.failed for directory in store.directories)
+        )
+
     def choose(
         self, shard: ShardState | None, count: int, leaving: StoreId | None = None
     ) -> Sequence[StoreState]:
@@ -87,14 +97,13 @@ class Placement:
         does not (it may come back as it was). Does not `take` them.
         """
         stores_used, hosts_used = self._used(shard, leaving)
-        avoid = shard.avoid if shard is not None else {}
         chosen: list[StoreState] = []
         for store in sorted(self._stores, key=self._preference):
             if len(chosen) == count:
                 break
-            if shard is not None and not settled(self._state, store):
+            if shard is not None and not self.takes_another(shard, store):
                 continue
-            if store.store in stores_used or avoid.get(store.store, 0) > self._state.tick:
+            if store.store in stores_used:
                 continue
             if not self._one_host and store.host_label in hosts_used:
                 continue

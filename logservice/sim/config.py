@@ -154,16 +154,16 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
         _draw_faults(config, chance)
     if short:
         config.short = True
-        # Here three replicas, too, need a round trip well below their election timeout, or the
-        # first leader may not come in time (short seeds 300077, 300227, 300266).
-        longest_s = config.election_ticks * config.tick_ms / 1000 / 6
-        config.net.delay_mean_s = min(config.net.delay_mean_s, longest_s)
         config.fault_s, config.least_s = 8.0, SHORT_S
         config.truncation_interval_s = chance.choice((0.3, 1.5, 2.0, 3.0))
         config.rewrite_live_ratio = chance.choice((0.25, 0.25, 0.9))
         config.tick_ms = chance.choice((30, 50, 100, 100))
         config.hakeeper_tick_s = chance.choice((0.1, 0.2, 0.25, 0.5))
         config.operations_per_s = chance.choice((5.0, 10.0, 20.0))
+    # A round trip has to be well below an election timeout (Raft paper, section 5.6), or the first
+    # leader may never come (seed 125; short seeds 200028, 201145, 300077).
+    longest_s = config.election_ticks * config.tick_ms / 1000 / 6
+    config.net.delay_mean_s = min(config.net.delay_mean_s, longest_s)
     # Short, so that shards fall silent between two operations, and wake in the middle of faults.
     config.quiesce_ticks = chance.choice((0, 2, 5, 20, 40))
     config.lease_read = chance.random() < 0.2
@@ -214,11 +214,6 @@ def _draw_faults(config: SimConfig, chance: random.Random) -> None:
         config.election_ticks = 3
         config.heartbeat_ticks = 1
         net.delay_mean_s = config.tick_ms / 1000 * chance.choice((0.3, 1.0))
-    if config.replicas > 3:
-        # A round trip has to be well below an election timeout (Raft paper, section 5.6). Three
-        # replicas elect even where it is not; with five the first leader may never come (seeds
-        # 200028 and 201145 of the short draw).
-        net.delay_mean_s = min(net.delay_mean_s, config.election_ticks * config.tick_ms / 1000 / 6)
     if some(0.35):
         config.victim = chance.randint(1, config.stores)
         config.disk_loss = some(0.5)

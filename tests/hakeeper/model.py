@@ -366,7 +366,9 @@ class Model:
         # What happened since the reports that the decision rests on, nobody could know.
         if self.now - self._moved_at[command.shard] > VIEW_TICKS:
             assert min(after, self.tolerance(command.shard)) >= before, "G8: tolerance was lowered"
-        stores = [m.store_id for m in truth.membership.members]
+        # While a swap in place is joint, the one that leaves and its successor share a store.
+        staying = {*voters, *truth.membership.learners}
+        stores = [m.store_id for m in truth.membership.members if m.replica_id in staying]
         assert len(set(stores)) == len(stores), "two members of a shard on one store"
         return None
 

@@ -172,20 +172,20 @@ def test_a_new_data_directory_with_a_spare_store_is_replaced_there() -> None:
     assert "REMOVE" not in model.shards[HAKEEPER_SHARD].changes
 
 
-def test_a_new_data_directory_without_a_spare_store_is_removed_first() -> None:
+def test_a_new_data_directory_without_a_spare_store_is_swapped_in_place() -> None:
     model = started(3)
     model.wipe("s1")
     model.run(50)
     assert all(not truth.changes for truth in model.shards.values())
     model.run_until(model.healthy, 600)
     for truth in model.shards.values():
-        assert truth.changes == ["REMOVE", "ADD_LEARNER", "ADD_VOTER"]
+        assert truth.changes == ["ADD_VOTER+REMOVE", "leave"]
         [back] = [one for one in truth.membership.members if one.store_id == "s1"]
         assert back.replica_id >= bounds.HAKEEPER_FIRST_REPLICA_ID
         assert back.incarnation == model.stores[StoreId("s1")].incarnation
 
 
-def test_remove_first_is_refused_when_it_would_leave_no_active_majority() -> None:
+def test_a_swap_in_place_is_refused_when_it_would_leave_no_active_majority() -> None:
     model = started(3)
     model.wipe("s1")
     model.stores[StoreId("s2")].up = False

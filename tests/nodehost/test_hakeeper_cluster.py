@@ -145,7 +145,8 @@ class Cluster:
 
     def add(self, number: int, directory: str = "") -> Member:
         path = self.directory / (directory or f"store-{number}")
-        store = FixedStore(number, path, self.network, seed=7)
+        # Another directory is another process: under the same boot id it would be the earlier one.
+        store = FixedStore(number, path, self.network, seed=8 if directory else 7)
         self.members[number] = Member(store, self.first, self.shards)
         return self.members[number]
 

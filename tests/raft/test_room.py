@@ -185,3 +185,16 @@ def test_a_leader_that_wakes_up_believes_what_the_disks_said_before() -> None:
         quiesce.wake(cluster[1]._state)
         cluster[1]._state.quiesced = True
     assert cluster[1].block_room == ROOM_MAX
+
+
+def test_a_replica_that_joins_says_what_its_disk_takes_as_soon_as_it_is_a_member() -> None:
+    """Its own disk may be looked at before its first snapshot tells it that it belongs here."""
+    cluster = led()
+    cluster.start(4)
+    cluster[4].set_room(7, False)
+    cluster[1].propose_change(change(add(4)))
+    cluster.settle()
+    cluster.tick(5)
+    assert 4 in cluster[4].membership.voters
+    say(cluster, {1: 3, 2: 100})
+    assert cluster[1].quorum_room == 7, "of 3, 7, 100 and no bound: what three of four have"

@@ -8,15 +8,15 @@ from typing import Any
 
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.nodehost.reads import ReadBook
-from logservice.raft import core, election, following, reading, replication, sending
+from logservice.raft import core, election, following, reading, replication, room, sending
 from logservice.raft.log import RaftLog
-from logservice.raft.messages import Heartbeat
+from logservice.raft.messages import ROOM_MAX, Heartbeat
 from logservice.raft.quorum import VoteResult
 from logservice.raft.read_rounds import ReadRequest
 from logservice.raft.ready import ReadState
 from logservice.raft.state import State
 from logservice.raft.tracker import Tracker
-from logservice.sim.mutations.registry import mutation, wrap
+from logservice.sim.mutations.registry import mutation, with_option, wrap
 
 # --- elections ------------------------------------------------------------------------------------
 
@@ -209,3 +209,69 @@ def _reads_before_the_index_is_applied() -> None:
         return confirmed
 
     wrap(ReadBook, "confirmed", make)
+
+
+# --- leases ---------------------------------------------------------------------------------------
+
+
+@with_option(lease_read=True)
+def _lease_never_ends() -> None:
+    def lease_holds(s: State) -> bool:
+        return s.config.lease_read and s.lease_from >= 0
+
+    wrap(reading, "_lease_holds", lambda _: lease_holds)
+
+
+@with_option(lease_read=True)
+def _lease_given_by_nobody() -> None:
+    def lease_holds(s: State) -> bool:
+        return s.config.lease_read and s.committed_in_term()
+
+    wrap(reading, "_lease_holds", lambda _: lease_holds)
+
+
+@with_option(lease_read=True)
+def _lease_outlives_a_transfer() -> None:
+    def make(original: Any) -> Any:
+        def lease_holds(s: State) -> bool:
+            void, s.lease_void = s.lease_void, False
+            try:
+                return bool(original(s))
+            finally:
+                s.lease_void = void
+
+        return lease_holds
+
+    wrap(reading, "_lease_holds", make)
+
+
+@with_option(lease_read=True)
+def _lease_counted_in_ticks() -> None:
+    """A paused process counts none."""
+
+    def make(original: Any) -> Any:
+        def init(self: State, *arguments: Any) -> None:
+            original(self, *arguments[:-1], None)
+            self.lease_span = self.config.election_ticks * 3 // 4
+
+        return init
+
+    wrap(State, "__init__", make)
+
+
+@with_option(lease_read=True)
+def _voter_breaks_the_lease_it_gave() -> None:
+    wrap(State, "in_lease", lambda _: lambda _: False)
+
+
+# --- full disks -----------------------------------------------------------------------------------
+
+
+@mutation
+def _blocks_admitted_on_a_full_quorum() -> None:
+    wrap(room, "block_room", lambda _: lambda _: ROOM_MAX)
+
+
+@mutation
+def _closed_disk_takes_blocks() -> None:
+    wrap(room, "before_blocks", lambda _: tuple)

@@ -10,11 +10,28 @@ from typing import Any
 
 MUTATIONS: dict[str, Callable[[], None]] = {}
 
+OPTIONS: dict[str, dict[str, Any]] = {}
+"""Fields of SimConfig that a mutation of an option needs: most worlds do not draw it."""
+
 
 def mutation(apply: Callable[[], None]) -> Callable[[], None]:
     """Enter a seeded bug into the table, under its function's name."""
-    MUTATIONS[apply.__name__.strip("_").replace("_", "-")] = apply
+    MUTATIONS[_name(apply)] = apply
     return apply
+
+
+def with_option(**fields: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """A seeded bug of something that is off in most worlds."""
+
+    def enter(apply: Callable[[], None]) -> Callable[[], None]:
+        OPTIONS[_name(apply)] = fields
+        return mutation(apply)
+
+    return enter
+
+
+def _name(apply: Callable[[], None]) -> str:
+    return apply.__name__.strip("_").replace("_", "-")
 
 
 def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
