@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from logservice.bounds import READ_BYTES_DEFAULT
 from logservice.entry import Entry, EntryKind
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.data_directory import DataDirectory
@@ -28,8 +29,11 @@ from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.segment import segment_name
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Member, Membership
+from logservice.nodehost.executor import ThreadExecutor
 from logservice.snapshot import Snapshot
 
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -216,44 +220,100 @@ def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
         f"restart with {retained_gib} GiB retained: {statistics.median(spent):.3f} s "
         f"({min(spent):.3f} - {max(spent):.3f})"
     )
-    ours, raws = [], []
-    for _ in range(rounds):
-        ours.append(read_one_shard(root / "store"))
-        raws.append(read_raw(root / "store"))
-    print(
-        f"one shard of {shape.shards} read: {statistics.median(ours):.0f} MB/s "
-        f"({min(ours):.0f} - {max(ours):.0f}); the files from end to end: "
-        f"{statistics.median(raws):.0f} MB/s ({min(raws):.0f} - {max(raws):.0f})"
-    )
+    bench_read(root / "store", shape.shards, rounds)
     shutil.rmtree(root / "store")
 
 
-def read_one_shard(directory: Path) -> float:
-    """MB/s of one shard's payloads, none of them in memory before."""
+def bench_read(directory: Path, shards: int, rounds: int) -> None:
+    """One shard read from end to end, against two measures of the disk, which take turns with it:
+    the same pieces of the segments without us, and as many bytes of the segments one after the
+    other.
+    """
     store = Store(str(directory))
-    drop_pages(directory)
-    log = store.db.log(ShardId(7), ReplicaId(1))
-    started = time.perf_counter()
-    position, size = log.first_index(), 0
-    while position <= log.last_index():
-        found = log.entries(position, Index(log.last_index() + 1), 4 * 1024 * 1024)
-        size += sum(len(entry.payload) for entry in found)
-        position = Index(position + len(found))
-    spent = time.perf_counter() - started
-    print(f"  index columns in memory after it: {store.db.stats().column_bytes} bytes")
+    log = store.db.log(ShardId(shards // 7), ReplicaId(1))
+    pieces = pieces_of(log)
+    sides: tuple[Callable[[], float], ...] = (
+        lambda: read_shard(log),
+        lambda: read_pieces(directory, pieces),
+        lambda: read_sequentially(directory, sum(size for _, _, size in pieces)),
+    )
+    found: list[list[float]] = [[] for _ in sides]
+    for _ in range(rounds):
+        for side, rates in zip(sides, found, strict=True):
+            drop_pages(directory)
+            rates.append(side())
+    names = (
+        f"one shard of {shards}, cold", "  its pieces, bare, 64 asked for", "  the files in order"
+    )  # fmt: skip
+    for name, rates in zip(names, found, strict=True):
+        share = sorted(ours / rate for ours, rate in zip(found[0], rates, strict=True))
+        print(
+            f"{name:34} {statistics.median(rates):7.0f} MB/s ({min(rates):.0f} - {max(rates):.0f})"
+            f"; the shard's share {statistics.median(share):.0%} ({share[0]:.0%} - {share[-1]:.0%})"
+        )
+    print(f"  index columns in memory: {store.db.stats().column_bytes} bytes")
     store.close()
+
+
+def read_shard(log: ReplicaLog) -> float:
+    """MB/s of one shard's payloads, as a Read does it: a thread fetches, the loop takes them."""
+    executor = ThreadExecutor("reads")
+    started = time.perf_counter()
+    position, end, size = log.first_index(), Index(log.last_index() + 1), 0
+    while position < end:
+        fetch = log.fetch(position, end, READ_BYTES_DEFAULT)
+        executor.submit(fetch.run).result()
+        log.end_fetch(fetch)
+        entries = log.fetched(fetch)
+        size += sum(len(entry.payload) for entry in entries)
+        position = Index(position + len(entries))
+    spent = time.perf_counter() - started
+    executor.shutdown()
     return size / spent / 1e6
 
 
-def read_raw(directory: Path) -> float:
-    """MB/s of reading at most a gibibyte of the segments from end to end."""
-    drop_pages(directory)
+def pieces_of(log: ReplicaLog) -> list[tuple[int, int, int]]:
+    """(segment, offset, bytes) of everything that `read_shard` has to read."""
+    position, end = log.first_index(), Index(log.last_index() + 1)
+    pieces = []
+    while position < end:
+        fetch = log.fetch(position, end, READ_BYTES_DEFAULT)
+        for read in fetch.reads:
+            pieces += [(read.segment, offset, size) for _, _, offset, size in read.spans()]
+        position = Index(fetch.reads[-1].last + 1)
+        log.end_fetch(fetch)
+    return pieces
+
+
+def read_pieces(directory: Path, pieces: list[tuple[int, int, int]]) -> float:
+    """MB/s of the same preads, with 64 of them asked for in advance."""
+    names = {
+        segment: str(directory / "segments" / segment_name(segment)) for segment, _, _ in pieces
+    }
+    handles = {segment: os.open(name, os.O_RDONLY) for segment, name in names.items()}
+    started = time.perf_counter()
+    total = asked = 0
+    for number, (segment, offset, size) in enumerate(pieces):
+        for ahead, at, length in pieces[asked : number + 64]:
+            os.posix_fadvise(handles[ahead], at, length, os.POSIX_FADV_WILLNEED)
+        asked = max(asked, number + 64)
+        total += len(os.pread(handles[segment], size, offset))
+    spent = time.perf_counter() - started
+    for handle in handles.values():
+        os.close(handle)
+    return total / spent / 1e6
+
+
+def read_sequentially(directory: Path, wanted: int) -> float:
+    """MB/s of reading `wanted` bytes of the segments, at least a gibibyte, a mebibyte at a time."""
     size = 0
     started = time.perf_counter()
-    for path in sorted((directory / "segments").glob("*.segment"))[:16]:
+    for path in sorted((directory / "segments").glob("*.segment")):
         with path.open("rb", buffering=0) as file:
             while data := file.read(1 << 20):
                 size += len(data)
+        if size >= max(wanted, 1 << 30):
+            break
     return size / (time.perf_counter() - started) / 1e6
 
 

@@ -79,6 +79,8 @@ class Step:
         """Fetch the entries to copy; any thread. What fails is judged by `begin`."""
         vfs = self._collection.files.vfs
         for read in self.reads:
+            read.ask(vfs)
+        for read in self.reads:
             try:
                 self._found.append(read.run(vfs))
             except (RecordCorrupt, OSError) as error:

@@ -6,27 +6,37 @@ stops the event loop, and what it reads is neither removed nor overwritten meanw
 
 Adjacent records are fetched in one system call, over the records of other replicas between them if
 the gap is small. Both checksums of every record are verified.
+
+`Fetch` is a whole read: several segments, and what a sequential reader will want next. The disk is
+asked for all of it before the first byte is waited for: the pieces of one replica lie far apart in
+segments that many share, and a disk that is given one piece at a time is idle between them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import struct
+import zlib
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from logservice.bounds import LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, Term
-from logservice.invariants import invariant
 from logservice.logdb.record import (
+    RECORD,
+    RECORD_HEADER_BYTES,
+    RECORD_MAGIC,
+    RECORD_VERSION,
     RecordCorrupt,
     RecordKind,
-    decode_header,
-    payload_view,
     record_bytes,
 )
 from logservice.logdb.vfs import Vfs
+
+_KINDS: Final = {int(kind): kind for kind in EntryKind}
 
 
 @dataclass(slots=True)
@@ -66,46 +76,83 @@ class EntryRead:
             yield low, high, start, end - start
             low = high
 
-    def warm(self, vfs: Vfs) -> None:
-        """Bring the bytes into the page cache, so that `run` does not wait for the disk. What
-        cannot be read is for `run` to find.
-        """
+    def ask(self, vfs: Vfs) -> None:
+        """Let the disk begin to bring the bytes. What goes wrong is for `run` to find."""
         with contextlib.suppress(OSError):
-            for _, _, start, size in self._ahead(vfs):
-                vfs.pread(self.handle, size, start)
-
-    def _ahead(self, vfs: Vfs) -> list[tuple[int, int, int, int]]:
-        """All spans, which the disk begins to bring: a queue of requests instead of one at a time.
-        Between them lie the records of other replicas.
-        """
-        spans = list(self.spans())
-        if len(spans) > 1:
-            for _, _, start, size in spans:
+            for _, _, start, size in self.spans():
                 vfs.will_need(self.handle, size, start)
-        return spans
 
     def run(self, vfs: Vfs) -> list[tuple[int, Entry]]:
         """(write sequence, entry) of each; raises RecordCorrupt, OSError."""
         found: list[tuple[int, Entry]] = []
-        for low, high, start, size in self._ahead(vfs):
-            data = vfs.pread(self.handle, size, start)
-            found += [
-                self._decode(data, self.offsets[position] - start, position)
-                for position in range(low, high)
-            ]
+        for low, high, start, size in self.spans():
+            self._decode(vfs.pread(self.handle, size, start), start, low, high, found)
         return found
 
-    def _decode(self, data: bytes, offset: int, position: int) -> tuple[int, Entry]:
-        header = decode_header(data, offset, self.seed)
-        index = self.first + position
-        if header.kind is not RecordKind.ENTRY or (
-            (header.shard, header.replica), header.index, header.length
-        ) != (self.key, index, self.lengths[position]):  # fmt: skip
-            raise RecordCorrupt("another record is in the entry's place")
-        payload = payload_view(data, offset, header, self.seed)
-        invariant(isinstance(payload, bytes), "INV-LOG-BYTES")
-        assert isinstance(payload, bytes)
-        return header.write_sequence, Entry(
-            Term(header.term), Index(index), Lsn(header.lsn), header.record_count,
-            EntryKind(header.detail), payload,
-        )  # fmt: skip
+    def _decode(
+        self, data: bytes, start: int, low: int, high: int, found: list[tuple[int, Entry]]
+    ) -> None:
+        """Add the entries at positions [low, high); `data` begins at `start` of the segment."""
+        unpack, crc32, view = RECORD.unpack_from, zlib.crc32, memoryview(data)
+        seed, key, index = self.seed, self.key, self.first + low
+        for at, length in zip(self.offsets[low:high], self.lengths[low:high], strict=True):
+            offset = at - start
+            body = offset + RECORD_HEADER_BYTES
+            try:
+                (
+                    magic, version, kind, size, shard, replica, sequence, own, term, lsn, count,
+                    detail, payload_crc, header_crc,
+                ) = unpack(data, offset)  # fmt: skip
+            except struct.error as error:
+                raise RecordCorrupt("record header beyond the end") from error
+            if crc32(view[offset : body - 4], seed) != header_crc or magic != RECORD_MAGIC:
+                raise RecordCorrupt("record header checksum")
+            if version != RECORD_VERSION:
+                raise RecordCorrupt(f"record version {version} kind {kind}")
+            entry_kind = _KINDS.get(detail)
+            if kind != RecordKind.ENTRY or entry_kind is None or own != index or size != length:
+                raise RecordCorrupt("another record is in the entry's place")
+            if (shard, replica) != key:
+                raise RecordCorrupt("another record is in the entry's place")
+            payload = data[body : body + length]
+            if len(payload) != length:
+                raise RecordCorrupt("record payload beyond the end")
+            if crc32(payload, seed) != payload_crc:
+                raise RecordCorrupt("record payload checksum")
+            entry = Entry(Term(term), Index(index), Lsn(lsn), count, entry_kind, payload)
+            found.append((sequence, entry))
+            index += 1
+
+
+@dataclass(slots=True)
+class Fetch:
+    """Consecutive entries of one replica that are on the disk: `reads`, and `ahead` of them what
+    the disk should begin to bring. Whose segments are pinned until it was given back
+    (`ReplicaLog.end_fetch`).
+
+    entries, failed: the outcome of `run`; with `failed` there are no entries.
+    """
+
+    vfs: Vfs
+    reads: list[EntryRead] = field(default_factory=list)
+    ahead: list[EntryRead] = field(default_factory=list)
+    entries: tuple[Entry, ...] = ()
+    failed: tuple[EntryRead, Exception] | None = None
+
+    @property
+    def first(self) -> Index:
+        """The first entry."""
+        return Index(self.reads[0].first)
+
+    def run(self) -> None:
+        """Read; any thread. What cannot be read is judged by `ReplicaLog.fetched`."""
+        for read in (*self.reads, *self.ahead):
+            read.ask(self.vfs)
+        found: list[Entry] = []
+        for read in self.reads:
+            try:
+                found += [entry for _, entry in read.run(self.vfs)]
+            except (RecordCorrupt, OSError) as error:
+                self.failed = read, error
+                return
+        self.entries = tuple(found)

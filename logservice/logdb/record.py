@@ -51,10 +51,11 @@ RECORD_MAGIC: Final = 0x5247
 RECORD_VERSION: Final = 1
 _HEAD = struct.Struct("<HBBIQQQQQQIII")
 _CRC = struct.Struct("<I")
-_FULL = struct.Struct("<HBBIQQQQQQIIII")
+RECORD: Final = struct.Struct("<HBBIQQQQQQIIII")
+"""A whole record header."""
 _SEED = struct.Struct("<QQ")
 _TRUNCATION = struct.Struct("<Q")
-RECORD_HEADER_BYTES: Final = _FULL.size
+RECORD_HEADER_BYTES: Final = RECORD.size
 SEGMENT_HEADER_BYTES: Final = 64
 """Where the first group of a segment starts."""
 _HEAD_BYTES = _HEAD.size
@@ -219,7 +220,7 @@ def decode_header(view: Buffer, offset: int, seed: int) -> RecordHeader:
     (
         magic, version, kind_number, length, shard, replica, write_sequence, index, term, lsn,
         record_count, detail, payload_crc, header_crc,
-    ) = _FULL.unpack_from(view, offset)  # fmt: skip
+    ) = RECORD.unpack_from(view, offset)  # fmt: skip
     if magic != RECORD_MAGIC or zlib.crc32(view[offset : end - 4], seed) != header_crc:
         raise RecordCorrupt("record header checksum")
     kind = _KINDS.get(kind_number)

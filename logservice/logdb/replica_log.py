@@ -1,26 +1,30 @@
 """ReplicaLog: reading one replica's log. It never shows what is not finished.
 
-Entries come from the entry cache when they can, else from the segments (`entry_read`). One that
-does not verify makes the replica faulty, and nothing is returned.
+Entries come from the entry cache when they can, else from the segments (`entry_read`): by `entries`
+on the spot, or by `fetch` on another thread, so that nobody waits. One that does not verify makes
+the replica faulty, and nothing is returned.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from logservice_wire.errors import Halted
 
+from logservice.bounds import LOGDB_READ_AHEAD_BYTES
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.entry_cache import CachedEntries
-from logservice.logdb.entry_read import EntryRead
+from logservice.logdb.entry_read import EntryRead, Fetch
 from logservice.logdb.fault import Fault
-from logservice.logdb.record import RecordCorrupt
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles, segment_name
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
+
+_AHEAD_BYTES: Final = LOGDB_READ_AHEAD_BYTES // 2
 
 
 class ReplicaLog:
@@ -33,6 +37,7 @@ class ReplicaLog:
         self._state = state
         self._files = files
         self._on_fault = on_fault
+        self._fetched_from = self._fetched_to = self._ahead_to = 0
         self.cached = CachedEntries()
 
     @property
@@ -103,88 +108,87 @@ class ReplicaLog:
         """The entry that holds the record; KeyError when none does."""
         return Index(self._state.index.find_lsn(lsn))
 
+    def payload_bytes(self, index: Index) -> int:
+        """Bytes of an entry's payload; KeyError when it is not in the log."""
+        return self._state.index.place(index).length
+
     def bytes_between(self, after: Index, through: Index) -> int:
         """Bytes on disk of the entries in (after, through] that are still there; an estimate."""
         return self._state.index.bytes_between(after, through)
 
     def entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
-        """Entries of [low, high), at least one, cut before the payloads exceed `max_bytes`.
+        """Entries of [low, high), at least one, cut before the payloads exceed `max_bytes`. Waits
+        for the disk if need be.
 
         Raises KeyError when `low` or `high - 1` is not in the log, Halted when what is on disk does
         not verify (the replica is faulty from then on).
         """
-        self._check_there(low, high)
-        cached = self.cached.get(low, high, max_bytes)
+        cached = self.cached_entries(low, high, max_bytes)
         if cached is not None:
             return cached
-        if self._state.faulty:
-            raise self._halted()
-        found: list[Entry] = []
-        for read in self._reads(low, high, max_bytes):
-            try:
-                found += [entry for _, entry in read.run(self._files.vfs)]
-            except (RecordCorrupt, OSError) as error:
-                raise self.damaged(read, error) from error
-            finally:
-                self._files.unpin(read.segment)
-        return tuple(found)
+        fetch = self.fetch(low, high, max_bytes)
+        try:
+            fetch.run()
+        finally:
+            self.end_fetch(fetch)
+        return self.fetched(fetch)
 
-    def cold_reads(self, low: Index, high: Index, max_bytes: int) -> list[EntryRead]:
-        """What `entries` would have to read from segments; empty when the entry cache has it.
-
-        For `EntryRead.warm` on another thread; they are to be given to `end_reads` afterwards.
+    def cached_entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...] | None:
+        """`entries` from memory; None when the first of them is on the disk only, and is to be
+        fetched. Raises KeyError.
         """
-        index = self._state.index
-        high = Index(min(high, index.last_index + 1))
-        if self._state.faulty or not index.floor_index < low < high:
-            return []
-        if len(self.cached) and low >= self.cached.first:
-            return []
-        return list(self._reads(low, high, max_bytes))
+        self._check_there(low, high)
+        return self.cached.get(low, high, max_bytes)
 
-    def warm(self, reads: Sequence[EntryRead]) -> None:
-        """Read what `cold_reads` gave into the page cache; any thread."""
-        for read in reads:
-            read.warm(self._files.vfs)
+    def fetch(self, low: Index, high: Index, max_bytes: int, *, ahead: bool = True) -> Fetch:
+        """How to read `entries` from the disk, whatever the entry cache has: `Fetch.run` on any
+        thread, then `end_fetch` and `fetched`.
 
-    def stored_reads(self, low: Index, high: Index, max_bytes: int) -> list[EntryRead]:
-        """What the segments hold of [low, high), whatever the entry cache has: at least one entry,
-        cut before the payloads exceed `max_bytes`.
-
-        For `run` on another thread; they are to be given to `end_reads` afterwards. Raises KeyError
-        and Halted as `entries` does.
+        ahead: a reader that goes on where the last one ended is read ahead of. Raises KeyError, and
+        Halted for a faulty replica.
         """
         self._check_there(low, high)
         if self._state.faulty:
             raise self._halted()
-        return list(self._reads(low, high, max_bytes))
+        fetch = Fetch(self._files.vfs)
+        try:
+            fetch.reads.extend(self._reads(low, high, max_bytes))
+            if ahead:
+                after = fetch.reads[-1].last + 1
+                if self._fetched_from < low <= self._fetched_to:
+                    fetch.ahead.extend(self._ahead(after))
+                self._fetched_from, self._fetched_to = low, after
+        except Halted:
+            self.end_fetch(fetch)
+            raise
+        return fetch
 
-    def run(
-        self, reads: Sequence[EntryRead], take: Callable[[Entry], None]
-    ) -> tuple[EntryRead, Exception] | None:
-        """Hand the entries that `stored_reads` gave to `take`, in order; any thread. What does not
-        verify ends it and is returned, for `damaged`.
-        """
-        for read in reads:
-            try:
-                for _, entry in read.run(self._files.vfs):
-                    take(entry)
-            except (RecordCorrupt, OSError) as error:
-                return read, error
-        return None
-
-    def damaged(self, read: EntryRead, error: Exception) -> Halted:
-        """What `read` should have found does not verify: the replica is faulty. To be raised."""
-        name = segment_name(read.segment)
-        self.blame(
-            f"{name} at {read.offsets[0]}, entries from {read.first} on: {error}", Index(read.first)
-        )
-        return self._halted()
-
-    def end_reads(self, reads: Sequence[EntryRead]) -> None:
-        """Let go of what `cold_reads` or `stored_reads` gave."""
-        for read in reads:
+    def end_fetch(self, fetch: Fetch) -> None:
+        """The fetch has run, or never will: let go of its segments."""
+        for read in (*fetch.reads, *fetch.ahead):
             self._files.unpin(read.segment)
+
+    def fetched(self, fetch: Fetch) -> tuple[Entry, ...]:
+        """What was read. Raises Halted when it does not verify."""
+        if fetch.failed is not None:
+            read, error = fetch.failed
+            name = segment_name(read.segment)
+            why = f"{name} at {read.offsets[0]}, entries from {read.first} on: {error}"
+            self.blame(why, Index(read.first))
+            raise self._halted() from error
+        return fetch.entries
+
+    def _ahead(self, after: int) -> Iterator[EntryRead]:
+        """What the disk may bring behind `after`, as far as it was not asked before: half of the
+        bytes at a time, so that it is asked for many pieces at once.
+        """
+        index = self._state.index
+        reach = self._ahead_to if after <= self._ahead_to <= index.last_index + 1 else after
+        if reach > index.last_index or index.bytes_between(after - 1, reach - 1) > _AHEAD_BYTES:
+            return
+        for read in self._reads(reach, index.last_index + 1, _AHEAD_BYTES):
+            self._ahead_to = read.last + 1
+            yield read
 
     def _reads(self, low: int, high: int, max_bytes: int) -> Iterator[EntryRead]:
         """What to read for [low, high), in order, cut at `max_bytes`; each pins its segment."""

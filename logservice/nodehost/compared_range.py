@@ -7,16 +7,12 @@ entry; what was read is paid for (`read_budget`).
 
 from __future__ import annotations
 
-import asyncio
-import functools
-
 from logservice_wire.errors import ShardNotFound
 
 from logservice import bounds
 from logservice.ids import Index
-from logservice.logdb.entry_read import EntryRead
-from logservice.logdb.replica_log import ReplicaLog
 from logservice.nodehost.divergence import RangeDigest
+from logservice.nodehost.fetching import run_fetch
 from logservice.nodehost.replica import Replica
 
 
@@ -30,9 +26,9 @@ def range_end(replica: Replica, low: Index, through: Index) -> Index:
     aligned = (low - 1) // size * size + size + 1
     log = replica.reader.durable_log()
     high = Index(min(aligned, through + 1))
-    reads = log.stored_reads(low, high, bounds.COMPARE_RANGE_BYTES)
-    log.end_reads(reads)
-    return Index(reads[-1].last + 1)
+    fetch = log.fetch(low, high, bounds.COMPARE_RANGE_BYTES, ahead=False)
+    log.end_fetch(fetch)
+    return Index(fetch.reads[-1].last + 1)
 
 
 async def digest_of(replica: Replica, low: Index, high: Index) -> bytes | None:
@@ -49,16 +45,12 @@ async def digest_of(replica: Replica, low: Index, high: Index) -> bytes | None:
             raise ShardNotFound("the replica stopped", shard=replica.shard)
         if not log.first_index() <= position < high <= replica.applied + 1:
             return None
-        reads = log.stored_reads(position, high, bounds.COMPARE_RANGE_BYTES)
-        work = directory.read_executor.submit(functools.partial(log.run, reads, digest.add))
-        done = asyncio.ensure_future(asyncio.wrap_future(work))
-        # The segments are held while the thread reads, also when the caller goes away (INV-GC-3).
-        done.add_done_callback(functools.partial(_end_reads, log, reads))
-        failed = await asyncio.shield(done)
-        if failed is not None and not replica.stopped:
-            raise log.damaged(*failed)
-        position = Index(reads[-1].last + 1)
-        size = sum(sum(read.lengths) for read in reads)
+        fetch = log.fetch(position, high, bounds.COMPARE_RANGE_BYTES, ahead=False)
+        await run_fetch(directory.read_executor, log, fetch, digest.add)
+        if not replica.stopped:
+            log.fetched(fetch)
+        position = Index(fetch.reads[-1].last + 1)
+        size = sum(sum(read.lengths) for read in fetch.reads)
         await directory.budget.spend(size + bounds.COMPARE_RANGE_COST_BYTES)
     return digest.value()
 
@@ -72,7 +64,3 @@ def span(replica: Replica, low: Index, high: Index) -> dict[str, int]:
         return {"low": low, "high": high - 1, "first_lsn": 0, "last_lsn": 0}
     first, following = reader.next_lsn(Index(low - 1)), reader.next_lsn(Index(high - 1))
     return {"low": low, "high": high - 1, "first_lsn": first, "last_lsn": following - 1}
-
-
-def _end_reads(log: ReplicaLog, reads: list[EntryRead], _: object) -> None:
-    log.end_reads(reads)

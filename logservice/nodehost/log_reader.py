@@ -1,24 +1,45 @@
 """LogReader: the core's and the readers' view of one replica's durable log.
 
 The real twin of `raft.memory_storage`. logdb does the work (index in memory, entries from its cache
-or its segments); this class only says it in the seam's words: what is compacted, what is not there.
+or its segments); this class says it in the seam's words: what is compacted, what is not there.
+
+Entries that are on the disk only (for a follower that is far behind; everything after a restart)
+are never waited for: they are UnavailableError until somebody else has read them. Then the core is
+asked to try again, and for the length of that pass what was read is here. A core that does not want
+it any more has it forgotten, so nothing piles up.
+
+INV-READER-1: what was read is only given while the log still has that entry in that term. Then it
+has all before it, too (log matching), whatever was cut off and written meanwhile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
 from logservice.entry import Entry
 from logservice.ids import Index, Lsn, Term
+from logservice.logdb.entry_read import Fetch
 from logservice.logdb.replica_log import ReplicaLog
+from logservice.raft.log import limit_size
 from logservice.raft.storage import CompactedError, UnavailableError
 from logservice.snapshot import Snapshot
+
+_FETCHES_MAX: Final = 16
+"""Reads under way for one replica: one for applying, one for each member that is behind."""
 
 
 class LogReader:
     """See `raft.storage.LogStorage` for the methods of the seam."""
 
-    def __init__(self, log: ReplicaLog) -> None:
-        """Read `log`."""
+    def __init__(self, log: ReplicaLog, submit: Callable[[Fetch], None]) -> None:
+        """Read `log`. `submit` has a fetch run elsewhere, and `arrived` called with it."""
         self._log = log
+        self._submit = submit
+        self._under_way: set[Index] = set()
+        self._arrived: list[tuple[Future[None], Fetch]] = []
+        self._read: list[tuple[Entry, ...]] = []
 
     def first_index(self) -> Index:
         """See `LogStorage`."""
@@ -48,7 +69,43 @@ class LogReader:
             raise CompactedError(low)
         if high > self._log.last_index() + 1 or low >= high:
             raise UnavailableError(high)
-        return self._log.entries(low, high, max_bytes)
+        found = self._log.cached_entries(low, high, max_bytes) or self._of_read(low, high)
+        if found is None:
+            if low not in self._under_way and len(self._under_way) < _FETCHES_MAX:
+                fetch = self._log.fetch(low, high, max_bytes)
+                self._under_way.add(low)
+                self._submit(fetch)
+            raise UnavailableError(low)
+        return tuple(limit_size(found, max_bytes))
+
+    def _of_read(self, low: Index, high: Index) -> tuple[Entry, ...] | None:
+        """Entries from `low` on of what was read; None when they are not there (INV-READER-1)."""
+        for entries in self._read:
+            start, last = low - entries[0].index, entries[-1]
+            there = 0 <= start < len(entries) and last.index <= self._log.last_index()
+            if there and self._log.term(last.index) == last.term:
+                return entries[start : start + high - low]
+        return None
+
+    def arrived(self, work: Future[None], fetch: Fetch) -> None:
+        """The fetch has run; loop thread."""
+        self._log.end_fetch(fetch)
+        self._under_way.discard(fetch.first)
+        self._arrived.append((work, fetch))
+
+    def take_arrived(self) -> bool:
+        """Give what was read to `entries` until `forget`; False when nothing was. Raises Halted
+        when it does not verify.
+        """
+        arrived, self._arrived = self._arrived, []
+        for work, fetch in arrived:
+            work.result()
+            self._read.append(self._log.fetched(fetch))
+        return bool(arrived)
+
+    def forget(self) -> None:
+        """See `take_arrived`."""
+        self._read.clear()
 
     def durable_log(self) -> ReplicaLog:
         """The log itself, for reading ahead of `entries`."""

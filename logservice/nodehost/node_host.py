@@ -39,7 +39,7 @@ from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.halts import Halts
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
-from logservice.nodehost.log_reading import read_log, warm_log
+from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica, ReplicaStart
@@ -354,13 +354,9 @@ class NodeHost:
         """A query of what this replica has applied."""
         return self.replica(shard).state_machine.lookup(query)
 
-    def read_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> LogSlice:
+    async def read_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> LogSlice:
         """See `log_reading.read_log`."""
-        return read_log(self.replica(shard), lsn, max_bytes)
-
-    async def warm_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> None:
-        """See `log_reading.warm_log`."""
-        await warm_log(self.replica(shard), lsn, max_bytes)
+        return await read_log(self.replica(shard), lsn, max_bytes)
 
     async def wait_applied(self, shard: ShardId, lsn: Lsn, timeout_s: float) -> bool:
         """Wait until a record with `lsn` is applied; False when the time passed or the replica

@@ -43,6 +43,7 @@ from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.nodehost.hakeeper_host import PeerHandler
 from logservice.nodehost.halts import Halts
+from logservice.nodehost.log_reading import read_entries
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.snapshot import Snapshot
@@ -282,23 +283,23 @@ class Repairer:
             or member.incarnation not in peer.incarnations
         ):
             raise InvalidArgument("it is no member, or of another data directory", field="replica")
-        return _encoder.encode(_committed(replica, Index(wanted.low)))
+        return _encoder.encode(await _committed(replica, Index(wanted.low)))
 
 
-def _committed(replica: Replica, low: Index) -> _Fetched:
+async def _committed(replica: Replica, low: Index) -> _Fetched:
     reader = replica.reader
     if low < reader.first_index():
         return _Fetched(reader.snapshot().encode(), (0, 0), [])
     if low > replica.applied + 1:
         raise InvalidArgument(f"applied through {replica.applied} here", field="low")
-    before = Index(low - 1)
+    before = reader.term(Index(low - 1)), reader.next_lsn(Index(low - 1))
     entries: tuple[Entry, ...] = ()
     if low <= replica.applied:
         high = Index(min(low + bounds.REPAIR_ENTRIES_AT_ONCE, replica.applied + 1))
-        entries = reader.entries(low, high, bounds.REPAIR_BYTES_AT_ONCE)
+        entries = await read_entries(replica, low, high, bounds.REPAIR_BYTES_AT_ONCE)
     return _Fetched(
         b"",
-        (reader.term(before), reader.next_lsn(before)),
+        before,
         [
             (e.term, e.index, e.lsn, e.record_count, int(e.kind), bytes(e.payload))
             for e in entries

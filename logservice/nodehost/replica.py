@@ -17,6 +17,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 from logservice_wire.errors import Busy, Halted, NotLeader, NotReady, Reason, UnknownOutcome
@@ -33,12 +34,14 @@ from logservice.ids import (
     Term,
 )
 from logservice.invariants import invariant
+from logservice.logdb.entry_read import Fetch
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost.describing import describe
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Write
+from logservice.nodehost.fetching import start_fetch
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.intake import Intake
 from logservice.nodehost.log_reader import LogReader
@@ -162,7 +165,9 @@ class Replica:
         self._host = host
         self._options = options
         self._log = start.log
-        self.reader = LogReader(start.log)
+        self.reader = LogReader(
+            start.log, lambda fetch: start_fetch(directory.read_executor, fetch, self._read_done)
+        )
         applied = Index(0)
         membership = Membership()
         if start.snapshot is not None:
@@ -334,11 +339,20 @@ class Replica:
         if self.stopped:
             return None
         try:
+            if self.reader.take_arrived():
+                self.raft.retry_reads()
             return self._collect()
         except Halted as halted:
             # One replica's data is damaged; the other shards of the store go on.
             self._host.halt(self, halted.message)
             return None
+        finally:
+            self.reader.forget()
+
+    def _read_done(self, work: Future[None], fetch: Fetch) -> None:
+        self.reader.arrived(work, fetch)
+        if not self.stopped:
+            self._host.activate(self)
 
     def _collect(self) -> Write | None:
         if self.ready_to_lead:

@@ -264,6 +264,12 @@ class Raft:
         else:
             election.tick_election(s)
 
+    def retry_reads(self) -> None:
+        """Storage can be asked again for what it could not read (UnavailableError)."""
+        self._state.log.retry_reads()
+        if self._state.role is Role.LEADER:
+            replication.send_waiting(self._state)
+
     def campaign(self) -> None:
         """Campaign now, if this replica may (by pre-vote first, if configured)."""
         quiesce.wake(self._state)

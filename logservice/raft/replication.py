@@ -97,6 +97,15 @@ def handle_append_response(s: State, m: AppendResponse) -> None:
         send_timeout_now(s, m.sender)
 
 
+def send_waiting(s: State) -> None:
+    """Storage can be read again: send followers what they lack, as far as their windows allow."""
+    for replica, progress in s.tracker.others:
+        while progress.next <= s.log.last_index and send_append(
+            s, replica, progress, if_empty=False
+        ):
+            pass
+
+
 def handle_heartbeat_response(s: State, m: HeartbeatResponse) -> None:
     """A follower is alive; it may need entries, and it may confirm a read round."""
     progress = s.tracker.progress[m.sender]

@@ -53,8 +53,7 @@ async def read(
     max_bytes = min(
         request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
     )
-    await store.host.warm_log(shard, lsn, max_bytes)
-    found = store.host.read_log(shard, lsn, max_bytes)
+    found = await store.host.read_log(shard, lsn, max_bytes)
     return _response(store, shard, found, found.runs)
 
 
@@ -87,14 +86,12 @@ class _Follow:
         limit_s = timeout_s(self._context, self._store.limits)
         await self._host.read_index(self._shard, limit_s)
         if self._request.until_tail:
-            tail = self._host.read_log(self._shard, self._start, 1).applied_lsn
+            tail = (await self._host.read_log(self._shard, self._start, 1)).applied_lsn
             self._until_lsn = min(self._until_lsn or tail, tail)
             if tail < self._start:
                 return
         while True:
-            wanted = self._bytes_wanted()
-            await self._host.warm_log(self._shard, self._next_lsn, wanted)
-            found = self._host.read_log(self._shard, self._next_lsn, wanted)
+            found = await self._host.read_log(self._shard, self._next_lsn, self._bytes_wanted())
             if not found.runs:
                 await self._host.wait_applied(self._shard, self._next_lsn, _WAIT_S)
                 continue

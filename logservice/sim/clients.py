@@ -329,7 +329,7 @@ class Reader(Client):
         async def work(host: NodeHost) -> LogSlice:
             if not stale:
                 await host.read_index(self.shard, READ_TIMEOUT_S)
-            return host.read_log(self.shard, Lsn(lsn), size)
+            return await host.read_log(self.shard, Lsn(lsn), size)
 
         def note(
             runs: tuple[Run, ...], following: int, first: int, applied: int, error: str = ""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from logservice_wire.errors import Halted, LogServiceError
 
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
+from logservice.nodehost.log_reading import read_log_here
 from logservice.nodehost.replica import Replica
 from logservice.raft.messages import Message, RequestVote
 from logservice.rsm import commands
@@ -328,7 +329,7 @@ class World:
         position = first
         runs: list[Run] = []
         while position <= applied:
-            found = host.read_log(shard, position, 1 << 20)
+            found = read_log_here(host.replica(shard), position, 1 << 20)
             runs += runs_of(found)
             if found.next_lsn == position:
                 break

@@ -1,10 +1,17 @@
-"""Reading ahead on another thread: it fetches what is not in memory, and holds the segments."""
+"""Fetching on another thread: it reads what is not in memory, and holds the segments meanwhile."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from logservice_wire.errors import Halted
+
 from logservice.ids import Index
+from logservice.logdb import replica_log
+from logservice.logdb.entry_read import Fetch
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.replica_log import ReplicaLog
 from tests.logdb.helpers import SMALL, World, entries, log_of, update
 
 
@@ -13,37 +20,81 @@ def test_what_the_entry_cache_has_is_not_read() -> None:
     db = world.open()
     log = log_of(db)
     db.commit([update(1, 1, entries(1, 9, size=900))])
-    assert log.cold_reads(Index(1), Index(10), 1 << 20) == []
+    assert log.cached_entries(Index(1), Index(10), 1 << 20) == entries(1, 9, size=900)
+
+
+def grown(last: int) -> tuple[World, LogDb]:
+    """Entries 1 to `last` of 900 bytes, four to a segment, none of them in memory."""
+    world = World()
+    db = world.open()
+    for index in range(1, last + 1):
+        db.commit([update(1, 1, entries(index, index, size=900))])
+    return world, db
+
+
+def run(log: ReplicaLog, fetch: Fetch) -> list[int]:
+    fetch.run()
+    log.end_fetch(fetch)
+    return [entry.index for entry in log.fetched(fetch)]
 
 
 def test_cold_entries_are_fetched_while_their_segments_are_held() -> None:
-    world = World()
-    db = world.open()
-    for index in range(1, 13):
-        db.commit([update(1, 1, entries(index, index, size=900))])
+    _, db = grown(12)
     log = log_of(db)
-    reads = log.cold_reads(Index(1), Index(13), 5000)
-    assert [entry for read in reads for entry in range(read.first, read.last + 1)] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-    ]
+    assert log.cached_entries(Index(1), Index(13), 5000) is None
+    fetch = log.fetch(Index(1), Index(13), 5000)
+    segments = {read.segment for read in fetch.reads}
     db.commit([update(1, 1, snapshot=12)])
-    assert not set(db.collect_garbage().unlinked) & {read.segment for read in reads}
-    log.warm(reads)
-    log.end_reads(reads)
-    assert {read.segment for read in reads} <= set(db.collect_garbage().unlinked)
-    assert log.cold_reads(Index(1), Index(13), 5000) == []
+    assert not set(db.collect_garbage().unlinked) & segments
+    fetch.run()
+    log.end_fetch(fetch)
+    assert log.fetched(fetch) == entries(1, 5, size=900)
+    assert segments <= set(db.collect_garbage().unlinked)
+    with pytest.raises(KeyError):
+        log.cached_entries(Index(1), Index(13), 5000)
 
 
-def test_damage_is_left_to_the_reader() -> None:
-    world = World()
-    db = world.open()
-    db.commit([update(1, 1, entries(1, 2))])
+def test_a_reader_that_goes_on_is_read_ahead_of() -> None:
+    _, db = grown(40)
     log = log_of(db)
-    reads = log.cold_reads(Index(1), Index(3), 1 << 20)
-    world.memory.close(reads[0].handle)
-    log.warm(reads)
+    first = log.fetch(Index(1), Index(41), 4000)
+    assert (run(log, first), first.ahead) == ([1, 2, 3, 4], [])
+    second = log.fetch(Index(5), Index(41), 4000)
+    assert run(log, second) == [5, 6, 7, 8]
+    assert [n for read in second.ahead for n in range(read.first, read.last + 1)] == [*range(9, 41)]
+    third = log.fetch(Index(9), Index(41), 4000)
+    assert (run(log, third), third.ahead) == ([9, 10, 11, 12], []), "asked for before"
+    elsewhere = log.fetch(Index(30), Index(41), 4000)
+    assert (run(log, elsewhere), elsewhere.ahead) == ([30, 31, 32, 33], [])
+    db.commit([update(1, 1, snapshot=40)])
+    db.collect_garbage()
+    assert len(db.collect_garbage().pinned) <= 1, "nothing is held any more"
+
+
+def test_what_is_read_ahead_of_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_log, "_AHEAD_BYTES", 8000)
+    _, db = grown(60)
+    log = log_of(db)
+    ahead: list[int] = []
+    position = 1
+    while position <= 60:
+        fetch = log.fetch(Index(position), Index(61), 4000)
+        position = run(log, fetch)[-1] + 1
+        ahead += [n for read in fetch.ahead for n in range(read.first, read.last + 1)]
+        if fetch.ahead:
+            assert ahead[-1] - position < 2 * 9 + 4
+    assert ahead == [*range(ahead[0], 61)], "each is asked for once"
+
+
+def test_damage_makes_the_replica_faulty_when_it_is_looked_at() -> None:
+    world, db = grown(2)
+    log = log_of(db)
+    fetch = log.fetch(Index(1), Index(3), 1 << 20)
+    world.memory.close(fetch.reads[0].handle)
+    fetch.run()
     assert not log.faulty
+    with pytest.raises(Halted):
+        log.fetched(fetch)
+    assert log.faulty
+    with pytest.raises(Halted):
+        log.fetch(Index(1), Index(3), 1 << 20)

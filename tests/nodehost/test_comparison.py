@@ -78,11 +78,10 @@ class Compared(Cluster):
         """What the disk of a store has, past its cache."""
         log = self.host(number).replica(SHARD).reader.durable_log()
         index = log.index_of_lsn(Lsn(lsn))
-        reads = log.stored_reads(index, Index(index + 1), 1 << 20)
-        found: list[bytes] = []
-        assert log.run(reads, lambda entry: found.append(entry.payload)) is None
-        log.end_reads(reads)
-        return found[0]
+        fetch = log.fetch(index, Index(index + 1), 1 << 20, ahead=False)
+        fetch.run()
+        log.end_fetch(fetch)
+        return log.fetched(fetch)[0].payload
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ async def test_a_disk_that_dies_takes_its_replicas_and_nothing_else(
     await eventually(lambda: any(cluster.host(n).replica(TWO).ready_to_lead for n in others))
     [leader] = [n for n in others if cluster.host(n).replica(TWO).ready_to_lead]
     await cluster.host(leader).append(TWO, request(block=b"after"), 10.0)
-    assert cluster.host(leader).read_log(TWO, Lsn(1), 1000).runs[0].block == b"before"
+    assert (await cluster.host(leader).read_log(TWO, Lsn(1), 1000)).runs[0].block == b"before"
     assert store.vfs[1].writes_after_death == written, "nothing is written there any more"
     infos = host.directory_infos()
     assert [bool(info.failed) for info in infos] == [False, True]
@@ -279,7 +279,7 @@ async def test_after_a_restart_everything_is_found_where_it_was(tmp_path: Path) 
         )  # fmt: skip
     leader = cluster.host(await cluster.leader(TWO))
     await leader.append(TWO, request(block=b"new"), 10.0)
-    assert [bytes(run.block) for run in leader.read_log(TWO, Lsn(1), 1000).runs] == [
+    assert [bytes(run.block) for run in (await leader.read_log(TWO, Lsn(1), 1000)).runs] == [
         b"kept",
         b"new",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from logservice_wire.errors import (
 
 from logservice.entry import Entry
 from logservice.ids import Index, Lsn, ReplicaId, ShardId
+from logservice.logdb.entry_read import EntryRead
 from logservice.logdb.update import Bootstrap
+from logservice.logdb.vfs import Vfs
 from logservice.membership import Membership
 from logservice.nodehost import log_reading
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
@@ -43,9 +46,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     await cluster.down()
 
 
-def values(cluster: Cluster, number: int) -> list[tuple[int, bytes]]:
+async def values(cluster: Cluster, number: int) -> list[tuple[int, bytes]]:
     host = cluster.host(number)
-    slice_ = host.read_log(SHARD, Lsn(1), 1 << 20)
+    slice_ = await host.read_log(SHARD, Lsn(1), 1 << 20)
     return [(run.first_lsn, bytes(run.block)) for run in slice_.runs if run.gap is None]
 
 
@@ -76,10 +79,10 @@ async def test_appends_get_dense_lsns_and_every_replica_reads_them(cluster: Clus
     assert sorted(a.lsn for a in applied) == list(range(1, 201, 2))
     for number in (1, 2, 3):
         await cluster.host(number).read_index(SHARD, 5.0)
-        slice_ = cluster.host(number).read_log(SHARD, Lsn(1), 1 << 20)
+        slice_ = await cluster.host(number).read_log(SHARD, Lsn(1), 1 << 20)
         assert slice_.next_lsn == 201
         assert {bytes(run.block) for run in slice_.runs} == {b"%d" % n for n in range(100)}
-        middle = cluster.host(number).read_log(SHARD, Lsn(100), 1)
+        middle = await cluster.host(number).read_log(SHARD, Lsn(100), 1)
         assert [run.first_lsn for run in middle.runs] == [99], "the block that holds LSN 100"
 
 
@@ -96,19 +99,19 @@ async def test_a_follower_forwards(cluster: Cluster) -> None:
 
 async def test_reading_at_the_edges(cluster: Cluster) -> None:
     host = cluster.host(await cluster.leader())
-    assert host.read_log(SHARD, Lsn(1), 10).runs == ()
+    assert (await host.read_log(SHARD, Lsn(1), 10)).runs == ()
     await host.append(SHARD, request(3, b"abc"), 5.0)
-    assert host.read_log(SHARD, Lsn(4), 10).runs == ()
+    assert (await host.read_log(SHARD, Lsn(4), 10)).runs == ()
     with pytest.raises(BeyondTail) as beyond:
-        host.read_log(SHARD, Lsn(5), 10)
+        await host.read_log(SHARD, Lsn(5), 10)
     assert beyond.value.number("next_lsn") == 4
     with pytest.raises(InvalidArgument):
-        host.read_log(SHARD, Lsn(0), 10)
+        await host.read_log(SHARD, Lsn(0), 10)
     with pytest.raises(ShardNotFound):
-        host.read_log(ShardId(9), Lsn(1), 10)
+        await host.read_log(ShardId(9), Lsn(1), 10)
     await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(2), 0)), 5.0)
     with pytest.raises(Truncated) as truncated:
-        host.read_log(SHARD, Lsn(2), 10)
+        await host.read_log(SHARD, Lsn(2), 10)
     assert truncated.value.number("first_lsn") == 3
 
 
@@ -130,7 +133,7 @@ async def test_the_leader_dies_and_nothing_acked_is_lost(cluster: Cluster) -> No
                 cluster.host(number).log_bounds(SHARD)[1] >= last
             )
         )
-        found = dict(values(cluster, number))
+        found = dict(await values(cluster, number))
         assert {lsn: found.get(lsn) for lsn in acked} == acked
     assert leader in (1, 2, 3)
 
@@ -138,14 +141,14 @@ async def test_the_leader_dies_and_nothing_acked_is_lost(cluster: Cluster) -> No
 async def test_all_stores_stop_and_start(cluster: Cluster) -> None:
     for n in range(30):
         await append_any(cluster, b"%d" % n)
-    before = values(cluster, await cluster.leader())
+    before = await values(cluster, await cluster.leader())
     for number in (1, 2, 3):
         await cluster.stores[number].down()
     for number in (1, 2, 3):
         await cluster.stores[number].up()
     cluster.introduce()
     leader = await cluster.leader()
-    assert values(cluster, leader) == before
+    assert (await values(cluster, leader)) == before
     assert await append_any(cluster, b"next") == len(before) + 1
 
 
@@ -194,7 +197,7 @@ async def test_a_minority_answers_in_time_and_heals(cluster: Cluster) -> None:
     cluster.network.heal()
     await append_any(cluster, b"healed")
     await eventually(lambda: len({cluster.host(n).log_bounds(SHARD)[1] for n in (1, 2, 3)}) == 1)
-    assert values(cluster, 1) == values(cluster, 2) == values(cluster, 3)
+    assert (await values(cluster, 1)) == (await values(cluster, 2)) == (await values(cluster, 3))
 
 
 async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
@@ -235,7 +238,7 @@ async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
     assert final is not None
     assert gone not in final.membership.voters
     assert gone in final.membership.removed
-    assert values(cluster, 4) == values(cluster, leader)
+    assert (await values(cluster, 4)) == (await values(cluster, leader))
     await append_any(cluster, b"with the new one")
 
 
@@ -267,7 +270,7 @@ async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: C
     info = host.replica_info(SHARD)
     assert info is not None
     assert info.first_index == snapshot.index + 1
-    assert [bytes(r.block) for r in host.read_log(SHARD, Lsn(13), 1000).runs] == [
+    assert [bytes(r.block) for r in (await host.read_log(SHARD, Lsn(13), 1000)).runs] == [
         b"%d" % n for n in range(12, 20)
     ]
     await cluster.stores[leader].down()
@@ -299,7 +302,7 @@ async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster:
         replica = store_host.replica(SHARD)
         index = replica.reader.index_of_lsn(Lsn(5))
         machine = type(replica.state_machine)()
-        for entry in replica.reader.entries(Index(2), Index(index + 1), 1 << 20):
+        for entry in replica.reader.durable_log().entries(Index(2), Index(index + 1), 1 << 20):
             machine.update(entry)
         snapshot = store_host.applied_snapshot(SHARD).__class__(
             index,
@@ -313,7 +316,7 @@ async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster:
     cluster.introduce()
     await eventually(lambda: cluster.host(behind).log_bounds(SHARD)[1] >= 10)
     assert cluster.host(behind).log_bounds(SHARD)[0] == 6
-    slice_ = cluster.host(behind).read_log(SHARD, Lsn(6), 1000)
+    slice_ = await cluster.host(behind).read_log(SHARD, Lsn(6), 1000)
     assert [bytes(r.block) for r in slice_.runs] == [b"%d" % n for n in range(5, 10)]
 
 
@@ -456,7 +459,7 @@ async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
     await host.append(SHARD, request(block=b"two"), 5.0)
     await probes()
     monkeypatch.setattr(reader, "entries", counted)
-    found = host.read_log(SHARD, Lsn(2), 1 << 20)
+    found = await host.read_log(SHARD, Lsn(2), 1 << 20)
     assert [(run.first_lsn, bytes(run.block)) for run in found.runs] == [(1, b"one"), (3, b"two")]
     assert found.next_lsn == 4
     assert read <= 8
@@ -474,3 +477,37 @@ async def test_a_damaged_replica_without_its_bootstrap_record_is_not_begun_anew(
         await host.start_replica(SHARD, ReplicaId(9), cluster.membership(), join=False)
     assert host.halted()[SHARD].reason == "entries 1 to 34 are missing"
     assert files.logdb.log(SHARD, ReplicaId(9)).bootstrap is None
+
+
+async def test_what_is_on_the_disk_only_is_never_read_by_the_event_loop(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart nothing is in memory: applying, a follower's catch-up and a client's read all
+    need the disk."""
+    leader = await cluster.leader()
+    behind = 1 + leader % 3
+    await cluster.stores[behind].down()
+    for n in range(40):
+        await append_any(cluster, b"%d" % n * 500)
+    others = [number for number in (1, 2, 3) if number != behind]
+    for number in others:
+        await cluster.stores[number].down()
+    readers: list[tuple[str, int]] = []
+    run = EntryRead.run
+
+    def watched(self: EntryRead, vfs: Vfs) -> list[tuple[int, Entry]]:
+        readers.append((threading.current_thread().name, len(self.offsets)))
+        return run(self, vfs)
+
+    monkeypatch.setattr(EntryRead, "run", watched)
+    for number in others:
+        await cluster.stores[number].up()
+    cluster.introduce()
+    await cluster.leader()
+    await cluster.stores[behind].up()
+    cluster.introduce()
+    await eventually(lambda: cluster.host(behind).log_bounds(SHARD)[1] == 40)
+    found = await values(cluster, await cluster.leader())
+    assert [block for _, block in found] == [b"%d" % n * 500 for n in range(40)]
+    assert sum(entries for _, entries in readers) >= 120, "applied twice, sent, and read"
+    assert {name.split("_")[0] for name, _ in readers} == {"reads"}

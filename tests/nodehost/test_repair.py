@@ -174,7 +174,7 @@ async def test_flipped_bits_are_repaired_from_the_peers(cluster: Cluster) -> Non
     assert host.halted() == {}
     await fill(cluster, 5)
     await eventually(lambda: host.log_bounds(SHARD)[1] >= 45)
-    found = host.read_log(SHARD, Lsn(1), 1 << 20)
+    found = await host.read_log(SHARD, Lsn(1), 1 << 20)
     assert [bytes(run.block)[:10] for run in found.runs[:40]] == [
         b"record %3d" % n for n in range(40)
     ]
@@ -206,7 +206,7 @@ async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
     await mine.run_once()
     assert (mine.counts["repaired"], mine.counts["snapshots"]) == (1, 1)
     await eventually(lambda: host.log_bounds(SHARD)[1] == 50)
-    found = host.read_log(SHARD, Lsn(46), 1 << 20)
+    found = await host.read_log(SHARD, Lsn(46), 1 << 20)
     assert [bytes(run.block)[:10] for run in found.runs] == [
         b"record %3d" % n for n in range(5, 10)
     ]

@@ -65,7 +65,7 @@ async def test_a_leader_whose_disk_hangs_gives_leadership_away(
     # Its ticks go on, and it is the leader itself that finds out and steps down.
     await eventually(lambda: stores.host(old).replica(SHARD).raft.role is not Role.LEADER)
     assert disks[old].hanging == 1
-    assert stores.host(old).read_log(SHARD, Lsn(1), 1 << 20).runs
+    assert (await stores.host(old).read_log(SHARD, Lsn(1), 1 << 20)).runs
     # `append_any` asks the others in turn; what it asks the stuck store is forwarded.
     acked.update({await append_any(stores, b"on %d" % n): b"on %d" % n for n in range(10)})
     others = [number for number in stores.stores if number != old]

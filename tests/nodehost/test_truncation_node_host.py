@@ -129,12 +129,12 @@ class TruncatingCluster(Cluster):
             if store.host is not None
         }
 
-    def records(self, number: int, lsn: int) -> list[int]:
+    async def records(self, number: int, lsn: int) -> list[int]:
         """The numbers in the blocks from `lsn` on, as this replica reads them."""
         found: list[int] = []
         position = Lsn(lsn)
         while True:
-            part = self.host(number).read_log(SHARD, position, 1 << 20)
+            part = await self.host(number).read_log(SHARD, position, 1 << 20)
             if not part.runs:
                 return found
             found += [int(bytes(run.block[:8])) for run in part.runs]
@@ -166,9 +166,9 @@ async def test_g3_g4_t1_t2_t4_space_returns_on_every_replica_and_nothing_above_i
         info = cluster.host(number).replica_info(SHARD)
         assert info is not None
         assert info.first_lsn == 231
-        assert cluster.records(number, 231) == list(range(231, 301))
+        assert (await cluster.records(number, 231)) == list(range(231, 301))
         with pytest.raises(Truncated):
-            cluster.host(number).read_log(SHARD, Lsn(230), 1)
+            await cluster.host(number).read_log(SHARD, Lsn(230), 1)
 
     for number in (1, 2, 3):
         await cluster.stores[number].down()
@@ -177,7 +177,7 @@ async def test_g3_g4_t1_t2_t4_space_returns_on_every_replica_and_nothing_above_i
     cluster.introduce()
     await cluster.append(10)
     for number in (1, 2, 3):
-        assert cluster.records(number, 231) == list(range(231, 311))
+        assert (await cluster.records(number, 231)) == list(range(231, 311))
 
 
 async def test_g3_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
@@ -197,7 +197,7 @@ async def test_g3_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
     await cluster.host(4).start_replica(SHARD, ReplicaId(40), Membership(), join=True)
     await cluster.level()
     assert cluster.host(4).log_bounds(SHARD) == (71, 120)
-    assert cluster.records(4, 71) == list(range(71, 121))
+    assert (await cluster.records(4, 71)) == list(range(71, 121))
 
 
 async def test_a_restart_begins_at_the_newest_export(cluster: TruncatingCluster) -> None:
@@ -240,7 +240,7 @@ async def test_g3_g4_t1_truncation_races_with_appends_and_reads(cluster: Truncat
     async def reader(number: int) -> None:
         while not stop.is_set():
             first, applied = cluster.host(number).log_bounds(SHARD)
-            found = cluster.records(number, first)
+            found = await cluster.records(number, first)
             assert found[: applied - first + 1] == list(range(first, applied + 1))
             await asyncio.sleep(0.01)
 
@@ -254,7 +254,7 @@ async def test_g3_g4_t1_truncation_races_with_appends_and_reads(cluster: Truncat
     stop.set()
     await asyncio.gather(*background)
     for number in (1, 2, 3):
-        assert cluster.records(number, 296) == [296, 297, 298, 299, 300]
+        assert (await cluster.records(number, 296)) == [296, 297, 298, 299, 300]
     await cluster.truncate(300)
     for _ in range(2):
         await cluster.visit()

@@ -302,3 +302,28 @@ def test_a_follower_that_cannot_read_its_log_neither_answers_nor_cuts_it_off() -
     assert isinstance(answer, AppendResponse)
     assert (answer.reject, answer.index) == (False, 3)
     assert follower.raft.last_index == 5
+
+
+def test_what_could_not_be_read_is_sent_and_applied_as_soon_as_it_can() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    leader.propose([block(b"a"), block(b"b")])
+    cluster.settle()
+    cluster.heal()
+    with unreadable(cluster.replicas[1].storage, "entries"):
+        cluster.tick(3)
+        assert cluster[3].last_index == 2
+    leader.retry_reads()
+    cluster.settle()
+    assert cluster[3].last_index == 4, "without another tick"
+    leader.retry_reads()
+    assert not leader.has_ready()
+    follower = cluster.restart(2)
+    with unreadable(follower.storage, "entries"):
+        cluster.settle()
+        assert not follower.applied
+        assert not follower.raft.has_ready()
+    follower.raft.retry_reads()
+    cluster.settle()
+    assert follower.raft.applied_index == 4

@@ -18,6 +18,7 @@ from logservice.entry import Entry
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update
+from logservice.nodehost.log_reading import read_log_here
 from logservice.nodehost.store_parts import StoreParts
 from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checks import Checker
@@ -75,7 +76,6 @@ class Truncation(Checker):
         for store in stores:
             if store.parts is None or not store.up:
                 continue
-            host = store.parts.host
             for replica in store.replicas():
                 shard = replica.shard
                 if replica.log_rsm is None or not replica.applied:
@@ -88,7 +88,7 @@ class Truncation(Checker):
                         f"is {truth.truncated_lsn}"
                     )
                 try:
-                    found = host.read_log(shard, first, _READ_BYTES)
+                    found = read_log_here(replica, first, _READ_BYTES)
                 except Halted:
                     continue
                 except PowerCut:
