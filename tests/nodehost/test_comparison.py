@@ -138,7 +138,7 @@ async def test_the_replica_that_differs_halts_and_is_repaired(
     assert f"entries 2 to {RECORDS + 2} (LSN 1 to {RECORDS})" in halted.reason
     assert "differ from those of a majority" in halted.reason
     with pytest.raises(Halted):
-        host.read_log(SHARD, Lsn(17), 1 << 20)
+        await host.read_log(SHARD, Lsn(17), 1 << 20)
     assert host.repairing() == {SHARD}
     others = [n for n in cluster.stores if n != number]
     assert all(SHARD not in cluster.host(n).halted() for n in others)

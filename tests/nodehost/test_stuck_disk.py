@@ -82,7 +82,7 @@ async def test_a_leader_whose_disk_hangs_gives_leadership_away(
                 stores.host(number).log_bounds(SHARD)[1] >= max(acked)
             )
         )
-        found = dict(values(stores, number))
+        found = dict(await values(stores, number))
         assert {lsn: found.get(lsn) for lsn in acked} == acked
 
 
@@ -111,7 +111,7 @@ async def test_a_follower_whose_disk_hangs_stops_nothing_and_catches_up(
     assert stores.host(stuck).log_bounds(SHARD)[1] < 31
     disks[stuck].answers.set()
     await eventually(lambda: stores.host(stuck).log_bounds(SHARD)[1] == 31)
-    assert values(stores, stuck) == values(stores, leader)
+    assert await values(stores, stuck) == await values(stores, leader)
 
 
 async def test_a_disk_that_hangs_while_the_shard_is_idle_disturbs_nobody(
