@@ -165,9 +165,7 @@ class Replica:
         self._host = host
         self._options = options
         self._log = start.log
-        self.reader = LogReader(
-            start.log, lambda fetch: start_fetch(directory.read_executor, fetch, self._read_done)
-        )
+        self.reader = LogReader(start.log, self._read_elsewhere)
         applied = Index(0)
         membership = Membership()
         if start.snapshot is not None:
@@ -348,6 +346,9 @@ class Replica:
             return None
         finally:
             self.reader.forget()
+
+    def _read_elsewhere(self, fetch: Fetch) -> None:
+        start_fetch(self.directory.read_executor, fetch, self._read_done)
 
     def _read_done(self, work: Future[None], fetch: Fetch) -> None:
         self.reader.arrived(work, fetch)
