@@ -14,10 +14,10 @@ STATES ?= 200000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
-# Files run in two processes; a file's tests stay together. tests/ui and the runbooks have lanes of their own.
-PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/deploy/test_runbooks.py
+# Files run in two processes; a file's tests stay together. tests/ui, tests/docker and the runbooks have lanes of their own.
+PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-ui test-prometheus test-runbooks lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -36,6 +36,10 @@ test-ui: .venv ## the page in a real Chromium (Debian's, installed when missing)
 
 test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
 	$(BIN)/python -m pytest tests/deploy/test_runbooks.py
+
+test-docker: .venv ## image, compose file, quick start and faults on a docker engine of its own
+	tools/need_engine.sh
+	$(BIN)/python -m pytest tests/docker
 
 test-prometheus: ## rules and alerts with promtool (Debian's prometheus, installed when missing)
 	tools/need_program.sh promtool prometheus

@@ -10,7 +10,8 @@ mistake.
 
 This file alone decides the names, units, defaults and ranges of the settings. It opens no sockets
 and creates no files. `deploy/store.example.toml` documents the same keys; a test keeps the two
-together.
+together. Single keys may be set beside the file (``--set``), so that the stores of a cluster share
+one file where they are containers of one template; they pass the same checks.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import ipaddress
 import posixpath
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn
 
 import msgspec
 from logservice_wire.errors import InvalidArgument
@@ -284,16 +285,16 @@ _TLS_FILES: Final = (
 )  # fmt: skip
 
 
-def load(path: Path) -> StoreConfig:
+def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
     """Read and check a configuration file; relative paths in it are relative to the file.
 
-    Raises ConfigError.
+    `assignments` are ``section.key=value`` and win over the file. Raises ConfigError.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("", f"cannot read configuration {path}: {error}") from error
-    config = parse(text)
+    config = parse(text, assignments)
     directories = [str(path.parent / directory) for directory in config.store.data_directories]
     files = {name: getattr(config.tls, name) for name in _TLS_FILES}
     files = {name: str(path.parent / text) if text else "" for name, text in files.items()}
@@ -308,18 +309,41 @@ def load(path: Path) -> StoreConfig:
     )
 
 
-def parse(text: str) -> StoreConfig:
-    """Check a configuration given as TOML text. Raises ConfigError."""
+def parse(text: str, assignments: Sequence[str] = ()) -> StoreConfig:
+    """Check a configuration given as TOML text; `assignments` as in `load`. Raises ConfigError."""
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("", f"not TOML: {error}") from error
+    for assignment in assignments:
+        _assign(raw, assignment)
     try:
         config = msgspec.convert(raw, type=StoreConfig)
     except msgspec.ValidationError as error:
         _refuse(str(error), raw)
     check(config)
     return config
+
+
+def _assign(raw: dict[str, Any], assignment: str) -> None:
+    """The value is TOML if it reads as TOML, else text: ``raft.tick_ms=20``, ``store.host=rack-7``.
+
+    No key takes both kinds, so nothing is guessed; what has the wrong type is refused later.
+    """
+    match = re.fullmatch(r"([a-z_]+)\.([a-z_]+)=(.*)", assignment, re.DOTALL)
+    if match is None:
+        raise ConfigError("", f"expected section.key=value, got {assignment!r}")
+    section, key, text = match.groups()
+    try:
+        value = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        value = {"value": text}
+    if value.keys() != {"value"}:  # several lines: more keys than the one
+        raise ConfigError(f"{section}.{key}", f"expected one value, got {text!r}")
+    keys = raw.setdefault(section, {})
+    if not isinstance(keys, dict):
+        raise ConfigError(section, f"expected a section, got {keys!r}")
+    keys[key] = value["value"]
 
 
 def check(config: StoreConfig) -> None:

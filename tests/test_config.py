@@ -217,3 +217,34 @@ def test_addresses(text: str, host: str, port: int, loopback: bool) -> None:
     assert address == (host, port)
     assert address.loopback is loopback
     assert str(address) == text
+
+
+def test_assignments_win_over_the_file_and_pass_the_same_checks() -> None:
+    parsed = config.parse(
+        MINIMAL,
+        ["store.store_id=s-2", "raft.tick_ms=20", "admin.listen=127.0.0.1:7601", "audit.data=true"],
+    )
+    assert (parsed.store.store_id, parsed.raft.tick_ms) == ("s-2", 20)
+    assert (parsed.admin.listen, parsed.audit.data) == ("127.0.0.1:7601", True)
+    assert config.parse(MINIMAL, ['store.host="7"']).store.host == "7"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "field"),
+    [
+        ("raft.tick_ms=fast", "raft.tick_ms"),
+        ("raft.tick_ms=0", "raft.tick_ms"),
+        ("raft.speed=1", "raft.speed"),
+        ("store.store_id=", "store.store_id"),
+        ("store.store_id=7", "store.store_id"),
+        ("store.store_id=1\n[store]\ncluster_id=2", "store.store_id"),
+        ("nothing=1", ""),
+        ("raft.tick_ms", ""),
+        ("raft.tick_ms.x=1", ""),
+        ("listen.client=0.0.0.0:1", "listen.client"),
+    ],
+)
+def test_a_wrong_assignment_is_refused(assignment: str, field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(MINIMAL, [assignment])
+    assert caught.value.metadata.get("field", "") == field, str(caught.value)

@@ -64,7 +64,14 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl --endpoints 10.0.0.1:7401,10.0.0.2:7401 doctor",
         "logctl doctor --strict -o json",
     ),
-    "logservice store run": ("logservice store run -c /etc/logservice/store.toml",),
+    "logservice store run": (
+        "logservice store run -c /etc/logservice/store.toml",
+        "logservice store run -c shared.toml --set store.store_id=store-2",
+    ),
+    "logservice store probe": (
+        "logservice store probe",
+        "logservice store probe 127.0.0.1:7601 --ready",
+    ),
     "logservice store check-config": (
         "logservice store check-config -c /etc/logservice/store.toml",
     ),

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import http.client
 from pathlib import Path
+from typing import Final
 
 import click
 from logservice_wire.errors import LogServiceError
 
 from logservice.cli import exit_codes
+
+_PROBE_TIMEOUT_S: Final = 3.0
+"""Below the time-out of a container's health check, so that the answer is ours."""
+
+_config = click.option(
+    "-c",
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file; deploy/store.example.toml documents every key.",
+)
+_set = click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Set a key beside the file, so that several stores can share one.",
+)
 
 
 @click.group()
@@ -16,20 +37,14 @@ def store() -> None:
 
 
 @store.command()
-@click.option(
-    "-c",
-    "--config",
-    "config_path",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file; deploy/store.example.toml documents every key.",
-)
-def run(config_path: Path) -> int:
+@_config
+@_set
+def run(config_path: Path, assignments: tuple[str, ...]) -> int:
     """Run a store in the foreground until SIGTERM or SIGINT."""
     from logservice import config
     from logservice.server.process import run_store
 
-    loaded = config.load(config_path)
+    loaded = config.load(config_path, assignments)
     try:
         return run_store(loaded)
     except (LogServiceError, OSError) as error:
@@ -38,16 +53,34 @@ def run(config_path: Path) -> int:
 
 
 @store.command()
-@click.option(
-    "-c",
-    "--config",
-    "config_path",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file; deploy/store.example.toml documents every key.",
-)
-def check_config(config_path: Path) -> None:
+@_config
+@_set
+def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
     """Check a configuration file; prints nothing when it is right."""
     from logservice import config
 
-    config.load(config_path)
+    config.load(config_path, assignments)
+
+
+@store.command()
+@click.argument("address", default="127.0.0.1:7601")
+@click.option("--ready", is_flag=True, help="Ask whether it is ready, not only whether it lives.")
+def probe(address: str, ready: bool) -> int:
+    """Ask the admin port at ADDRESS whether the store is well: for health checks of containers.
+
+    Exit code 1 when it is not, or does not answer; what it says is printed.
+    """
+    from logservice.config import Address
+
+    target = Address.parse(address, "address")
+    connection = http.client.HTTPConnection(target.host, target.port, timeout=_PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz" if ready else "/healthz")
+        answer = connection.getresponse()
+        click.echo(answer.read().decode(errors="replace").rstrip())
+    except (OSError, http.client.HTTPException) as error:
+        click.echo(f"no answer from {target}: {error}")
+        return exit_codes.NEGATIVE
+    finally:
+        connection.close()
+    return exit_codes.OK if answer.status == http.client.OK else exit_codes.NEGATIVE

@@ -1,0 +1,147 @@
+"""docs/operations/quickstart.md, as it stands there, with whichever compose the machine has.
+
+In this order, on one cluster: the page's commands; what Prometheus then sees; who can read which
+key. The page is run with ports that the system chose, and Debian's Prometheus in an image of that
+name. deploy/compose.yaml is read by every compose that is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logservice.cli.local_cluster import free_ports
+from tests.docker.engine import Engine
+from tests.docker.images import ROOT, prometheus_image
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+
+PAGE = ROOT / "docs" / "operations" / "quickstart.md"
+STORES = ("store-1", "store-2", "store-3")
+
+
+def composes(environment: dict[str, str]) -> list[list[str]]:
+    """docker-compose 1 or 2, and the plugin."""
+    known = [["docker-compose"], ["docker", "compose"]]
+    return [
+        one
+        for one in known
+        if shutil.which(one[0])
+        and subprocess.run([*one, "version"], capture_output=True, env=environment, check=False)
+        .returncode == 0
+    ]  # fmt: skip
+
+
+class Quickstart:
+    """A copy of what the page needs of the tree, and the ports it was given."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.folder = folder
+        ports = free_ports(4)
+        self.prometheus = ports[3]
+        self.environment = {
+            **engine.environment(),
+            "DOCKER_BUILDKIT": "0",
+            "COMPOSE_PROJECT_NAME": "quickstart",
+            "PROMETHEUS_IMAGE": prometheus_image(engine),
+            "PROMETHEUS_PORT": str(ports[3]),
+            **{f"ADMIN_PORT_{number}": str(ports[number - 1]) for number in (1, 2, 3)},
+        }
+        for name in (
+            ".dockerignore", "README.md", "client", "deploy", "logservice", "pyproject.toml",
+            "requirements",
+        ):  # fmt: skip
+            # Contents with their times and modes: the image is then the one built already.
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name)
+            else:
+                shutil.copy2(source, folder / name)
+        found = composes(self.environment)
+        assert found, "make test-docker installs docker-compose"
+        self.composes = found
+        if shutil.which("docker-compose") is None:
+            shim = folder / "bin" / "docker-compose"
+            shim.parent.mkdir()
+            shim.write_text('#!/bin/sh\nexec docker compose "$@"\n')
+            shim.chmod(0o755)
+            self.environment["PATH"] = f"{shim.parent}:{os.environ['PATH']}"
+
+    def bash(self, script: str, timeout_s: float = 600) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script], cwd=self.folder, env=self.environment,
+            capture_output=True, text=True, timeout=timeout_s, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{script}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def compose(self, words: str) -> str:
+        return self.bash(f"COMPOSE_FILE=deploy/compose.yaml docker-compose {words}")
+
+
+@pytest.fixture(scope="module")
+def quickstart(
+    engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Quickstart]:
+    made = Quickstart(engine, tmp_path_factory.mktemp("quickstart"))
+    yield made
+    made.compose("--profile monitoring down -v")
+
+
+def commands() -> list[str]:
+    found = re.findall(r"^( *)```bash\n(.*?)^ *```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
+
+
+def test_the_compose_file_is_valid(quickstart: Quickstart) -> None:
+    for compose in quickstart.composes:
+        text = quickstart.bash(f"{' '.join(compose)} -f deploy/compose.yaml config")
+        assert all(f"{name}:" in text for name in STORES)
+
+
+def test_the_commands_of_the_page(quickstart: Quickstart) -> None:
+    blocks = commands()
+    assert len(blocks) == 9
+    # One script: what a step sets the next one uses. Before the last step: what it looked like.
+    shown = quickstart.bash("\n".join(blocks[:-1]))
+    assert "first record" in shown
+    assert "[b'begin', b'commit']" in shown
+    assert "Nothing is wrong" in shown
+
+
+def test_prometheus_sees_every_store(quickstart: Quickstart) -> None:
+    url = f"http://127.0.0.1:{quickstart.prometheus}/api/v1/query?query=up"
+    deadline = time.monotonic() + 60
+    up: dict[str, str] = {}
+    while up != {f"{name}:7601": "1" for name in STORES}:
+        assert time.monotonic() < deadline, up
+        time.sleep(0.5)
+        with urllib.request.urlopen(url, timeout=5) as response:
+            found = json.load(response)["data"]["result"]
+        up = {one["metric"]["instance"]: one["value"][1] for one in found}
+
+
+def test_a_store_sees_its_own_keys_only(quickstart: Quickstart) -> None:
+    for name in STORES:
+        find = "find / -name '*.key' -not -path '/proc/*' 2>/dev/null || true"
+        keys = quickstart.compose(f'exec -T {name} sh -c "{find}"').split()
+        assert sorted(keys) == [f"/etc/logservice/tls/{p}-plane.key" for p in ("client", "peer")]
+        shown = quickstart.compose(
+            f"exec -T {name} logservice certs show /etc/logservice/tls/client-plane.pem -o json"
+        )
+        assert f"/store/{name}" in shown
+
+
+def test_the_last_command_stops_everything(quickstart: Quickstart) -> None:
+    quickstart.bash(f"export COMPOSE_FILE=deploy/compose.yaml\n{commands()[-1]}")
+    assert quickstart.compose("ps -q").split() == [] or "Up" not in quickstart.compose("ps")
