@@ -7,8 +7,9 @@ differ between stores and versions; the configuration file can override those it
 
 from __future__ import annotations
 
-import zlib
 from typing import Final
+
+from logservice.checksum import crc32
 
 # --- hard -----------------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ _HARD: Final = (
 
 def hard_bounds_hash() -> int:
     """Identifies the hard bounds; stored in every data directory."""
-    return zlib.crc32(repr(_HARD).encode())
+    return crc32(repr(_HARD).encode())
 
 
 # --- soft: raft -----------------------------------------------------------------------------------

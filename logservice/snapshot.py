@@ -11,9 +11,9 @@ files, for the wire, and inside the installed-snapshot record of a segment.
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 
+from logservice.checksum import crc32
 from logservice.ids import Index, Lsn, Term
 from logservice.membership import Membership, MembershipCorrupt
 
@@ -54,7 +54,7 @@ class Snapshot:
             len(membership),
             len(self.state),
         )
-        crc = zlib.crc32(self.state, zlib.crc32(membership, zlib.crc32(head)))
+        crc = crc32(self.state, crc32(membership, crc32(head)))
         return b"".join((head, _CRC.pack(crc), membership, self.state))
 
     @classmethod
@@ -72,7 +72,7 @@ class Snapshot:
             raise SnapshotCorrupt(f"snapshot magic {magic:#x} version {version}")
         if len(data) != start + membership_bytes + state_bytes:
             raise SnapshotCorrupt("snapshot length differs from its header")
-        if zlib.crc32(data[start:], zlib.crc32(data[: _HEAD.size])) != crc:
+        if crc32(data[start:], crc32(data[: _HEAD.size])) != crc:
             raise SnapshotCorrupt("snapshot checksum")
         try:
             membership = Membership.decode(data[start : start + membership_bytes])

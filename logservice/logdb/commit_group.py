@@ -24,11 +24,11 @@ lost hard state restored.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from logservice.checksum import crc32
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Index
@@ -184,12 +184,12 @@ def encode_group(
     body_bytes = position - start
     directory_head = _DIRECTORY.pack(_DIRECTORY_MAGIC, len(runs), body_bytes, sequence, flags)
     all_rows = b"".join(rows)
-    directory_crc = zlib.crc32(all_rows, zlib.crc32(directory_head, seed))
+    directory_crc = crc32(all_rows, crc32(directory_head, seed))
     head = _HEADER.pack(
         GROUP_MAGIC, GROUP_VERSION, flags, len(runs), sequence, segment, offset, previous.segment,
         previous.offset, body_bytes, previous.crc, directory_crc,
     ) + b"\0\0\0\0"  # fmt: skip
-    crc = zlib.crc32(head, seed)
+    crc = crc32(head, seed)
     pack_crc = _DIRECTORY_CRC.pack
     first = b"".join((head, pack_crc(crc), directory_head, pack_crc(directory_crc), all_rows))
     return EncodedGroup(
@@ -234,7 +234,7 @@ def decode_group_header(
         previous_offset, body_bytes, previous_crc, directory_crc,
     ) = _HEADER.unpack_from(view, start)  # fmt: skip
     reserved, crc = _HEADER_CRC.unpack_from(view, start + _HEADER.size)
-    if zlib.crc32(view[start : end - 4], seed) != crc:
+    if crc32(view[start : end - 4], seed) != crc:
         return None
     if version != GROUP_VERSION or reserved or (own_segment, own_offset) != (segment, offset):
         return None
@@ -255,8 +255,8 @@ def decode_directory(view: Buffer, offset: int, seed: int) -> Directory | None:
     end = start + runs * DIRECTORY_ROW_BYTES
     if magic != _DIRECTORY_MAGIC or end > len(view):
         return None
-    head_crc = zlib.crc32(view[offset : offset + _DIRECTORY.size], seed)
-    if zlib.crc32(view[start:end], head_crc) != crc:
+    head_crc = crc32(view[offset : offset + _DIRECTORY.size], seed)
+    if crc32(view[start:end], head_crc) != crc:
         return None
     rows = []
     for shard, replica, *rest, reserved in _ROW.iter_unpack(view[start:end]):

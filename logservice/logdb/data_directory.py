@@ -19,13 +19,13 @@ from __future__ import annotations
 import json
 import posixpath
 import secrets
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
 from logservice.bounds import hard_bounds_hash
+from logservice.checksum import crc32
 from logservice.ids import ClusterId, Incarnation, StoreId
 from logservice.logdb.vfs import Vfs, read_file
 
@@ -62,13 +62,13 @@ class Identity:
             },
             sort_keys=True,
         ).encode()
-        return body + b"\n%08x\n" % zlib.crc32(body)
+        return body + b"\n%08x\n" % crc32(body)
 
     @classmethod
     def decode(cls, data: bytes) -> Identity:
         """Inverse of `encode`; raises ValueError for anything else."""
         body, separator, rest = data.partition(b"\n")
-        if not separator or rest != b"%08x\n" % zlib.crc32(body):
+        if not separator or rest != b"%08x\n" % crc32(body):
             raise ValueError("checksum of the identity file")
         fields = json.loads(body)
         if not isinstance(fields, dict) or fields.pop("magic", None) != _MAGIC:

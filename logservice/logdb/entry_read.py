@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from logservice.bounds import LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
+from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, Term
 from logservice.logdb.record import (
@@ -93,7 +93,7 @@ class EntryRead:
         self, data: bytes, start: int, low: int, high: int, found: list[tuple[int, Entry]]
     ) -> None:
         """Add the entries at positions [low, high); `data` begins at `start` of the segment."""
-        unpack, crc32, view = RECORD.unpack_from, zlib.crc32, memoryview(data)
+        unpack, view = RECORD.unpack_from, memoryview(data)
         seed, key, index = self.seed, self.key, self.first + low
         for at, length in zip(self.offsets[low:high], self.lengths[low:high], strict=True):
             offset = at - start

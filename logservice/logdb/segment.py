@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import posixpath
 import struct
-import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from logservice.bounds import LOGDB_OPEN_SEGMENTS_MAX
+from logservice.checksum import crc32
 from logservice.invariants import invariant
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.vfs import Vfs
@@ -56,7 +56,7 @@ def segment_name(segment: int) -> str:
 def encode_segment_header(segment: int, incarnation: int, first_sequence: int) -> bytes:
     """The first bytes of a segment."""
     head = _HEADER.pack(SEGMENT_MAGIC, SEGMENT_VERSION, 0, 0, segment, incarnation, first_sequence)
-    return head + _CRC.pack(zlib.crc32(head, segment_seed(incarnation, segment)))
+    return head + _CRC.pack(crc32(head, segment_seed(incarnation, segment)))
 
 
 def decode_segment_header(
@@ -66,7 +66,7 @@ def decode_segment_header(
     if len(data) < SEGMENT_HEADER_BYTES:
         return None
     (crc,) = _CRC.unpack_from(data, _HEADER.size)
-    if zlib.crc32(data[: _HEADER.size], segment_seed(incarnation, segment)) != crc:
+    if crc32(data[: _HEADER.size], segment_seed(incarnation, segment)) != crc:
         return None
     magic, version, _, _, own, written_by, sequence = _HEADER.unpack_from(data)
     if magic != SEGMENT_MAGIC or own != segment or written_by != incarnation:

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import logging
 import struct
-import zlib
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
 from logservice.access import AccessList, Grant
+from logservice.checksum import crc32
 from logservice.hakeeper.proposals import AccessGrant
 from logservice.hakeeper.wire_types import Natural
 from logservice.logdb.vfs import Vfs, read_file, write_file
@@ -80,12 +80,12 @@ def _list(page: _Page) -> AccessList:
 
 def _encode(page: _Page) -> bytes:
     body = _VERSION + _encoder.encode(page)
-    return _CRC.pack(zlib.crc32(body)) + body
+    return _CRC.pack(crc32(body)) + body
 
 
 def _decode(data: bytes) -> _Page:
     body = data[_CRC.size :]
-    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != zlib.crc32(body):
+    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32(body):
         logger.warning("the stored access list is damaged; nobody is granted anything by it")
         return _Page()
     try:

@@ -18,13 +18,13 @@ from __future__ import annotations
 import functools
 import logging
 import struct
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from logservice.checksum import crc32
 from logservice.hakeeper.replies import DirectoryEntry
 from logservice.hakeeper.state import decoded
 from logservice.hakeeper.wire_types import MembershipBytes
@@ -140,12 +140,12 @@ class AddressBook:
 
 def _encode(page: _Page) -> bytes:
     body = _VERSION + _encoder.encode(page)
-    return _CRC.pack(zlib.crc32(body)) + body
+    return _CRC.pack(crc32(body)) + body
 
 
 def _decode(data: bytes) -> _Page:
     body = data[_CRC.size :]
-    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != zlib.crc32(body):
+    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32(body):
         logger.warning("the address book is damaged; beginning an empty one")
         return _Page()
     try:

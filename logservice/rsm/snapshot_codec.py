@@ -19,13 +19,13 @@ could have produced is SnapshotCorrupt, never a replica that misbehaves later.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections import deque
 from typing import Final
 
 from logservice_wire.errors import Reason
 
 from logservice.bounds import HOLDS_MAX, NAME_BYTES_MAX, SESSION_WINDOW, SESSIONS_MAX
+from logservice.checksum import crc32
 from logservice.ids import Index, Lsn, SessionId
 from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import Session, SessionTable
@@ -78,7 +78,7 @@ def encode_state(state: LogState) -> bytes:
         for gap in state.rejected
     ]
     body = b"".join(parts)
-    return _PREFIX.pack(_MAGIC, _VERSION, 0, zlib.crc32(body)) + body
+    return _PREFIX.pack(_MAGIC, _VERSION, 0, crc32(body)) + body
 
 
 def decode_state(data: bytes) -> LogState:
@@ -86,7 +86,7 @@ def decode_state(data: bytes) -> LogState:
     try:
         magic, version, zero, crc = _PREFIX.unpack_from(data)
         _check(magic == _MAGIC and version == _VERSION and zero == 0, "magic or version")
-        _check(zlib.crc32(data[_PREFIX.size :]) == crc, "checksum")
+        _check(crc32(data[_PREFIX.size :]) == crc, "checksum")
         return _Reader(data, _PREFIX.size).state()
     except (struct.error, UnicodeDecodeError) as error:
         raise SnapshotCorrupt(f"state of a log shard: {error}") from error

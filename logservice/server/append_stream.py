@@ -28,6 +28,7 @@ from logservice_wire.block import validate_block
 from logservice_wire.errors import InvalidArgument, LogServiceError, error_for
 from logservice_wire.v1 import log_pb2
 
+from logservice.checksum import crc32
 from logservice.ids import Lsn, SessionId
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
@@ -107,7 +108,7 @@ class AppendStream:
                     sequence=block.sequence,
                     writer_epoch=self._epoch,
                     expected_lsn=Lsn(block.expected_lsn),
-                    record_count=validate_block(data),
+                    record_count=validate_block(data, crc32=crc32),
                     block=data,
                 )
             )

@@ -16,6 +16,7 @@ from logservice_wire.block import validate_block
 from logservice_wire.errors import InvalidArgument
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
+from logservice.checksum import crc32
 from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
 from logservice.outcome import Applied
 from logservice.rsm import commands
@@ -68,7 +69,7 @@ class LogService(log_pb2_grpc.LogServicer):
             sequence=request.sequence,
             writer_epoch=request.writer_epoch,
             expected_lsn=Lsn(request.expected_lsn),
-            record_count=validate_block(block),
+            record_count=validate_block(block, crc32=crc32),
             block=block,
         )
         applied = await self._host.append(shard, append, timeout_s(context, self._store.limits))

@@ -8,8 +8,8 @@ index, term, LSN and length stay.
 from __future__ import annotations
 
 import struct
-import zlib
 
+from logservice.checksum import crc32
 from logservice.entry import EntryKind
 from logservice.logdb.record import (
     RECORD_HEADER_BYTES,
@@ -47,6 +47,6 @@ def forged(image: bytes, segment: int, incarnation: int, offset: int) -> bytes:
     payload = bytearray(payload_view(image, offset, header, seed))
     payload[-1] ^= 0x55
     head = bytearray(image[offset : offset + RECORD_HEADER_BYTES])
-    _CRC.pack_into(head, RECORD_HEADER_BYTES - 8, zlib.crc32(payload, seed))
-    _CRC.pack_into(head, RECORD_HEADER_BYTES - 4, zlib.crc32(head[:-4], seed))
+    _CRC.pack_into(head, RECORD_HEADER_BYTES - 8, crc32(payload, seed))
+    _CRC.pack_into(head, RECORD_HEADER_BYTES - 4, crc32(head[:-4], seed))
     return bytes(head) + bytes(payload)

@@ -6,10 +6,10 @@ who led which term, every membership that came to be. It only grows.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Incarnation, ReplicaId, ShardId
 from logservice.membership import Membership
@@ -26,7 +26,7 @@ class EntryFacts(NamedTuple):
 
 def facts_of(entry: Entry) -> EntryFacts:
     """The facts of an entry."""
-    return EntryFacts(entry.kind, entry.lsn, entry.record_count, zlib.crc32(entry.payload))
+    return EntryFacts(entry.kind, entry.lsn, entry.record_count, crc32(entry.payload))
 
 
 @dataclass(slots=True)

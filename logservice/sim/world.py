@@ -13,13 +13,13 @@ import asyncio
 import gc
 import random
 import traceback
-import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from logservice_wire.errors import Halted, LogServiceError
 
+from logservice.checksum import crc32
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
 from logservice.nodehost.log_reading import read_log_here
 from logservice.nodehost.replica import Replica
@@ -352,7 +352,7 @@ class World:
         """An event for the trace."""
         if self._digesting:
             line = f"{self.loop.now_s:10.6f} {kind} {' '.join(map(str, what))}"
-            self.digest = zlib.crc32(line.encode(), self.digest)
+            self.digest = crc32(line.encode(), self.digest)
             if self._trace is not None:
                 self._trace(line)
 
@@ -430,5 +430,5 @@ def _brief(message: Message) -> str:
         if value is not None:
             text += f" {name}={int(value)}"
     if entries:
-        text += f" entries={len(entries)} crc={zlib.crc32(b''.join(e.payload for e in entries)):x}"
+        text += f" entries={len(entries)} crc={crc32(b''.join(e.payload for e in entries)):x}"
     return text

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import enum
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final
+
+from logservice.checksum import crc32
 
 _HEAD: Final = struct.Struct("<HBBII")
 _CRC: Final = struct.Struct("<I")
@@ -61,9 +62,9 @@ def encode_frame(kind: FrameKind, buffers: Sequence[Buffer], size: int) -> list[
         chunks = _join_small(buffers)
     crc = 0
     for chunk in chunks:
-        crc = zlib.crc32(chunk, crc)
+        crc = crc32(chunk, crc)
     head = _HEAD.pack(_MAGIC, VERSION, kind, size, crc)
-    return [head + _CRC.pack(zlib.crc32(head)), *chunks]
+    return [head + _CRC.pack(crc32(head)), *chunks]
 
 
 def _join_small(buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -138,7 +139,7 @@ class FrameReader:
         (head_crc,) = _CRC.unpack_from(self._buffer, self._start + _HEAD.size)
         if magic != _MAGIC:
             raise FrameError(f"frame magic {magic:#x}: not a store of this service")
-        if zlib.crc32(self._view[self._start : self._start + _HEAD.size]) != head_crc:
+        if crc32(self._view[self._start : self._start + _HEAD.size]) != head_crc:
             raise FrameError("frame header checksum")
         if version != VERSION:
             raise FrameError(f"frame version {version}, this store speaks {VERSION}")
@@ -166,6 +167,6 @@ class FrameReader:
 
     @staticmethod
     def _checked(kind: FrameKind, body: Buffer, crc: int) -> tuple[FrameKind, Buffer]:
-        if zlib.crc32(body) != crc:
+        if crc32(body) != crc:
             raise FrameError("frame body checksum")
         return kind, body

@@ -6,9 +6,9 @@ starts from.
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
+from logservice.checksum import crc32
 from logservice.entry import Entry
 from logservice.ids import ShardId
 from logservice.sim.checks import Checker
@@ -35,7 +35,7 @@ class EqualSnapshots(Checker):
         """See `Checker`."""
         if entry.index % _EVERY:
             return
-        digest = zlib.crc32(machine.save_snapshot())
+        digest = crc32(machine.save_snapshot())
         known, who = self._digests.setdefault((shard, int(entry.index)), (digest, store.store_id))
         if known != digest:
             self.wrong(f"shard {shard} at index {entry.index}: {who} and {store.store_id} differ")
