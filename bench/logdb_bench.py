@@ -34,6 +34,7 @@ from logservice.logdb.segment import segment_name
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Member, Membership
 from logservice.nodehost.executor import ThreadExecutor
+from logservice.server.process import tune_interpreter
 from logservice.snapshot import Snapshot
 
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -333,6 +334,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--retained-gib", type=int, nargs="*", default=[1, 10])
     arguments = parser.parse_args()
+    tune_interpreter()
     root = Path(tempfile.mkdtemp(prefix="logdb-bench-", dir=arguments.directory))
     try:
         bench_groups(root, arguments.seconds, arguments.rounds)

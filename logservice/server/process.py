@@ -44,14 +44,19 @@ def run_store(config: StoreConfig) -> int:
     """
     # Whatever this process creates is its user's alone: records, exports, the audit log.
     os.umask(0o077)
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    gc.set_threshold(*_GC_THRESHOLDS)
+    tune_interpreter()
     log_format.configure(config.logging, config.store.store_id)
     try:
         asyncio.run(_serve(config))
     except InvariantViolation as error:
         crash(error)
     return 0
+
+
+def tune_interpreter() -> None:
+    """Set what a process that runs a store, or measures a part of one, needs of its interpreter."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 async def _serve(config: StoreConfig) -> None:
