@@ -508,7 +508,7 @@ LOGDB_READ_GAP_BYTES_MAX: Final = 64 * 1024
 """Other replicas' bytes read over rather than skipped with another system call."""
 
 LOGDB_READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
-"""Asked of the disk ahead of a sequential reader: 256 pieces of 32 KiB, as many as a disk queues."""
+"""Asked of the disk ahead of a sequential reader: 256 pieces of 32 KiB, as many as one queues."""
 
 LOGDB_OPEN_SEGMENTS_MAX: Final = 64
 """Segment files kept open for reading."""
