@@ -67,6 +67,7 @@ from logservice.nodehost.transport.control import (
 )
 from logservice.nodehost.transport.frame import Buffer, FrameKind
 from logservice.nodehost.transport.peer_tls import PeerTls, check_peer
+from logservice.nodehost.transport.resolve import Resolver
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
 from logservice.nodehost.transport.stats import TransportStats
@@ -97,6 +98,7 @@ class LineContext:
     stats: TransportStats
     jitter: random.Random
     tls: PeerTls | None
+    resolver: Resolver
 
 
 @dataclass(slots=True)
@@ -253,14 +255,7 @@ class Line:
         context = self._context
         try:
             async with asyncio.timeout(PEER_CONNECT_TIMEOUT_S):
-                await self._loop.create_connection(
-                    lambda: Connection(
-                        self, self._queue, context.stats, context.clock,
-                        silent_max=PEER_SILENT_PINGS_MAX, pings=True,
-                    ),
-                    self._host, self._port,
-                    ssl=context.tls.client_context() if context.tls else None,
-                )  # fmt: skip
+                await self._connect()
                 await self._hello
         except LogServiceError as error:
             self._drop_connection(str(error))
@@ -277,6 +272,26 @@ class Line:
             self._attempt.set_result(None)
         self.flush()
         return None
+
+    async def _connect(self) -> None:
+        """To the first address of the name that accepts. Raises OSError, the last one's."""
+        context = self._context
+        addresses = await context.resolver.addresses(self._host)
+        for address in addresses:
+            try:
+                await self._loop.create_connection(
+                    lambda: Connection(
+                        self, self._queue, context.stats, context.clock,
+                        silent_max=PEER_SILENT_PINGS_MAX, pings=True,
+                    ),
+                    address, self._port,
+                    ssl=context.tls.client_context() if context.tls else None,
+                    server_hostname=self._host if context.tls else None,
+                )  # fmt: skip
+                return
+            except OSError:
+                if address is addresses[-1]:
+                    raise
 
     async def _watch(self) -> None:
         """Until the connection is lost, or unused for long when nobody needs it kept."""

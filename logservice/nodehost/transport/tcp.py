@@ -46,6 +46,7 @@ from logservice.nodehost.transport.frame import FrameKind
 from logservice.nodehost.transport.inbound import Inbound
 from logservice.nodehost.transport.line import Line, LineContext, parse_address
 from logservice.nodehost.transport.peer_tls import PeerTls
+from logservice.nodehost.transport.resolve import Resolver
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
 from logservice.nodehost.transport.send_queue import Item
 from logservice.nodehost.transport.stats import TransportStats
@@ -82,7 +83,12 @@ class TcpTransport:
         self._tls = tls
         self._stats = TransportStats()
         self._context = LineContext(
-            identity, self._clock, self._stats, random.Random(identity.boot_id), tls
+            identity,
+            self._clock,
+            self._stats,
+            random.Random(identity.boot_id),
+            tls,
+            Resolver(),
         )
         self._handler: TransportHandler | None = None
         self._servers: list[asyncio.Server] = []
