@@ -20,6 +20,7 @@ from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.entry_cache import CachedEntries
 from logservice.logdb.entry_read import EntryRead, Fetch
 from logservice.logdb.fault import Fault
+from logservice.logdb.index import Place
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles, segment_name
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
@@ -111,6 +112,10 @@ class ReplicaLog:
     def payload_bytes(self, index: Index) -> int:
         """Bytes of an entry's payload; KeyError when it is not in the log."""
         return self._state.index.place(index).length
+
+    def place(self, index: Index) -> Place:
+        """Where the record of an entry is; KeyError when it is not in the log."""
+        return self._state.index.place(index)
 
     def bytes_between(self, after: Index, through: Index) -> int:
         """Bytes on disk of the entries in (after, through] that are still there; an estimate."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, fields
 
+from logservice.bounds import SCRUB_PASS_INTERVAL_S
 from logservice.sim.net import NetFaults
 
 SHORT_S = 20.0
@@ -87,6 +88,9 @@ class SimConfig:
     """One of the victim's data directories stops answering, for good, while the store runs."""
     rot: bool = False
     scrub_interval_s: float = 3.0
+    diverges: bool = False
+    """A committed entry changes on one disk, with valid checksums; see `diverging`."""
+    compare_interval_s: float = SCRUB_PASS_INTERVAL_S
 
     @property
     def reserve_bytes(self) -> int:
@@ -173,6 +177,9 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
     config.directories = tuple(chance.choice((1, 1, 1, 2, 3)) for _ in range(stores))
     if config.victim and chance.random() < 0.5:
         config.disk_death = config.directories[config.victim - 1] > 1
+    if not config.calm and chance.random() < 0.25:
+        config.diverges = True
+        config.compare_interval_s = chance.choice((1.0, 3.0, 5.0))
     return config
 
 

@@ -166,9 +166,14 @@ class SimDisk(MemoryVfs):
             other = self._files[posixpath.normpath(source)].durable
             start = self._chance.randrange(max(1, len(other) - length))
             data = bytes(other[start : start + length]).ljust(length, b"\0")
-        file.durable[offset : offset + length] = data
-        file.cached[offset : offset + length] = data
+        self.put(path, offset, data)
         return offset, length
+
+    def put(self, path: str, offset: int, data: bytes) -> None:
+        """Bytes that nobody wrote are there, and have been for long."""
+        file = self._files[posixpath.normpath(path)]
+        file.durable[offset : offset + len(data)] = data
+        file.cached[offset : offset + len(data)] = data
 
     def durable(self, handle: int) -> bool:
         """Nothing written to the file waits for an fdatasync, and its name is on the disk."""

@@ -202,6 +202,18 @@ class SimStore:
         self._dead()
         self._finish()
 
+    def tally(self) -> None:
+        """Add what this life has counted to the world's counts."""
+        if self.parts is None:
+            return
+        counts = self.world.counts
+        for what, count in self.parts.repairer.counts.items():
+            counts[f"repair {what}"] += count
+        for what, count in self.parts.comparer.counts.items():
+            counts[f"compare {what}"] += count
+        for scrubber in self.parts.scrubbers:
+            counts["scrub damages"] += scrubber.progress.damages
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _excused(self, error: BaseException) -> bool:
@@ -230,11 +242,7 @@ class SimStore:
     def _finish(self) -> None:
         crash = self._crash
         self.disk.stop()
-        if self.parts is not None:
-            for what, count in self.parts.repairer.counts.items():
-                self.world.counts[f"repair {what}"] += count
-            for scrubber in self.parts.scrubbers:
-                self.world.counts["scrub damages"] += scrubber.progress.damages
+        self.tally()
         self.parts = None
         if crash.power:
             self.disk.lose_power(keep_names=crash.keep_names, survive=crash.survive)
@@ -296,6 +304,7 @@ class SimStore:
             hakeeper_tick_s=config.hakeeper_tick_s,
             heartbeat_interval_s=config.heartbeat_interval_s,
             scrub_interval_s=config.scrub_interval_s,
+            compare_interval_s=config.compare_interval_s,
         )
         seams = StoreSeams(
             disk=lambda path: DiskSeams(

@@ -38,6 +38,7 @@ from logservice.sim.clients import (
     runs_of,
 )
 from logservice.sim.config import SimConfig
+from logservice.sim.diverging import Diverging
 from logservice.sim.faults import Faults
 from logservice.sim.history import Read, Run, check
 from logservice.sim.loop import Process, SimLoop
@@ -169,9 +170,13 @@ class World:
             client.stopping = True
         await asyncio.wait(self._client_tasks)
         await self._settle()
+        if config.diverges:
+            await self._diverge()
         self.checks.sample(self.stores)
         self._judge()
         sampling.cancel()
+        for store in self.stores:
+            store.tally()
 
     def _begin_clients(self) -> None:
         config = self.config
@@ -263,6 +268,18 @@ class World:
                 return
             await asyncio.sleep(0.2)
         self.violate("convergence", f"replicas do not settle: {self.state()}")
+
+    async def _diverge(self) -> None:
+        diverging = Diverging(self)
+        forged = diverging.forge()
+        if forged is None:
+            return
+        # A shard that was compared is compared again when it has grown.
+        await self._takes(Client(self, 0, forged.shard, ShardHistory()), forged.shard)
+        if not await diverging.until_repaired(forged, SETTLE_S):
+            self.violate("divergence", f"{forged.text()} is not what it was: {self.state()}")
+            return
+        await self._settle()
 
     def _scrubbed(self, before: dict[int, tuple[int, int]]) -> bool:
         """Every store that may have rotten went through all its sealed segments since: whatever

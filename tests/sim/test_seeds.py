@@ -27,6 +27,16 @@ def test_a_short_seed_lives_as_long_as_it_has_to() -> None:
     assert ledger_line(result)["short"] is True
 
 
+def test_an_entry_that_differs_with_valid_checksums_comes_back() -> None:
+    """The comparison finds it, the replica halts, and its peers restore it."""
+    seed = next(seed for seed in range(1, 200) if draw(seed, short=True).diverges)
+    result = run_seed(seed, short=True)
+    assert result.ok, (result.config, result.report.violations)
+    counts = result.report.counts
+    assert counts["fault forged entry"] == 1
+    assert counts["compare halted"] == counts["repair repaired"] == 1
+
+
 def test_a_draw_is_a_function_of_the_seed() -> None:
     assert [draw(seed).text() for seed in range(50)] == [draw(seed).text() for seed in range(50)]
     assert 3 <= sum(draw(seed).calm for seed in range(50)) <= 20

@@ -5,7 +5,7 @@ Each is a bug that a system like this one has had, or that its design warns of.
 
 from __future__ import annotations
 
-from logservice.sim.mutations import consensus, machine, sleep, storage
+from logservice.sim.mutations import consensus, divergence, machine, sleep, storage
 from logservice.sim.mutations.registry import MUTATIONS, OPTIONS
 
-__all__ = ["MUTATIONS", "OPTIONS", "consensus", "machine", "sleep", "storage"]
+__all__ = ["MUTATIONS", "OPTIONS", "consensus", "divergence", "machine", "sleep", "storage"]

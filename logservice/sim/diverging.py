@@ -1,0 +1,116 @@
+"""Diverging: at the end of a world one committed entry changes on one disk, and checksums approve.
+
+After the faults, when every replica has everything, an entry with records of a random voter is
+written over (`forgery`). Nothing that the store does by itself touches it again, so only the
+comparison with the other replicas can find it. The world waits until that replica has the true
+entry on its disk again, or has given way to another; what its clients would read then is judged
+with everything else. In half of these worlds the store dies once it knows of the damage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logservice.entry import EntryKind
+from logservice.ids import Index, ReplicaId, ShardId
+from logservice.logdb.record import decode_header, segment_seed
+from logservice.logdb.segment import segment_name
+from logservice.nodehost.replica import Replica
+from logservice.sim.forgery import forged
+from logservice.sim.store import Crash, SimStore
+from logservice.sim.truth import facts_of
+
+if TYPE_CHECKING:
+    from logservice.sim.world import World
+
+_TRIES = 200
+"""Entries looked at for one with records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forged:
+    """What was changed, and where."""
+
+    store: SimStore
+    shard: ShardId
+    replica: ReplicaId
+    index: Index
+
+    def text(self) -> str:
+        """For reports."""
+        where = f"replica {self.replica} on {self.store.store_id}"
+        return f"shard {self.shard} entry {self.index} of {where}"
+
+
+class Diverging:
+    """One per world; `forge`, then ask until nothing is `wrong` any more."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing is forged yet."""
+        self._world = world
+        self._chance = random.Random(f"diverging/{world.config.seed}")
+        self._dies = self._chance.random() < 0.5
+
+    def forge(self) -> Forged | None:
+        """Change one entry; None when no replica has one with records."""
+        candidates = [
+            (store, replica)
+            for store in self._world.stores
+            for replica in store.replicas()
+            if replica.shard in self._world.shards
+            and replica.replica_id in replica.raft.membership.voters
+        ]
+        for _ in range(_TRIES if candidates else 0):
+            store, replica = self._chance.choice(candidates)
+            first = replica.reader.first_index()
+            if first > replica.applied:
+                continue
+            index = Index(self._chance.randint(first, replica.applied))
+            if self._change(store, replica, index):
+                found = Forged(store, replica.shard, replica.replica_id, index)
+                self._world.counts["fault forged entry"] += 1
+                self._world.note("forged", found.text())
+                return found
+        return None
+
+    def _change(self, store: SimStore, replica: Replica, index: Index) -> bool:
+        place = replica.reader.durable_log().place(index)
+        path = f"{replica.directory.logdb.directory}/segments/{segment_name(place.segment)}"
+        image = store.disk.image(path)
+        seed = segment_seed(replica.incarnation, place.segment)
+        header = decode_header(image, place.offset, seed)
+        if header.detail != EntryKind.BLOCK or not header.record_count:
+            return False
+        data = forged(image, place.segment, replica.incarnation, place.offset)
+        store.disk.put(path, place.offset, data)
+        return True
+
+    async def until_repaired(self, one: Forged, bound_s: float) -> bool:
+        """Whether it is true again, or gone, within the bound."""
+        world, deadline_s = self._world, self._world.loop.now_s + bound_s
+        while not self._repaired(one):
+            if world.loop.now_s > deadline_s:
+                return False
+            if self._dies and one.store.halted:
+                self._dies = False
+                world.counts["fault crash during a repair"] += 1
+                one.store.crash(Crash(power=self._chance.random() < 0.5))
+            await asyncio.sleep(0.1)
+        return True
+
+    def _repaired(self, one: Forged) -> bool:
+        replica = one.store.running(one.shard)
+        if replica is None or replica.applied < one.index:
+            return False
+        if replica.replica_id != one.replica or replica.reader.first_index() > one.index:
+            return True
+        log = replica.reader.durable_log()
+        fetch = log.fetch(one.index, Index(one.index + 1), 1, ahead=False)
+        fetch.run()
+        log.end_fetch(fetch)
+        truth = self._world.truth.shard(one.shard)
+        key = (int(one.index), truth.committed[one.index])
+        return [facts_of(entry) for entry in log.fetched(fetch)] == [truth.entries[key]]
