@@ -94,6 +94,8 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
     if lsn < 1:
         raise InvalidArgument("LSNs start at 1", field="lsn")
     first_lsn, next_lsn = _readable_from(replica, lsn), rsm.next_lsn
+    # While the disk is waited for more is applied: the answer stops where it says the tail is.
+    beyond = Index(replica.applied + 1)
     applied_lsn = Lsn(next_lsn - 1)
     if lsn > next_lsn:
         raise BeyondTail(f"LSN {lsn} is beyond the tail", next_lsn=next_lsn)
@@ -105,7 +107,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
         # Found anew each time: commands between two blocks are skipped, not read. There may be
         # millions, and nothing else gets its turn while this reads.
         index = log.index_of_lsn(position)
-        high = Index(min(index + _ENTRIES_AT_ONCE, replica.applied + 1))
+        high = Index(min(index + _ENTRIES_AT_ONCE, beyond))
         entries = log.cached_entries(index, high, max(max_bytes - size, 1))
         if entries is None:
             fetch = log.fetch(index, high, max(max_bytes - size, 1))

@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 
 import click
@@ -22,7 +22,7 @@ from rich.table import Table
 
 from logservice.sim.campaign import processor_limit
 from logservice.sim.config import draw
-from logservice.sim.mutations import MUTATIONS, OPTIONS
+from logservice.sim.mutations import MUTATIONS, WORLDS
 from logservice.sim.world import World
 
 SEEDS_MAX = 400
@@ -46,11 +46,13 @@ def hunt(name: str, first: int, seeds: int) -> Killed:
     """Apply a mutation to this process, for good, and simulate until somebody notices."""
     logging.disable(logging.CRITICAL)
     MUTATIONS[name]()
-    options = OPTIONS.get(name, {})
     for number, seed in enumerate(range(first, first + seeds), 1):
+        config = draw(seed, short=True)
+        if name in WORLDS:
+            WORLDS[name](config)
         try:
             with processor_limit(SEED_CPU_MAX_S):
-                report = World(replace(draw(seed, short=True), **options)).run()
+                report = World(config).run()
         except BaseException as error:  # noqa: BLE001 - an invariant stopped the world itself
             return Killed(name, number, "world", repr(error))
         if report.violations:

@@ -16,7 +16,8 @@ from logservice.raft.read_rounds import ReadRequest
 from logservice.raft.ready import ReadState
 from logservice.raft.state import State
 from logservice.raft.tracker import Tracker
-from logservice.sim.mutations.registry import mutation, with_option, wrap
+from logservice.sim.config import watch_leases
+from logservice.sim.mutations.registry import mutation, mutation_in, wrap
 
 # --- elections ------------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ def _reads_before_the_index_is_applied() -> None:
 # --- leases ---------------------------------------------------------------------------------------
 
 
-@with_option(lease_read=True)
+@mutation_in(watch_leases)
 def _lease_never_ends() -> None:
     def lease_holds(s: State) -> bool:
         return s.config.lease_read and s.lease_from >= 0
@@ -222,7 +223,7 @@ def _lease_never_ends() -> None:
     wrap(reading, "_lease_holds", lambda _: lease_holds)
 
 
-@with_option(lease_read=True)
+@mutation_in(watch_leases)
 def _lease_given_by_nobody() -> None:
     def lease_holds(s: State) -> bool:
         return s.config.lease_read and s.committed_in_term()
@@ -230,7 +231,7 @@ def _lease_given_by_nobody() -> None:
     wrap(reading, "_lease_holds", lambda _: lease_holds)
 
 
-@with_option(lease_read=True)
+@mutation_in(watch_leases)
 def _lease_outlives_a_transfer() -> None:
     def make(original: Any) -> Any:
         def lease_holds(s: State) -> bool:
@@ -245,7 +246,7 @@ def _lease_outlives_a_transfer() -> None:
     wrap(reading, "_lease_holds", make)
 
 
-@with_option(lease_read=True)
+@mutation_in(watch_leases)
 def _lease_counted_in_ticks() -> None:
     """A paused process counts none."""
 
@@ -259,7 +260,7 @@ def _lease_counted_in_ticks() -> None:
     wrap(State, "__init__", make)
 
 
-@with_option(lease_read=True)
+@mutation_in(watch_leases)
 def _voter_breaks_the_lease_it_gave() -> None:
     wrap(State, "in_lease", lambda _: lambda _: False)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from logservice.sim.config import SimConfig
+
 MUTATIONS: dict[str, Callable[[], None]] = {}
 
-OPTIONS: dict[str, dict[str, Any]] = {}
-"""Fields of SimConfig that a mutation of an option needs: most worlds do not draw it."""
+WORLDS: dict[str, Callable[[SimConfig], None]] = {}
+"""What a mutation changes in the drawn worlds, if it is about an option that few of them have."""
 
 
 def mutation(apply: Callable[[], None]) -> Callable[[], None]:
@@ -20,11 +22,13 @@ def mutation(apply: Callable[[], None]) -> Callable[[], None]:
     return apply
 
 
-def with_option(**fields: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """A seeded bug of something that is off in most worlds."""
+def mutation_in(
+    world: Callable[[SimConfig], None],
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """A seeded bug of something that is off in most worlds, and the worlds that have it."""
 
     def enter(apply: Callable[[], None]) -> Callable[[], None]:
-        OPTIONS[_name(apply)] = fields
+        WORLDS[_name(apply)] = world
         return mutation(apply)
 
     return enter
