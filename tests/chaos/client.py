@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from logservice_client import Gap, LogClient, ReadResult, Shard
+from logservice_client.tls import TlsFiles
 from logservice_wire import errors
 from logservice_wire.errors import LogServiceError
 
@@ -31,7 +32,9 @@ READ_BYTES = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one process does. `keep_records`: how far below the tail it truncates; 0: never."""
+    """What one process does. `keep_records`: how far below the tail it truncates; 0: never. `tls`:
+    files of the authority, the certificate and the key; none for plaintext.
+    """
 
     name: str
     endpoints: list[str]
@@ -43,6 +46,7 @@ class Settings:
     record_bytes: int
     pause_s: float
     keep_records: int
+    tls: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -237,7 +241,8 @@ async def _work(settings: Settings) -> None:
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     report = asyncio.create_task(_report(counts))
-    async with LogClient(settings.endpoints) as client:
+    tls = TlsFiles(*settings.tls) if settings.tls else None
+    async with LogClient(settings.endpoints, tls=tls) as client:
         workers = [Worker(settings, client.shard(shard), counts) for shard in settings.shards]
         tasks = [asyncio.create_task(worker.run(stop)) for worker in workers]
         ended = asyncio.create_task(reader.read())

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import grpc
 import grpc.aio
 from logservice_client.read_result import Gap, result_of
+from logservice_client.tls import Tls
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
 
 from logservice.sim.history import Read, Run
@@ -22,9 +23,18 @@ class NotConverged(Exception):
     """Replicas did not come to the same state in time."""
 
 
-async def status(address: str, shard: int, *, stale: bool) -> log_pb2.GetShardStatusResponse | None:
+def channel_to(address: str, tls: Tls | None) -> grpc.aio.Channel:
+    """For one store, and whatever it holds at once."""
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    return grpc.aio.secure_channel(address, tls.credentials(), options=_OPTIONS)
+
+
+async def status(
+    address: str, shard: int, *, stale: bool, tls: Tls | None = None
+) -> log_pb2.GetShardStatusResponse | None:
     """A store's view of the shard; None when it cannot tell."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with channel_to(address, tls) as channel:
         request = log_pb2.GetShardStatusRequest(shard_id=shard, stale=stale)
         try:
             stub = log_pb2_grpc.LogStub(channel)
@@ -76,7 +86,11 @@ async def unrepaired(addresses: dict[str, str], shards: list[int], lost: set[int
 
 
 async def converged(
-    addresses: dict[str, str], shard: int, wanted: int, timeout_s: float
+    addresses: dict[str, str],
+    shard: int,
+    wanted: int,
+    timeout_s: float,
+    tls: Tls | None = None,
 ) -> list[str]:
     """Wait until at least `wanted` stores hold the same applied state; their names.
 
@@ -85,11 +99,11 @@ async def converged(
     deadline = time.monotonic() + timeout_s
     while True:
         answers = await asyncio.gather(
-            *(status(address, shard, stale=True) for address in addresses.values())
+            *(status(address, shard, stale=True, tls=tls) for address in addresses.values())
         )
         told = dict(zip(addresses, answers, strict=True))
         strong = await asyncio.gather(
-            *(status(address, shard, stale=False) for address in addresses.values())
+            *(status(address, shard, stale=False, tls=tls) for address in addresses.values())
         )
         known = [answer.applied_index for answer in strong if answer is not None]
         holders = [name for name, answer in told.items() if answer is not None]
@@ -108,11 +122,11 @@ async def converged(
         await asyncio.sleep(0.1)
 
 
-async def read_all(store: str, address: str, shard: int) -> Read:
+async def read_all(store: str, address: str, shard: int, tls: Tls | None = None) -> Read:
     """Everything one replica holds. Raises grpc's error when it cannot be read."""
     invoked = time.monotonic()
     runs: list[Run] = []
-    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+    async with channel_to(address, tls) as channel:
         stub = log_pb2_grpc.LogStub(channel)
         about = await stub.GetShardStatus(
             log_pb2.GetShardStatusRequest(shard_id=shard, stale=True), timeout=10.0

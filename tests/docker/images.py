@@ -39,7 +39,9 @@ def derived_image(engine: Engine, tag: str, dockerfile: str, *files: Path) -> st
         for file in files:
             archive.add(file, file.name)
     context.seek(0)
-    engine.client.images.build(fileobj=context, custom_context=True, tag=tag, rm=True)
+    engine.client.images.build(
+        fileobj=context, custom_context=True, tag=tag, rm=True, network_mode="none"
+    )
     return tag
 
 
@@ -52,4 +54,14 @@ def prometheus_image(engine: Engine) -> str:
         f"FROM {DEFAULT_BASE}\nCOPY prometheus /bin/prometheus\nWORKDIR /prometheus\n"
         'ENTRYPOINT ["/bin/prometheus", "--config.file=/etc/prometheus/prometheus.yml"]\n',
         Path(program).resolve(),
+    )  # fmt: skip
+
+
+def next_version(engine: Engine, version: str) -> str:
+    """The image under test as a later version of itself would look to a cluster."""
+    metadata = "/opt/logservice/lib/python3*/site-packages/logservice-[0-9]*.dist-info/METADATA"
+    return derived_image(
+        engine, f"{IMAGE}:{version}",
+        f"FROM {IMAGE}\nUSER 0:0\nRUN sed -i 's/^Version: .*/Version: {version}/' {metadata}\n"
+        "USER 10001:10001\n",
     )  # fmt: skip
