@@ -37,6 +37,7 @@ Name = Annotated[
 """Names of stores, clusters and hosts: they end up in file names, addresses and tables."""
 
 _MIB: Final = 1024 * 1024
+_MONTH_S: Final = 31 * 86_400.0
 
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
@@ -170,6 +171,10 @@ class StorageSection(_Section, frozen=True, kw_only=True):
     reserve_bytes: Annotated[int, Meta(ge=0)] = bounds.LOGDB_RESERVE_BYTES
     """Free bytes below which the disk counts as full: a shard refuses blocks while most of its
     replicas' disks are."""
+    scrub_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
+    """Between passes over all sealed segments."""
+    compare_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
+    """Between passes in which the shards led here are compared with their other replicas."""
 
 
 class TruncationSection(_Section, frozen=True, kw_only=True):

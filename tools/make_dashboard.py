@@ -145,6 +145,17 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                     ),
                 ),
             ),
+            (
+                "timeseries", "Damage found, replicas repaired", "none",
+                (
+                    ("increase(logservice_scrub_damages_total[1h])", "scrub {{instance}}"),
+                    (
+                        "increase(logservice_compare_wrong_replicas_total[1h])",
+                        "differ {{instance}}",
+                    ),
+                    ("increase(logservice_repairs_total[1h])", "repaired {{instance}}"),
+                ),
+            ),
         ),
     ),
 )  # fmt: skip

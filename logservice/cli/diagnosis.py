@@ -232,6 +232,13 @@ _REASONS: dict[str, tuple[Severity, str, str, str]] = {
         " the page.",
         "restore.md",
     ),
+    "diverged": (
+        Severity.DANGER,
+        "Replicas have different records under valid checksums, and too few of them answer to tell"
+        " which is right. Without an answer the shard halts after a minute.",
+        "Start the stores of the shard that are down, with their data directories.",
+        "diverged-replicas.md",
+    ),
     "truncation_stalled": (
         Severity.WARNING,
         "Space that the clients let go of is not freed; the disk will fill.",

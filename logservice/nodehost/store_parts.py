@@ -52,6 +52,14 @@ from logservice.state_machine import StateMachine
 _BOOTSTRAP_ROUND_S: Final = 10.0
 """How often a first start that waits for other members says so."""
 
+INTEGRITY: Final = (
+    "scrub_passes", "scrub_bytes", "scrub_damages",
+    "compare_passes", "compare_ranges", "compare_served", "compare_refused",
+    "compare_wrong", "compare_undecided", "compare_contested", "compare_halted",
+    "repair_repaired", "repair_entries", "repair_snapshots", "repair_waited",
+)  # fmt: skip
+"""What `StoreParts.integrity_counts` has: also what has not happened yet, so that alerts see 0."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -247,6 +255,18 @@ class StoreParts:
         counts: Counter[str] = Counter()
         for worker in self.workers:
             counts.update(worker.counts)
+        return counts
+
+    def integrity_counts(self) -> Mapping[str, int]:
+        """What looking for wrong data and restoring it has done since the start, by `INTEGRITY`."""
+        counts = dict.fromkeys(INTEGRITY, 0)
+        for scrubber in self.scrubbers:
+            counts["scrub_passes"] += scrubber.progress.passes
+            counts["scrub_bytes"] += scrubber.progress.bytes_verified
+            counts["scrub_damages"] += scrubber.progress.damages
+        for prefix, found in (("compare", self.comparer.counts), ("repair", self.repairer.counts)):
+            for name, count in found.items():
+                counts[f"{prefix}_{name}"] += count
         return counts
 
     def exports_count(self, shard: ShardId, replica: ReplicaId) -> int:

@@ -326,6 +326,8 @@ def _settings(config: StoreConfig) -> StoreSettings:
             reserve_bytes=config.storage.reserve_bytes,
         ),
         exports_max=config.truncation.exports_max,
+        scrub_interval_s=config.storage.scrub_interval_s,
+        compare_interval_s=config.storage.compare_interval_s,
         hakeeper_tick_s=config.hakeeper.tick_ms / 1000,
         heartbeat_interval_s=config.hakeeper.heartbeat_interval_s,
     )

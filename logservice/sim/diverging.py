@@ -82,8 +82,11 @@ class Diverging:
         image = store.disk.image(path)
         seed = segment_seed(replica.incarnation, place.segment)
         header = decode_header(image, place.offset, seed)
-        if header.detail != EntryKind.BLOCK or not header.record_count:
+        rsm = replica.log_rsm
+        if header.detail != EntryKind.BLOCK or not header.record_count or rsm is None:
             return False
+        if header.lsn <= rsm.truncated_lsn:
+            return False  # nobody reads it, and the others may have compacted it
         data = forged(image, place.segment, replica.incarnation, place.offset)
         store.disk.put(path, place.offset, data)
         return True

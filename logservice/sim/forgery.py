@@ -23,20 +23,18 @@ from logservice.logdb.segment_scan import scan_segment
 _CRC = struct.Struct("<I")
 
 
-def blocks_in(
-    image: bytes, segment: int, incarnation: int, shard: int, replica: int
-) -> dict[int, int]:
-    """Index -> offset of the replica's entries with records in the bytes of a segment."""
+def blocks_in(image: bytes, segment: int, incarnation: int) -> dict[tuple[int, int, int], int]:
+    """(shard, replica, index) -> offset of the entries with records in the bytes of a segment."""
     seed = segment_seed(incarnation, segment)
-    found: dict[int, int] = {}
+    found: dict[tuple[int, int, int], int] = {}
     for group in scan_segment(memoryview(image), segment, SEGMENT_HEADER_BYTES, seed).groups():
         for run in group.runs:
-            if (run.shard, run.replica) != (shard, replica) or run.columns is None:
+            if run.columns is None:
                 continue
             for number, offset in enumerate(run.columns.offsets):
                 header = decode_header(image, offset, seed)
                 if header.detail == EntryKind.BLOCK and header.record_count:
-                    found[run.columns.first + number] = offset
+                    found[run.shard, run.replica, run.columns.first + number] = offset
     return found
 
 

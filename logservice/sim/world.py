@@ -275,7 +275,7 @@ class World:
         if forged is None:
             return
         # A shard that was compared is compared again when it has grown.
-        await self._takes(Client(self, 0, forged.shard, ShardHistory()), forged.shard)
+        await self._until_serving(START_S, "liveness")
         if not await diverging.until_repaired(forged, SETTLE_S):
             self.violate("divergence", f"{forged.text()} is not what it was: {self.state()}")
             return

@@ -85,6 +85,24 @@ _LOGDB: Final[Mapping[str, _Figure]] = {
     "faulty_replicas": _Figure("faulty_replicas", False, "Replicas whose log is damaged."),
 }  # fmt: skip
 
+_INTEGRITY: Final[Mapping[str, tuple[str, str]]] = {
+    "scrub_passes": ("scrub_passes", "Passes of the scrub over all sealed segments."),
+    "scrub_bytes": ("scrub_bytes", "Bytes that the scrub verified."),
+    "scrub_damages": ("scrub_damages", "Places that did not verify."),
+    "compare_passes": ("compare_passes", "Passes that compared the shards led here."),
+    "compare_ranges": ("compare_ranges", "Ranges compared between replicas."),
+    "compare_served": ("compare_served", "Digests computed for the stores of leaders."),
+    "compare_refused": ("compare_refused", "Answers of other stores that were none."),
+    "compare_wrong": ("compare_wrong_replicas", "Replicas found to differ from a majority."),
+    "compare_undecided": ("compare_undecided", "Differences that nobody could decide at once."),
+    "compare_contested": ("compare_contested", "Differences without a majority: shards halted."),
+    "compare_halted": ("compare_halted", "Replicas here that halted because they differ."),
+    "repair_repaired": ("repairs", "Replicas here that were repaired in place."),
+    "repair_entries": ("repair_entries", "Entries fetched for repairs."),
+    "repair_snapshots": ("repair_snapshots", "Snapshots fetched for repairs."),
+    "repair_waited": ("repair_waits", "Attempts at a repair that no peer could help with."),
+}
+
 _TWICE: Final = frozenset({"disk_free_bytes"})
 """Figures of `LogDbStats` that another one says, too."""
 
@@ -185,6 +203,11 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     for outcome, count in sorted(status.truncation.items()):
         visits.add_metric([outcome], count)
     yield visits
+    for key, number in status.integrity.items():
+        name, text = _INTEGRITY.get(key, (key, f"Count of {key}."))
+        family = CounterMetricFamily(f"logservice_{name}", text)
+        family.add_metric([], number)
+        yield family
     errors = CounterMetricFamily(
         "logservice_rpc_errors", "Failed calls by method and reason.", labels=["method", "reason"]
     )

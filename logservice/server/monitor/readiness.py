@@ -1,9 +1,9 @@
 """readiness: whether clients should be sent to a store, and if not, why.
 
 Ready means: the store serves, every replica here runs and knows a leader that it can reach, the
-disks work and are below the mark, truncation is not stalled. Each thing that is not so is a reason
-of its own, with the shard it concerns and words for a person. A pure function of what the reporter
-found.
+disks work and are below the mark, truncation is not stalled, and no replicas differ undecided. Each
+thing that is not so is a reason of its own, with the shard it concerns and words for a person. A
+pure function of what the reporter found.
 
 "A leader it can reach": a follower that hears nothing for an election timeout forgets its leader,
 and a leader that hears no majority for as long steps down, so a known leader is a reachable one.
@@ -27,15 +27,23 @@ class Code(enum.StrEnum):
     """The event loop did not answer the admin port in time."""
     NO_LEADER = "no_leader"
     HALTED = "halted"
+    DIVERGED = "diverged"
+    """Replicas differ, and nobody can tell yet which of them is right."""
     DISK_FULL = "disk_full"
     DIRECTORY_FAILED = "directory_failed"
     TRUNCATION_STALLED = "truncation_stalled"
 
 
 def reasons(
-    phase: str, replicas: Iterable[ReplicaStatus], directories: Iterable[DirectoryStatus]
+    phase: str,
+    replicas: Iterable[ReplicaStatus],
+    directories: Iterable[DirectoryStatus],
+    undecided: Iterable[int] = (),
 ) -> tuple[Reason, ...]:
-    """All of them; empty when ready. At most READY_REASONS_MAX, the store's own first."""
+    """All of them; empty when ready. At most READY_REASONS_MAX, the store's own first.
+
+    `undecided`: shards led here whose replicas differ, without a majority that could tell.
+    """
     found: list[Reason] = []
     if phase == "starting":
         found.append(Reason(code=Code.STARTING, detail="recovery has not finished"))
@@ -45,13 +53,17 @@ def reasons(
         reason = _of_directory(directory)
         if reason is not None:
             found.append(reason)
+    found += [
+        Reason(code=Code.DIVERGED, detail="replicas differ, and too few answer", shard=shard)
+        for shard in undecided
+    ]
     for replica in replicas:
         reason = _of_replica(replica)
         if reason is not None:
             found.append(reason)
             if len(found) >= bounds.READY_REASONS_MAX:
                 break
-    return tuple(found)
+    return tuple(found[: bounds.READY_REASONS_MAX])
 
 
 def _of_directory(directory: DirectoryStatus) -> Reason | None:

@@ -133,7 +133,7 @@ class StatusReporter:
         answered_s = heartbeats.last_success_s if heartbeats is not None else None
         return msgspec.structs.replace(
             common,
-            reasons=readiness.reasons(self.phase, replicas, directories),
+            reasons=readiness.reasons(self.phase, replicas, directories, parts.comparer.undecided),
             heartbeat_age_s=-1.0 if answered_s is None else now_s - answered_s,
             alarms=tuple(self._alarms()),
             certificates=_certificates(self._tls),
@@ -141,6 +141,7 @@ class StatusReporter:
             logdb=merged([directory.logdb for directory in directories]),
             transport=figures(self._transport_stats()),
             truncation=dict(parts.truncation_counts()),
+            integrity=dict(parts.integrity_counts()),
             replicas=replicas,
         )
 

@@ -95,7 +95,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     phase: starting, serving or stopping. reasons: empty means ready. alarms: what a person must
     look at although it is ready. certificates: by plane, when it expires, seconds since 1970.
     heartbeat_age_s: since HAKeeper last answered, -1 before the first time. logdb: that of all data
-    directories, see `reporter.merged`; transport: `TransportStats` by field.
+    directories, see `reporter.merged`; transport: `TransportStats` by field. integrity: what scrub,
+    comparison and repair have done, see `StoreParts.integrity_counts`.
     """
 
     store: str = ""
@@ -115,6 +116,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     logdb: dict[str, float] = {}
     transport: dict[str, float] = {}
     truncation: dict[str, int] = {}
+    integrity: dict[str, int] = {}
     rpc_errors: dict[str, int] = {}
     replicas: tuple[ReplicaStatus, ...] = ()
     events: tuple[EventLine, ...] = ()

@@ -16,6 +16,7 @@ from logservice.hakeeper.views import (
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.disk_space import DiskState
 from logservice.logdb.stats import LogDbStats
+from logservice.nodehost.store_parts import INTEGRITY
 from logservice.nodehost.transport.stats import TransportStats
 from logservice.server.monitor.reporter import figures
 from logservice.server.monitor.status import (
@@ -62,7 +63,8 @@ def status(store: str = "s1", **changes: Any) -> StoreStatus:
         "store": store, "cluster": "c", "version": "0.1.0", "phase": "serving", "uptime_s": 5.0,
         "heartbeat_age_s": 0.5, "logdb": figures(logdb_stats()), "directories": (directory(),),
         "transport": figures(TransportStats(messages_sent=7, round_trip_us=1500)),
-        "truncation": {"installed": 3}, "rpc_errors": {"Append/FENCED": 2},
+        "truncation": {"installed": 3}, "integrity": dict.fromkeys(INTEGRITY, 4),
+        "rpc_errors": {"Append/FENCED": 2},
         "certificates": {"peer": 2e9},
         "replicas": (replica(),),
         "events": (EventLine(number=1, time_us=5, level="info", event="x", message="m"),),

@@ -8,8 +8,10 @@ from pathlib import Path
 from prometheus_client.core import Metric
 
 from logservice import bounds
+from logservice.nodehost.store_parts import INTEGRITY
 from logservice.server.monitor.cluster_rows import HAKeeperWord, StoreWord, build
 from logservice.server.monitor.metrics import (
+    _INTEGRITY,
     _LOGDB,
     cluster_families,
     replica_families,
@@ -52,6 +54,11 @@ def test_the_page_lists_every_name() -> None:
 
 def test_every_figure_of_log_storage_has_a_name_of_its_own() -> None:
     assert set(figures(logdb_stats())) >= set(_LOGDB)
+
+
+def test_every_count_of_scrub_comparison_and_repair_has_a_name_of_its_own() -> None:
+    assert set(INTEGRITY) == set(_INTEGRITY)
+    assert value("compare_wrong_replicas_total") == value("repairs_total") == 4
 
 
 def test_values() -> None:

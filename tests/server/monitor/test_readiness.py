@@ -53,3 +53,10 @@ def test_replicas(change: dict[str, object], code: str) -> None:
 def test_many_shards_do_not_make_a_long_answer() -> None:
     lost = [replica(number, leader=0) for number in range(1, bounds.READY_REASONS_MAX + 50)]
     assert len(reasons("serving", lost, PLENTY)) == bounds.READY_REASONS_MAX
+
+
+def test_replicas_that_differ_undecided_are_a_reason() -> None:
+    (found,) = reasons("serving", [replica(7)], PLENTY, [7])
+    assert (found.code, found.shard) == ("diverged", 7)
+    many = range(bounds.READY_REASONS_MAX + 5)
+    assert len(reasons("serving", [], PLENTY, many)) == bounds.READY_REASONS_MAX
