@@ -5,6 +5,7 @@
 For every shape, LogDb's groups and raw ``pwritev`` + ``fdatasync`` of the same bytes into a file
 that was written before take turns, so that both see the same disk. The log is truncated and
 collected as it goes, and that counts: it is the steady state, in which segments are recycled.
+*Python* is the share of a group's time outside `LogDb.write`: checking, encoding, indexing.
 Reading is cold: the pages are dropped first, for both sides. The directory must be on the file
 system of interest; what is made there is removed.
 """
@@ -14,11 +15,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 from logservice.bounds import READ_BYTES_DEFAULT
@@ -54,6 +57,11 @@ class Shape:
     entries: int
     payload_bytes: int
 
+    @property
+    def bytes(self) -> int:
+        """Payload of a group."""
+        return self.shards * self.entries * self.payload_bytes
+
 
 SHAPES = (
     Shape("1 shard x 1 entry x 256 B", 1, 1, 256),
@@ -61,11 +69,19 @@ SHAPES = (
     Shape("1 shard x 64 entries x 1 KiB", 1, 64, 1024),
     Shape("48 shards x 1 entry x 1 KiB", 48, 1, 1024),
     Shape("48 shards x 20 entries x 1 KiB", 48, 20, 1024),
+    Shape("1 shard x 16 entries x 64 KiB", 1, 16, 64 * 1024),
+    Shape("48 shards x 1 entry x 64 KiB", 48, 1, 64 * 1024),
     Shape("1 shard x 1000 entries x 1 KiB", 1, 1000, 1024),
     Shape("48 shards x 21 entries x 1 KiB", 48, 21, 1024),
     Shape("1000 shards x 1 entry x 1 KiB", 1000, 1, 1024),
+    Shape("1 shard x 1 entry x 1000 KiB", 1, 1, 1000 * 1024),
+    Shape("48 shards x 1 entry x 21 KiB", 48, 1, 21 * 1024),
 )
-"""The last three: a thousand proposals under way, over more and more shards."""
+"""The last five: a thousand proposals of 1 KiB under way, over more and more shards, each an entry
+of its own; the last two as a store writes them: what waits for a shard shares an entry."""
+
+RETAINED = Shape("", 48, 8, 4096)
+"""What a store is filled with to be restarted and read."""
 
 KEPT_SEGMENTS = 3
 """A group of segments is truncated and collected together, while the shapes are measured."""
@@ -83,17 +99,15 @@ class Store:
         self.db = LogDb.open(
             path, identity=self.directory, vfs=vfs, kv=LevelDbEngine(vfs), options=options
         )
+        self.python_s = self.total_s = 0.0
         self._next: dict[int, int] = {}
         self._since_truncation = 0
 
-    def group(self, shape: Shape, *, truncate: bool = True) -> float:
-        """Commit one group; the seconds that it took, without making the entries.
-
-        `truncate`: what is older than a few segments goes, and is collected.
-        """
+    def updates(self, shape: Shape, first_shard: int = 0) -> list[Update]:
+        """The next group of a shape, from a shard on."""
         payload = b"x" * shape.payload_bytes
         updates = []
-        for shard in range(shape.shards):
+        for shard in range(first_shard, first_shard + shape.shards):
             first = self._next.get(shard, 1)
             entries = tuple(
                 Entry(Term(1), Index(first + n), Lsn(first + n), 1, EntryKind.BLOCK, payload)
@@ -101,18 +115,38 @@ class Store:
             )
             self._next[shard] = first + shape.entries
             updates.append(Update(ShardId(shard), ReplicaId(1), entries=entries))
+        return updates
+
+    def group(self, shape: Shape, *, truncate: bool = True) -> float:
+        """Commit one group; the seconds that it took, without making the entries.
+
+        `truncate`: what is older than a few segments goes, and is collected.
+        """
+        updates = self.updates(shape)
         started = time.perf_counter()
-        self.db.commit(updates)
-        self._since_truncation += shape.shards * shape.entries * shape.payload_bytes
-        if truncate and self._since_truncation > KEPT_SEGMENTS * SEGMENT_BYTES:
-            self._since_truncation = 0
-            self._truncate(shape)
+        group = self.db.begin(updates)
+        begun = time.perf_counter()
+        self.db.write(group)
+        written = time.perf_counter()
+        self.db.finish(group)
+        finished = time.perf_counter()
+        self.python_s += finished - written + begun - started
+        self.total_s += finished - started
+        if truncate:
+            self.wrote(shape.bytes)
         return time.perf_counter() - started
 
-    def _truncate(self, shape: Shape) -> None:
+    def wrote(self, size: int) -> None:
+        """Truncate and collect, when it is time."""
+        self._since_truncation += size
+        if self._since_truncation > KEPT_SEGMENTS * SEGMENT_BYTES:
+            self._since_truncation = 0
+            self._truncate()
+
+    def _truncate(self) -> None:
         updates = []
-        for shard in range(shape.shards):
-            index = Index(self._next[shard] - 1)
+        for shard, following in self._next.items():
+            index = Index(following - 1)
             snapshot = Snapshot(index, Term(1), Lsn(index + 1), MEMBERS, b"")
             installed = InstalledSnapshot(snapshot, Lsn(index))
             updates.append(Update(ShardId(shard), ReplicaId(1), snapshot=installed))
@@ -173,7 +207,7 @@ def bench_groups(root: Path, seconds: float, rounds: int) -> None:
     """The table of shapes: medians of the rounds, with the range of the share."""
     print(
         f"{'group':34} {'groups/s':>9} {'raw/s':>9} {'share of raw':>18} {'entries/s':>10} "
-        f"{'MB/s':>7} {'recycled':>9}"
+        f"{'MB/s':>7} {'Python':>7}"
     )
     for shape in SHAPES:
         store = Store(str(root / "store"))
@@ -184,18 +218,18 @@ def bench_groups(root: Path, seconds: float, rounds: int) -> None:
         store.group(shape)
         group_bytes = store.db.stats().bytes_written - before.bytes_written
         raw = Raw(str(root / "raw"), group_bytes)
+        store.python_s = store.total_s = 0.0
         found = [
             turns(seconds, (lambda: store.group(shape), raw.group))  # noqa: B023
             for _ in range(rounds)
         ]
         rate, raw_rate = (statistics.median(one[side] for one in found) for side in (0, 1))
         shares = sorted(ours / theirs for ours, theirs in found)
-        stats = store.db.stats()
         print(
             f"{shape.name:34} {rate:9.0f} {raw_rate:9.0f} "
             f"{statistics.median(shares):6.0%} ({shares[0]:.0%} - {shares[-1]:.0%}) "
             f"{rate * shape.shards * shape.entries:10.0f} {rate * group_bytes / 1e6:7.1f} "
-            f"{stats.segments_recycled:9}"
+            f"{store.python_s / store.total_s:7.0%}"
         )
         raw.close()
         store.close()
@@ -205,24 +239,43 @@ def bench_groups(root: Path, seconds: float, rounds: int) -> None:
 def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
     """48 shards that share segments: restart, memory of the index, one shard read from the disk."""
     path = str(root / "store")
-    shape = Shape("", 48, 8, 4096)
     store = Store(path)
-    groups = (retained_gib << 30) // (shape.shards * shape.entries * shape.payload_bytes)
-    for _ in range(groups):
-        store.group(shape, truncate=False)
+    for _ in range((retained_gib << 30) // RETAINED.bytes):
+        store.group(RETAINED, truncate=False)
     store.close()
-    spent = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        store = Store(path)
-        spent.append(time.perf_counter() - started)
-        store.close()
-    print(
-        f"restart with {retained_gib} GiB retained: {statistics.median(spent):.3f} s "
-        f"({min(spent):.3f} - {max(spent):.3f})"
-    )
-    bench_read(root / "store", shape.shards, rounds)
+    for how in ("stopped", "killed"):
+        spent = [restart(path, killed=how == "killed") for _ in range(rounds)]
+        print(
+            f"{how} with {retained_gib} GiB retained, open again after "
+            f"{statistics.median(spent):.3f} s ({min(spent):.3f} - {max(spent):.3f})"
+        )
+    bench_read(root / "store", RETAINED.shards, rounds)
     shutil.rmtree(root / "store")
+
+
+def restart(path: str, *, killed: bool) -> float:
+    """Seconds that opening takes, with nothing of the directory in memory. A killed store had half
+    a segment behind its last checkpoint.
+    """
+    if killed:
+        process = get_context("spawn").Process(target=write_and_die, args=(path,))
+        process.start()
+        process.join()
+    drop_pages(Path(path) / "segments")
+    drop_pages(Path(path) / "index")
+    started = time.perf_counter()
+    store = Store(path)
+    spent = time.perf_counter() - started
+    store.close()
+    return spent
+
+
+def write_and_die(path: str) -> None:
+    """What `restart` has killed."""
+    store = Store(path)
+    for _ in range((SEGMENT_BYTES // 2) // RETAINED.bytes):
+        store.group(RETAINED, truncate=False)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def bench_read(directory: Path, shards: int, rounds: int) -> None:
@@ -241,7 +294,7 @@ def bench_read(directory: Path, shards: int, rounds: int) -> None:
     found: list[list[float]] = [[] for _ in sides]
     for _ in range(rounds):
         for side, rates in zip(sides, found, strict=True):
-            drop_pages(directory)
+            drop_pages(directory / "segments")
             rates.append(side())
     names = (
         f"one shard of {shards}, cold", "  its pieces, bare, 64 asked for", "  the files in order"
@@ -319,8 +372,8 @@ def read_sequentially(directory: Path, wanted: int) -> float:
 
 
 def drop_pages(directory: Path) -> None:
-    """Let the page cache forget the segments."""
-    for path in (directory / "segments").iterdir():
+    """Let the page cache forget the files of a directory."""
+    for path in directory.iterdir():
         handle = os.open(path, os.O_RDONLY)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(handle)

@@ -63,12 +63,13 @@ class EntryRun:
         """Take over the entries that follow directly in the same segment."""
         if other.segment != self.segment or other.first != self.first + len(self.lsns):
             invariant(False, "INV-COLUMNS-EXTEND", last=self.last, first=other.first)
-        if other.terms[0] != self.terms[-1]:
+        terms = other.terms
+        if terms[0] != self.terms[-1]:
             self.term_starts.extend(other.term_starts)
-            self.terms.extend(other.terms)
-        elif len(other.terms) > 1:
+            self.terms.extend(terms)
+        elif len(terms) > 1:
             self.term_starts.extend(other.term_starts[1:])
-            self.terms.extend(other.terms[1:])
+            self.terms.extend(terms[1:])
         self.lsns.extend(other.lsns)
         self.offsets.extend(other.offsets)
         self.lengths.extend(other.lengths)

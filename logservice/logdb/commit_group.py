@@ -206,14 +206,18 @@ def _row(run: Run, size: int) -> bytes:
             term, vote, commit = meta.value.term, meta.value.vote, meta.value.commit
         elif meta.kind is RecordKind.COMMIT and isinstance(meta.value, int):
             commit = Index(meta.value)
-    if run.columns is not None:
+    columns = run.columns
+    count = len(run.metas)
+    if columns is not None:
         kinds |= 1 << RecordKind.ENTRY
-        index, last = run.columns.first, run.columns.last
-    elif run.metas:
+        entries = len(columns.lsns)
+        index, last = columns.first, columns.first + entries - 1
+        count += entries
+    elif count:
         index = meta_index(run.metas[0])
     return _ROW.pack(
         run.shard, run.replica, run.write_sequence, index, last, term, vote, commit, size,
-        run.record_count, kinds, 0,
+        count, kinds, 0,
     )  # fmt: skip
 
 

@@ -128,7 +128,7 @@ class EntryRead:
 class Fetch:
     """Consecutive entries of one replica that are on the disk: `reads`, and `ahead` of them what
     the disk should begin to bring. Whose segments are pinned until it was given back
-    (`ReplicaLog.end_fetch`).
+    (`ReplicaLog.end_fetch`). asked: the disk was asked for `reads` before.
 
     entries, failed: the outcome of `run`; with `failed` there are no entries.
     """
@@ -136,6 +136,7 @@ class Fetch:
     vfs: Vfs
     reads: list[EntryRead] = field(default_factory=list)
     ahead: list[EntryRead] = field(default_factory=list)
+    asked: bool = False
     entries: tuple[Entry, ...] = ()
     failed: tuple[EntryRead, Exception] | None = None
 
@@ -146,7 +147,7 @@ class Fetch:
 
     def run(self) -> None:
         """Read; any thread. What cannot be read is judged by `ReplicaLog.fetched`."""
-        for read in (*self.reads, *self.ahead):
+        for read in self.ahead if self.asked else (*self.reads, *self.ahead):
             read.ask(self.vfs)
         found: list[Entry] = []
         for read in self.reads:

@@ -110,20 +110,31 @@ class EntryIndex:
         """The LSN after the last entry."""
         return self.chunks[-1].next_lsn if self.chunks else self.floor_next_lsn
 
+    def tail(self) -> tuple[int, int]:
+        """(last_index, tail_lsn)."""
+        if not self.chunks:
+            return self.floor_index, self.floor_next_lsn
+        chunk = self.chunks[-1]
+        return chunk.last, chunk.next_lsn
+
+    def tail_term(self) -> int:
+        """Term of the last entry; the floor's when there is none."""
+        if not self.chunks:
+            return self.floor_term
+        return self.columns(self.chunks[-1]).terms[-1]
+
     # --- changing ---------------------------------------------------------------------------------
 
     def append(self, run: EntryRun) -> None:
         """Add entries that follow the last one directly."""
-        tail = self.chunks[-1] if self.chunks else None
-        last = self.floor_index if tail is None else tail.last
-        tail_lsn = self.floor_next_lsn if tail is None else tail.next_lsn
+        last, tail_lsn = self.tail()
         if run.first != last + 1 or run.lsns[0] != tail_lsn:
             invariant(
                 False, "INV-INDEX-1", first=run.first, last=last, lsn=run.lsns[0],
                 tail_lsn=tail_lsn,
             )  # fmt: skip
-        if tail is not None and _joins(tail, run):
-            self._extend(tail, run)
+        if self.chunks and _joins(self.chunks[-1], run):
+            self._extend(self.chunks[-1], run)
             return
         for piece in _pieces(run):
             chunk = Chunk.of(piece)
@@ -270,11 +281,13 @@ class EntryIndex:
     # --- inside -----------------------------------------------------------------------------------
 
     def _extend(self, chunk: Chunk, run: EntryRun) -> None:
-        assert chunk.loaded is not None
-        chunk.loaded.extend(run)
-        chunk.last, chunk.next_lsn, chunk.size = run.last, run.next_lsn, chunk.loaded.size
-        chunk.live += run.size
-        self.usage.add(chunk.segment, run.size, 0)
+        loaded, size = chunk.loaded, run.size
+        assert loaded is not None
+        loaded.extend(run)
+        chunk.last += len(run.lsns)
+        chunk.next_lsn, chunk.size = run.next_lsn, loaded.size
+        chunk.live += size
+        self.usage.add(chunk.segment, size, 0)
         if not chunk.dirty:
             self._touch(chunk)
 
@@ -311,10 +324,11 @@ class EntryIndex:
 
 def _joins(chunk: Chunk, run: EntryRun) -> bool:
     """Whether `run`, which follows the chunk, may become part of it."""
+    loaded = chunk.loaded
     return (
         chunk.segment == run.segment
-        and chunk.loaded is not None
-        and len(chunk.loaded) + len(run) <= LOGDB_CHUNK_ENTRIES_MAX
+        and loaded is not None
+        and len(loaded.lsns) + len(run.lsns) <= LOGDB_CHUNK_ENTRIES_MAX
     )
 
 

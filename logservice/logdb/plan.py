@@ -39,7 +39,7 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
         metas.append(Meta(RecordKind.TOMBSTONE, write_sequence, None))
         return Run(update.shard, update.replica, write_sequence, metas)
     entries, hard = update.entries, update.hard_state
-    last, tail_lsn = state.index.last_index, state.index.tail_lsn
+    last, tail_lsn = state.index.tail()
     snapshot = None if update.snapshot is None else _checked_snapshot(state, update)
     if snapshot is not None:
         floor = snapshot.snapshot
@@ -158,7 +158,7 @@ def _check_entries(
     if first.index == floor + 1:
         lsn, term = floor_lsn, floor_term
     elif first.index == last + 1:
-        lsn, term = tail_lsn, index.term(last)
+        lsn, term = tail_lsn, index.tail_term()
     else:
         lsn, term = index.next_lsn(first.index - 1), index.term(first.index - 1)
     position: int = first.index

@@ -21,6 +21,7 @@ from logservice.logdb.entry_cache import CachedEntries
 from logservice.logdb.entry_read import EntryRead, Fetch
 from logservice.logdb.fault import Fault
 from logservice.logdb.index import Place
+from logservice.logdb.read_ahead import ReadAhead, Reader
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles, segment_name
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
@@ -38,7 +39,7 @@ class ReplicaLog:
         self._state = state
         self._files = files
         self._on_fault = on_fault
-        self._fetched_from = self._fetched_to = self._ahead_to = 0
+        self._readers = ReadAhead()
         self.cached = CachedEntries()
 
     @property
@@ -158,11 +159,11 @@ class ReplicaLog:
         fetch = Fetch(self._files.vfs)
         try:
             fetch.reads.extend(self._reads(low, high, max_bytes))
-            if ahead:
-                after = fetch.reads[-1].last + 1
-                if self._fetched_from < low <= self._fetched_to:
-                    fetch.ahead.extend(self._ahead(after))
-                self._fetched_from, self._fetched_to = low, after
+            following = fetch.reads[-1].last + 1
+            reader = self._readers.reads(low, following) if ahead else None
+            if reader is not None:
+                fetch.asked = following <= reader.asked
+                fetch.ahead.extend(self._ahead(reader))
         except Halted:
             self.end_fetch(fetch)
             raise
@@ -183,17 +184,16 @@ class ReplicaLog:
             raise self._halted() from error
         return fetch.entries
 
-    def _ahead(self, after: int) -> Iterator[EntryRead]:
-        """What the disk may bring behind `after`, as far as it was not asked before: half of the
+    def _ahead(self, reader: Reader) -> Iterator[EntryRead]:
+        """What the disk may bring for a reader, as far as it was not asked before: half of the
         bytes at a time, so that it is asked for many pieces at once.
         """
         index = self._state.index
-        reach = self._ahead_to if after <= self._ahead_to <= index.last_index + 1 else after
-        if reach > index.last_index or index.bytes_between(after - 1, reach - 1) > _AHEAD_BYTES:
-            return
-        for read in self._reads(reach, index.last_index + 1, _AHEAD_BYTES):
-            self._ahead_to = read.last + 1
-            yield read
+        begin, end = max(reader.following, reader.asked), index.last_index + 1
+        if begin < end and index.bytes_between(reader.following - 1, begin - 1) <= _AHEAD_BYTES:
+            for read in self._reads(begin, end, _AHEAD_BYTES):
+                reader.asked = read.last + 1
+                yield read
 
     def _reads(self, low: int, high: int, max_bytes: int) -> Iterator[EntryRead]:
         """What to read for [low, high), in order, cut at `max_bytes`; each pins its segment."""

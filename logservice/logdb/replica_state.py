@@ -113,7 +113,7 @@ class ReplicaState:
         columns = run.columns
         if columns is None:
             return
-        if columns.first <= self.index.last_index:
+        if columns.first <= self.index.tail()[0]:
             first = Index(columns.first)
             self.add_cut(Cut(columns.write_sequence, first, run.segment, run.segment))
             self.index.cut(first)

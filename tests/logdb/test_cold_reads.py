@@ -11,6 +11,7 @@ from logservice.ids import Index
 from logservice.logdb import replica_log
 from logservice.logdb.entry_read import Fetch
 from logservice.logdb.log_db import LogDb
+from logservice.logdb.read_ahead import ReadAhead
 from logservice.logdb.replica_log import ReplicaLog
 from tests.logdb.helpers import SMALL, World, entries, log_of, update
 
@@ -64,6 +65,13 @@ def test_a_reader_that_goes_on_is_read_ahead_of() -> None:
     assert [n for read in second.ahead for n in range(read.first, read.last + 1)] == [*range(9, 41)]
     third = log.fetch(Index(9), Index(41), 4000)
     assert (run(log, third), third.ahead) == ([9, 10, 11, 12], []), "asked for before"
+    other = log.fetch(Index(1), Index(41), 4000)
+    assert (run(log, other), other.ahead) == ([1, 2, 3, 4], []), "another reader"
+    fourth = log.fetch(Index(13), Index(41), 4000)
+    assert run(log, fourth) == [13, 14, 15, 16]
+    assert [fetch.asked for fetch in (first, second, third, other, fourth)] == [
+        False, False, True, False, True,
+    ]  # fmt: skip
     elsewhere = log.fetch(Index(30), Index(41), 4000)
     assert (run(log, elsewhere), elsewhere.ahead) == ([30, 31, 32, 33], [])
     db.commit([update(1, 1, snapshot=40)])
@@ -98,3 +106,13 @@ def test_damage_makes_the_replica_faulty_when_it_is_looked_at() -> None:
     assert log.faulty
     with pytest.raises(Halted):
         log.fetch(Index(1), Index(3), 1 << 20)
+
+
+def test_only_so_many_readers_are_remembered() -> None:
+    known = ReadAhead()
+    for number in range(17):
+        assert known.reads(100 * number, 100 * number + 10) is None
+    assert known.reads(10, 20) is None, "the first of them was forgotten"
+    found = known.reads(210, 230)
+    assert found is not None
+    assert (found.first, found.following, found.asked) == (210, 230, 210)
