@@ -65,7 +65,7 @@ class Diverging:
         ]
         for _ in range(_TRIES if candidates else 0):
             store, replica = self._chance.choice(candidates)
-            first = replica.reader.first_index()
+            first = self._first_everywhere(replica.shard)
             if first > replica.applied:
                 continue
             index = Index(self._chance.randint(first, replica.applied))
@@ -75,6 +75,13 @@ class Diverging:
                 self._world.note("forged", found.text())
                 return found
         return None
+
+    def _first_everywhere(self, shard: ShardId) -> Index:
+        """The first entry that no replica has compacted: what is below is truncated, nobody reads
+        it, and it is not compared.
+        """
+        running = [store.running(shard) for store in self._world.stores]
+        return max(one.reader.first_index() for one in running if one is not None)
 
     def _change(self, store: SimStore, replica: Replica, index: Index) -> bool:
         place = replica.reader.durable_log().place(index)
@@ -108,7 +115,7 @@ class Diverging:
         replica = one.store.running(one.shard)
         if replica is None or replica.applied < one.index:
             return False
-        if replica.replica_id != one.replica or replica.reader.first_index() > one.index:
+        if replica.replica_id != one.replica or self._first_everywhere(one.shard) > one.index:
             return True
         log = replica.reader.durable_log()
         fetch = log.fetch(one.index, Index(one.index + 1), 1, ahead=False)
