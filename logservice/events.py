@@ -34,6 +34,15 @@ class Event(enum.Enum):
     )
     REPLICA_HALTED = (logging.ERROR, "shard {shard}: replica {replica} halted: {reason}")
     REPLICA_REPAIRED = (logging.WARNING, "shard {shard}: replica {replica} is repaired in place")
+    INDEX_REBUILT = (
+        logging.WARNING,
+        "the derived index of data directory {path} is made anew from the segments: {reason}",
+    )
+    DAMAGE_AT_START = (
+        logging.ERROR,
+        "data directory {path} has {count} damaged places, {unattributed} of them of nobody knows"
+        " whom; the first: {detail}",
+    )
     DIVERGENCE_FOUND = (
         logging.ERROR,
         "shard {shard}: replicas {replicas} differ from the majority in entries {low} to {high},"

@@ -19,6 +19,7 @@ from typing import Final
 from logservice_wire.errors import Halted, ShardNotFound, WrongCluster
 
 from logservice.clock import Clock
+from logservice.events import Event, emit
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.data_directory import DataDirectory, read_identity
 from logservice.logdb.kv import KvEngine, KvError
@@ -60,7 +61,14 @@ class DiskSeams:
 
 
 class StoreDirectory:
-    """See the module's text. `close` once."""
+    """See the module's text. `close` once.
+
+    damages: places that recovery found damaged, what is superseded aside; unattributed: those of
+    them of which nobody knows whose they are.
+    """
+
+    damages: int
+    unattributed: int
 
     def __init__(
         self,
@@ -99,7 +107,7 @@ class StoreDirectory:
             self.data.close()
             raise
         try:
-            logger.info("log storage in %s is open: %s", path, self.logdb.recovery_report)
+            self._tell_recovery(path)
             self.meter = LogDbMeter(self.logdb)
             self.exports = ExportedSnapshots(
                 seams.vfs, posixpath.join(path, "exports"), self.meter, count_max=exports_max
@@ -120,6 +128,23 @@ class StoreDirectory:
             self._forget_exports,
             ReadBudget(clock),
         )
+
+    def _tell_recovery(self, path: str) -> None:
+        """Damage of which nobody knows whose it is may be all that was left of a replica. It is not
+        reported to HAKeeper then, which replaces it; but a person should know why.
+        """
+        report = self.logdb.recovery_report
+        logger.info("log storage in %s is open: %s", path, report)
+        if report.rebuilt:
+            emit(logger, Event.INDEX_REBUILT, path=path, reason=report.rebuilt)
+        damages = [damage for damage in report.damages if not damage.harmless]
+        self.damages = len(damages)
+        self.unattributed = sum(damage.key is None for damage in damages)
+        if damages:
+            emit(
+                logger, Event.DAMAGE_AT_START, path=path, count=self.damages,
+                unattributed=self.unattributed, detail=str(damages[0]),
+            )  # fmt: skip
 
     def worker(self, host: NodeHost) -> TruncationWorker:
         """The truncation worker for the replicas in this directory."""

@@ -53,6 +53,7 @@ _BOOTSTRAP_ROUND_S: Final = 10.0
 """How often a first start that waits for other members says so."""
 
 INTEGRITY: Final = (
+    "recovery_damages", "recovery_unattributed",
     "scrub_passes", "scrub_bytes", "scrub_damages",
     "compare_passes", "compare_ranges", "compare_served", "compare_refused",
     "compare_wrong", "compare_undecided", "compare_contested", "compare_halted",
@@ -260,6 +261,9 @@ class StoreParts:
     def integrity_counts(self) -> Mapping[str, int]:
         """What looking for wrong data and restoring it has done since the start, by `INTEGRITY`."""
         counts = dict.fromkeys(INTEGRITY, 0)
+        for directory in self.directories:
+            counts["recovery_damages"] += directory.damages
+            counts["recovery_unattributed"] += directory.unattributed
         for scrubber in self.scrubbers:
             counts["scrub_passes"] += scrubber.progress.passes
             counts["scrub_bytes"] += scrubber.progress.bytes_verified

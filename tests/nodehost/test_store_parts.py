@@ -10,17 +10,19 @@ import pytest
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
 from logservice.clock import SystemClock
-from logservice.ids import ClusterId, StoreId
+from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
 from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.kv import KvError
 from logservice.logdb.memory_kv import MemoryKvEngine
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.nodehost.executor import InlineExecutor
 from logservice.nodehost.hakeeper_shell import FirstConfiguration
 from logservice.nodehost.store_directory import DiskSeams
 from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
+from tests.logdb.helpers import entries, update
 
 CLUSTER, STORE = ClusterId("c"), StoreId("s1")
 A, B = "/a", "/b"
@@ -180,3 +182,36 @@ def test_missing_rights_are_a_mistake_to_be_told_not_a_lost_disk() -> None:
     machine.disks[B].error, machine.disks[B].where = errno.EACCES, "IDENTITY"
     with pytest.raises(InvalidArgument):
         machine.open()
+
+
+def test_what_was_all_of_a_replica_is_told_when_it_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Header and directory of its only group are damaged, and the index is lost."""
+    machine = Machine()
+    machine.paths = [A]
+
+    def fill(parts: StoreParts) -> None:
+        logdb = parts.directories[0].logdb
+        logdb.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0), bootstrap=True)])
+        logdb.commit([update(2, 2, entries(1, 3), hard=(1, 2, 0), bootstrap=True)])
+        assert set(parts.integrity_counts().values()) == {0}
+
+    machine.open(fill)
+    assert "damaged" not in caplog.text
+    disk = machine.disks[A]
+    disk.kv = MemoryKvEngine()
+    path = f"{A}/segments/{disk.listdir(f'{A}/segments')[0]}"
+    for offset in (20, 100):
+        disk.flip(path, SEGMENT_HEADER_BYTES + offset, 1)
+
+    def look(parts: StoreParts) -> None:
+        assert parts.integrity_counts()["recovery_damages"] == 1
+        assert parts.integrity_counts()["recovery_unattributed"] == 1
+        logdb = parts.directories[0].logdb
+        assert logdb.replicas() == [(ShardId(2), ReplicaId(2))]
+        assert "unreadable" in logdb.log(ShardId(2), ReplicaId(2)).faulty
+
+    machine.open(look)
+    assert "data directory /a has 1 damaged places, 1 of them of nobody knows whom" in caplog.text
+    assert "the derived index of data directory /a is made anew" in caplog.text

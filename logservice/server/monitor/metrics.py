@@ -86,6 +86,11 @@ _LOGDB: Final[Mapping[str, _Figure]] = {
 }  # fmt: skip
 
 _INTEGRITY: Final[Mapping[str, tuple[str, str]]] = {
+    "recovery_damages": ("recovery_damages", "Damaged places found at the start."),
+    "recovery_unattributed": (
+        "recovery_unattributed_damages",
+        "Those of which nobody knows whose they are.",
+    ),
     "scrub_passes": ("scrub_passes", "Passes of the scrub over all sealed segments."),
     "scrub_bytes": ("scrub_bytes", "Bytes that the scrub verified."),
     "scrub_damages": ("scrub_damages", "Places that did not verify."),
