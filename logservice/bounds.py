@@ -336,6 +336,9 @@ AUDIT_ADMIT_S: Final = 5.0
 AUDIT_CLOSE_S: Final = 5.0
 """A store that stops waits for so long until its audit log is written."""
 
+TRACING_CLOSE_S: Final = 3.0
+"""A store that stops waits for so long until its last spans are exported; the rest is dropped."""
+
 AUDIT_REPEAT_S: Final = 10.0
 """The same denial within this time is one line with a count."""
 

@@ -267,6 +267,15 @@ class AuditSection(_Section, frozen=True, kw_only=True):
     files_max: Annotated[int, Meta(ge=2, le=100_000)] = bounds.AUDIT_FILES_MAX
 
 
+class TracingSection(_Section, frozen=True, kw_only=True):
+    """[tracing]: spans, for whoever has OpenTelemetry (``logservice[otel]``)."""
+
+    exporter: str = ""
+    """As OpenTelemetry's packages register it: ``otlp_proto_http``, ``console``. "": no spans. The
+    rest is said by OTEL_* variables of the environment.
+    """
+
+
 class StoreConfig(_Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -283,6 +292,7 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
     tls: TlsSection = TlsSection()
     security: SecuritySection = SecuritySection()
     audit: AuditSection = AuditSection()
+    tracing: TracingSection = TracingSection()
 
 
 _TLS_FILES: Final = (

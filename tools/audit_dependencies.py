@@ -22,7 +22,7 @@ from typing import Any
 
 from tools.own_environment import ROOT, own_environment
 
-PINS = ("build", "runtime", "spark", "dev", "proto")
+PINS = ("build", "runtime", "spark", "otel", "dev", "proto")
 DATABASES = ("pypi", "osv")
 _TIMEOUT_S = 300
 

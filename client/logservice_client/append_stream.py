@@ -71,7 +71,10 @@ class AppendStream:
             self._open = None
         for batch in batches:
             request.blocks.add(
-                sequence=batch.sequence, block=batch.block, expected_lsn=batch.expected_lsn
+                sequence=batch.sequence,
+                block=batch.block,
+                expected_lsn=batch.expected_lsn,
+                traceparent=batch.traceparent,
             )
         if first_unsettled:
             self._heard_at_s = self._loop.time()

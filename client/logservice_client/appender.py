@@ -30,6 +30,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextvars import Context
 from typing import Final
 
 from logservice_wire.errors import (
@@ -100,7 +101,11 @@ class Appender:
             if self._closed:
                 self._give_up_all(NotReady("the client is closed"))
                 return
-            self._worker = self._loop.create_task(self._work(), name=f"append-{self._shard}")
+            # It works for everybody: in the context of none of them, or whoever came first would
+            # have the session's calls in its trace.
+            self._worker = self._loop.create_task(
+                self._work(), name=f"append-{self._shard}", context=Context()
+            )
 
     async def wait_for_room(self) -> None:
         """Return when the queue may take more; memory stays bounded while the log is away."""

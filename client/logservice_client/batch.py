@@ -34,13 +34,14 @@ class Batch:
 
     sequence: 0 until it is numbered. maybe_applied: an attempt ended without telling its outcome.
     on_wire: sent on the stream that is open now. abandoned: callers that went away before it was
-    numbered; their records are left out. last_error: why the last attempt failed.
+    numbered; their records are left out. last_error: why the last attempt failed. traceparent: of
+    the first caller that had one.
     """
 
     __slots__ = (
         "abandoned", "attempts", "block", "deadline_s", "epoch", "expected_lsn", "futures",
         "last_error", "maybe_applied", "mergeable", "on_wire", "positions", "ready",
-        "record_count", "records", "sequence", "size",
+        "record_count", "records", "sequence", "size", "traceparent",
     )  # fmt: skip
 
     def __init__(self, epoch: int, deadline_s: float, expected_lsn: int) -> None:
@@ -62,6 +63,7 @@ class Batch:
         self.maybe_applied = False
         self.on_wire = False
         self.last_error: LogServiceError | None = None
+        self.traceparent = ""
 
     @property
     def full(self) -> bool:

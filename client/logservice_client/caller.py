@@ -10,6 +10,7 @@ UnknownOutcome is raised instead.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import grpc.aio
@@ -25,6 +26,9 @@ from logservice_client.routing import Router
 AFTER_UNKNOWN: Final = "after_unknown"
 """Metadata key: an attempt before the one that failed like this may have taken effect."""
 
+Traceparent = Callable[[], str]
+"""Answers with the W3C trace context that the present call belongs to, "" for none."""
+
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
@@ -32,10 +36,18 @@ ResponseT = TypeVar("ResponseT")
 class Caller:
     """Calls of one client."""
 
-    def __init__(self, pool: ChannelPool, router: Router) -> None:
-        """Use the client's connections and routes."""
+    def __init__(
+        self, pool: ChannelPool, router: Router, traceparent: Traceparent | None = None
+    ) -> None:
+        """Use the client's connections and routes. `traceparent`: see `LogClient`."""
         self.pool = pool
         self.router = router
+        self.traceparent = traceparent
+
+    def metadata(self) -> tuple[tuple[str, str], ...] | None:
+        """What goes with a call that is made here and now."""
+        found = self.traceparent() if self.traceparent is not None else ""
+        return (("traceparent", found),) if found else None
 
     async def call(
         self,
@@ -92,7 +104,7 @@ class Caller:
     ) -> ResponseT:
         try:
             response: ResponseT = await self.pool.unary(address, method)(
-                request, timeout=max(timeout_s, 0.001)
+                request, timeout=max(timeout_s, 0.001), metadata=self.metadata()
             )
         except grpc.aio.AioRpcError as failure:
             raise error_of(failure, mutating=method.mutating) from failure

@@ -9,7 +9,7 @@ from typing import Self
 
 from logservice_wire.errors import InvalidArgument
 
-from logservice_client.caller import Caller
+from logservice_client.caller import Caller, Traceparent
 from logservice_client.channels import ChannelPool
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.routing import Router
@@ -25,10 +25,17 @@ class LogClient:
     """
 
     def __init__(
-        self, endpoints: str | Sequence[str], *, tls: Tls | TlsFiles | None = None
+        self,
+        endpoints: str | Sequence[str],
+        *,
+        tls: Tls | TlsFiles | None = None,
+        traceparent: Traceparent | None = None,
     ) -> None:
         """`endpoints`: client addresses (host:port) of one or more stores, as a list or separated
         by commas. The others are found through them. No I/O happens here.
+
+        `traceparent`: asked with every call for the W3C trace context it belongs to, "" for none;
+        `otel.current_traceparent` is one. The stores' log lines, audit lines and spans name it.
         """
         asyncio.get_running_loop()
         names = endpoints.split(",") if isinstance(endpoints, str) else endpoints
@@ -37,7 +44,7 @@ class LogClient:
             raise InvalidArgument("at least one address is needed", field="endpoints")
         self._pool = ChannelPool(tls)
         self._router = Router(self._pool, addresses)
-        self._caller = Caller(self._pool, self._router)
+        self._caller = Caller(self._pool, self._router, traceparent)
         self._shards: dict[int, Shard] = {}
         self.hakeeper = HakeeperClient(self._caller)
 

@@ -121,6 +121,9 @@ class Shard:
 
     async def _lsn(self, future: asyncio.Future[int], timeout: float | None) -> int:
         batch = self._appender.queue.last_batch()
+        traceparent = self._caller.traceparent
+        if traceparent is not None and not batch.traceparent:
+            batch.traceparent = traceparent()
         self._appender.started()
         if timeout is None:
             try:
@@ -226,7 +229,7 @@ class Shard:
     async def _responses(
         self, address: str, request: log_pb2.FollowRequest
     ) -> AsyncGenerator[log_pb2.ReadResponse]:
-        call = self._caller.pool.follow(address, FOLLOW)(request)
+        call = self._caller.pool.follow(address, FOLLOW)(request, metadata=self._caller.metadata())
         try:
             async for response in call:
                 yield response

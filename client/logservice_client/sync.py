@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
+from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
 from logservice_client.read_result import Gap, ReadResult, Records
 from logservice_client.shard import Record, Shard
@@ -34,16 +35,22 @@ class SyncLogClient:
     """
 
     def __init__(
-        self, endpoints: str | Sequence[str], *, tls: Tls | TlsFiles | None = None
+        self,
+        endpoints: str | Sequence[str],
+        *,
+        tls: Tls | TlsFiles | None = None,
+        traceparent: Traceparent | None = None,
     ) -> None:
-        """Start the thread; no connection is made yet."""
+        """Start the thread; no connection is made yet. `traceparent` is called on that thread, in
+        the context of the one that calls.
+        """
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="logservice-client", daemon=True
         )
         self._thread.start()
         try:
-            self._client = self._wait(self._make(endpoints, tls))
+            self._client = self._wait(self._make(endpoints, tls, traceparent))
         except BaseException:
             self._stop()
             raise
@@ -79,8 +86,10 @@ class SyncLogClient:
         self.close()
 
     @staticmethod
-    async def _make(endpoints: str | Sequence[str], tls: Tls | TlsFiles | None) -> LogClient:
-        return LogClient(endpoints, tls=tls)
+    async def _make(
+        endpoints: str | Sequence[str], tls: Tls | TlsFiles | None, traceparent: Traceparent | None
+    ) -> LogClient:
+        return LogClient(endpoints, tls=tls, traceparent=traceparent)
 
     def _wait(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -1,8 +1,9 @@
 """Forwarding: requests that reach a store whose replica does not lead, on their way to the one that
 does.
 
-The byte forms of the requests a peer may send for a shard, and of their answers. Answers
-carry the outcome; a refusal travels as the transport's typed error. The leader's store never
+The byte forms of the requests a peer may send for a shard, and of their answers. Requests begin
+with the ids of the call they belong to (``length u8``, `trace.encode`). Answers carry the outcome;
+a refusal travels as the transport's typed error. The leader's store never
 forwards again (`local_only`), so a request crosses at most one hop per attempt.
 """
 
@@ -12,10 +13,12 @@ import struct
 
 from logservice_wire.errors import InvalidArgument
 
+from logservice import trace
 from logservice.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, COMMAND_BYTES_MAX
 from logservice.ids import Lsn, ReplicaId, SessionId, ShardId
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
+from logservice.trace import Call
 
 APPEND = "shard.append"
 PROPOSE = "shard.propose"
@@ -28,28 +31,30 @@ _REPLICA = struct.Struct("<Q")
 _APPLIED = struct.Struct("<QQQB")
 
 
-def encode_append(shard: ShardId, timeout_s: float, request: AppendRequest) -> bytes:
-    """Shard, what is left of the deadline, the request."""
-    return (
-        _APPEND.pack(
-            shard,
-            timeout_s,
-            request.session,
-            request.sequence,
-            request.writer_epoch,
-            request.expected_lsn,
-            request.record_count,
-        )
-        + request.block
+def encode_append(
+    shard: ShardId, timeout_s: float, request: AppendRequest, call: Call | None = None
+) -> bytes:
+    """Whose it is, shard, what is left of the deadline, the request."""
+    head = _APPEND.pack(
+        shard,
+        timeout_s,
+        request.session,
+        request.sequence,
+        request.writer_epoch,
+        request.expected_lsn,
+        request.record_count,
     )
+    return _ids(call) + head + request.block
 
 
-def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest]:
+def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest, Call | None]:
     """Inverse of `encode_append`; raises InvalidArgument."""
-    if len(body) < _APPEND.size:
+    call, start = _call(body)
+    block_at = start + _APPEND.size
+    if len(body) < block_at:
         raise InvalidArgument("forwarded append cut short", field="body")
-    shard, timeout_s, session, sequence, epoch, expected, count = _APPEND.unpack_from(body)
-    if not 0 < count <= BLOCK_RECORDS_MAX or len(body) - _APPEND.size > BLOCK_BYTES_MAX:
+    shard, timeout_s, session, sequence, epoch, expected, count = _APPEND.unpack_from(body, start)
+    if not 0 < count <= BLOCK_RECORDS_MAX or len(body) - block_at > BLOCK_BYTES_MAX:
         # The store that sent it checked the block. An entry that followers refuse would stop the
         # shard for ever, so nobody is trusted with that.
         raise InvalidArgument("forwarded block out of bounds", field="block")
@@ -59,24 +64,41 @@ def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest]:
         writer_epoch=epoch,
         expected_lsn=Lsn(expected),
         record_count=count,
-        block=body[_APPEND.size :],
+        block=body[block_at:],
     )
-    return ShardId(shard), timeout_s, request
+    return ShardId(shard), timeout_s, request, call
 
 
-def encode_request(shard: ShardId, timeout_s: float, rest: bytes) -> bytes:
+def encode_request(
+    shard: ShardId, timeout_s: float, rest: bytes, call: Call | None = None
+) -> bytes:
     """A command or an encoded membership change."""
-    return _HEAD.pack(shard, timeout_s) + rest
+    return _ids(call) + _HEAD.pack(shard, timeout_s) + rest
 
 
-def decode_request(body: bytes) -> tuple[ShardId, float, bytes]:
+def decode_request(body: bytes) -> tuple[ShardId, float, bytes, Call | None]:
     """Inverse of `encode_request`; raises InvalidArgument."""
-    if len(body) < _HEAD.size:
+    call, start = _call(body)
+    rest_at = start + _HEAD.size
+    if len(body) < rest_at:
         raise InvalidArgument("forwarded request cut short", field="body")
-    if len(body) - _HEAD.size > COMMAND_BYTES_MAX:
+    if len(body) - rest_at > COMMAND_BYTES_MAX:
         raise InvalidArgument("forwarded command out of bounds", field="command")
-    shard, timeout_s = _HEAD.unpack_from(body)
-    return ShardId(shard), timeout_s, body[_HEAD.size :]
+    shard, timeout_s = _HEAD.unpack_from(body, start)
+    return ShardId(shard), timeout_s, body[rest_at:], call
+
+
+def _ids(call: Call | None) -> bytes:
+    ids = trace.encode(call)
+    return bytes((len(ids),)) + ids
+
+
+def _call(body: bytes) -> tuple[Call | None, int]:
+    """Whose request it is, and where the rest of it begins."""
+    if not body:
+        raise InvalidArgument("forwarded request cut short", field="body")
+    start = 1 + body[0]
+    return trace.decode(body[1:start]), start
 
 
 def encode_replica(replica: ReplicaId) -> bytes:

@@ -29,7 +29,7 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
-from logservice import bounds
+from logservice import bounds, trace
 from logservice.entry import EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
 from logservice.ids import NO_SESSION, Index, Lsn, SessionId
@@ -41,6 +41,7 @@ from logservice.raft.errors import ProposalDropped
 from logservice.raft.proposal import Proposal
 from logservice.rsm.admission import Admission, Admit, Refuse
 from logservice.rsm.append_request import AppendRequest
+from logservice.trace import Call
 
 _DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
 """Uncommitted bytes beyond which draining pauses: what waits here still has all its choices."""
@@ -59,13 +60,14 @@ class Waiting:
     """One request that is not in the log yet. Exactly one of `append`, `command` is set.
 
     local_only: it was forwarded to this store as the leader's; if that is no longer true the caller
-    must look for the leader again, or requests could travel in circles.
+    must look for the leader again, or requests could travel in circles. call: whose it is.
     """
 
     pending: Pending
     append: AppendRequest | None
     command: bytes
     local_only: bool
+    call: Call | None = None
     park_until: int = 0
 
 
@@ -118,7 +120,9 @@ class Intake:
         ):
             raise Busy("too many proposals wait", retry_after_ms=20)
         self._waiting.append(
-            Waiting(Pending(future, deadline_s, size), append, command, local_only)
+            Waiting(
+                Pending(future, deadline_s, size), append, command, local_only, trace.current.get()
+            )
         )
         self._waiting_bytes += size
 

@@ -54,6 +54,7 @@ from logservice.raft.messages import Message, Propose
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
+from logservice.trace import NO_TRACING, Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -75,16 +76,19 @@ class NodeHost:
         clock: Clock,
         on_fatal: Callable[[BaseException], None],
         rng: random.Random | None = None,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """`on_fatal` must end the process. `directories`: those that `identity` names. `unopened`:
         others that the store has, for reports.
 
         `rng` draws election timeouts; it need not be secret, only different from store to store.
+        `tracing`: who records spans of what peers ask for.
         """
         self.options = options
         self.identity = identity
         self.transport = transport
         self.clock = clock
+        self.tracing = tracing
         self.directories = Directories(directories, unopened)
         self._state_machines = state_machines
         self._on_fatal = on_fatal

@@ -25,6 +25,7 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
+from logservice import trace
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId
 from logservice.membership import Membership
 from logservice.nodehost import forwarding
@@ -34,6 +35,7 @@ from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange, decode_change, encode_change
 from logservice.raft.ready import Role
+from logservice.trace import Call
 
 if TYPE_CHECKING:
     from logservice.nodehost.node_host import NodeHost
@@ -89,7 +91,9 @@ class Router:
             if local_only:
                 raise NotLeader("not the leader", leader=store or "")
             if store is not None:
-                body = forwarding.encode_request(shard, left_s, encode_change(change))
+                body = forwarding.encode_request(
+                    shard, left_s, encode_change(change), trace.current.get()
+                )
                 try:
                     answer = await self._host.transport.request(
                         store, forwarding.CHANGE, body, left_s
@@ -131,7 +135,9 @@ class Router:
         store = self._host.leader_store(shard)
         if store is None or store == self._host.identity.store_id:
             return
-        body = forwarding.encode_request(shard, left_s, forwarding.encode_replica(target))
+        body = forwarding.encode_request(
+            shard, left_s, forwarding.encode_replica(target), trace.current.get()
+        )
         with contextlib.suppress(NotLeader, NotReady, ShardNotFound):
             await self._host.transport.request(store, forwarding.TRANSFER, body, left_s)
 
@@ -149,10 +155,10 @@ class Router:
             return
         if item.append is not None:
             method = forwarding.APPEND
-            body = forwarding.encode_append(replica.shard, left_s, item.append)
+            body = forwarding.encode_append(replica.shard, left_s, item.append, item.call)
         else:
             method = forwarding.PROPOSE
-            body = forwarding.encode_request(replica.shard, left_s, item.command)
+            body = forwarding.encode_request(replica.shard, left_s, item.command, item.call)
         try:
             answer = await self._host.transport.request(store, method, body, left_s)
             pending.resolve(forwarding.decode_applied(answer))
@@ -171,17 +177,23 @@ class Router:
             raise
 
     async def _on_append(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, request = forwarding.decode_append(body)
-        return forwarding.encode_applied(
-            await self._host.submit_append(shard, request, timeout_s, local_only=True)
-        )
+        shard, timeout_s, request, call = forwarding.decode_append(body)
+        with self._span("forwarded append", call, shard):
+            applied = await self._host.submit_append(shard, request, timeout_s, local_only=True)
+        return forwarding.encode_applied(applied)
 
     async def _on_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, command = forwarding.decode_request(body)
+        shard, timeout_s, command, call = forwarding.decode_request(body)
         self._check_hakeeper(peer, shard)
-        return forwarding.encode_applied(
-            await self._host.propose(shard, command, timeout_s, local_only=True)
-        )
+        with self._span("forwarded command", call, shard):
+            applied = await self._host.propose(shard, command, timeout_s, local_only=True)
+        return forwarding.encode_applied(applied)
+
+    def _span(
+        self, name: str, call: Call | None, shard: ShardId
+    ) -> contextlib.AbstractContextManager[None]:
+        """What a peer asked for belongs to the call that it serves."""
+        return trace.span(self._host.tracing, name, call, shard=shard)
 
     def _check_hakeeper(self, peer: PeerIdentity, shard: ShardId) -> None:
         """Only a member of shard 0 passes on what others propose to it.
@@ -196,14 +208,16 @@ class Router:
             raise PermissionDenied(f"{peer.store_id} runs no replica of shard 0")
 
     async def _on_change(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, rest = forwarding.decode_request(body)
-        membership = await self.change_membership(
-            shard, decode_change(rest), timeout_s, local_only=True
-        )
+        shard, timeout_s, rest, call = forwarding.decode_request(body)
+        with self._span("forwarded change", call, shard):
+            membership = await self.change_membership(
+                shard, decode_change(rest), timeout_s, local_only=True
+            )
         return forwarding.encode_applied(Applied(data=membership.encode()))
 
     async def _on_transfer(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, rest = forwarding.decode_request(body)
+        shard, timeout_s, rest, call = forwarding.decode_request(body)
         target = forwarding.decode_replica(rest)
-        await self.transfer_leadership(shard, target, timeout_s, local_only=True)
+        with self._span("forwarded transfer", call, shard):
+            await self.transfer_leadership(shard, target, timeout_s, local_only=True)
         return b""

@@ -48,6 +48,7 @@ from logservice.nodehost.store_directory import DiskSeams, StoreDirectory, disk_
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
+from logservice.trace import NO_TRACING, Tracing
 
 _BOOTSTRAP_ROUND_S: Final = 10.0
 """How often a first start that waits for other members says so."""
@@ -93,7 +94,7 @@ class StoreSeams:
 
     draw_id: 63 bits that no other incarnation or process start has; in production from the
     operating system, because an id that repeats defeats what it is for. rng: election timeouts.
-    on_fatal: must end the process.
+    on_fatal: must end the process. tracing: who records spans.
     """
 
     disk: Callable[[str], DiskSeams]
@@ -103,6 +104,7 @@ class StoreSeams:
     rng: random.Random
     on_fatal: Callable[[BaseException], None]
     state_machines: Callable[[ShardId], StateMachine] = state_machine_for
+    tracing: Tracing = NO_TRACING
 
 
 class StoreParts:
@@ -178,6 +180,7 @@ class StoreParts:
             clock=seams.clock,
             on_fatal=seams.on_fatal,
             rng=seams.rng,
+            tracing=seams.tracing,
         )
         self.book = AddressBook(
             [

@@ -28,11 +28,13 @@ from logservice_wire.block import validate_block
 from logservice_wire.errors import InvalidArgument, LogServiceError, error_for
 from logservice_wire.v1 import log_pb2
 
+from logservice import trace
 from logservice.checksum import crc32
 from logservice.ids import Lsn, SessionId
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
 from logservice.server.errors import Context
+from logservice.trace import NO_TRACING, Tracing
 
 Submit = Callable[[AppendRequest], "asyncio.Future[Applied]"]
 """Hands a block to the NodeHost, in order; raises LogServiceError when it is refused at once."""
@@ -50,6 +52,7 @@ class AppendStream:
         submit: Submit,
         position: Position,
         inflight_max: int,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """`opened`: the stream's first message, checked by the caller."""
         self._context = context
@@ -58,6 +61,7 @@ class AppendStream:
         self._submit = submit
         self._position = position
         self._inflight_max = inflight_max
+        self._tracing = tracing
         self._queue: deque[tuple[int, asyncio.Future[Applied]]] = deque()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
@@ -102,15 +106,17 @@ class AppendStream:
         try:
             if block.sequence == 0:
                 raise InvalidArgument("sequences start at 1", field="sequence")
-            future = self._submit(
-                AppendRequest(
-                    session=self._session,
-                    sequence=block.sequence,
-                    writer_epoch=self._epoch,
-                    expected_lsn=Lsn(block.expected_lsn),
-                    record_count=validate_block(data, crc32=crc32),
-                    block=data,
-                )
+            request = AppendRequest(
+                session=self._session,
+                sequence=block.sequence,
+                writer_epoch=self._epoch,
+                expected_lsn=Lsn(block.expected_lsn),
+                record_count=validate_block(data, crc32=crc32),
+                block=data,
+            )
+            traceparent = block.traceparent
+            future = (
+                self._submit(request) if not traceparent else self._traced(request, traceparent)
             )
         except LogServiceError as error:
             self._refuse(block.sequence, error)
@@ -118,6 +124,22 @@ class AppendStream:
         self._queue.append((block.sequence, future))
         self._changed.set()
         return True
+
+    def _traced(self, request: AppendRequest, traceparent: str) -> asyncio.Future[Applied]:
+        """Propose a block that belongs to a call of its own; its span ends when it is settled."""
+        stream = trace.current.get()
+        request_id = trace.plain_ids(stream)[0] if stream is not None else ""
+        one = self._tracing.begin("append block", trace.Carried(traceparent, request_id))
+        before = trace.current.set(one.call)
+        try:
+            future = self._submit(request)
+        except LogServiceError as error:
+            one.end(error.reason.value)
+            raise
+        finally:
+            trace.current.reset(before)
+        future.add_done_callback(lambda done: one.end(_failure(done)))
+        return future
 
     def _refuse(self, sequence: int, error: LogServiceError) -> None:
         # Queued like any other outcome: what came before must still be acked first.
@@ -156,6 +178,13 @@ class AppendStream:
             )  # fmt: skip
         self._room.set()
         return response
+
+
+def _failure(future: asyncio.Future[Applied]) -> str:
+    error = None if future.cancelled() else future.exception()
+    if isinstance(error, LogServiceError):
+        return error.reason.value
+    return "" if error is None and not future.cancelled() else "cancelled"
 
 
 def _retrieve(future: asyncio.Future[Applied]) -> None:

@@ -27,8 +27,8 @@ import grpc.aio
 from logservice_wire.errors import LogServiceError
 from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 
+from logservice import trace
 from logservice.invariants import InvariantViolation
-from logservice.server import trace
 from logservice.server.crash import crash
 
 ServiceT = TypeVar("ServiceT")
@@ -52,7 +52,6 @@ def handler(
 
     @functools.wraps(method)
     async def guarded(service: ServiceT, request: RequestT, context: Context) -> ResponseT:
-        trace.enter(context)
         try:
             return await method(service, request, context)
         except LogServiceError as error:

@@ -27,16 +27,16 @@ from google.protobuf import descriptor_pool
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire.errors import DeadlineExceeded, LogServiceError, Reason
 
-from logservice import bounds
+from logservice import bounds, trace
 from logservice.access import AccessList
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.invariants import invariant
-from logservice.server import trace
 from logservice.server.audit import AuditLog, lsn_range, stream_range
 from logservice.server.errors import Context, abort, refused
 from logservice.server.gate import Caller, Gate, shard_of
 from logservice.server.message_limits import Refused, checked_parser
 from logservice.server.rules import RULES, Rule
+from logservice.trace import NO_TRACING, Tracing
 
 _REQUEST_CHARACTERS = 1024
 """Of a request of administration in the audit log."""
@@ -49,11 +49,23 @@ Behavior = Callable[[Any, Any], Awaitable[Any]]
 class GuardedServer:
     """Give it to the generated ``add_…Servicer_to_server`` in place of the server."""
 
-    def __init__(self, server: grpc.aio.Server, gate: Gate, auditor: Auditor) -> None:
-        """Every service of `server` is to be registered here."""
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        gate: Gate,
+        auditor: Auditor,
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
+        """Every service of `server` is to be registered here. `tracing`: who records spans."""
         self._server = server
         self._gate = gate
         self._auditor = auditor
+        self._tracing = tracing
+        # Whose call it is, for all that happens in it. Where there are spans, the call's own span
+        # has said so; gRPC runs every call in a task of its own, so nothing is put back.
+        self._enter: Callable[[Context], object] = (
+            trace.current.set if tracing is NO_TRACING else _entered
+        )
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """The generated code says everything twice; the other form has the methods' names."""
@@ -80,21 +92,46 @@ class GuardedServer:
         parse = checked_parser(method.input_type, handler.request_deserializer)
         encode = handler.response_serializer
         if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(
-                self._unary(name, rule, behavior), parse, encode
-            )
-        streaming = self._streaming(name, rule, behavior, reads=handler.request_streaming)
+            unary = self._traced(name, self._unary(name, rule, behavior))
+            return grpc.unary_unary_rpc_method_handler(unary, parse, encode)
+        streaming = self._traced(
+            name, self._streaming(name, rule, behavior, reads=handler.request_streaming)
+        )
         if handler.unary_stream:
             return grpc.unary_stream_rpc_method_handler(streaming, parse, encode)
         assert handler.stream_stream, path
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
 
+    def _traced(self, name: str, guarded: Behavior) -> Behavior:
+        """With a span around it, if they are wanted."""
+        tracing = self._tracing
+        if tracing is NO_TRACING:
+            return guarded
+
+        async def spanned(request: Any, context: Context) -> Any:
+            one = tracing.begin(name, context)
+            trace.current.set(one.call)
+            failure = "CANCELLED"
+            try:
+                response = await guarded(request, context)
+                failure = ""
+                return response
+            except grpc.aio.AbortError:
+                code = context.code()
+                failure = getattr(code, "name", str(code))
+                raise
+            finally:
+                one.end(failure)
+
+        return spanned
+
     def _unary(self, name: str, rule: Rule, behavior: Behavior) -> Behavior:
         gate, auditor = self._gate, self._auditor
         told = rule.admin or auditor.data
+        enter = self._enter
 
         async def guarded(request: Any, context: Context) -> Any:
-            trace.enter(context)
+            enter(context)
             try:
                 if type(request) is Refused:
                     raise request.error
@@ -131,9 +168,10 @@ class GuardedServer:
 
     def _streaming(self, name: str, rule: Rule, behavior: Behavior, *, reads: bool) -> Behavior:
         gate, auditor = self._gate, self._auditor
+        enter = self._enter
 
         async def guarded(request: Any, context: Context) -> None:
-            trace.enter(context)
+            enter(context)
             try:
                 if type(request) is Refused:
                     raise request.error
@@ -340,6 +378,10 @@ class GuardedStream:
         if wait_s:
             await asyncio.sleep(wait_s)
         return message
+
+
+def _entered(_: Context) -> None:
+    """`_traced` has said whose call it is."""
 
 
 def _behavior(handler: Any) -> Behavior:

@@ -2,7 +2,7 @@
 
 One line per record in either form; a traceback stays inside its line in JSON. Events
 (`logservice.events`) carry their name and fields; a record that is logged while a call is served
-carries the call's ids (`server.trace`), found only when a line is written, so that calls that log
+carries the call's ids (`trace`), found only when a line is written, so that calls that log
 nothing pay nothing. Control characters in what others said are escaped: nobody writes lines into
 our log.
 """
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from logservice.config import LoggingSection
-from logservice.server.trace import trace_ids
+from logservice.trace import trace_ids
 
 _QUIET: Final = {
     # A skipped visit of the truncation worker is normal under load, and counted by the worker.

@@ -106,6 +106,7 @@ class LogService(log_pb2_grpc.LogServicer):
             submit,
             lambda: self._store.position(shard),
             self._store.limits.stream_blocks_inflight_max,
+            self._host.tracing,
         ).run(first)
 
     @handler

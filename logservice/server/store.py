@@ -61,7 +61,9 @@ from logservice.server.log_service import LogService
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.quota import QuotaLimits
 from logservice.server.schedule import TruncationSchedule
+from logservice.server.telemetry import OpenTelemetry, tracing_of
 from logservice.server.tls import StoreTls
+from logservice.trace import Tracing
 
 _HAND_OVER_S: Final = 3.0
 """For handing leaderships away at a stop; what did not work by then is left to an election."""
@@ -75,9 +77,10 @@ logger = logging.getLogger(__name__)
 class Store:
     """One store process's parts. `start` once, then `stop` once, also after a failed start."""
 
-    def __init__(self, config: StoreConfig) -> None:
-        """Nothing is opened before `start`."""
+    def __init__(self, config: StoreConfig, tracing: Tracing | None = None) -> None:
+        """Nothing is opened before `start`. `tracing` None: as the configuration says."""
         self._config = config
+        self._tracing = tracing_of(config) if tracing is None else tracing
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._tasks: list[asyncio.Task[None]] = []
@@ -158,6 +161,8 @@ class Store:
             self._parts.close()
         if self.audit is not None:
             self.audit.close()
+        if isinstance(self._tracing, OpenTelemetry):
+            await asyncio.to_thread(self._tracing.close)
         if self._monitor is not None:
             self._monitor.stop()
 
@@ -178,6 +183,7 @@ class Store:
             draw_id=lambda: secrets.randbits(63),
             rng=random.Random(),
             on_fatal=crash,
+            tracing=self._tracing,
         )
 
     def _make_transport(self, identity: PeerIdentity) -> Transport:
@@ -226,7 +232,7 @@ class Store:
         self.gate = _gate(self._config, parts)
         if self._config.tls.enabled:
             self.audit = _audit(self._config, parts.directories[0].data.path)
-        server = GuardedServer(self._server, self.gate, Auditor(self.audit))
+        server = GuardedServer(self._server, self.gate, Auditor(self.audit), self._tracing)
         context = StoreContext(parts.host, limits, parts.book.client_address)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(

@@ -77,6 +77,7 @@ from logservice.raft.config_change import ChangeKind
 from logservice.raft.messages import Message
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import SnapshotCorrupt
+from logservice.trace import Carried
 from tests.formats.form import Format, Sample
 from tests.formats.log_formats import ENTRY, LATER, MEMBERS, SNAPSHOT
 
@@ -255,12 +256,14 @@ _HELLO = control.Hello(
     PeerIdentity(ClusterId("c1"), StoreId("stör-9"), (Incarnation(11), Incarnation(12)), 2**62),
     StoreId("s1"),
 )  # fmt: skip
+_CALL = Carried(f"00-{'ab' * 16}-{'cd' * 8}-01", "request-7")
 _APPEND = (
     SHARD, 1.5,
     AppendRequest(
         session=SessionId(2), sequence=3, writer_epoch=4, expected_lsn=Lsn(1_001), record_count=3,
         block=b"a block",
     ),
+    _CALL,
 )  # fmt: skip
 
 
@@ -290,7 +293,7 @@ _PEER: tuple[Sample, ...] = (
         forwarding.decode_append,
     ),
     Sample(
-        "forwarded command", (SHARD, 1.5, b"command"),
+        "forwarded command", (SHARD, 1.5, b"command", None),
         lambda args: forwarding.encode_request(*args), forwarding.decode_request,
     ),
     Sample(

@@ -8,13 +8,31 @@ from logservice_wire.errors import InvalidArgument
 from logservice import bounds
 from logservice.ids import ShardId
 from logservice.nodehost import forwarding
+from logservice.trace import Carried
 from tests.nodehost.cluster import request
 
 
 def test_a_request_comes_back_as_it_was() -> None:
     sent = request(7, b"block", session=3, sequence=4, epoch=5, expected=6)
     body = forwarding.encode_append(ShardId(9), 1.5, sent)
-    assert forwarding.decode_append(body) == (9, 1.5, sent)
+    assert forwarding.decode_append(body) == (9, 1.5, sent, None)
+
+
+def test_whose_request_it_is_comes_along() -> None:
+    call = Carried(f"00-{'a' * 32}-{'b' * 16}-01", "x" * 128)
+    body = forwarding.encode_append(ShardId(9), 1.5, request(7), call)
+    assert forwarding.decode_append(body)[3] == call
+    odd = Carried("no traceparent", "two words")
+    body = forwarding.encode_request(ShardId(9), 1.5, b"command", odd)
+    assert forwarding.decode_request(body) == (9, 1.5, b"command", None)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"\x05ab", b"\x00", b"\x03a b" + bytes(15)])
+def test_a_body_that_is_cut_short_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidArgument):
+        forwarding.decode_append(body)
+    with pytest.raises(InvalidArgument):
+        forwarding.decode_request(body)
 
 
 @pytest.mark.parametrize("count", [0, bounds.BLOCK_RECORDS_MAX + 1, 2**32 - 1])

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from logservice import trace
 from logservice.events import Event, emit
-from logservice.server import trace
 from logservice.server.log_format import ConsoleFormat, JsonFormat
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "events.md"
@@ -59,7 +59,7 @@ def test_a_traceback_stays_in_its_json_line() -> None:
 
 
 async def in_call(context: Call) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
-    trace.enter(context)
+    trace.current.set(context)
     return trace.trace_ids(), trace.answer_metadata()
 
 

@@ -98,14 +98,16 @@ class AppendStreamRequest(_message.Message):
         writer_epoch: int
         def __init__(self, shard_id: _Optional[int] = ..., session_id: _Optional[int] = ..., writer_epoch: _Optional[int] = ...) -> None: ...
     class Block(_message.Message):
-        __slots__ = ("sequence", "block", "expected_lsn")
+        __slots__ = ("sequence", "block", "expected_lsn", "traceparent")
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]
         BLOCK_FIELD_NUMBER: _ClassVar[int]
         EXPECTED_LSN_FIELD_NUMBER: _ClassVar[int]
+        TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
         sequence: int
         block: bytes
         expected_lsn: int
-        def __init__(self, sequence: _Optional[int] = ..., block: _Optional[bytes] = ..., expected_lsn: _Optional[int] = ...) -> None: ...
+        traceparent: str
+        def __init__(self, sequence: _Optional[int] = ..., block: _Optional[bytes] = ..., expected_lsn: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
     OPEN_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     open: AppendStreamRequest.Open

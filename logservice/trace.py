@@ -1,0 +1,166 @@
+"""trace: which call of a client the work of this task belongs to.
+
+A caller may send ``x-request-id`` and a W3C ``traceparent`` as gRPC metadata, and a traceparent
+with each block of a stream. Lines that are logged while the call is served carry both, a failed
+call's trailing metadata gives the request id back, and a request that is forwarded to the leader's
+store takes both along: one failure can be found in the logs of client and stores.
+
+What is kept is the call, not its ids: serving one costs one assignment, and the metadata is read
+only when somebody asks. gRPC runs every call in a task of its own, so nothing has to be reset.
+Requests of many calls leave their tasks (they wait for a leader together), so each remembers its
+own (`Waiting.call`). What callers and peers send is foreign: ids that are not plain and short are
+left out.
+
+`Tracing` is the seam to whoever records spans (`server.telemetry`); `NO_TRACING` records nothing.
+
+Reference: W3C Trace Context, level 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, Protocol
+
+from logservice_wire.errors import LogServiceError
+
+from logservice.value import value
+
+REQUEST_ID: Final = "x-request-id"
+TRACEPARENT: Final = "traceparent"
+
+CARRIED_BYTES_MAX: Final = 255
+"""Of the ids of a forwarded request: a traceparent has 55, a request id at most 128."""
+
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}", re.ASCII)
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}", re.ASCII)
+
+
+class Call(Protocol):
+    """What a call is known by. gRPC's context is one."""
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
+        """What the caller sent along."""
+        ...
+
+
+@value
+class Carried:
+    """A call whose ids did not come as metadata; empty strings for what there is not."""
+
+    traceparent: str = ""
+    request_id: str = ""
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
+        """See `Call`."""
+        return ((TRACEPARENT, self.traceparent), (REQUEST_ID, self.request_id))
+
+
+current: ContextVar[Call | None] = ContextVar("logservice_call", default=None)
+"""The call that this task serves; None for what the store does by itself."""
+
+
+def trace_ids() -> dict[str, str]:
+    """request_id, trace_id and span_id of the call being served; empty outside of one."""
+    call = current.get()
+    if call is None:
+        return {}
+    request_id, traceparent = plain_ids(call)
+    found = {"request_id": request_id} if request_id else {}
+    if traceparent:
+        found["trace_id"], found["span_id"] = traceparent[3:35], traceparent[36:52]
+    return found
+
+
+def plain_ids(call: Call) -> tuple[str, str]:
+    """The call's request id and traceparent; empty strings for what is absent or not plain."""
+    request_id = traceparent = ""
+    for key, text in call.invocation_metadata() or ():
+        if key == REQUEST_ID and isinstance(text, str) and _PLAIN_ID.fullmatch(text):
+            request_id = text
+        elif key == TRACEPARENT and isinstance(text, str) and _TRACEPARENT.fullmatch(text):
+            traceparent = text
+    return request_id, traceparent
+
+
+def answer_metadata() -> tuple[tuple[str, str], ...]:
+    """What a failed call's trailing metadata says of its request."""
+    request_id = trace_ids().get("request_id")
+    return ((REQUEST_ID, request_id),) if request_id is not None else ()
+
+
+def encode(call: Call | None) -> bytes:
+    """The ids as a forwarded request takes them along, at most CARRIED_BYTES_MAX; often empty."""
+    if call is None:
+        return b""
+    request_id, traceparent = plain_ids(call)
+    return f"{traceparent} {request_id}".encode() if request_id or traceparent else b""
+
+
+def decode(data: bytes) -> Call | None:
+    """Inverse of `encode`; None for anything else."""
+    traceparent, space, request_id = data.decode("ascii", errors="replace").partition(" ")
+    return Carried(traceparent, request_id) if space else None
+
+
+class Span(Protocol):
+    """Something that goes on. `call`: what its parts belong to."""
+
+    @property
+    def call(self) -> Call | None:
+        """For `current` while it goes on."""
+        ...
+
+    def end(self, failure: str) -> None:
+        """It is over; `failure`: why it failed, "" when it did not."""
+        ...
+
+
+class Tracing(Protocol):
+    """Who records spans."""
+
+    def begin(self, name: str, call: Call | None, **attributes: str | int) -> Span:
+        """A part of `call` begins."""
+        ...
+
+
+class _NoSpan:
+    __slots__ = ("call",)
+
+    def __init__(self, call: Call | None) -> None:
+        self.call = call
+
+    def end(self, failure: str) -> None:
+        pass
+
+
+class NoTracing:
+    """Records nothing."""
+
+    def begin(self, name: str, call: Call | None, **attributes: str | int) -> Span:
+        """See `Tracing`."""
+        return _NoSpan(call)
+
+
+NO_TRACING: Final = NoTracing()
+
+
+@contextmanager
+def span(tracing: Tracing, name: str, call: Call | None, **attributes: str | int) -> Iterator[None]:
+    """What runs inside belongs to a new part of `call`, which ends with it."""
+    one = tracing.begin(name, call, **attributes)
+    before = current.set(one.call)
+    failure = ""
+    try:
+        yield
+    except LogServiceError as error:
+        failure = error.reason.value
+        raise
+    except BaseException as error:
+        failure = type(error).__name__
+        raise
+    finally:
+        current.reset(before)
+        one.end(failure)
