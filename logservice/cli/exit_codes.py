@@ -1,9 +1,15 @@
-"""exit_codes: what a script may conclude from how a command ended; `TABLE` is shown by --help."""
+"""exit_codes: what a script may conclude from how a command ended; `TABLE` is shown by --help.
+
+A reader that has enough (``logctl read 1 | head``) is no failure: the command ends quietly with 0.
+What was buffered for it is dropped, or the interpreter would complain about it at its end.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TextIO
 
 import click
 from logservice_wire.errors import InvalidArgument, LogServiceError, Outcome, TooLarge
@@ -41,10 +47,17 @@ def exit_code(error: LogServiceError) -> int:
 
 def run(command: click.Command, program: str) -> NoReturn:
     """Run a command line and exit; an operating error becomes one line on stderr."""
-    raise SystemExit(_outcome(lambda: command.main(prog_name=program, standalone_mode=False)))
+    stdout = sys.stdout
+    code = _outcome(lambda: command.main(prog_name=program, standalone_mode=False))
+    try:
+        stdout.flush()
+    except BrokenPipeError:
+        _drop_output(stdout)
+    raise SystemExit(code)
 
 
 def _outcome(call: Callable[[], object]) -> int:
+    stdout = sys.stdout
     try:
         result = call()
     except click.exceptions.Exit as stop:
@@ -55,9 +68,21 @@ def _outcome(call: Callable[[], object]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # `logctl read | head`: the reader had enough.
+        return OK
+    except SystemExit:
+        # click makes exit code 1 of a broken pipe, and puts something in the place of stdout.
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout
         return OK
     except LogServiceError as error:
         click.echo(f"error: {error}", err=True)
         return exit_code(error)
     return result if isinstance(result, int) else OK
+
+
+def _drop_output(stdout: TextIO) -> None:
+    """Nobody reads what is still in its buffer."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stdout.fileno())
+    os.close(nowhere)

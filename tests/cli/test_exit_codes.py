@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import click
 import pytest
 from logservice_wire.errors import Outcome, Reason, error_for, error_table
@@ -61,3 +65,45 @@ def test_table_names_every_code() -> None:
         value for name, value in vars(exit_codes).items() if name.isupper() and name != "TABLE"
     }
     assert listed == {code for code in codes if isinstance(code, int)}
+
+
+PROGRAM = """
+import click
+from logservice.cli import exit_codes
+
+@click.command()
+@click.argument("lines", type=int)
+def command(lines):
+    for number in range(lines):
+        click.echo(f"line {number}")
+exit_codes.run(command, "program")
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_reader_that_has_enough_is_no_failure(lines: int) -> None:
+    """More than a pipe holds, and less: then only the last flush finds that nobody reads."""
+    code, complaint = read_by_nobody([sys.executable, "-c", PROGRAM, str(lines)])
+    assert (code, complaint) == (0, "")
+
+
+@pytest.mark.parametrize("program", ["logctl", "logservice"])
+def test_help_into_head(program: str) -> None:
+    module = {"logctl": "logservice.cli.logctl", "logservice": "logservice.cli.main"}[program]
+    code = f"from {module} import main; main()"
+    assert read_by_nobody([sys.executable, "-c", code, "--help"]) == (0, "")
+
+
+def read_by_nobody(command: list[str]) -> tuple[int, str]:
+    """Run it with a stdout whose other end is closed; exit code and stderr."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    try:
+        ended = subprocess.run(
+            command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    return ended.returncode, ended.stderr
