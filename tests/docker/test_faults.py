@@ -1,5 +1,5 @@
-"""Five stores in containers, with TLS, under load: one fault after the other; at the end the history
-of all clients is judged: nothing acked is lost, doubled or out of order.
+"""Five stores in containers, with TLS, under load: one fault after the other; at the end the
+history of all clients is judged: nothing acked is lost, doubled or out of order.
 
 While a fault that leaves a majority lasts, appends have to go on; after every fault all of them do.
 The victim is the leader of a shard where there is one to choose.
