@@ -333,11 +333,8 @@ AUDIT_BATCH_LINES_MAX: Final = 4096
 AUDIT_ADMIT_S: Final = 5.0
 """A call of administration waits for so long until its line is on disk; then it is refused."""
 
-AUDIT_CLOSE_S: Final = 5.0
-"""A store that stops waits for so long until its audit log is written."""
-
-TRACING_CLOSE_S: Final = 3.0
-"""A store that stops waits for so long until its last spans are exported; the rest is dropped."""
+STOP_FLUSH_S: Final = 5.0
+"""A store that stops waits for so long until its audit log is written, or its spans are sent."""
 
 AUDIT_REPEAT_S: Final = 10.0
 """The same denial within this time is one line with a count."""

@@ -92,7 +92,7 @@ class AuditLog:
         if self._thread.is_alive():
             self._end_repeats(float("inf"))
             self._queue.put(None)
-            self._thread.join(timeout=bounds.AUDIT_CLOSE_S)
+            self._thread.join(timeout=bounds.STOP_FLUSH_S)
 
     def alarms(self) -> list[str]:
         """What a person must look at."""

@@ -92,8 +92,8 @@ class OpenTelemetry:
         return _Recorded(started, request_id, self._error)
 
     def close(self) -> None:
-        """Export what is left, for TRACING_CLOSE_S at most. Blocks."""
-        self._provider.force_flush(int(bounds.TRACING_CLOSE_S * 1000))
+        """Export what is left, for STOP_FLUSH_S at most. Blocks."""
+        self._provider.force_flush(int(bounds.STOP_FLUSH_S * 1000))
         self._provider.shutdown()
 
 
