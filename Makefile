@@ -14,8 +14,8 @@ STATES ?= 200000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
-# Files run in two processes; a file's tests stay together. tests/ui, tests/docker and the runbooks have lanes of their own.
-PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_runbooks.py
+# Files run in two processes; a file's tests stay together. Four kinds of tests have lanes of their own.
+PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
 .PHONY: help check test test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
@@ -37,9 +37,9 @@ test-ui: .venv ## the page in a real Chromium (Debian's, installed when missing)
 test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
 	$(BIN)/python -m pytest tests/deploy/test_runbooks.py
 
-test-docker: .venv ## image, compose file, quick start and faults on a docker engine of its own
+test-docker: .venv ## image, compose file, quick start, faults on a docker engine of its own; systemd's unit
 	tools/need_engine.sh
-	$(BIN)/python -m pytest tests/docker
+	$(BIN)/python -m pytest tests/docker tests/deploy/test_systemd.py
 
 test-prometheus: ## rules and alerts with promtool (Debian's prometheus, installed when missing)
 	tools/need_program.sh promtool prometheus

@@ -12,4 +12,6 @@ docker-compose docker-compose
 debootstrap debootstrap
 iptables iptables
 prometheus prometheus
+strace strace
+systemd-analyze systemd
 EOF

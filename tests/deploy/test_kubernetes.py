@@ -1,0 +1,128 @@
+"""deploy/kubernetes/: valid by the API's schemas, and right as far as can be seen from outside.
+
+The configuration is read as a store in a pod reads it, arguments expanded; every file it names is
+mounted; ports, labels and probes agree with each other.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from logservice import config
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
+VERSIONS = ("1.31", kubernetes_validate.latest_version().rpartition(".")[0])
+APP = {"app.kubernetes.io/name": "logservice"}
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """By kind; one of each."""
+    named = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+    assert sorted(named) == sorted(
+        path.name for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml"
+    )
+    found = [yaml.safe_load((FOLDER / name).read_text()) for name in named]
+    assert len({document["kind"] for document in found}) == len(found)
+    return {document["kind"]: document for document in found}
+
+
+KINDS = documents()
+POD = KINDS["StatefulSet"]["spec"]["template"]
+STORE = POD["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_valid_by_the_schema(kind: str, version: str) -> None:
+    kubernetes_validate.validate(KINDS[kind], version, strict=True)
+
+
+def test_the_validator_can_refuse() -> None:
+    wrong = yaml.safe_load((FOLDER / "statefulset.yaml").read_text())
+    wrong["spec"]["replica"] = 3
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[0], strict=True)
+
+
+def expanded(text: str, number: int) -> str:
+    values = {
+        "POD_NAME": f"logservice-{number}",
+        "POD_NAMESPACE": "logservice",
+        "NODE_NAME": f"node-{number}.example",
+    }
+    names = {one["name"] for one in STORE["env"]}
+    assert names == values.keys()
+    return re.sub(r"\$\((\w+)\)", lambda match: values[match[1]], text)
+
+
+def read(number: int) -> config.StoreConfig:
+    """As the pod reads it."""
+    arguments = [expanded(argument, number) for argument in STORE["args"]]
+    assert arguments[:3] == ["store", "run", "--config=/etc/logservice/store.toml"]
+    assignments = [argument.removeprefix("--set=") for argument in arguments[3:]]
+    return config.parse(KINDS["ConfigMap"]["data"]["store.toml"], assignments)
+
+
+def test_every_pod_has_a_configuration_of_its_own() -> None:
+    pods = [read(number) for number in range(KINDS["StatefulSet"]["spec"]["replicas"])]
+    members = {one.store_id: one.peer_address for one in pods[0].bootstrap.hakeeper_members}
+    assert members == {pod.store.store_id: pod.listen.advertise_peer for pod in pods}
+    assert len({pod.store.host for pod in pods}) == len(pods)
+    assert all(pod.tls.enabled and pod.security.admins for pod in pods)
+
+
+def test_every_file_of_the_configuration_is_mounted_for_the_pod_alone() -> None:
+    mounts = {mount["mountPath"]: mount for mount in STORE["volumeMounts"]}
+    tls = read(0).tls
+    named = [
+        tls.client_ca, tls.certificate, tls.key, tls.peer_ca, tls.peer_certificate, tls.peer_key,
+    ]  # fmt: skip
+    for name in named:
+        mount = mounts.pop(f"/etc/logservice/{name}")
+        assert mount["readOnly"]
+        own = mount.get("subPathExpr", "").startswith("$(POD_NAME).")
+        assert own is not name.endswith("-ca.pem")
+    assert mounts.keys() == {"/etc/logservice/store.toml", "/var/lib/logservice"}
+    data = Path(read(0).store.data_directories[0])
+    assert data.parent == Path("/var/lib/logservice")
+    # Readable by the store's group only: a key that others can read is refused.
+    (secret,) = (volume["secret"] for volume in POD["spec"]["volumes"] if "secret" in volume)
+    assert secret["defaultMode"] == 0o440
+    assert POD["spec"]["securityContext"]["fsGroup"] == 10001
+
+
+def test_ports_and_labels_agree() -> None:
+    pod = read(0)
+    ports = {port["name"]: port["containerPort"] for port in STORE["ports"]}
+    listen = {"client": pod.listen.client, "peer": pod.listen.peer, "admin": pod.admin.listen}
+    assert {name: int(text.rpartition(":")[2]) for name, text in listen.items()} == ports
+    service = KINDS["Service"]["spec"]
+    assert {port["name"]: port["port"] for port in service["ports"]} == ports
+    assert service["clusterIP"] == "None"
+    assert KINDS["StatefulSet"]["spec"]["serviceName"] == KINDS["Service"]["metadata"]["name"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert STORE[probe]["httpGet"]["port"] == "admin"
+    selectors = [
+        service["selector"],
+        KINDS["StatefulSet"]["spec"]["selector"]["matchLabels"],
+        KINDS["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        KINDS["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+        POD["metadata"]["labels"],
+    ]
+    assert selectors == [APP] * len(selectors)
+
+
+def test_nothing_more_is_allowed_than_the_image_needs() -> None:
+    assert POD["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert STORE["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert POD["spec"]["automountServiceAccountToken"] is False
