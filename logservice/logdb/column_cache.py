@@ -47,12 +47,22 @@ class ColumnCache:
 
         Raises Halted when both are: the replica is faulty.
         """
-        run = load_columns(self._kv, key, chunk)
+        run = self.read(key, chunk)
         if run is None:
             run = self._from_segment(key, chunk)
         chunk.loaded = run
         self._add(chunk, run)
         return run
+
+    def read(self, key: Key, chunk: Chunk) -> EntryRun | None:
+        """See `ColumnSource`."""
+        return load_columns(self._kv, key, chunk)
+
+    def take(self, chunk: Chunk, run: EntryRun | None) -> None:
+        """See `ColumnSource`. A chunk that left the index is not saved any more."""
+        if run is not None and chunk.loaded is None and chunk.saved:
+            chunk.loaded = run
+            self._add(chunk, run)
 
     def hold(self, chunks: Iterable[tuple[Key, Chunk]]) -> None:
         """Rows of these chunks are about to be written: until `saved` their columns stay."""

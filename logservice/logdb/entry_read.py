@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +25,8 @@ from logservice.bounds import LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MA
 from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, Term
+from logservice.logdb.columns import EntryRun
+from logservice.logdb.index import Chunk
 from logservice.logdb.record import (
     RECORD,
     RECORD_HEADER_BYTES,
@@ -128,7 +130,8 @@ class EntryRead:
 class Fetch:
     """Consecutive entries of one replica that are on the disk: `reads`, and `ahead` of them what
     the disk should begin to bring. Whose segments are pinned until it was given back
-    (`ReplicaLog.end_fetch`). asked: the disk was asked for `reads` before.
+    (`ReplicaLog.end_fetch`). asked: the disk was asked for `reads` before. chunks: of the index,
+    whose columns are to be loaded by `load`.
 
     entries, failed: the outcome of `run`; with `failed` there are no entries.
     """
@@ -137,6 +140,9 @@ class Fetch:
     reads: list[EntryRead] = field(default_factory=list)
     ahead: list[EntryRead] = field(default_factory=list)
     asked: bool = False
+    chunks: list[Chunk] = field(default_factory=list)
+    load: Callable[[Chunk], EntryRun | None] = lambda _: None
+    columns: list[EntryRun | None] = field(default_factory=list)
     entries: tuple[Entry, ...] = ()
     failed: tuple[EntryRead, Exception] | None = None
 
@@ -147,6 +153,7 @@ class Fetch:
 
     def run(self) -> None:
         """Read; any thread. What cannot be read is judged by `ReplicaLog.fetched`."""
+        self.columns = [self.load(chunk) for chunk in self.chunks]
         for read in self.ahead if self.asked else (*self.reads, *self.ahead):
             read.ask(self.vfs)
         found: list[Entry] = []

@@ -27,6 +27,9 @@ from logservice.logdb.columns import EntryRun
 from logservice.logdb.segment_usage import SegmentUsage
 from logservice.value import value
 
+_CHUNKS_AT_ONCE = 32
+"""Looked at for one read: a replica has at least one in each segment, however little that is."""
+
 
 @dataclass(slots=True, eq=False)
 class Chunk:
@@ -60,6 +63,14 @@ class ColumnSource(Protocol):
 
     def load(self, key: tuple[int, int], chunk: Chunk) -> EntryRun:
         """Set and return `chunk.loaded`; Halted when they are damaged wherever they are."""
+        ...
+
+    def read(self, key: tuple[int, int], chunk: Chunk) -> EntryRun | None:
+        """What `load` would find in the derived index, None if nothing; any thread."""
+        ...
+
+    def take(self, chunk: Chunk, run: EntryRun | None) -> None:
+        """What `read` gave; it counts if the chunk is still as it was then."""
         ...
 
 
@@ -251,16 +262,21 @@ class EntryIndex:
 
     def find_lsn(self, lsn: int) -> int:
         """The entry that holds the record."""
-        if not self.floor_next_lsn <= lsn < self.tail_lsn:
-            raise KeyError(lsn)
-        low, high = 0, len(self.chunks) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.chunks[middle].first_lsn <= lsn:
-                low = middle
-            else:
-                high = middle - 1
-        return self.columns(self.chunks[low]).find_lsn(lsn)
+        return self.columns(self.chunks[self._chunk_of_lsn(lsn)]).find_lsn(lsn)
+
+    def unloaded(self, lsn: int, size: int) -> list[Chunk]:
+        """Chunks not in memory, of those with the record and the `size` bytes that follow it; of
+        very small ones not as many.
+        """
+        found: list[Chunk] = []
+        first = self._chunk_of_lsn(lsn)
+        for chunk in self.chunks[first : first + _CHUNKS_AT_ONCE]:
+            if chunk.loaded is None:
+                found.append(chunk)
+            size -= chunk.size
+            if size < 0:
+                break
+        return found
 
     def bytes_between(self, after: int, through: int) -> int:
         """Bytes on disk of the live entries in (after, through].
@@ -279,6 +295,18 @@ class EntryIndex:
         return total
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _chunk_of_lsn(self, lsn: int) -> int:
+        if not self.floor_next_lsn <= lsn < self.tail_lsn:
+            raise KeyError(lsn)
+        low, high = 0, len(self.chunks) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.chunks[middle].first_lsn <= lsn:
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
     def _extend(self, chunk: Chunk, run: EntryRun) -> None:
         loaded, size = chunk.loaded, run.size

@@ -169,6 +169,18 @@ class ReplicaLog:
             raise
         return fetch
 
+    def fetch_index(self, lsn: Lsn, max_bytes: int) -> Fetch | None:
+        """What of the index is on the disk only, of the part that `index_of_lsn` and a `fetch` from
+        there need; None when nothing is. To be run, ended and given to `fetched` before them.
+        """
+        index = self._state.index
+        chunks = index.unloaded(lsn, max_bytes + LOGDB_READ_AHEAD_BYTES)
+        source = index.source
+        if not chunks or source is None:
+            return None
+        key = self._state.key
+        return Fetch(self._files.vfs, chunks=chunks, load=lambda chunk: source.read(key, chunk))
+
     def end_fetch(self, fetch: Fetch) -> None:
         """The fetch has run, or never will: let go of its segments."""
         for read in (*fetch.reads, *fetch.ahead):
@@ -182,6 +194,9 @@ class ReplicaLog:
             why = f"{name} at {read.offsets[0]}, entries from {read.first} on: {error}"
             self.blame(why, Index(read.first))
             raise self._halted() from error
+        if self._state.index.source is not None:
+            for chunk, columns in zip(fetch.chunks, fetch.columns, strict=True):
+                self._state.index.source.take(chunk, columns)
         return fetch.entries
 
     def _ahead(self, reader: Reader) -> Iterator[EntryRead]:

@@ -106,6 +106,11 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
     while position < next_lsn:
         # Found anew each time: commands between two blocks are skipped, not read. There may be
         # millions, and nothing else gets its turn while this reads.
+        needed = log.fetch_index(position, max_bytes - size)
+        if needed is not None:
+            yield needed
+            first_lsn = _readable_from(replica, lsn)
+            log.fetched(needed)
         index = log.index_of_lsn(position)
         high = Index(min(index + _ENTRIES_AT_ONCE, beyond))
         entries = log.cached_entries(index, high, max(max_bytes - size, 1))

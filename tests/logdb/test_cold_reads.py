@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from logservice_wire.errors import Halted
 
-from logservice.ids import Index
+from logservice.ids import Index, Lsn
 from logservice.logdb import replica_log
+from logservice.logdb.column_cache import ColumnCache
 from logservice.logdb.entry_read import Fetch
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.read_ahead import ReadAhead
@@ -116,3 +117,61 @@ def test_only_so_many_readers_are_remembered() -> None:
     found = known.reads(210, 230)
     assert found is not None
     assert (found.first, found.following, found.asked) == (210, 230, 210)
+
+
+def test_the_index_of_what_is_read_is_loaded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, db = grown(40)
+    db = world.reopen(db)
+    log = log_of(db)
+    needed = log.fetch_index(Lsn(5), 4000)
+    assert needed is not None
+    assert needed.chunks[0].first <= 5 <= needed.chunks[0].last
+    assert not any(chunk.loaded for chunk in needed.chunks)
+    needed.run()
+    log.end_fetch(needed)
+    assert log.fetched(needed) == ()
+
+    def load(*_: object) -> None:
+        raise AssertionError("loaded by the loop")
+
+    monkeypatch.setattr(ColumnCache, "load", load)
+    assert log.fetch_index(Lsn(5), 4000) is None
+    assert log.index_of_lsn(Lsn(5)) == 5
+    assert run(log, log.fetch(Index(5), Index(41), 4000)) == [5, 6, 7, 8]
+    fetch = log.fetch(Index(9), Index(41), 4000)
+    assert fetch.ahead, "what is read ahead needs no more of the index"
+    assert run(log, fetch) == [9, 10, 11, 12]
+    world.close(db)
+
+
+def test_an_index_that_changed_meanwhile_is_left_alone() -> None:
+    world, db = grown(12)
+    db = world.reopen(db)
+    log = log_of(db)
+    needed = log.fetch_index(Lsn(1), 1 << 20)
+    assert needed is not None
+    needed.run()
+    db.commit([update(1, 1, entries(6, 6, term=2, size=900))])
+    log.end_fetch(needed)
+    log.fetched(needed)
+    assert [entry.term for entry in log.entries(Index(1), Index(7), 1 << 20)] == [1] * 5 + [2]
+    db.commit([update(1, 1, snapshot=6, snapshot_term=2)])
+    log.fetched(needed)
+    assert (log.first_index(), log.last_index()) == (7, 6)
+    world.close(db)
+
+
+def test_an_index_whose_rows_are_damaged_is_left_to_who_needs_it() -> None:
+    world, db = grown(12)
+    db = world.reopen(db)
+    log = log_of(db)
+    needed = log.fetch_index(Lsn(1), 1 << 20)
+    assert needed is not None
+    needed.load = lambda _: None
+    needed.run()
+    log.fetched(needed)
+    assert log.fetch_index(Lsn(1), 1 << 20) is not None
+    assert log.entries(Index(1), Index(13), 1 << 20) == entries(1, 12, size=900)
+    world.close(db)
