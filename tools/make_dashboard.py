@@ -16,6 +16,11 @@ TARGET: Final = Path(__file__).resolve().parent.parent / "deploy" / "grafana" / 
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 
+_GROUP_BYTES: Final = (
+    "histogram_quantile({share}, sum by (instance, le)"
+    " (rate(logservice_commit_group_bytes_bucket[5m])))"
+)
+
 Panel = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """Kind, title, unit, (query, legend)..."""
 
@@ -94,7 +99,17 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         (
             (
                 "timeseries", "fdatasync", "s",
-                (("logservice_fsync_seconds", "{{instance}} {{directory}} {{quantile}}"),),
+                (
+                    ("logservice:fsync_p50_seconds:rate5m", "{{instance}} {{directory}} p50"),
+                    ("logservice:fsync_p99_seconds:rate5m", "{{instance}} {{directory}} p99"),
+                ),
+            ),
+            (
+                "timeseries", "Size of commit groups (p50, p99)", "bytes",
+                (
+                    (_GROUP_BYTES.format(share=0.5), "{{instance}} p50"),
+                    (_GROUP_BYTES.format(share=0.99), "{{instance}} p99"),
+                ),
             ),
             (
                 "timeseries", "Free", "bytes",

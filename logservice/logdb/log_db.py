@@ -455,6 +455,8 @@ class LogDb:
             group_bytes_p99=counters.group_bytes.percentile(0.99),
             sync_p50_us=counters.sync_us.percentile(0.50),
             sync_p99_us=counters.sync_us.percentile(0.99),
+            sync_us=counters.sync_us.histogram(),
+            group_bytes=counters.group_bytes.histogram(),
             free_bytes=self._files.vfs.free_bytes(self.directory) + self._spares.bytes,
             disk=self._space.state,
             ballast=self._ballast.held,

@@ -1,12 +1,38 @@
-"""LogDbStats: figures for heartbeats, metrics and the commit-group policy."""
+"""LogDbStats: figures for heartbeats, metrics and the commit-group policy.
+
+What a group took and how large it was is kept twice: the newest ones, for percentiles of this
+moment (`logctl top`, the watch over slow disks), and as histograms since the directory was opened,
+which whoever scrapes them can add up over stores and cut into any interval.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from logservice.bounds import LOGDB_SYNC_SAMPLES
 from logservice.logdb.disk_space import DiskState
+
+SYNC_BUCKETS_US: Final = (
+    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
+    1_000_000, 2_000_000, 5_000_000,
+)  # fmt: skip
+"""From a cache with a battery to a disk that hangs, closest where disks are."""
+
+GROUP_BUCKETS_BYTES: Final = tuple(1 << power for power in range(9, 25))
+"""From one small append (512 bytes) to the largest group (16 MiB)."""
+
+
+class Histogram(NamedTuple):
+    """How often a figure was at most `bounds[k]` and above the bound before: ``counts[k]``; the
+    last count is of what was above all of them. total: the sum of all figures.
+    """
+
+    bounds: tuple[int, ...]
+    counts: tuple[int, ...]
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +45,9 @@ class LogDbStats:
     index_bytes_written: rows of the derived index. segments_retired: collected, segments_recycled:
     of these, kept for reuse. column_bytes: index columns of sealed entries in memory.
     oldest_segment: its id (0: there is none), what is live in it, and `oldest_reason` why it is
-    still there. free_bytes: what the file system still has, spares included. ballast: whether the
-    reserve for a full disk is there. disk: the newest sample of the disk's state, see `disk_space`.
+    still there. sync_us, group_bytes: of every group. free_bytes: what the file system still has,
+    spares included. ballast: whether the reserve for a full disk is there. disk: the newest sample
+    of the disk's state, see `disk_space`.
     """
 
     segment_bytes: int
@@ -44,6 +71,8 @@ class LogDbStats:
     group_bytes_p99: int
     sync_p50_us: int
     sync_p99_us: int
+    sync_us: Histogram
+    group_bytes: Histogram
     free_bytes: int
     ballast: bool
     disk: DiskState
@@ -57,15 +86,24 @@ class LogDbStats:
 
 
 class Samples:
-    """A figure of each of the newest groups, bounded."""
+    """A figure of every group: the newest ones as they are, all of them by bucket."""
 
-    def __init__(self) -> None:
-        """No samples."""
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        """No samples. `bounds`: of the buckets, ascending."""
         self._samples: deque[int] = deque(maxlen=LOGDB_SYNC_SAMPLES)
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0
 
     def add(self, figure: int) -> None:
         """Note one."""
         self._samples.append(figure)
+        self._counts[bisect_left(self._bounds, figure)] += 1
+        self._total += figure
+
+    def histogram(self) -> Histogram:
+        """All samples so far."""
+        return Histogram(self._bounds, tuple(self._counts), self._total)
 
     def percentile(self, share: float) -> int:
         """The figure not exceeded by `share` of the samples; 0 without samples."""
@@ -87,5 +125,5 @@ class Counters:
     index_bytes_written: int = 0
     segments_retired: int = 0
     segments_recycled: int = 0
-    sync_us: Samples = field(default_factory=Samples)
-    group_bytes: Samples = field(default_factory=Samples)
+    sync_us: Samples = field(default_factory=lambda: Samples(SYNC_BUCKETS_US))
+    group_bytes: Samples = field(default_factory=lambda: Samples(GROUP_BUCKETS_BYTES))

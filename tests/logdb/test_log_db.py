@@ -350,6 +350,9 @@ def test_what_the_bytes_are_and_why_the_oldest_segment_stays() -> None:
     assert db.pinned_by(stats.oldest_segment) == [(1, 1), (2, 1)]
     assert stats.live_bytes == 2 * 776 + 30 * 472
     assert 1300 <= stats.group_bytes_p50 <= stats.group_bytes_p99 < 2000
+    assert sum(stats.group_bytes.counts) == sum(stats.sync_us.counts) == stats.groups
+    assert stats.group_bytes.counts[stats.group_bytes.bounds.index(2048)] == 11
+    assert stats.group_bytes.total == stats.bytes_written
     db.commit([update(1, 1, snapshot=30), update(2, 1, snapshot=1)])
     stats = db.stats()
     assert stats.oldest_reason == "waiting for the next collection"

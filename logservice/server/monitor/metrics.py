@@ -16,10 +16,16 @@ docs/operations/metrics.md lists the names; a test keeps the two together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -27,17 +33,15 @@ from logservice import bounds
 from logservice.server.monitor.board import Board, LoopStuck, NotServing
 from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.readiness import Code
-from logservice.server.monitor.status import DirectoryStatus, ReplicaStatus, StoreStatus
+from logservice.server.monitor.status import Buckets, DirectoryStatus, ReplicaStatus, StoreStatus
 
 
 class _Figure(NamedTuple):
-    """How a figure of log storage or the transport is called outside. `per`: divided by."""
+    """How a figure of log storage or the transport is called outside."""
 
     name: str
     counter: bool
     help: str
-    per: float = 1.0
-    labels: tuple[tuple[str, str], ...] = ()
 
 
 _LOGDB: Final[Mapping[str, _Figure]] = {
@@ -54,28 +58,12 @@ _LOGDB: Final[Mapping[str, _Figure]] = {
     "column_bytes": _Figure("index_column_bytes", False, "Index columns held in memory."),
     "oldest_segment": _Figure("oldest_segment", False, "Id of the oldest segment."),
     "oldest_live_bytes": _Figure("oldest_segment_live_bytes", False, "Live bytes in it."),
-    "group_bytes_p50": _Figure(
-        "commit_group_bytes", False, "Size of the newest commit groups.", 1.0,
-        (("quantile", "0.5"),),
-    ),
-    "group_bytes_p99": _Figure(
-        "commit_group_bytes", False, "Size of the newest commit groups.", 1.0,
-        (("quantile", "0.99"),),
-    ),
     "groups": _Figure("commit_groups", True, "Commit groups written."),
     "fsyncs": _Figure("fsyncs", True, "fdatasync calls on segments."),
     "entries_written": _Figure("entries_written", True, "Entries written to segments."),
     "bytes_written": _Figure("segment_bytes_written", True, "Bytes written, without copies."),
     "bytes_rewritten": _Figure(
         "segment_bytes_rewritten", True, "Bytes copied by garbage collection."
-    ),
-    "sync_p50_us": _Figure(
-        "fsync_seconds", False, "fdatasync of the newest commit groups.", 1e6,
-        (("quantile", "0.5"),),
-    ),
-    "sync_p99_us": _Figure(
-        "fsync_seconds", False, "fdatasync of the newest commit groups.", 1e6,
-        (("quantile", "0.99"),),
     ),
     "free_bytes": _Figure("disk_free_bytes", False, "Bytes the file system still has."),
     "disk_full": _Figure("disk_full", False, "1 above the high-water mark: blocks are refused."),
@@ -108,7 +96,9 @@ _INTEGRITY: Final[Mapping[str, tuple[str, str]]] = {
     "repair_waited": ("repair_waits", "Attempts at a repair that no peer could help with."),
 }
 
-_TWICE: Final = frozenset({"disk_free_bytes"})
+_TWICE: Final = frozenset(
+    {"disk_free_bytes", "group_bytes_p50", "group_bytes_p99", "sync_p50_us", "sync_p99_us"}
+)
 """Figures of `LogDbStats` that another one says, too."""
 
 _PEER_GAUGES: Final = frozenset({"round_trip_us", "connections", "queued_bytes"})
@@ -315,12 +305,31 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
             name = f"logservice_{figure.name}"
             if name not in families:
                 kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
-                labels = ["directory", *(key for key, _ in figure.labels)]
-                families[name] = kind(name, figure.help, labels=labels)
-            labels = [str(place), *(value for _, value in figure.labels)]
-            families[name].add_metric(labels, number / figure.per)
+                families[name] = kind(name, figure.help, labels=["directory"])
+            families[name].add_metric([str(place)], number)
     yield working
     yield from families.values()
+    yield _histogram(
+        "fsync_seconds",
+        "fdatasync of commit groups.",
+        [directory.fsync_seconds for directory in directories],
+    )
+    yield _histogram(
+        "commit_group_bytes",
+        "Size of commit groups.",
+        [directory.group_bytes for directory in directories],
+    )
+
+
+def _histogram(name: str, text: str, directories: Sequence[Buckets]) -> Metric:
+    family = HistogramMetricFamily(f"logservice_{name}", text, labels=["directory"])
+    for place, found in enumerate(directories):
+        if not found.counts:
+            continue  # it has failed, and has no figures
+        edges = [*(str(float(bound)) for bound in found.bounds), "+Inf"]
+        cumulative = accumulate(found.counts)
+        family.add_metric([str(place)], list(zip(edges, cumulative, strict=True)), found.total)
+    return family
 
 
 def _peer(name: str, number: float) -> Metric:

@@ -20,6 +20,8 @@ from logservice import bounds
 from logservice.clock import Clock, SystemClock
 from logservice.config import StoreConfig
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId
+from logservice.logdb.stats import Histogram
+from logservice.nodehost.directory import Directory
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.store_parts import StoreParts
 from logservice.nodehost.transport.stats import TransportStats
@@ -29,6 +31,7 @@ from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server.monitor import readiness
 from logservice.server.monitor.event_ring import EventRing
 from logservice.server.monitor.status import (
+    Buckets,
     DirectoryStatus,
     FollowerStatus,
     ReplicaStatus,
@@ -117,13 +120,7 @@ class StatusReporter:
         if parts is None or self.phase == "starting":
             return common
         directories = tuple(
-            DirectoryStatus(
-                path=directory.path,
-                incarnation=directory.incarnation,
-                failed=directory.failed,
-                logdb={} if directory.failed else figures(directory.logdb.stats()),
-            )
-            for directory in parts.host.directories
+            directory_status(directory) for directory in parts.host.directories
         ) + tuple(
             DirectoryStatus(path=one.path, incarnation=one.incarnation, failed=one.failed)
             for one in parts.unopened
@@ -251,6 +248,28 @@ def _followers(info: ReplicaInfo) -> tuple[FollowerStatus, ...]:
         for member in info.membership.members
         if member.replica_id != info.replica and info.membership.contains(member.replica_id)
     )
+
+
+def directory_status(directory: Directory) -> DirectoryStatus:
+    """One data directory; without figures once it has failed."""
+    common = DirectoryStatus(
+        path=directory.path, incarnation=directory.incarnation, failed=directory.failed
+    )
+    if directory.failed:
+        return common
+    stats = directory.logdb.stats()
+    return msgspec.structs.replace(
+        common,
+        logdb=figures(stats),
+        fsync_seconds=buckets(stats.sync_us, 1e6),
+        group_bytes=buckets(stats.group_bytes, 1),
+    )
+
+
+def buckets(found: Histogram, per: float) -> Buckets:
+    """A histogram with its bounds divided by `per`."""
+    edges = tuple(bound / per for bound in found.bounds)
+    return Buckets(bounds=edges, counts=found.counts, total=found.total / per)
 
 
 def figures(stats: object) -> dict[str, float]:

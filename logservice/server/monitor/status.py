@@ -80,13 +80,25 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
     stalled_bytes: int = 0
 
 
+class Buckets(Struct, frozen=True, kw_only=True):
+    """A histogram: `counts` per bucket, the last one above all `bounds`; `total` of all figures."""
+
+    bounds: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    total: float = 0.0
+
+
 class DirectoryStatus(Struct, frozen=True, kw_only=True):
-    """One data directory. failed: why it is not used any more. logdb: `LogDbStats` by field."""
+    """One data directory. failed: why it is not used any more. logdb: `LogDbStats` by field;
+    fsync_seconds, group_bytes: its histograms.
+    """
 
     path: str = ""
     incarnation: int = 0
     failed: str = ""
     logdb: dict[str, float] = {}
+    fsync_seconds: Buckets = Buckets()
+    group_bytes: Buckets = Buckets()
 
 
 class StoreStatus(Struct, frozen=True, kw_only=True):

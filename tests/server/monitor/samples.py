@@ -15,10 +15,10 @@ from logservice.hakeeper.views import (
 )
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.disk_space import DiskState
-from logservice.logdb.stats import LogDbStats
+from logservice.logdb.stats import Histogram, LogDbStats
 from logservice.nodehost.store_parts import INTEGRITY
 from logservice.nodehost.transport.stats import TransportStats
-from logservice.server.monitor.reporter import figures
+from logservice.server.monitor.reporter import buckets, figures
 from logservice.server.monitor.status import (
     DirectoryStatus,
     EventLine,
@@ -35,11 +35,20 @@ def logdb_stats() -> LogDbStats:
         field.name: number for number, field in enumerate(fields(LogDbStats), 1000)
     }
     disk = DiskState(1 << 40, full=False, closed=False, room=9)
-    return LogDbStats(**(values | {"disk": disk, "oldest_reason": "mostly live"}))
+    histograms = {
+        "sync_us": Histogram((100, 1000), (5, 2, 1), 3_000),
+        "group_bytes": Histogram((512, 4096), (1, 0, 3), 60_000),
+    }
+    more = {"disk": disk, "oldest_reason": "mostly live", **histograms}
+    return LogDbStats(**(values | more))
 
 
 def directory(**changes: Any) -> DirectoryStatus:
-    values: dict[str, Any] = {"path": "/d", "incarnation": 5, "logdb": figures(logdb_stats())}
+    stats = logdb_stats()
+    values: dict[str, Any] = {
+        "path": "/d", "incarnation": 5, "logdb": figures(stats),
+        "fsync_seconds": buckets(stats.sync_us, 1e6), "group_bytes": buckets(stats.group_bytes, 1),
+    }  # fmt: skip
     return DirectoryStatus(**(values | changes))
 
 

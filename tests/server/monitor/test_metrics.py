@@ -18,7 +18,8 @@ from logservice.server.monitor.metrics import (
     store_families,
 )
 from logservice.server.monitor.reporter import figures
-from tests.server.monitor.samples import logdb_stats, replica, shard_view, status, view
+from logservice.server.monitor.status import DirectoryStatus
+from tests.server.monitor.samples import directory, logdb_stats, replica, shard_view, status, view
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations" / "metrics.md"
 
@@ -72,6 +73,29 @@ def test_values() -> None:
     assert value("shard_follower_lag_entries", shard="1", follower="s3") == 7
     assert value("cluster_stores", state="expired") == 1
     assert value("cluster_oldest_operator_ticks") == 40
+
+
+def test_histograms() -> None:
+    """Buckets add up, bounds are in base units, and the last one holds everything."""
+    assert value("fsync_seconds_bucket", directory="0", le="0.0001") == 5
+    assert value("fsync_seconds_bucket", directory="0", le="0.001") == 7
+    assert value("fsync_seconds_bucket", directory="0", le="+Inf") == 8
+    assert value("fsync_seconds_count", directory="0") == 8
+    assert value("fsync_seconds_sum", directory="0") == 0.003
+    assert value("commit_group_bytes_bucket", directory="0", le="512.0") == 1
+    assert value("commit_group_bytes_bucket", directory="0", le="+Inf") == 4
+    assert value("commit_group_bytes_sum", directory="0") == 60_000
+
+
+def test_a_directory_that_failed_has_no_histogram() -> None:
+    failed = DirectoryStatus(path="/lost", failed="EIO")
+    found = [
+        sample.labels["directory"]
+        for family in store_families(status(directories=(failed, directory())))
+        for sample in family.samples
+        if sample.name == "logservice_fsync_seconds_count"
+    ]
+    assert found == ["1"]
 
 
 def test_no_name_twice() -> None:
