@@ -322,6 +322,6 @@ def _dump_segment(files: SegmentFiles, segment: int) -> Iterator[DumpedRecord]:
                 *place, "damaged", row.shard, row.replica, row.write_sequence, row.index,
                 row.last_index, detail=bad.detail,
             )  # fmt: skip
-    if scan.tail_dirty:
+    if any(view[scan.end :]):
         detail = "bytes that are no group, at the end: torn, or left over from a recycled file"
         yield DumpedRecord(segment, scan.end, 0, False, "hole", detail=detail)

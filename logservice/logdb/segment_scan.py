@@ -92,15 +92,11 @@ class Hole:
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a segment holds from the scanned offset on. end: offset after the last group.
-
-    tail_dirty: something other than zeros follows.
-    """
+    """What a segment holds from the scanned offset on. end: offset after the last group."""
 
     segment: int
     items: list[ScannedGroup | Hole] = field(default_factory=list)
     end: int = 0
-    tail_dirty: bool = False
 
     def groups(self) -> Iterator[ScannedGroup]:
         """The groups, in order."""
@@ -116,7 +112,6 @@ def scan_segment(view: memoryview, segment: int, start: int, seed: int) -> Segme
         if group is None:
             found = _next_group(view, segment, offset + 8, seed)
             if found is None:
-                scan.tail_dirty = bool(bytes(view[offset:]).lstrip(b"\0"))
                 break
             scan.items.append(Hole(segment, offset, found))
             offset = found
