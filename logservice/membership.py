@@ -69,6 +69,12 @@ class Membership:
             or replica_id in self.learners_next
         )
 
+    def others(self, besides: ReplicaId) -> tuple[ReplicaId, ...]:
+        """Voters and learners besides one: whom it sends to as their leader, unless the membership
+        is joint (then there is another half).
+        """
+        return tuple(one for one in (*self.voters, *self.learners) if one != besides)
+
     def member(self, replica_id: ReplicaId) -> Member | None:
         """The address record of a replica, None when unknown."""
         for member in self.members:

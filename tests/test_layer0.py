@@ -141,6 +141,14 @@ def test_a_cut_envelope_is_refused(items: list[BlockEnvelope], cut: int) -> None
         list(decode_blocks(payload[: -min(cut, len(payload))]))
 
 
+def test_others_of_a_membership() -> None:
+    one, two, three = ReplicaId(1), ReplicaId(2), ReplicaId(3)
+    membership = Membership(voters=(one, two), learners=(three,))
+    assert membership.others(one) == (two, three)
+    assert membership.others(three) == (one, two)
+    assert membership.others(ReplicaId(9)) == (one, two, three)
+
+
 def test_membership_contains_and_member() -> None:
     one = Member(ReplicaId(1), StoreId("store-1"), Incarnation(7))
     membership = Membership(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from logservice_wire.errors import Halted, InvalidArgument
 
@@ -110,6 +110,8 @@ class LogDb:
         self._faults_wait = bool(recovered.report.newly_faulty)
         self._in_flight: CommitGroup | None = None
         self._failure = ""
+        self.on_fault: Callable[[ShardId, ReplicaId], None] = lambda *_: None
+        """Told whose data was found damaged, once it is known to be."""
 
     # --- opening and closing ---------------------------------------------------------------------
 
@@ -587,6 +589,7 @@ class LogDb:
     def _fault_noted(self, shard: int, replica: int) -> None:
         self._states[shard, replica].dirty = True
         self._faults_wait = True
+        self.on_fault(ShardId(shard), ReplicaId(replica))
 
 
 def _has_commit(meta: Meta) -> bool:

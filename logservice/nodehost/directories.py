@@ -57,8 +57,9 @@ class Directories:
         fsync_inline_max_s: float,
         on_fatal: Callable[[BaseException], None],
         on_disk_failed: Callable[[Directory, BaseException], None],
+        on_fault: Callable[[ShardId, ReplicaId], None],
     ) -> None:
-        """Give each its engine. See `Engine`."""
+        """Give each its engine. See `Engine`; `on_fault`: see `LogDb`."""
         # A stuck disk must not stop the others: with several, none is waited for on the loop.
         inline_max_s = fsync_inline_max_s if len(self._all) == 1 else -1.0
         for directory in self._all:
@@ -71,6 +72,7 @@ class Directories:
                 on_fatal,
                 functools.partial(on_disk_failed, directory),
             )
+            directory.logdb.on_fault = on_fault
 
     def infos(self) -> list[DirectoryInfo]:
         """What is to be told about each, those that failed or were not opened too."""

@@ -81,8 +81,7 @@ class NodeHost:
         """`on_fatal` must end the process. `directories`: those that `identity` names. `unopened`:
         others that the store has, for reports.
 
-        `rng` draws election timeouts; it need not be secret, only different from store to store.
-        `tracing`: who records spans of what peers ask for.
+        `rng` draws election timeouts, different from store to store. `tracing` records spans.
         """
         self.options = options
         self.identity = identity
@@ -116,6 +115,7 @@ class NodeHost:
             self.options.fsync_inline_max_s,
             self._on_fatal,
             self._directory_failed,
+            self._sleeping.damaged,
         )
         self._started = True
         await self.transport.start(self)

@@ -26,13 +26,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logservice_wire.errors import InvalidArgument, LogServiceError
 
 from logservice.ids import ReplicaId, ShardId, StoreId
-from logservice.membership import Membership
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
@@ -43,11 +42,6 @@ METHOD = "store-beat"
 
 _BEAT = struct.Struct("<QQ")
 _MARK = struct.Struct("<QQQ")
-
-_LOOKS_PER_TICK = 8
-"""Sleeping replicas whose log is asked per tick whether it was found damaged; awake ones ask
-themselves. A constant, so that a thousand sleepers cost what eight do.
-"""
 
 
 @dataclass(slots=True)
@@ -97,7 +91,6 @@ class Sleeping:
         self._awake: dict[ShardId, Replica] = {}
         self._sleepers: dict[ShardId, _Sleeper] = {}
         self._peers: dict[StoreId, _Peer] = {}
-        self._looking: Iterator[_Sleeper] = iter(())
         self._beats: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -119,6 +112,14 @@ class Sleeping:
         for store in sleeper.stores:
             self._share(store, sleeper, -1)
 
+    def damaged(self, shard: ShardId, replica_id: ReplicaId) -> None:
+        """Log storage found that its data cannot be trusted: a sleeper wakes, and its next tick
+        halts it, as that of one that is awake does.
+        """
+        sleeper = self._sleepers.get(shard)
+        if sleeper is not None and sleeper.replica.replica_id == replica_id:
+            self.touch(sleeper.replica)
+
     async def stop(self) -> None:
         """End the beats that are on their way."""
         for task in list(self._beats):
@@ -138,16 +139,15 @@ class Sleeping:
             replica.tick(now_s)
             if len(replica.intake):
                 self._route(replica)
-            elif replica.idle:
+            elif replica.idle and not replica.damaged:
                 self._fall_asleep(replica)
-        self._look_for_damage(now_s)
         if self._ticks % self._beat_ticks == 0:
             self._beat()
 
     def _fall_asleep(self, replica: Replica) -> None:
         raft = replica.raft
         leads = raft.role is Role.LEADER
-        others = _members(raft.membership, replica.replica_id) if leads else [raft.leader]
+        others = raft.membership.others(replica.replica_id) if leads else (raft.leader,)
         found = [replica.store_of(one) for one in others]
         stores = [store for store in found if store is not None]
         if len(stores) < len(found):
@@ -176,15 +176,6 @@ class Sleeping:
             peer.shards.pop(sleeper.replica.shard, None)
             if not peer.shards:
                 del self._peers[store]
-
-    def _look_for_damage(self, now_s: float) -> None:
-        for _ in range(min(_LOOKS_PER_TICK, len(self._sleepers))):
-            sleeper = next(self._looking, None)
-            if sleeper is None:
-                self._looking = iter(list(self._sleepers.values()))
-                return
-            if sleeper.replica.damaged and not sleeper.replica.stopped:
-                sleeper.replica.tick(now_s)
 
     # --- beats ------------------------------------------------------------------------------------
 
@@ -237,7 +228,7 @@ class Sleeping:
             if sleeper is None:
                 continue
             replica = sleeper.replica
-            for member in _members(replica.raft.membership, replica.replica_id):
+            for member in replica.raft.membership.others(replica.replica_id):
                 if replica.store_of(member) == store:
                     replica.unreachable(member)
             self.touch(replica)
@@ -247,11 +238,6 @@ class Sleeping:
             sleeper = self._sleepers.get(shard)
             if sleeper is not None and not sleeper.leads:
                 sleeper.replica.wake()
-
-
-def _members(membership: Membership, besides: ReplicaId) -> list[ReplicaId]:
-    """Whom a leader sends to. No shard sleeps while it is joint, so there is no other half."""
-    return [one for one in (*membership.voters, *membership.learners) if one != besides]
 
 
 def _mark(shard: ShardId, leader: ReplicaId, term: int) -> int:

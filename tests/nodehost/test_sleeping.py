@@ -53,7 +53,6 @@ async def test_sleeping_replicas_are_not_ticked_and_an_append_wakes_them(
 ) -> None:
     leader = await sleep_of(cluster)
     term = cluster.host(leader).replica(SHARD).raft.term
-    monkeypatch.setattr(sleeping, "_LOOKS_PER_TICK", 0)
     ticked: list[Replica] = []
     tick = Replica.tick
     monkeypatch.setattr(
@@ -145,9 +144,38 @@ async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> 
 async def test_damage_is_noticed_in_sleep(cluster: Cluster) -> None:
     leader = await sleep_of(cluster)
     follower = cluster.host(leader % 3 + 1)
-    follower.replica(SHARD)._log.blame("a bit flipped")
+    replica = follower.replica(SHARD)
+    replica._log.blame("a bit flipped")
+    assert not replica.asleep
     await eventually(lambda: SHARD in follower.halted())
     assert len(follower._sleeping) == 0
+
+
+async def test_damage_of_another_replica_of_the_shard_wakes_nobody(cluster: Cluster) -> None:
+    """The data of one that was replaced here may still be read."""
+    leader = await sleep_of(cluster)
+    host = cluster.host(leader)
+    host._sleeping.damaged(SHARD, ReplicaId(99))
+    host._sleeping.damaged(ShardId(99), host.replica(SHARD).replica_id)
+    assert asleep(cluster) == {1, 2, 3}
+
+
+async def test_a_damaged_replica_does_not_fall_asleep(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its damage was found in the very tick after which it would have."""
+    leader = await cluster.leader()
+    follower = cluster.host(leader % 3 + 1)
+    replica = follower.replica(SHARD)
+    tick = Replica.tick
+
+    def last_tick(self: Replica, now_s: float) -> None:
+        tick(self, now_s)
+        if self is replica and self.idle:
+            self._log.blame("a bit flipped")
+
+    monkeypatch.setattr(Replica, "tick", last_tick)
+    await eventually(lambda: SHARD in follower.halted())
 
 
 async def test_garbage_instead_of_a_beat(cluster: Cluster) -> None:
