@@ -45,18 +45,16 @@ class Event(enum.Enum):
     )
     DIVERGENCE_FOUND = (
         logging.ERROR,
-        "shard {shard}: replicas {replicas} differ from the majority in entries {low} to {high},"
-        " LSN {first_lsn} to {last_lsn}",
+        "shard {shard}: replicas {replicas} differ from the majority: {what}",
     )
     DIVERGENCE_UNDECIDED = (
         logging.ERROR,
-        "shard {shard}: replicas {replicas} differ in entries {low} to {high}, LSN {first_lsn} to"
-        " {last_lsn}, and too few answer to tell who is right",
+        "shard {shard}: replicas {replicas} differ, and too few answer to tell who is right:"
+        " {what}",
     )
     SHARD_CONTESTED = (
         logging.ERROR,
-        "shard {shard}: entries {low} to {high}, LSN {first_lsn} to {last_lsn}, differ and no"
-        " majority agrees: it halts until a person decides",
+        "shard {shard} halts until a person decides: no majority of its replicas agrees: {what}",
     )
     DIRECTORY_FAILED = (logging.ERROR, "data directory {path} is not used any more: {reason}")
     NOT_READY = (logging.WARNING, "not ready: {reason}, {count} times: {detail}")

@@ -3,6 +3,9 @@
 The entry cache is passed by: what is compared is what a restart, a peer that catches up and a cold
 read would see. Nothing is read on the event loop; memory is bounded by COMPARE_RANGE_BYTES or one
 entry; what was read is paid for (`read_budget`).
+
+The state of a log shard (sessions, fences, holds, gaps) can be compared at an index that all
+replicas have applied and none has passed, so it is when the shard pauses. Shard 0 never does.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from logservice_wire.errors import ShardNotFound
 
 from logservice import bounds
 from logservice.ids import Index
-from logservice.nodehost.divergence import RangeDigest
+from logservice.nodehost.divergence import STATE, RangeDigest, digest_of_state
 from logservice.nodehost.fetching import run_fetch
 from logservice.nodehost.replica import Replica
 
@@ -32,11 +35,16 @@ def range_end(replica: Replica, low: Index, through: Index) -> Index:
 
 
 async def digest_of(replica: Replica, low: Index, high: Index) -> bytes | None:
-    """Of applied entries; None when they are not all there (any more).
+    """Of applied entries; None when they are not all there (any more). With STATE as `low` of the
+    state; None when `high` is not exactly what is applied.
 
     Raises ShardNotFound when the replica stops meanwhile, Halted when something does not verify:
     then the replica is faulty.
     """
+    if low == STATE:
+        if replica.log_rsm is None or replica.applied != high:
+            return None
+        return digest_of_state(replica.state_machine.save_snapshot())
     log, directory = replica.reader.durable_log(), replica.directory
     digest = RangeDigest()
     position = low
@@ -55,12 +63,15 @@ async def digest_of(replica: Replica, low: Index, high: Index) -> bytes | None:
     return digest.value()
 
 
-def span(replica: Replica, low: Index, high: Index) -> dict[str, int]:
-    """The range [low, high) in the words of messages and events; LSNs are 0 for shard 0, and when
-    the range was compacted since.
+def span(replica: Replica, low: Index, high: Index) -> dict[str, object]:
+    """What is compared, for messages and events: in words as `what`, and in numbers. LSNs are 0 for
+    shard 0, for a state, and when the range was compacted since.
     """
-    reader = replica.reader
-    if replica.log_rsm is None or low < reader.first_index():
-        return {"low": low, "high": high - 1, "first_lsn": 0, "last_lsn": 0}
-    first, following = reader.next_lsn(Index(low - 1)), reader.next_lsn(Index(high - 1))
-    return {"low": low, "high": high - 1, "first_lsn": first, "last_lsn": following - 1}
+    if low == STATE:
+        what = f"the state after entry {high}"
+        return {"what": what, "low": high, "high": high, "first_lsn": 0, "last_lsn": 0}
+    reader, first, last = replica.reader, 0, 0
+    if replica.log_rsm is not None and low >= reader.first_index():
+        first, last = reader.next_lsn(Index(low - 1)), reader.next_lsn(Index(high - 1)) - 1
+    what = f"entries {low} to {high - 1} (LSN {first} to {last})"
+    return {"what": what, "low": low, "high": high - 1, "first_lsn": first, "last_lsn": last}

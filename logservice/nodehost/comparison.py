@@ -7,9 +7,12 @@ its disk, and judges (`divergence`). Ranges end at multiples of COMPARE_RANGE_EN
 COMPARE_RANGE_BYTES; they lie above the first index of everybody who answered, because what one
 member has compacted is truncated and nobody reads it.
 
+At the end of a shard its state is compared in the same way, if it pauses (`compared_range`).
+
     WRONG       the leader's store tells the wrong replica's store, with all digests. That reads its
                 own range again, judges by itself, and only then halts the replica: faulty from the
-                range on, so it is repaired in place from its peers (`repair`), or replaced
+                range on, so it is repaired in place from its peers (`repair`), or replaced; one
+                with a wrong state is replaced
     UNDECIDED   reported, and looked at again soon, by whoever leads then; like CONTESTED when
                 COMPARE_UNDECIDED_S_MAX have passed
     CONTESTED   every replica that was asked halts, for good (G7): no append, no read, until a
@@ -30,12 +33,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from logservice_wire.errors import Halted, InvalidArgument, LogServiceError, ShardNotFound
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    Halted,
+    InvalidArgument,
+    LogServiceError,
+    ShardNotFound,
+)
 
 from logservice import bounds
 from logservice.events import Event, emit
-from logservice.ids import Index, ReplicaId, ShardId
+from logservice.ids import Index, ReplicaId, ShardId, StoreId
 from logservice.nodehost.compared_range import digest_of, range_end, span
 from logservice.nodehost.comparison_answers import ComparisonAnswers, ComparisonHost
 from logservice.nodehost.comparison_wire import (
@@ -47,12 +57,23 @@ from logservice.nodehost.comparison_wire import (
     decode_answer,
     encode,
 )
-from logservice.nodehost.divergence import Judgement, Verdict, holders, judge
+from logservice.nodehost.divergence import (
+    STATE,
+    STATE_FORM_BYTES,
+    Judgement,
+    Verdict,
+    holders,
+    judge,
+)
 from logservice.nodehost.replica import Replica
 from logservice.raft.ready import Role
 from logservice.value import value
 
 logger = logging.getLogger(__name__)
+
+_TRIES: Final = 3
+_PAUSE_S: Final = 0.2
+"""Followers hear of the last commit with the next message or tick; then they have applied it."""
 
 
 @value
@@ -86,13 +107,15 @@ class Comparer:
         self._due_s = host.clock.monotonic() + min(bounds.COMPARE_FIRST_PASS_S, pass_interval_s)
         self._compared: dict[ShardId, _Compared] = {}
         self._undecided: dict[ShardId, float] = {}
+        self._silent: set[StoreId] = set()
         self._answers = ComparisonAnswers(host, self._note_undecided)
         self._totals = self._answers.totals
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """passes; ranges compared; wrong (replicas found to be), undecided, contested (ranges);
-        served (digests for peers); refused (answers that were none); halted (replicas here).
+        """passes; ranges, states compared; wrong (replicas found to be), undecided, contested
+        (differences); served (digests for peers); refused (answers that were none); halted
+        (replicas here).
         """
         return dict(self._totals)
 
@@ -112,6 +135,7 @@ class Comparer:
 
     async def run_once(self) -> None:
         """A whole pass when one is due, else another look at what is undecided."""
+        self._silent.clear()
         is_pass = self._host.clock.monotonic() >= self._due_s
         if is_pass:
             infos = self._host.replica_infos()
@@ -154,6 +178,9 @@ class Comparer:
                 return
             seen = await self._range(replica, others, low, present.through)
             low, whole, settled = seen.next, whole and seen.whole, settled and seen.settled
+        if settled and self._led(shard) is replica:
+            seen = await self._state(replica, others)
+            whole, settled = whole and seen.whole, seen.settled
         if settled:
             self._undecided.pop(shard, None)
             if whole:
@@ -167,12 +194,13 @@ class Comparer:
         if low > through:
             return _Seen(None)
         high = range_end(replica, low, through)
-        asked = asyncio.gather(*(self._ask(replica, one, low, high) for one in others))
-        try:
-            mine = await digest_of(replica, low, high)
-            answers = await asked
-        finally:
-            asked.cancel()
+        mine = await digest_of(replica, low, high)
+        answers: list[Answer | None] = []
+        for _ in range(_TRIES):
+            answers = await asyncio.gather(*(self._ask(replica, o, low, high) for o in others))
+            if not any(answer is not None and _near(answer, low, high) for answer in answers):
+                break
+            await asyncio.sleep(_PAUSE_S)
         if self._led(replica.shard) is not replica:
             return _Seen(None, settled=False)
         if mine is None:
@@ -181,16 +209,41 @@ class Comparer:
         if first > low:
             # Somebody compacted it: nobody reads it any more.
             return _Seen(Index(min(first, high)))
-        digests = {replica.replica_id: mine}
-        for one, answer in zip(others, answers, strict=True):
-            if answer is not None and answer.digest:
-                digests[one] = answer.digest
+        digests = {replica.replica_id: mine} | _digests(others, answers)
         self._totals["ranges"] += 1
         whole = len(digests) == len(others) + 1
         judgement = judge(replica.raft.membership, digests)
         if judgement.verdict is Verdict.EQUAL:
             return _Seen(high, whole, judgement.majority)
         return await self._differ(replica, low, high, digests, judgement)
+
+    async def _state(self, replica: Replica, others: Sequence[ReplicaId]) -> _Seen:
+        """Compare what the state machines have made of the entries, if the shard pauses."""
+        if replica.log_rsm is None:
+            return _Seen(None)
+        digests: dict[ReplicaId, bytes] = {}
+        at = replica.applied
+        for _ in range(_TRIES):
+            at = replica.applied
+            mine = await digest_of(replica, STATE, at)
+            asked = [self._ask(replica, one, STATE, at) for one in others]
+            answers = await asyncio.gather(*asked)
+            if self._led(replica.shard) is not replica or mine is None:
+                return _Seen(None, settled=False)
+            form = mine[:STATE_FORM_BYTES]
+            found = _digests(others, answers)
+            same = {one: text for one, text in found.items() if text.startswith(form)}
+            digests = {replica.replica_id: mine} | same
+            if all(answer is None or answer.digest for answer in answers):
+                break
+            await asyncio.sleep(_PAUSE_S)
+        self._totals["states"] += len(digests) > 1
+        judgement = judge(replica.raft.membership, digests)
+        if judgement.verdict is not Verdict.EQUAL:
+            return await self._differ(replica, STATE, at, digests, judgement)
+        # A busy shard has no answers. That settles nothing, but is nothing to be settled either.
+        settled = judgement.majority or replica.shard not in self._undecided
+        return _Seen(None, len(digests) > len(others), settled)
 
     async def _differ(
         self,
@@ -239,7 +292,7 @@ class Comparer:
     ) -> Answer | None:
         """None when it has no answer, or one that is none."""
         store = replica.store_of(other)
-        if store is None:
+        if store is None or store in self._silent:
             return None
         ask = Ask(replica.shard, other, replica.replica_id, low, high)
         try:
@@ -248,6 +301,9 @@ class Comparer:
             )
         except LogServiceError as error:
             logger.debug("shard %d: store %s has no digest: %s", replica.shard, store, error)
+            if isinstance(error, DeadlineExceeded):
+                # Waited for once per pass, not once per range.
+                self._silent.add(store)
             return None
         try:
             answer = decode_answer(data, low, high)
@@ -284,3 +340,18 @@ class Comparer:
             logger.warning("shard %d: %s was not told: %s", replica.shard, store, error)
             return False
         return True
+
+
+def _near(answer: Answer, low: Index, high: Index) -> bool:
+    """It does not have all of the range yet, but will soon."""
+    return low - bounds.COMPARE_RANGE_ENTRIES <= answer.applied < high - 1
+
+
+def _digests(
+    others: Sequence[ReplicaId], answers: Sequence[Answer | None]
+) -> dict[ReplicaId, bytes]:
+    return {
+        one: answer.digest
+        for one, answer in zip(others, answers, strict=True)
+        if answer is not None and answer.digest
+    }

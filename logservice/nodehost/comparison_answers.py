@@ -103,14 +103,15 @@ class ComparisonAnswers:
         """
         judgement = judge(replica.raft.membership, digests)
         where = span(replica, low, high)
-        text = "entries {low} to {high} (LSN {first_lsn} to {last_lsn})".format(**where)
+        what = where["what"]
         log = replica.reader.durable_log()
         if replica.replica_id in judgement.wrong:
-            reason = f"{text} differ from those of a majority"
+            reason = f"not what a majority has: {what}"
+            # A state cannot be fetched: 0 is STATE, and says that another replica has to come.
             log.blame(reason, low)
         elif waited and judgement.verdict in (Verdict.CONTESTED, Verdict.UNDECIDED):
             shown = ", ".join(f"{one}: {digests[one].hex()}" for one in sorted(digests))
-            reason = f"{text} differ, and no majority of replicas agrees; digests: {shown}"
+            reason = f"no majority of replicas agrees on {what}; digests: {shown}"
             # INV-COMPARE-3: by not saying what to repair.
             log.blame(reason)
             emit(logger, Event.SHARD_CONTESTED, shard=replica.shard, **where)

@@ -15,7 +15,7 @@ from logservice_wire.errors import InvalidArgument
 from msgspec import Struct
 
 from logservice import bounds
-from logservice.nodehost.divergence import DIGEST_BYTES
+from logservice.nodehost.divergence import DIGEST_BYTES, STATE, STATE_DIGEST_BYTES
 
 DIGEST: Final = "compare.digest"
 FINDING: Final = "compare.finding"
@@ -23,7 +23,9 @@ _VERSION: Final = b"\x01"
 
 
 class Ask(Struct, array_like=True, forbid_unknown_fields=True):
-    """`asker` wants `replica`'s digest of the entries [low, high)."""
+    """`asker` wants `replica`'s digest of the entries [low, high); low 0: of its state when exactly
+    `high` is applied.
+    """
 
     shard: int
     replica: int
@@ -34,7 +36,7 @@ class Ask(Struct, array_like=True, forbid_unknown_fields=True):
 
 class Answer(Struct, array_like=True, forbid_unknown_fields=True):
     """first, applied: the entries that can be compared there. digest: empty when the range is not
-    among them.
+    among them, or `applied` is not the index of the state.
     """
 
     first: int
@@ -82,12 +84,14 @@ def decode_finding(data: bytes) -> Finding:
 
 
 def decode_answer(data: bytes, low: int, high: int) -> Answer:
-    """An answer to the question for [low, high)."""
+    """An answer to the question for [low, high), or for the state at `high`."""
     answer = _decode(_answer_decoder, data)
     if not 0 < answer.first <= answer.applied + 1:
         raise InvalidArgument(f"first {answer.first}, applied {answer.applied}", field="first")
-    within = answer.first <= low and high <= answer.applied + 1
-    if len(answer.digest) not in (0, DIGEST_BYTES) or (answer.digest and not within):
+    within, size = answer.first <= low and high <= answer.applied + 1, DIGEST_BYTES
+    if low == STATE:
+        within, size = answer.applied == high, STATE_DIGEST_BYTES
+    if answer.digest and (len(answer.digest) != size or not within):
         raise InvalidArgument("a digest of something else", field="digest")
     return answer
 
@@ -105,6 +109,7 @@ _Ranged = TypeVar("_Ranged", Ask, Finding)
 
 
 def _of_range(message: _Ranged) -> _Ranged:
-    if not 0 < message.low < message.high <= message.low + bounds.COMPARE_RANGE_ENTRIES:
-        raise InvalidArgument(f"no range: {message.low} to {message.high}", field="range")
+    low, high = message.low, message.high
+    if not 0 < low < high <= low + bounds.COMPARE_RANGE_ENTRIES and not low == STATE < high:
+        raise InvalidArgument(f"no range: {low} to {high}", field="range")
     return message

@@ -56,7 +56,7 @@ _BOOTSTRAP_ROUND_S: Final = 10.0
 INTEGRITY: Final = (
     "recovery_damages", "recovery_unattributed",
     "scrub_passes", "scrub_bytes", "scrub_damages",
-    "compare_passes", "compare_ranges", "compare_served", "compare_refused",
+    "compare_passes", "compare_ranges", "compare_states", "compare_served", "compare_refused",
     "compare_wrong", "compare_undecided", "compare_contested", "compare_halted",
     "repair_repaired", "repair_entries", "repair_snapshots", "repair_waited",
 )  # fmt: skip

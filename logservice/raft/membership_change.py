@@ -14,6 +14,7 @@ is in neither half: an outgoing voter still votes and must keep its data.
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from logservice.entry import Entry
@@ -71,7 +72,12 @@ class ChangeOutcome:
     membership: Membership
 
 
-def _check_step(membership: Membership, step: ChangeStep) -> ChangeReason:
+def _check_step(
+    membership: Membership, step: ChangeStep, leaving: Collection[ReplicaId]
+) -> ChangeReason:
+    """`leaving`: replicas that the same change removes. Their data directories become free: a
+    damaged voter is swapped in place for an empty one.
+    """
     replica = step.replica_id
     if replica == NO_REPLICA:
         return ChangeReason.INVALID_ID
@@ -82,7 +88,8 @@ def _check_step(membership: Membership, step: ChangeStep) -> ChangeReason:
         if known is not None and known.incarnation not in (0, step.incarnation):
             return ChangeReason.OTHER_ADDRESS
         for member in membership.members:
-            if member.replica_id != replica and member.incarnation == step.incarnation:
+            other = member.replica_id != replica and member.replica_id not in leaving
+            if other and member.incarnation == step.incarnation:
                 return ChangeReason.OTHER_ADDRESS
     witness = replica in membership.witnesses
     if step.kind is ChangeKind.ADD_WITNESS:
@@ -132,8 +139,9 @@ def _try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
     membership = s.membership
     if change.expected_epoch not in (None, membership.change_epoch):
         return ChangeReason.STALE_EPOCH
+    leaving = {step.replica_id for step in change.steps if step.kind is ChangeKind.REMOVE}
     for step in change.steps:
-        reason = _check_step(membership, step)
+        reason = _check_step(membership, step, leaving)
         if reason is not ChangeReason.ACCEPTED:
             return reason
     tracker = s.tracker

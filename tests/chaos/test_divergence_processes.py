@@ -64,8 +64,8 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
                 return [n for n, log in logs.items() if what in log.read_text(errors="replace")]
 
             until(lambda: logged("is repaired in place") == ["store-2"])
-            assert logged("differ from those of a majority") == ["store-2"]
-            assert len(logged("differ from the majority in entries")) == 1
+            assert logged("not what a majority has") == ["store-2"]
+            assert len(logged("differ from the majority: entries")) == 1
             # Without one of the others, what it has is needed, and read from its disk.
             cluster.stop("store-2")
             cluster.start("store-2")

@@ -136,7 +136,7 @@ async def test_the_replica_that_differs_halts_and_is_repaired(
     assert comparer.counts["wrong"] == 1
     halted = host.halted()[SHARD]
     assert f"entries 2 to {RECORDS + 2} (LSN 1 to {RECORDS})" in halted.reason
-    assert "differ from those of a majority" in halted.reason
+    assert "not what a majority has" in halted.reason
     with pytest.raises(Halted):
         await host.read_log(SHARD, Lsn(17), 1 << 20)
     assert host.repairing() == {SHARD}
@@ -177,6 +177,56 @@ async def test_a_state_made_of_what_was_wrong_is_not_begun_with(cluster: Compare
     assert cluster.host(number).running(SHARD) is not None
 
 
+def spoil(cluster: Compared, number: int, lsn: int) -> None:
+    """The state machine of a replica has made something else of the same entries."""
+    rsm = cluster.host(number).replica(SHARD).log_rsm
+    assert rsm is not None
+    rsm.state.holds["nobody's"] = Lsn(lsn)
+
+
+async def test_a_state_that_differs_is_found_when_the_shard_pauses(cluster: Compared) -> None:
+    await cluster.fill()
+    number = await cluster.follower()
+    spoil(cluster, number, 3)
+    comparer = await cluster.compare()
+    assert (comparer.counts["wrong"], comparer.counts["states"]) == (1, 1)
+    host = cluster.host(number)
+    assert "not what a majority has: the state after entry 42" in host.halted()[SHARD].reason
+    await cluster.repairers[number].run_once()
+    assert host.repairing() == set()  # it is to be replaced: no peer has its state
+    assert host.running(SHARD) is None
+
+
+async def test_states_without_a_majority_halt_all(cluster: Compared) -> None:
+    await cluster.fill()
+    for number in (1, 2):
+        spoil(cluster, number, number)
+    comparer = await cluster.compare()
+    assert comparer.counts["contested"] == 1
+    assert all(SHARD in cluster.host(number).halted() for number in cluster.stores)
+
+
+async def test_states_are_compared_at_one_index_in_one_form_only(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.fill()
+    leader, number = await cluster.leader(), await cluster.follower()
+    asker = cluster.host(leader).identity
+    replica = cluster.host(number).replica(SHARD)
+    for index in (replica.applied - 1, replica.applied + 1):
+        ask = comparison_wire.encode(Ask(SHARD, number, leader, 0, index))
+        data = await cluster.host(number).on_request(asker, DIGEST, ask)
+        assert comparison_wire.decode_answer(data, 0, index).digest == b""
+    spoil(cluster, number, 3)
+    save = replica.state_machine.save_snapshot
+    newer = lambda: save()[:4] + b"\x02" + save()[5:]  # noqa: E731
+    monkeypatch.setattr(replica.state_machine, "save_snapshot", newer)
+    comparer = await cluster.compare()
+    assert "wrong" not in comparer.counts
+    assert cluster.host(number).halted() == {}
+    assert SHARD not in comparer._compared
+
+
 async def test_three_different_replicas_halt_all_until_a_person_decides(
     cluster: Compared, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -186,10 +236,10 @@ async def test_three_different_replicas_halt_all_until_a_person_decides(
     cluster.forge(second, 18)
     comparer = await cluster.compare()
     assert comparer.counts["contested"] == 1
-    assert caplog.text.count("it halts until a person decides") == 3
+    assert caplog.text.count("halts until a person decides") == 3
     for number in cluster.stores:
         host = cluster.host(number)
-        assert "no majority of replicas agrees" in host.halted()[SHARD].reason
+        assert "no majority of replicas agrees on entries" in host.halted()[SHARD].reason
         with pytest.raises(Halted):
             await host.append(SHARD, request(), 1.0)
         with pytest.raises(Halted):
@@ -384,7 +434,7 @@ async def test_a_member_answers_members_only_and_survives_garbage(cluster: Compa
         (asker, encoded(SHARD, 1, 2, 1, 3, "more")),
         (asker, encoded(SHARD, 1, 2, "one", 3)),
         (asker, b"\x02" + good[1:]),
-        (asker, encoded(SHARD, 1, 2, 0, 3)),
+        (asker, encoded(SHARD, 1, 2, 0, 0)),
         (asker, encoded(SHARD, 1, 2, 3, 3)),
         (asker, encoded(SHARD, 1, 2, 1, 2 + bounds.COMPARE_RANGE_ENTRIES)),
         (asker, encoded(SHARD, 1, 9, 1, 3)),
@@ -447,6 +497,7 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
         comparison_wire.encode(Answer(1, 6, b"a" * 15)),
         comparison_wire.encode(Answer(1, 2, b"a" * 16)),
         comparison_wire.encode(Answer(3, 6, b"a" * 16)),
+        comparison_wire.encode(Answer(1, 6, b"a" * 22)),
         comparison_wire.encode(Answer(2**62, 2**62, b"")),
     ],
 )
@@ -462,7 +513,7 @@ async def test_answers_that_are_none_count_for_nothing(cluster: Compared, answer
 
     host.peer_request = lying  # type: ignore[method-assign]
     comparer = await cluster.compare()
-    assert comparer.counts["refused"] == 1
+    assert comparer.counts["refused"] == 2  # once for the entries, once for the state
     assert comparer.counts["ranges"] == 1
     assert "wrong" not in comparer.counts
     assert SHARD not in comparer._compared

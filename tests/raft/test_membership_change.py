@@ -283,6 +283,10 @@ def test_members_are_bound_to_their_data_directory() -> None:
         ReplicaId(4), StoreId("store-9"), Incarnation(44)
     )
     assert outcome_reason(cluster, change(add(4))) is ChangeReason.ACCEPTED
+    # Who leaves by the same change gives its directory up: a swap in place.
+    (arrives,) = at(6, "store-9", 44, ChangeKind.ADD_VOTER).steps
+    swap = ConfigChange((arrives, ChangeStep(ChangeKind.REMOVE, ReplicaId(4))))
+    assert outcome_reason(cluster, swap) is ChangeReason.ACCEPTED
     assert outcome_reason(cluster, change(remove(4))) is ChangeReason.ACCEPTED
     assert leader.membership.member(ReplicaId(4)) is None
 

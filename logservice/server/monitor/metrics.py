@@ -84,6 +84,7 @@ _INTEGRITY: Final[Mapping[str, tuple[str, str]]] = {
     "scrub_damages": ("scrub_damages", "Places that did not verify."),
     "compare_passes": ("compare_passes", "Passes that compared the shards led here."),
     "compare_ranges": ("compare_ranges", "Ranges compared between replicas."),
+    "compare_states": ("compare_states", "States compared between replicas."),
     "compare_served": ("compare_served", "Digests computed for the stores of leaders."),
     "compare_refused": ("compare_refused", "Answers of other stores that were none."),
     "compare_wrong": ("compare_wrong_replicas", "Replicas found to differ from a majority."),
