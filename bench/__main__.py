@@ -39,7 +39,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="measured per shape and round")
     parser.add_argument("--warmup", type=float, default=1.0, help="seconds before")
-    parser.add_argument("--only", default="", help="shapes whose name contains this")
+    parser.add_argument(
+        "--only", default="", help="shapes whose name contains this; the times come anyhow"
+    )
     parser.add_argument("--restart-mib", type=int, default=512, help="retained for the restart row")
     parser.add_argument("--markdown", type=Path, help="write the tables to this file")
     parser.add_argument("--dir", type=Path, help="where the data goes; default: a temporary folder")
@@ -138,8 +140,16 @@ def measure_times(
     arguments: argparse.Namespace,
     runner: asyncio.Runner,
 ) -> None:
-    """Failovers and restarts."""
+    """Stops, failovers and restarts."""
     watch = watch_of(cluster)
+    stops = report.times.setdefault("leader told to stop under load -> process ended", [])
+    gaps = report.times.setdefault("... longest time without an ack", [])
+    starts = report.times.setdefault("store started -> ready", [])
+    for _ in range(max(arguments.rounds, 3)):
+        orderly = runner.run(lifecycle.orderly_s(cluster, watch))
+        stops.append(orderly.stop_s)
+        gaps.append(orderly.gap_s)
+        starts.append(orderly.start_s)
     failovers = report.times.setdefault("leader killed -> next acked append", [])
     for _ in range(max(arguments.rounds, 3)):
         failovers.append(runner.run(lifecycle.failover_s(cluster, watch)))

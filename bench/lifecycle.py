@@ -1,14 +1,16 @@
-"""What cannot be seen in a closed loop: how long a failover takes, how long a restart.
+"""What cannot be seen in a closed loop: how long a failover takes, a stop, a start, a restart.
 
-Both are measured from the outside, by a client that goes on appending.
+All are measured from the outside, by a client that goes on appending.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from logservice_client import LogClient
 
@@ -18,6 +20,19 @@ from logservice.cli.local_cluster import LocalCluster
 
 POLL_S: Final = 0.005
 LIMIT_S: Final = 120.0
+CALLERS: Final = 16
+SETTLE_S: Final = 0.5
+"""Of load before a stop and after it."""
+
+
+class Orderly(NamedTuple):
+    """A stop under load: until the process had ended; the longest time that 16 callers together
+    had no ack; and the next start, from the process to a store that is ready.
+    """
+
+    stop_s: float
+    gap_s: float
+    start_s: float
 
 
 async def failover_s(cluster: LocalCluster, watch: Watch) -> float:
@@ -45,6 +60,46 @@ async def restart_s(cluster: LocalCluster, watch: Watch, store_id: str) -> float
     cluster.start(store_id)
     await caught_up(cluster, watch, store_id)
     return time.monotonic() - began
+
+
+async def orderly_s(cluster: LocalCluster, watch: Watch) -> Orderly:
+    """SIGTERM of the leader under load, and its start afterwards."""
+    leader = await asyncio.to_thread(watch.leader, SHARD)
+    if leader is None:
+        raise RuntimeError("no leader to stop")
+    acked_at: list[float] = []
+    ending = asyncio.Event()
+    async with LogClient(cluster.endpoints()) as client:
+        shard = client.shard(SHARD)
+
+        async def caller() -> None:
+            while not ending.is_set():
+                await shard.append(b"under load", timeout=LIMIT_S)
+                acked_at.append(time.monotonic())
+
+        async with asyncio.TaskGroup() as callers:
+            for _ in range(CALLERS):
+                callers.create_task(caller())
+            await asyncio.sleep(SETTLE_S)
+            stopped_at = time.monotonic()
+            await asyncio.to_thread(cluster.stop, leader)
+            stop_s = time.monotonic() - stopped_at
+            await asyncio.sleep(SETTLE_S)
+            ending.set()
+    since = [at for at in acked_at if at >= stopped_at]
+    gap_s = max(after - before for before, after in pairwise([stopped_at, *since]))
+    began = time.monotonic()
+    cluster.start(leader)
+    await _until(lambda: asyncio.to_thread(_ready, cluster.stores[leader].admin))
+    return Orderly(stop_s, gap_s, time.monotonic() - began)
+
+
+def _ready(admin: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{admin}/readyz", timeout=LIMIT_S):
+            return True
+    except OSError:  # not up yet, or not ready
+        return False
 
 
 async def fill(cluster: LocalCluster, total_bytes: int) -> None:
