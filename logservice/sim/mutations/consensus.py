@@ -8,9 +8,9 @@ from typing import Any
 
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.nodehost.reads import ReadBook
-from logservice.raft import core, election, following, reading, replication, room, sending
+from logservice.raft import core, election, following, reading, replication, sending
 from logservice.raft.log import RaftLog
-from logservice.raft.messages import ROOM_MAX, Heartbeat
+from logservice.raft.messages import Heartbeat
 from logservice.raft.quorum import VoteResult
 from logservice.raft.read_rounds import ReadRequest
 from logservice.raft.ready import ReadState
@@ -232,21 +232,6 @@ def _lease_given_by_nobody() -> None:
 
 
 @mutation_in(watch_leases)
-def _lease_outlives_a_transfer() -> None:
-    def make(original: Any) -> Any:
-        def lease_holds(s: State) -> bool:
-            void, s.lease_void = s.lease_void, False
-            try:
-                return bool(original(s))
-            finally:
-                s.lease_void = void
-
-        return lease_holds
-
-    wrap(reading, "_lease_holds", make)
-
-
-@mutation_in(watch_leases)
 def _lease_counted_in_ticks() -> None:
     """A paused process counts none."""
 
@@ -263,16 +248,3 @@ def _lease_counted_in_ticks() -> None:
 @mutation_in(watch_leases)
 def _voter_breaks_the_lease_it_gave() -> None:
     wrap(State, "in_lease", lambda _: lambda _: False)
-
-
-# --- full disks -----------------------------------------------------------------------------------
-
-
-@mutation
-def _blocks_admitted_on_a_full_quorum() -> None:
-    wrap(room, "block_room", lambda _: lambda _: ROOM_MAX)
-
-
-@mutation
-def _closed_disk_takes_blocks() -> None:
-    wrap(room, "before_blocks", lambda _: tuple)

@@ -10,7 +10,7 @@ from logservice.logdb import collection, recovery
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_writer import SegmentWriter
-from logservice.nodehost import engine, scrub
+from logservice.nodehost import engine
 from logservice.nodehost.replica import Replica
 from logservice.raft import election, following, replication
 from logservice.raft.messages import AppendResponse, VoteResponse
@@ -190,11 +190,3 @@ def _rewritten_entries_replayed_as_an_overwrite() -> None:
 @mutation
 def _damaged_replica_goes_on() -> None:
     wrap(ReplicaState, "blame", lambda _: lambda self, fault: False)
-
-
-@mutation
-def _scrub_finds_nothing() -> None:
-    def make(original: Any) -> Any:
-        return lambda *arguments: replace(original(*arguments), damages=[])
-
-    wrap(scrub, "read_slice", make)
