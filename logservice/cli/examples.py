@@ -110,6 +110,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logservice logdb check --live --headers-only data -o json",
     ),
     "logservice logdb dump": ("logservice logdb dump data -o json",),
+    "logservice logdb records": (
+        "logservice logdb records data 3 --from 1000 --until 2000",
+        "logservice logdb records data 3 --live --raw",
+    ),
     "logservice logdb stats": ("logservice logdb stats --live data",),
     "logservice logdb rebuild-index": ("logservice logdb rebuild-index data",),
 }

@@ -11,9 +11,12 @@ import json
 from pathlib import Path
 
 import click
+from logservice_wire.block import Block
+from logservice_wire.errors import CorruptBlock
 
 from logservice.cli import exit_codes
-from logservice.cli.output import output_option, show_fields, show_rows
+from logservice.cli.output import output_option, record_fields, show_fields, show_rows
+from logservice.cli.stored_records import stored_blocks
 from logservice.logdb import offline
 from logservice.logdb.posix_vfs import PosixVfs
 
@@ -80,6 +83,72 @@ def stats(directory: Path, live: bool, form: str) -> None:
         for found in offline.statistics(PosixVfs(), str(directory), live=live)
     ]
     show_rows(form, rows, "segments")
+
+
+@logdb.command()
+@_directory
+@click.argument("shard", type=click.IntRange(min=1))
+@_live
+@click.option("--from", "start", type=click.IntRange(min=1), default=1, help="First LSN.")
+@click.option("--until", type=click.IntRange(min=1), help="Last LSN.")
+@click.option("--raw", is_flag=True, help="Records only, one per line, without LSNs.")
+@output_option
+def records(
+    directory: Path,
+    shard: int,
+    live: bool,
+    start: int,
+    until: int | None,
+    raw: bool,
+    form: str,
+) -> int:
+    """Print the records of SHARD that the replica in DIRECTORY has, halted or not.
+
+    For a person who has to decide which replica is right: what is printed here was not agreed on
+    with the others. What cannot be read, gaps, and what may never have been committed, is said on
+    stderr. Exit code 1 when something cannot be read.
+    """
+    with offline.stored_log(PosixVfs(), str(directory), shard, live=live) as log:
+        if log.faulty:
+            click.echo(f"# replica {log.replica} is halted: {log.faulty}", err=True)
+        return _print_records(log, start, until, raw=raw, form=form)
+
+
+def _print_records(
+    log: offline.StoredLog, start: int, until: int | None, *, raw: bool, form: str
+) -> int:
+    code = exit_codes.OK
+    for item in stored_blocks(log):
+        if isinstance(item, str):
+            click.echo(f"# {item}", err=True)
+            code = exit_codes.NEGATIVE
+            continue
+        end = item.first_lsn + item.record_count
+        if end <= start or (until is not None and item.first_lsn > until):
+            continue
+        notes = [] if item.committed else ["perhaps never committed"]
+        notes += [] if item.judged else ["perhaps refused"]
+        notes += [f"no records ({item.gap.name.lower()})"] if item.gap is not None else []
+        if item.gap is None:
+            try:
+                found = Block.parse(item.block).records()
+            except CorruptBlock as error:
+                notes.append(error.message)
+                code = exit_codes.NEGATIVE
+                found = []
+            for lsn, record in enumerate(found, item.first_lsn):
+                if start <= lsn <= (until or lsn):
+                    _print_record(lsn, record, raw=raw, form=form)
+        if notes:
+            click.echo(f"# {item.first_lsn}..{end - 1}: {', '.join(notes)}", err=True)
+    return code
+
+
+def _print_record(lsn: int, record: bytes, *, raw: bool, form: str) -> None:
+    line = record if raw else b"%d\t%s" % (lsn, record)
+    if form == "json":
+        line = json.dumps({"lsn": lsn, **record_fields(record)}).encode()
+    click.echo(line)
 
 
 @logdb.command("rebuild-index")

@@ -1,9 +1,9 @@
 """Offline: looking at a data directory that no store has open.
 
-`check`, `dump` and `statistics` read only (not even the lock file is made) and are of use on
-damaged directories; `rebuild_index` replaces the derived index. While a store runs they would see
-its un-synced tail, so they refuse, except with `live`, which may report a group as torn that is
-being written.
+`check`, `dump`, `statistics` and `stored_log` read only (not even the lock file is made) and are of
+use on damaged directories; `rebuild_index` replaces the derived index. While a store runs they
+would see its un-synced tail, so they refuse, except with `live`, which may report a group as torn
+that is being written.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from logservice_wire.errors import Halted, InvalidArgument
+from logservice_wire.errors import Halted, InvalidArgument, ShardNotFound
 
 from logservice.bounds import LOGDB_READ_SPAN_BYTES_MAX
+from logservice.entry import Entry
 from logservice.ids import Index
 from logservice.logdb.checkpoint import build_checkpoint
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE
@@ -180,6 +181,59 @@ def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSumma
                 )
             )
         return tuple(summaries)
+
+
+@contextmanager
+def stored_log(vfs: Vfs, path: str, shard: int, *, live: bool = False) -> Iterator[StoredLog]:
+    """The log of the shard's newest replica here, damaged or halted as it may be. Errors as
+    `check`; ShardNotFound when there is none.
+    """
+    with _files(vfs, path, live=live) as (_, files):
+        recovered = recover(files, None)
+        states = [s for s in recovered.states.values() if s.shard == shard and not s.removed]
+        if not states:
+            raise ShardNotFound(f"no replica of shard {shard} in {path}", shard=shard)
+        state = max(states, key=lambda one: one.replica)
+        damages = [d for d in recovered.report.damages if not d.harmless]
+        mine = tuple(_words(d) for d in damages if d.key in (None, state.key))
+        yield StoredLog(state, files, mine)
+
+
+class StoredLog:
+    """One replica's log on disk, whatever is wrong with it."""
+
+    def __init__(self, state: ReplicaState, files: SegmentFiles, damages: tuple[str, ...]) -> None:
+        """Use `stored_log`."""
+        self._state = state
+        self._files = files
+        self.replica = state.replica
+        self.faulty = state.faulty
+        self.commit = state.hard_state.commit
+        installed = state.installed
+        self.snapshot = installed.snapshot if installed is not None else None
+        self._damages = damages
+
+    def entries(self) -> Iterator[Entry | str]:
+        """Every entry in order; where one cannot be read, and at the end what is damaged, why."""
+        position, end = self._state.index.floor_index + 1, self._state.index.last_index + 1
+        size = LOGDB_READ_SPAN_BYTES_MAX
+        while position < end:
+            # Whether it is to be trusted is for who asked to judge: nothing runs on it here.
+            self._state.fault = None
+            log = ReplicaLog(self._state, self._files, lambda *_: None)
+            try:
+                found = log.entries(Index(position), Index(end), size)
+            except Halted as error:
+                if size:
+                    size = 0  # one by one
+                    continue
+                yield f"entry {position}: {error.message}"
+                position += 1
+                continue
+            yield from found
+            position += len(found)
+        for damage in self._damages:
+            yield f"damaged: {damage}"
 
 
 def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from logservice_wire.block import encode_block
 
 from logservice.cli import exit_codes
 from logservice.cli.main import logservice
@@ -102,6 +103,59 @@ def test_stats(data: Path, run: Run) -> None:
     (row,) = json.loads(run("stats", data, "-o", "json").out)
     assert row["pinned_by"] == ["7/4"]
     assert 0 < row["live_bytes"] <= row["used_bytes"] <= row["size"]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """Shard 7: two records each in entries 1 to 4, the second block refused, 4 not committed; and
+    the replica is halted for good.
+    """
+    path, vfs = str(tmp_path / "written"), PosixVfs()
+    directory = DataDirectory.open(path, vfs=vfs, cluster_id=ClusterId("c"), store_id=StoreId("s1"))
+    options = LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0)
+    logdb = LogDb.open(path, identity=directory, vfs=vfs, kv=LevelDbEngine(vfs), options=options)
+    shard, replica, state = ShardId(7), ReplicaId(4), HardState(Term(1), ReplicaId(4), Index(0))
+    for index in range(1, 5):
+        block = encode_block([b"one %d" % index, b"two" + b"\xff" * (index == 4)], timestamp_us=1)
+        expected = Lsn(99 if index == 2 else 0)
+        envelope = BlockEnvelope(ProposalId(1, index), NO_SESSION, 0, 0, expected, 2, block)
+        payload = encode_blocks([envelope])
+        new = Entry(Term(1), Index(index), Lsn(2 * index - 1), 2, EntryKind.BLOCK, payload)
+        logdb.commit([Update(shard, replica, hard_state=state, entries=(new,))])
+    logdb.commit([Update(shard, replica, hard_state=HardState(Term(1), replica, Index(3)))])
+    logdb.log(shard, replica).blame("no majority of replicas agrees")
+    logdb.record_faults()
+    logdb.close()
+    directory.close()
+    return tmp_path / "written"
+
+
+def test_records_of_a_halted_replica_with_what_a_person_must_know(written: Path, run: Run) -> None:
+    result = run("records", written, 7, "--until", 7)
+    assert result.code == 0
+    assert result.out.splitlines() == ["1\tone 1", "2\ttwo", "5\tone 3", "6\ttwo", "7\tone 4"]
+    assert "replica 4 is halted: no majority of replicas agrees" in result.err
+    assert "# 3..4: no records (wrong_expected_lsn)" in result.err
+    assert "# 7..8: perhaps never committed" in result.err
+    raw = run("records", written, 7, "--from", 5, "--until", 5, "--raw")
+    assert raw.out == "one 3\n"
+    rows = [json.loads(line) for line in run("records", written, 7, "-o", "json").out.splitlines()]
+    assert rows[0] == {"lsn": 1, "record": "one 1"}
+    assert rows[-1] == {"lsn": 8, "record_base64": "dHdv/w=="}
+    assert run("records", written, 8).code != 0
+
+
+def test_records_of_a_damaged_replica_up_to_the_damage_and_what_is_lost(
+    written: Path, run: Run
+) -> None:
+    segment = min((written / "segments").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"one 3")] ^= 1
+    segment.write_bytes(content)
+    result = run("records", written, 7, "--raw")
+    assert result.code == exit_codes.NEGATIVE
+    assert result.out.count("one") == 1
+    assert "lost entries 3 to 3" in result.err
 
 
 def test_rebuild_index(data: Path, run: Run) -> None:

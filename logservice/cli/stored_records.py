@@ -1,0 +1,88 @@
+"""StoredRecords: the records that a replica has on its disk, with the gaps that readers would see.
+
+Theory of operation. Which blocks were refused is not in the log, it follows from it: so the log is
+applied once more, from its installed snapshot on, by the state machine of the shard. What lies
+above the newest known commit index was perhaps never committed, and is marked. Behind an entry that
+cannot be read nobody can judge any more which blocks were refused: all are shown, and marked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from logservice_wire.errors import Reason
+
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import EnvelopeCorrupt, decode_blocks
+from logservice.ids import Lsn
+from logservice.logdb.offline import StoredLog
+from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.queries import RejectedRangesQuery
+from logservice.snapshot import SnapshotCorrupt
+from logservice.value import value
+
+
+@value
+class StoredBlock:
+    """`record_count` LSNs from `first_lsn` on. block: empty with a `gap`. committed: known to be.
+    judged: whether it was refused is known.
+    """
+
+    first_lsn: Lsn
+    record_count: int
+    block: bytes | memoryview
+    gap: Reason | None
+    committed: bool
+    judged: bool
+
+
+def stored_blocks(log: StoredLog) -> Iterator[StoredBlock | str]:
+    """In the order of the log; a text for what cannot be read."""
+    machine: LogRsm | None = LogRsm()
+    if log.snapshot is not None:
+        assert machine is not None
+        try:
+            machine.recover_from_snapshot(log.snapshot.state)
+        except SnapshotCorrupt as error:
+            machine = None
+            yield f"the installed snapshot: {error}"
+    for entry in log.entries():
+        if isinstance(entry, str):
+            machine = None
+            yield entry
+            continue
+        gaps: dict[Lsn, Reason] = {}
+        if machine is not None and not _continues(machine, entry):
+            machine = None
+            yield f"entry {entry.index} does not continue what is before it"
+        if machine is not None:
+            machine.update(entry)
+            found = machine.lookup(RejectedRangesQuery(entry.lsn, entry.next_lsn))
+            assert isinstance(found, tuple)
+            gaps = {item.first_lsn: item.reason for item in found}
+        yield from _blocks(entry, gaps, committed=entry.index <= log.commit,
+                           judged=machine is not None)  # fmt: skip
+
+
+def _continues(machine: LogRsm, entry: Entry) -> bool:
+    applied = machine.applied_index
+    return entry.lsn == machine.next_lsn and applied in (0, entry.index - 1)
+
+
+def _blocks(
+    entry: Entry, gaps: dict[Lsn, Reason], *, committed: bool, judged: bool
+) -> Iterator[StoredBlock]:
+    if entry.kind is not EntryKind.BLOCK or not entry.record_count:
+        return
+    if gaps.get(entry.lsn) is Reason.CORRUPT_BLOCK:
+        gap = Reason.CORRUPT_BLOCK
+        yield StoredBlock(entry.lsn, entry.record_count, b"", gap, committed, judged)
+        return
+    lsn = entry.lsn
+    with contextlib.suppress(EnvelopeCorrupt):
+        for envelope in decode_blocks(entry.payload):
+            refused = gaps.get(lsn)
+            block = b"" if refused is not None else envelope.block
+            yield StoredBlock(lsn, envelope.record_count, block, refused, committed, judged)
+            lsn = Lsn(lsn + envelope.record_count)
