@@ -257,8 +257,8 @@ def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
 
 
 def restart(path: str, *, killed: bool) -> float:
-    """Seconds that opening takes, with nothing of the directory in the page cache. A killed store had half
-    a segment behind its last checkpoint.
+    """Seconds that opening takes, with nothing of the directory in the page cache. A killed store
+    had half a segment behind its last checkpoint.
     """
     if killed:
         process = get_context("spawn").Process(target=write_and_die, args=(path,))
