@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -186,13 +186,25 @@ class ExportedSnapshots:
         """Remove every export at or below `index`: the log is compacted behind it. Raises
         OSError.
         """
-        self._drop(shard, replica, lambda export: export.index <= index)
+        key = (shard, replica)
+        known = self._read(shard, replica)
+        kept = tuple(export for export in known if export.index > index)
+        if len(kept) < len(known):
+            self._unlink(key, [export.index for export in known if export.index <= index])
+            self._exports[key] = kept
 
     def drop_from(self, shard: ShardId, replica: ReplicaId, index: Index) -> None:
-        """Remove every export at or above `index`: the entries from there on were wrong, and so may
-        be what was made of them. Raises OSError.
+        """Remove every export at or above `index`, files that do not verify now among them: the
+        entries from there on were wrong, and so may be what was made of them. Raises OSError.
         """
-        self._drop(shard, replica, lambda export: export.index >= index)
+        key = (shard, replica)
+        directory = self._replica_directory(key)
+        names = self._vfs.listdir(directory) if self._vfs.exists(directory) else []
+        gone = [found for found in map(_index_of, names) if found is not None and found >= index]
+        if gone:
+            self._unlink(key, gone)
+        if known := self._read(shard, replica):
+            self._exports[key] = tuple(export for export in known if export.index < index)
 
     def remove_replica(self, shard: ShardId, replica: ReplicaId) -> None:
         """Remove all of a replica's exports; nothing happens if there are none. Raises OSError."""
@@ -208,22 +220,15 @@ class ExportedSnapshots:
             self._vfs.fsync_directory(posixpath.dirname(directory))
         self._exports.pop(key, None)
 
-    def _drop(
-        self, shard: ShardId, replica: ReplicaId, condition: Callable[[Export], bool]
-    ) -> None:
-        key = (shard, replica)
-        exports = self._read(shard, replica)
-        kept = tuple(export for export in exports if not condition(export))
-        if len(kept) == len(exports):
-            return
+    def _unlink(self, key: ReplicaKey, indexes: Sequence[Index]) -> None:
+        """What was known of them is forgotten by the caller afterwards: a removal that failed is
+        tried again by whoever asks again.
+        """
         directory = self._replica_directory(key)
-        for export in exports:
-            if condition(export):
-                with contextlib.suppress(FileNotFoundError):
-                    self._vfs.unlink(f"{directory}/{_name_of(export.index)}")
+        for index in indexes:
+            with contextlib.suppress(FileNotFoundError):
+                self._vfs.unlink(f"{directory}/{_name_of(index)}")
         self._vfs.fsync_directory(directory)
-        # Only now: a removal that failed is tried again by whoever asks again.
-        self._exports[key] = kept
 
     def _read(self, shard: ShardId, replica: ReplicaId) -> tuple[Export, ...]:
         """The exports of a replica; reads and verifies its files the first time."""

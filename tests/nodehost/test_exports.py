@@ -97,6 +97,42 @@ def test_drop_through_removes_what_the_log_is_compacted_behind(vfs: MemoryVfs) -
     assert opened(vfs).count(*KEY) == 1
 
 
+def test_drop_from_removes_what_was_made_of_wrong_entries(vfs: MemoryVfs) -> None:
+    exports = opened(vfs)
+    for index in (5, 9, 12):
+        exports.add(*KEY, snapshot(index))
+    # A file that cannot be read now may be readable after a restart.
+    unreadable = f"{FOLDER}/snapshot-{11:016x}.snap"
+    write_file(vfs, unreadable, b"no snapshot")
+    exports = opened(vfs)
+    exports.drop_from(*KEY, Index(9))
+    exports.drop_from(ShardId(2), ReplicaId(7), Index(1))
+    assert files(vfs) == [5]
+    assert exports.newest(*KEY) == snapshot(5)
+    vfs.crash()
+    assert opened(vfs).newest(*KEY) == snapshot(5)
+
+
+def test_drop_from_that_failed_is_tried_again(vfs: MemoryVfs) -> None:
+    exports = opened(vfs)
+    for index in (5, 9, 12):
+        exports.add(*KEY, snapshot(index))
+    unlink = vfs.unlink
+
+    def fails(path: str) -> None:
+        if path.endswith("c.snap"):
+            raise OSError(errno.EIO, "no answer")
+        unlink(path)
+
+    vfs.unlink = fails  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no answer"):
+        exports.drop_from(*KEY, Index(6))
+    vfs.unlink = unlink  # type: ignore[method-assign]
+    exports.drop_from(*KEY, Index(6))
+    assert files(vfs) == [5]
+    assert exports.count(*KEY) == 1
+
+
 def test_inv_export_2_over_the_quota_the_smallest_gap_in_bytes_goes(vfs: MemoryVfs) -> None:
     meter = FakeMeter(dict.fromkeys(range(1, 12), 1000))
     exports = opened(vfs, meter)
