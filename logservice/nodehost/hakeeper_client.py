@@ -55,6 +55,11 @@ _ELSEWHERE: Final = frozenset(
 )  # fmt: skip
 """Reasons that say something about the store that was asked, not about the question."""
 
+_ABOUT_WAITING: Final = frozenset(
+    {Reason.NOT_READY, Reason.BUSY, Reason.DEADLINE, Reason.UNKNOWN_OUTCOME}
+)
+"""Of these, what is as true of the question."""
+
 T = TypeVar("T")
 
 
@@ -204,7 +209,7 @@ class HAKeeperClient:
             for target in self._targets():
                 left_s = deadline_s - clock.monotonic()
                 if left_s <= 0:
-                    raise unknown or last
+                    raise unknown or _nobody(last)
                 limit_s = min(left_s, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S) if idempotent else left_s
                 try:
                     answer = await (there(target, limit_s) if target else here(limit_s))
@@ -242,6 +247,17 @@ class HAKeeperClient:
             # Without a leader it cannot answer now, but it may be the only one left to ask.
             targets = ["", *targets] if info.leader != NO_REPLICA else [*targets, ""]
         return list(dict.fromkeys(targets))
+
+
+def _nobody(last: LogServiceError) -> LogServiceError:
+    """What the caller is told when nobody answered: nothing about his question.
+
+    "Shard not found" is an answer where a shard was asked for; here it may only mean that the store
+    asked last has no replica of shard 0, and a client would give up a log that exists.
+    """
+    if last.reason in _ABOUT_WAITING:
+        return last
+    return NotReady(f"HAKeeper could not be reached: {last.message}")
 
 
 def _decode_applied(data: bytes) -> Applied:

@@ -14,6 +14,7 @@ from logservice_wire.errors import (
     NotReady,
     PermissionDenied,
     ShardExists,
+    ShardNotFound,
     UnknownOutcome,
 )
 
@@ -142,6 +143,17 @@ async def test_nobody_there_is_not_ready_when_the_time_is_up() -> None:
     cluster.hosts["s1"].up = cluster.hosts["s2"].up = False
     with pytest.raises(NotReady):
         await cluster.clients["s3"].allocate_ids("k", 1, "", 0.25)
+
+
+async def test_nobody_to_ask_is_no_answer_about_the_shard() -> None:
+    """Found with containers: clients gave up shards that exist while all stores restarted."""
+    cluster = Cluster()
+    # Whoever is asked runs no replica of shard 0 yet.
+    never = [ShardNotFound("no replica of shard 0 on this store", shard=0)] * 1000
+    for host in cluster.hosts.values():
+        host.propose_failures = list(never)
+    with pytest.raises(NotReady, match="no replica of shard 0"):
+        await cluster.clients["s3"].allocate_ids("k", 1, "", 0.3)
 
 
 async def test_an_answer_of_the_state_machine_is_final() -> None:
