@@ -107,12 +107,13 @@ class StoreContainers:
         self.containers[name].stop(timeout=_GRACE_S)
         return self.containers[name].wait(timeout=30)["StatusCode"], time.monotonic() - began
 
-    def replace(self, name: str, image: str) -> tuple[int, float]:
-        """The same store from another image."""
+    def replace(self, name: str, image: str) -> tuple[int, float, str]:
+        """The same store from another image; how the old container ended and what it logged."""
         ended = self.stop(name)
+        logs = self.logs(name)
         self.containers.pop(name).remove(v=True)
         self.create(name, image)
-        return ended
+        return *ended, logs
 
     def logs(self, name: str) -> str:
         return bytes(self.containers[name].logs()).decode(errors="replace")

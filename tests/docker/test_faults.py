@@ -117,10 +117,11 @@ class Load:
 
 async def roll(load: Load, image: str) -> None:
     """An upgrade as the page says: one after the other, each time until all is well."""
+    await asyncio.to_thread(load.cluster.until_well)
     for name in load.cluster.hosts:
-        code, took_s = await asyncio.to_thread(load.cluster.replace, name, image)
-        assert code == 0, load.cluster.logs(name)
-        assert took_s < STOP_S_MAX
+        code, took_s, logs = await asyncio.to_thread(load.cluster.replace, name, image)
+        assert code == 0, logs[-3000:]
+        assert took_s < STOP_S_MAX, logs[-3000:]
         await asyncio.to_thread(load.cluster.until_well)
         await load.goes_on(f"{name} is upgraded")
     report = await asyncio.to_thread(load.cluster.until_well)

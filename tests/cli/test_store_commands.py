@@ -1,0 +1,100 @@
+"""`logservice store`: a signal before the store takes signals; what `probe` makes of an answer."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from logservice.cli import exit_codes
+from logservice.cli.main import logservice
+
+SLOW_START = """
+import sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "logservice.server.process":
+            print("importing", flush=True)
+            time.sleep(60)
+
+sys.meta_path.insert(0, Slow())
+from logservice.cli.main import main
+main()
+"""
+
+
+@pytest.mark.processes
+def test_a_signal_during_the_start_ends_it_in_good_order(tmp_path: Path) -> None:
+    store = subprocess.Popen(
+        [sys.executable, "-c", SLOW_START, "store", "run", "-c", str(tmp_path / "store.toml")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert store.stdout is not None
+    with store.stdout:
+        assert store.stdout.readline() == "importing\n"
+        # Handled, not died of: in a container the kernel would drop what is not handled.
+        status = Path(f"/proc/{store.pid}/status").read_text()
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        assert caught & 1 << (signal.SIGTERM - 1)
+        store.terminate()
+        assert store.wait(30) == exit_codes.OK
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """An address where everybody who asks gets these bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join(10)
+
+
+def probe(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(logservice, ["store", "probe", *words], standalone_mode=False)
+    assert done.exception is None, done.exception
+    return done.return_value or 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "text"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n", exit_codes.OK, "ok"),
+        (
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 5\r\n\r\nstuck",
+            exit_codes.NEGATIVE,
+            "stuck",
+        ),
+        (b"SSH-2.0-OpenSSH\r\n", exit_codes.NEGATIVE, "no answer"),
+        (b"", exit_codes.NEGATIVE, "no answer"),
+    ],
+)
+def test_probe(answer: bytes, code: int, text: str) -> None:
+    with answering(answer) as address:
+        found, shown = probe(address, "--ready")
+    assert (found, text in shown) == (code, True), shown
+
+
+def test_probe_of_nobody() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and nobody listens
+        code, shown = probe(f"127.0.0.1:{bound.getsockname()[1]}")
+    assert code == exit_codes.NEGATIVE
+    assert "no answer" in shown
