@@ -1,0 +1,194 @@
+"""A follower that was down catches up from stores whose logs are on the disk only.
+
+    python -m bench.catch_up_bench DIRECTORY [--mb 100] [--rounds 3]
+
+Three NodeHosts in one process, real log storage, a network in memory. The follower is stopped, the
+records are appended, the other two are restarted, so that nothing is in their memory (the page
+cache has it), and the follower is started. Printed is how long it takes, and for how long the event
+loop, which all three share, was held up at worst. What is made in the directory is removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from logservice.clock import SystemClock
+from logservice.ids import NO_SESSION, ClusterId, Lsn, ReplicaId, ShardId, StoreId
+from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.posix_vfs import PosixVfs
+from logservice.membership import Member, Membership
+from logservice.nodehost.directory import Directory
+from logservice.nodehost.executor import ThreadExecutor
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.rsm.append_request import AppendRequest
+from logservice.rsm.log_rsm import LogRsm
+from logservice.server.process import tune_interpreter
+
+SHARD = ShardId(1)
+BLOCK_BYTES = 250_000
+LOOK_S = 0.005
+"""Between looks at how late the event loop is."""
+
+
+class Store:
+    """A data directory, and the NodeHost over it while it is up."""
+
+    def __init__(self, number: int, path: Path, network: MemoryNetwork) -> None:
+        self.number = number
+        self.store_id = StoreId(f"store-{number}")
+        self._path = str(path)
+        self._network = network
+
+    async def up(self) -> None:
+        """Open and start."""
+        vfs = PosixVfs()
+        cluster = ClusterId("bench")
+        self.data = DataDirectory.open(
+            self._path, vfs=vfs, cluster_id=cluster, store_id=self.store_id
+        )
+        options = LogDbOptions(ballast_bytes=0, reserve_bytes=0)
+        self.logdb = LogDb.open(
+            self._path, identity=self.data, vfs=vfs, kv=LevelDbEngine(vfs), options=options
+        )
+        drawn = random.Random(self.number)
+        identity = PeerIdentity(
+            cluster, self.store_id, (self.data.incarnation,), drawn.getrandbits(63)
+        )
+        self._executors = ThreadExecutor("fsync"), ThreadExecutor("reads")
+        self.host = NodeHost(
+            NodeHostOptions(tick_ms=50, election_ticks=10, quiesce_ticks=0),
+            identity=identity,
+            directories=[Directory(self.data.incarnation, self.logdb, *self._executors)],
+            transport=MemoryTransport(identity, self._network),
+            state_machines=lambda _: LogRsm(),
+            clock=SystemClock(),
+            on_fatal=self._fatal,
+            rng=drawn,
+        )
+        await self.host.start()
+
+    def _fatal(self, error: BaseException) -> None:
+        raise SystemExit(f"store {self.number}: {error!r}")
+
+    async def down(self) -> None:
+        """Stop and close."""
+        await self.host.stop()
+        for executor in self._executors:
+            executor.shutdown()
+        self.logdb.close()
+        self.data.close()
+
+
+class Trio:
+    """Three stores with one replica of the shard each."""
+
+    def __init__(self, root: Path) -> None:
+        network = MemoryNetwork(through_codec=True)
+        self.stores = [Store(number, root / str(number), network) for number in (1, 2, 3)]
+
+    async def up(self) -> None:
+        """Start everything."""
+        for store in self.stores:
+            await store.up()
+        self.introduce(self.stores)
+        membership = Membership(
+            voters=tuple(ReplicaId(store.number) for store in self.stores),
+            members=tuple(
+                Member(ReplicaId(store.number), store.store_id, store.data.incarnation)
+                for store in self.stores
+            ),
+        )
+        for store in self.stores:
+            await store.host.start_replica(SHARD, ReplicaId(store.number), membership, join=False)
+
+    def introduce(self, up: list[Store]) -> None:
+        """Those that are up learn each other's addresses."""
+        for one in up:
+            for other in up:
+                one.host.transport.set_address(other.store_id, other.host.transport.address)
+
+    async def leader(self, up: list[Store]) -> Store:
+        """Who leads."""
+        while True:
+            for store in up:
+                if store.host.replica(SHARD).ready_to_lead:
+                    return store
+            await asyncio.sleep(0.01)
+
+
+async def lateness(found: list[float]) -> None:
+    """Add how much later than asked for the loop comes back, for ever."""
+    while True:
+        started = time.perf_counter()
+        await asyncio.sleep(LOOK_S)
+        found.append(time.perf_counter() - started - LOOK_S)
+
+
+async def catch_up(root: Path, blocks: int) -> None:
+    """One round."""
+    trio = Trio(root)
+    await trio.up()
+    leader = await trio.leader(trio.stores)
+    behind = trio.stores[leader.number % 3]
+    others = [store for store in trio.stores if store is not behind]
+    await behind.down()
+    for _ in range(blocks // 8):
+        requests = (
+            AppendRequest(NO_SESSION, 0, 0, Lsn(0), 1, os.urandom(BLOCK_BYTES)) for _ in range(8)
+        )
+        await asyncio.gather(*(leader.host.append(SHARD, one, 30.0) for one in requests))
+    for store in others:
+        await store.down()
+    for store in others:
+        await store.up()
+    trio.introduce(others)
+    await trio.leader(others)
+    tail = blocks // 8 * 8
+    late: list[float] = []
+    watch = asyncio.ensure_future(lateness(late))
+    started = time.perf_counter()
+    await behind.up()
+    trio.introduce(trio.stores)
+    await behind.host.wait_applied(SHARD, Lsn(tail), 300.0)
+    spent = time.perf_counter() - started
+    watch.cancel()
+    size = tail * BLOCK_BYTES / 1e6
+    print(
+        f"{size:.0f} MB in {spent:.2f} s, {size / spent:.0f} MB/s; "
+        f"the loop was held up for at most {max(late) * 1000:.0f} ms"
+    )
+    for store in trio.stores:
+        await store.down()
+
+
+def main() -> None:
+    """Parse the arguments and print a line for each round."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("directory")
+    parser.add_argument("--mb", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    tune_interpreter()
+    for _ in range(arguments.rounds):
+        root = Path(tempfile.mkdtemp(prefix="catch-up-bench-", dir=arguments.directory))
+        try:
+            asyncio.run(catch_up(root, arguments.mb * 1_000_000 // BLOCK_BYTES))
+        finally:
+            shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    main()
