@@ -94,7 +94,8 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
     if lsn < 1:
         raise InvalidArgument("LSNs start at 1", field="lsn")
     first_lsn, next_lsn = _readable_from(replica, lsn), rsm.next_lsn
-    # While the disk is waited for more is applied: the answer stops where it says the tail is.
+    # While the disk is waited for more is applied. The answer is as of now: it stops where it says
+    # the tail is, and its bounds are of one moment, or readers would see time go back.
     beyond = Index(replica.applied + 1)
     applied_lsn = Lsn(next_lsn - 1)
     if lsn > next_lsn:
@@ -109,7 +110,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
         needed = log.fetch_index(position, max_bytes - size)
         if needed is not None:
             yield needed
-            first_lsn = _readable_from(replica, lsn)
+            _readable_from(replica, lsn)
             log.fetched(needed)
         index = log.index_of_lsn(position)
         high = Index(min(index + _ENTRIES_AT_ONCE, beyond))
@@ -117,7 +118,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
         if entries is None:
             fetch = log.fetch(index, high, max(max_bytes - size, 1))
             yield fetch
-            first_lsn = _readable_from(replica, lsn)
+            _readable_from(replica, lsn)
             entries = log.fetched(fetch)
         reached = position
         for run in _runs(replica, entries):

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from logservice_wire.errors import Truncated
 
 from logservice.ids import Lsn
 from logservice.logdb.replica_log import ReplicaLog
+from logservice.nodehost.log_slice import LogSlice
+from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request
 
 
@@ -23,27 +26,71 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     await cluster.down()
 
 
-async def test_what_is_applied_while_a_read_waits_is_not_in_its_answer(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Held:
+    """One store whose reads of the disk wait until they are let go; nine records."""
+
+    def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ReplicaLog, "cached_entries", lambda *_: None)
+        self.host = cluster.host(1)
+        self.goes_on = threading.Event()
+
+    async def read(self, lsn: int) -> asyncio.Future[LogSlice]:
+        """Begin to read, in pieces of some records."""
+        for number in range(9):
+            await self.host.append(SHARD, request(block=b"%d" % number), 10.0)
+        executor = self.host.replica(SHARD).directory.read_executor
+        executor.submit(lambda: self.goes_on.wait(60))
+        reading = asyncio.ensure_future(self.host.read_log(SHARD, Lsn(lsn), 320))
+        await asyncio.sleep(0)
+        return reading
+
+    async def append(self) -> None:
+        appended = [
+            asyncio.ensure_future(self.host.append(SHARD, request(block=b"later"), 10.0))
+            for _ in range(3)
+        ]
+        await eventually(lambda: all(one.done() for one in appended))
+
+    async def truncate(self, lsn: int) -> None:
+        await self.host.propose(SHARD, commands.encode(commands.Truncate(Lsn(lsn), 0)), 5.0)
+
+    async def answer(self, reading: asyncio.Future[LogSlice]) -> LogSlice:
+        assert not reading.done()
+        self.goes_on.set()
+        return await reading
+
+
+@pytest_asyncio.fixture
+async def held(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Held]:
+    await cluster.leader()
+    found = Held(cluster, monkeypatch)
+    yield found
+    found.goes_on.set()
+
+
+async def test_what_is_applied_while_a_read_waits_is_not_in_its_answer(held: Held) -> None:
     """Simulator, short seed 12 with many readers: records behind the answer's own tail."""
-    monkeypatch.setattr(ReplicaLog, "cached_entries", lambda *_: None)
-    host = cluster.host(await cluster.leader())
-    for number in range(9):
-        await host.append(SHARD, request(block=b"%d" % number), 10.0)
-    goes_on = threading.Event()
-    reads = host.replica(SHARD).directory.read_executor
-    held = reads.submit(lambda: goes_on.wait(60))
-    reading = asyncio.ensure_future(host.read_log(SHARD, Lsn(1), 320))
-    await asyncio.sleep(0)
-    appended = [
-        asyncio.ensure_future(host.append(SHARD, request(block=b"later"), 10.0)) for _ in range(3)
-    ]
-    await eventually(lambda: all(one.done() for one in appended))
-    assert not reading.done()
-    goes_on.set()
-    found = await reading
-    assert held.result() is True
+    reading = await held.read(1)
+    await held.append()
+    found = await held.answer(reading)
     assert [bytes(run.block) for run in found.runs] == [b"%d" % n for n in range(9)]
     assert (found.next_lsn, found.applied_lsn) == (10, 9)
-    assert host.log_bounds(SHARD)[1] == 12
+    assert held.host.log_bounds(SHARD)[1] == 12
+
+
+async def test_the_bounds_of_an_answer_are_of_one_moment(held: Held) -> None:
+    """Simulator, short seed 62 with many readers: a new first LSN beside an old tail."""
+    reading = await held.read(5)
+    await held.append()
+    await held.truncate(3)
+    found = await held.answer(reading)
+    assert (found.first_lsn, found.applied_lsn) == (1, 9)
+    assert held.host.log_bounds(SHARD) == (4, 12)
+
+
+async def test_what_is_truncated_while_a_read_waits_is_not_given(held: Held) -> None:
+    reading = await held.read(5)
+    await held.truncate(6)
+    with pytest.raises(Truncated) as truncated:
+        await held.answer(reading)
+    assert truncated.value.number("first_lsn") == 7
