@@ -31,6 +31,9 @@ from logservice.value import value
 REQUEST_ID: Final = "x-request-id"
 TRACEPARENT: Final = "traceparent"
 
+TRACEPARENT_BYTES: Final = 55
+"""Of every valid one of version 00; the longer ones of later versions are left out."""
+
 CARRIED_BYTES_MAX: Final = 255
 """Of the ids of a forwarded request: a traceparent has 55, a request id at most 128."""
 

@@ -115,8 +115,11 @@ class AppendStream:
                 block=data,
             )
             traceparent = block.traceparent
+            # Another length is no traceparent, and would be kept, uncounted, as long as the block.
             future = (
-                self._submit(request) if not traceparent else self._traced(request, traceparent)
+                self._traced(request, traceparent)
+                if len(traceparent) == trace.TRACEPARENT_BYTES
+                else self._submit(request)
             )
         except LogServiceError as error:
             self._refuse(block.sequence, error)

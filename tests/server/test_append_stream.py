@@ -17,6 +17,7 @@ from logservice_wire.errors import (
 )
 from logservice_wire.v1 import log_pb2
 
+from logservice import trace
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
 from logservice.server.append_stream import AppendStream
@@ -104,6 +105,34 @@ async def test_blocks_are_proposed_before_the_first_is_answered() -> None:
     assert host.proposed[0].record_count == 2
     assert call.sent == []
     task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (f"00-{'a' * 32}-{'b' * 16}-01", True),
+        ("", False),
+        ("x" * 1_000_000, False),
+    ],
+)
+async def test_whose_block_it_is_is_known_while_it_is_proposed(sent: str, kept: bool) -> None:
+    """What is no traceparent is dropped: it would be kept, uncounted, as long as the block."""
+    call, host = FakeCall(), FakeHost()
+    seen: list[trace.Call | None] = []
+
+    def submit(request: AppendRequest) -> asyncio.Future[Applied]:
+        seen.append(trace.current.get())
+        return FakeHost.submit(host, request)
+
+    host.submit = submit  # type: ignore[method-assign]
+    first = Message(blocks=[Message.Block(sequence=1, block=BLOCK, traceparent=sent)])
+    task = asyncio.create_task(opened(call, host).run(first))
+    await turn()
+    assert seen == [trace.Carried(sent) if kept else None]
+    host.settle(0, 1)
+    call.close()
+    await task
+    assert call.acked() == [1]
 
 
 async def test_acks_keep_the_order_and_share_a_message() -> None:
