@@ -6,7 +6,8 @@ or its segments); this class says it in the seam's words: what is compacted, wha
 Entries that are on the disk only (for a follower that is far behind; everything after a restart)
 are never waited for: they are UnavailableError until somebody else has read them. Then the core is
 asked to try again, and for the length of that pass what was read is here. A core that does not want
-it any more has it forgotten, so nothing piles up.
+it any more has it forgotten, so nothing piles up. After a restart every replica wants the most that
+it may be given at once, and one thread reads for all: so a read ends at LOGDB_READ_SPAN_BYTES_MAX.
 
 INV-READER-1: what was read is only given while the log still has that entry in that term. Then it
 has all before it, too (log matching), whatever was cut off and written meanwhile.
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
+from logservice.bounds import LOGDB_READ_SPAN_BYTES_MAX
 from logservice.entry import Entry
 from logservice.ids import Index, Lsn, Term
 from logservice.logdb.entry_read import Fetch
@@ -72,7 +74,7 @@ class LogReader:
         found = self._log.cached_entries(low, high, max_bytes) or self._of_read(low, high)
         if found is None:
             if low not in self._under_way and len(self._under_way) < _FETCHES_MAX:
-                fetch = self._log.fetch(low, high, max_bytes)
+                fetch = self._log.fetch(low, high, min(max_bytes, LOGDB_READ_SPAN_BYTES_MAX))
                 self._under_way.add(low)
                 self._submit(fetch)
             raise UnavailableError(low)

@@ -21,6 +21,7 @@ from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.nodehost import log_reader
 from logservice.nodehost.log_reader import LogReader
 from logservice.raft.storage import CompactedError, LogStorage, UnavailableError
 from logservice.snapshot import Snapshot
@@ -179,6 +180,19 @@ def test_damage_is_told_to_the_loop_thread() -> None:
         reader.take_arrived()
     with pytest.raises(Halted):
         reader.entries(Index(3), Index(10), 1 << 20)
+
+
+def test_one_read_is_bounded_whatever_is_asked_for(
+    cold: tuple[World, LogDb], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "LOGDB_READ_SPAN_BYTES_MAX", 2 * 900)
+    asked: list[Fetch] = []
+    reader = LogReader(log_of(cold[1]), asked.append)
+    with pytest.raises(UnavailableError):
+        reader.entries(Index(3), Index(10), 1 << 60)
+    finish(reader, asked[0])
+    assert reader.take_arrived()
+    assert reader.entries(Index(3), Index(10), 1 << 60) == entries(3, 4, size=900)
 
 
 def test_reads_under_way_are_bounded() -> None:
