@@ -149,3 +149,18 @@ def test_calls_of_two_threads_are_put_in_the_order_of_their_ends(tmp_path: Path)
     assert (written.name, written.strings, written.result) == ("write", (b'a"',), 2)
     assert (synced.name, synced.started) == ("fdatasync", 0)
     assert failed.result == -1
+
+
+def test_a_descriptor_is_free_when_its_close_begins(tmp_path: Path) -> None:
+    """random-97 once: another thread's open returned with the number before the close did."""
+    trace = tmp_path / "trace"
+    trace.write_text(
+        '1 openat(AT_FDCWD, "\\x61", O_RDWR) = 13\n'
+        "1 close(13 <unfinished ...>\n"
+        '2 openat(AT_FDCWD, "\\x62", O_RDWR) = 13\n'
+        "1 <... close resumed>) = 0\n"
+        "2 fsync(13) = 0\n"
+    )
+    assert [(call.name, call.result) for call in calls(trace)] == [
+        ("openat", 13), ("close", 0), ("openat", 13), ("fsync", 0)
+    ]  # fmt: skip

@@ -4,7 +4,7 @@ Why strace: it sees what the kernel was asked for, by Python and by LevelDB's ow
 with every byte, and changes nothing in the process. A library put in front of libc would have to
 name every entry point that anything might use, and what it misses it misses silently.
 
-Calls are given in the order in which they *returned*. A sync covers what had returned before it was
+Calls are given in the order in which they *returned*, a close when it began. A sync covers what had returned before it was
 *called*: `started` says when that was. A call on a tracked file that `disk` does not know is an
 error there, not a gap here.
 """
@@ -79,11 +79,19 @@ def calls(trace: Path) -> Iterator[Call]:
     with open(trace, encoding="ascii") as lines:
         for line in lines:
             unfinished = _UNFINISHED.match(line)
+            if unfinished is not None and unfinished[2] == "close":
+                # Its descriptor is free at once: another thread may be given it before this one is
+                # heard of again, and what that opened would be taken for closed.
+                done += 1
+                yield Call("close", unfinished[3], (), 0, done - 1)
+                continue
             if unfinished is not None:
                 begun[unfinished[1]] = (done, f"{unfinished[1]} {unfinished[2]}({unfinished[3]}")
                 continue
             started = done
             resumed = _RESUMED.match(line)
+            if resumed is not None and resumed[2] == "close":
+                continue
             if resumed is not None:
                 started, head = begun.pop(resumed[1])
                 line = head + resumed[3]
