@@ -4,9 +4,9 @@ Why strace: it sees what the kernel was asked for, by Python and by LevelDB's ow
 with every byte, and changes nothing in the process. A library put in front of libc would have to
 name every entry point that anything might use, and what it misses it misses silently.
 
-Calls are given in the order in which they *returned*, a close when it began. A sync covers what had returned before it was
-*called*: `started` says when that was. A call on a tracked file that `disk` does not know is an
-error there, not a gap here.
+Calls are given in the order in which they *returned*, a close when it began. A sync covers what had
+returned before it was *called*: `started` says when that was. A call on a tracked file that `disk`
+does not know is an error there, not a gap here.
 """
 
 from __future__ import annotations
