@@ -24,6 +24,8 @@ _QUIET: Final = {
     "apscheduler": logging.ERROR,
     # Its warnings about a full queue of requests say nothing that the probes do not.
     "waitress": logging.ERROR,
+    # Each attempt of an export; that a batch was given up is an error of its own.
+    "opentelemetry": logging.ERROR,
 }
 
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(10, 32), 127)}

@@ -18,6 +18,7 @@ Reference: OpenTelemetry specification, trace API and SDK.
 
 from __future__ import annotations
 
+import threading
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,7 +74,7 @@ class OpenTelemetry:
                 "service.version": server_version(),
             }
         )
-        self._provider: TracerProvider = TracerProvider(resource=resource)
+        self._provider: TracerProvider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("logservice")
         self._propagator = TraceContextTextMapPropagator()
@@ -92,9 +93,14 @@ class OpenTelemetry:
         return _Recorded(started, request_id, self._error)
 
     def close(self) -> None:
-        """Export what is left, for STOP_FLUSH_S at most. Blocks."""
-        self._provider.force_flush(int(bounds.STOP_FLUSH_S * 1000))
-        self._provider.shutdown()
+        """Export what is left, for STOP_FLUSH_S at most. Blocks.
+
+        The SDK's own time limits do not hold when nobody listens at the other end, so what takes
+        longer is left to a thread that ends with the process.
+        """
+        last = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
+        last.start()
+        last.join(bounds.STOP_FLUSH_S)
 
 
 class _Recorded:

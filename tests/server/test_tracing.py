@@ -10,7 +10,8 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from logservice_wire.errors import InvalidArgument, ShardNotFound, StaleTruncate
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 from msgspec import structs
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from logservice import config
+from logservice import bounds, config
 from logservice.cli.local_cluster import free_ports
 from logservice.config import StoreConfig, TracingSection
 from logservice.server.audit_chain import files_of
@@ -255,6 +257,31 @@ def test_the_configuration_chooses_the_exporter(told: Callable[[str], StoreConfi
     found = tracing_of(told("otlp_proto_http"))
     assert isinstance(found, OpenTelemetry)
     found.close()
+
+
+def test_a_collector_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+
+    class Hanging(InMemorySpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            answers.wait(60)
+            return super().export(spans)
+
+    monkeypatch.setattr(bounds, "STOP_FLUSH_S", 0.05)
+    exporter = Hanging()
+    tracing = OpenTelemetry(exporter, "c", "s1")
+    tracing.begin("something", None).end("")
+    tracing.close()
+    assert exporter.get_finished_spans() == (), "it did not wait for the answer"
+    answers.set()
+
+
+def test_the_end_exports_what_is_left() -> None:
+    exporter = InMemorySpanExporter()
+    tracing = OpenTelemetry(exporter, "c", "s1")
+    tracing.begin("something", None).end("BUSY")
+    tracing.close()
+    assert [one.name for one in exporter.get_finished_spans()] == ["something"]
 
 
 def test_an_exporter_that_is_not_installed_is_refused(told: Callable[[str], StoreConfig]) -> None:
