@@ -133,7 +133,7 @@ def _print_records(
             try:
                 found = Block.parse(item.block).records()
             except CorruptBlock as error:
-                notes.append(error.message)
+                notes.append(f"{error.message}: {error.metadata.get('detail', '')}")
                 code = exit_codes.NEGATIVE
                 found = []
             for lsn, record in enumerate(found, item.first_lsn):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 from logservice_client.read_result import Records
 from logservice_client.sync import SyncLogClient, SyncShard
+from logservice_wire.errors import LogServiceError, Reason
 
 from logservice.cli.local_cluster import LocalCluster
 from logservice.logdb.data_directory import read_identity
@@ -23,6 +26,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 300},
 }
 BLOCKS = 60
+STORES = ("store-1", "store-2", "store-3")
 
 
 def record(block: int, number: int) -> bytes:
@@ -59,8 +63,7 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
             appended(shard, BLOCKS, BLOCKS + 5)
 
             def logged(what: str) -> list[str]:
-                stores = ("store-1", "store-2", "store-3")
-                logs = {name: cluster.process(name).log_path for name in stores}
+                logs = {name: cluster.process(name).log_path for name in STORES}
                 return [n for n, log in logs.items() if what in log.read_text(errors="replace")]
 
             until(lambda: logged("is repaired in place") == ["store-2"])
@@ -80,5 +83,57 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
             ]
         expected = [record(block, n) for block in range(BLOCKS + 10) for n in range(100)]
         assert found == expected
+    finally:
+        cluster.down()
+
+
+def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path / "c", settings=SETTINGS)
+    try:
+        cluster.up(60)
+        with SyncLogClient(cluster.endpoints()) as client:
+            shard = client.shard(1)
+            appended(shard, 0, 20)
+            # All at once: of one that differs alone the others would be sure.
+            for name in STORES:
+                cluster.stop(name)
+            for name, block in (("store-2", 5), ("store-3", 6)):
+                data = cluster.process(name).directory / "data"
+                incarnation = read_identity(PosixVfs(), str(data)).incarnation
+                wanted = record(block, 7)
+                forged = forge_where(
+                    data, incarnation, lambda _, text, wanted=wanted: wanted in bytes(text)
+                )
+                assert len(forged) == 1
+            for name in STORES:
+                cluster.start(name)
+            with pytest.raises(LogServiceError) as refused:
+                until(lambda: shard.append([b"more"], timeout=5.0) < 0)
+            assert refused.value.reason in (Reason.HALTED, Reason.DEADLINE)
+        for name in STORES:
+            log = cluster.process(name).log_path
+            until(lambda log=log: "until a person decides" in log.read_text(errors="replace"))
+        printed = [
+            subprocess.run(
+                [
+                    sys.executable, "-m", "logservice", "logdb", "records", "--live", "--raw",
+                    str(cluster.process(name).directory / "data"), "1",
+                ],
+                capture_output=True, timeout=60, check=False,
+            )
+            for name in STORES
+        ]  # fmt: skip
+        assert all(b"no majority of replicas agrees" in one.stderr for one in printed)
+        # The clients' own checksum, which the forger did not mend, tells a person who is wrong.
+        assert [b"checksum" in one.stderr for one in printed] == [False, True, True]
+        found = [set(one.stdout.splitlines()) for one in printed]
+        for block in range(20):
+            has = [record(block, 99) in one for one in found]
+            assert has == [True, block != 5, block != 6]
+        # It stays so: nobody decides by restarting.
+        cluster.stop("store-1")
+        cluster.start("store-1")
+        log = cluster.process("store-1").log_path
+        until(lambda: log.read_text(errors="replace").count("halted: no majority") >= 2)
     finally:
         cluster.down()
