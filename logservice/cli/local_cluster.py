@@ -14,13 +14,15 @@ It only ever signals processes it can prove to be its own (`store_process`).
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import random
 import shutil
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -310,16 +312,25 @@ class LocalCluster:
         temporary.replace(self.directory / "cluster.json")
 
 
+_PORTS = 16_000
+"""How many below the outgoing range are drawn from."""
+
+_drawn = itertools.count(int(os.getpid() * 0.618034 % 1 * _PORTS))
+"""Processes begin far from each other, and none draws a port again before it has drawn them all:
+the port of a store that is down, or not up yet, looks free to everybody else."""
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nobody listens on, outside the outgoing range."""
     try:
         lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
         lowest_outgoing = 32_768
-    candidates: Sequence[int] = range(max(1024, lowest_outgoing - 16_000), lowest_outgoing)
+    candidates = range(max(1024, lowest_outgoing - _PORTS), lowest_outgoing)
     ports: list[int] = []
     with ExitStack() as held:
-        for port in random.sample(candidates, len(candidates)):
+        for _ in candidates:
+            port = candidates[next(_drawn) % len(candidates)]
             probe = held.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))
