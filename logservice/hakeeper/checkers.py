@@ -8,7 +8,8 @@ that changes the membership is under way; shard 0 is treated like every other sh
                                 a spare store                   REPLACE it there
                                 none, but its own store lives
                                 without its data directory,
-                                or it is HALTED                 REPLACE it in place
+                                or it is HALTED                 REPLACE it in place; of shard 0
+                                                                only when it cannot come back
                                 none at all                     flag and wait
     fewer voters than wanted    a spare store                   ADD
     no live majority            nothing can be changed          flag: a person must look
@@ -41,6 +42,7 @@ from logservice.hakeeper.state import (
     StoreState,
 )
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
+from logservice.membership import Member
 
 _NO_DIRECTORY = Incarnation(0)
 """Of operators that bring no replica anywhere: a replica id says enough to remove it."""
@@ -166,11 +168,20 @@ class Checkers:
         if (
             store is None
             or not (gone or health is Health.HALTED)
+            or self._may_come_back(shard, member, store)
             or not self._placement.takes_another(shard, store)
         ):
             self.flags.append(f"shard {shard.shard}: no spare store to replace replica {old}")
             return
         self._bring(shard, Repair.REPLACE, old, store)
+
+    @staticmethod
+    def _may_come_back(shard: ShardState, member: Member, store: StoreState) -> bool:
+        """A replica of shard 0 in a failed directory, which may work again after a restart: if
+        another one fell before its successor runs, there were no HAKeeper to start that.
+        """
+        directory = store.directory(member.incarnation)
+        return shard.shard == HAKEEPER_SHARD and directory is not None and bool(directory.failed)
 
     def _arrive(
         self, shard: ShardState, kind: Repair, old: ReplicaId, leaving: StoreId | None

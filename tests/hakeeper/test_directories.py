@@ -119,6 +119,32 @@ def test_without_a_spare_store_they_come_back_on_the_other_disk_under_new_ids() 
     assert model.state.flags == {}
 
 
+def test_shard_0_waits_for_a_failed_directory_that_may_work_again() -> None:
+    """Simulator, short seed 700091: it was swapped, its store restarted and ran the old one,
+    another voter was damaged, and there was no HAKeeper to start the new one.
+    """
+    model = two_disks(stores=3)
+    failed = Incarnation(1001)
+    assert any(one.incarnation == failed for one in model.shards[HAKEEPER_SHARD].membership.members)
+    model.lose_disk("s1", failed)
+    model.run(600)
+    assert model.shards[HAKEEPER_SHARD].changes == []
+    assert [flag for flag in model.state.flags if "spare" in flag] == [
+        "shard 0: no spare store to replace replica 1"
+    ]
+    assert all(
+        one.incarnation != failed
+        for shard, truth in model.shards.items() if shard != HAKEEPER_SHARD
+        for one in truth.membership.members
+    )  # fmt: skip
+    # Started without it, the store says that the directory is gone.
+    store = model.stores[StoreId("s1")]
+    store.failed.clear()
+    model.wipe_disk("s1", failed)
+    model.run_until(model.healthy, 600)
+    assert model.state.flags == {}
+
+
 @pytest.mark.parametrize("works_again", [False, True])
 def test_a_swap_in_place_leaves_no_fewer_voters_for_the_next_lost_disk(works_again: bool) -> None:
     """Simulator, seed 301: removed first, the shard was down to two, and one of them was lost.
