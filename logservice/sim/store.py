@@ -177,10 +177,13 @@ class SimStore:
 
     @property
     def gave_up_a_directory(self) -> bool:
-        """The running store does not use one of its data directories."""
+        """The running store does not use one of its data directories: it failed, or at the start it
+        did not answer and was left out.
+        """
         if self.parts is None or not self.up:
             return False
-        return any(directory.failed for directory in self.parts.host.directories)
+        used = [one for one in self.parts.host.directories if not one.failed]
+        return len(used) < len(self.directories)
 
     def fail_disk(self, number: int, calls: int) -> None:
         """One of the next disk calls fails."""
