@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -32,8 +35,6 @@ def ctl(cluster: LocalCluster, capfd: pytest.CaptureFixture[str]) -> Program:
 
 
 def codes(ctl: Program) -> set[str]:
-    import json
-
     result = ctl("doctor", "-o", "json")
     found = json.loads(result.out)
     bad = any(finding["severity"] in ("broken", "danger") for finding in found)
@@ -49,9 +50,23 @@ def until(ctl: Program, wanted: set[str]) -> None:
         time.sleep(0.2)
 
 
-def test_a_healthy_cluster(ctl: Program) -> None:
+def unready(cluster: LocalCluster, store: str) -> set[tuple[str, int]]:
+    """What `/readyz` of a store gives as its reasons, each with the shard."""
+    try:
+        answer = urllib.request.urlopen(f"http://{cluster.stores[store].admin}/readyz", timeout=10)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        found = json.load(answer)
+    assert (answer.status == 200) == found["ready"] == (not found["reasons"])
+    assert answer.status in (200, 503)
+    return {(reason["code"], reason["shard"]) for reason in found["reasons"]}
+
+
+def test_a_healthy_cluster(ctl: Program, cluster: LocalCluster) -> None:
     until(ctl, set())
     assert "3 of 3 stores ready" in ctl("doctor").out
+    assert [unready(cluster, store) for store in cluster.stores] == [set()] * 3
 
 
 def test_a_forgotten_hold(ctl: Program) -> None:
@@ -77,6 +92,11 @@ def test_a_store_down_then_a_lost_quorum_then_well_again(
     shown = ctl("doctor").out
     assert shown.startswith("BROKEN")
     assert "store-2, store-3" in shown
+    wanted = {("no_leader", shard) for shard in range(4)}
+    deadline = time.monotonic() + 60
+    while (found := unready(cluster, "store-1")) != wanted:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
     cluster.kill("store-1")
     until(ctl, {"nobody_answers"})
     for store in cluster.stores:

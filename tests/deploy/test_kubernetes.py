@@ -118,6 +118,35 @@ def test_ports_and_labels_agree() -> None:
     assert selectors == [APP] * len(selectors)
 
 
+def test_one_store_at_a_time_is_taken_away_and_each_has_its_node() -> None:
+    """A majority of every shard survives an eviction and the loss of a machine."""
+    budget = KINDS["PodDisruptionBudget"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert "minAvailable" not in budget
+    assert KINDS["StatefulSet"]["spec"]["updateStrategy"] == {"type": "RollingUpdate"}
+    (apart,) = POD["spec"]["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert apart["topologyKey"] == "kubernetes.io/hostname"
+    assert apart["labelSelector"]["matchLabels"] == APP
+    # A stop takes up to five seconds; a leader without a successor waits three more.
+    assert POD["spec"]["terminationGracePeriodSeconds"] >= 20
+
+
+def test_probes_ask_whether_it_lives_and_whether_it_is_ready() -> None:
+    """A store that waits for its peers is not restarted for it."""
+    asked = {
+        name: STORE[name]["httpGet"]["path"]
+        for name in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+    assert asked == {
+        "startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz",
+    }  # fmt: skip
+    startup = STORE["startupProbe"]
+    # Recovery of a large log; docs/performance.md has what it takes.
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
+
+
 def test_nothing_more_is_allowed_than_the_image_needs() -> None:
     assert POD["spec"]["securityContext"]["runAsNonRoot"] is True
     assert STORE["securityContext"] == {

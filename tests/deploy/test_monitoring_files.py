@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.server.monitor.test_metrics import names
 from tools import make_dashboard
@@ -72,6 +73,34 @@ def test_panels_do_not_overlap() -> None:
         assert not cells & taken, panel["title"]
         assert max(x for x, _ in cells) < 24
         taken |= cells
+
+
+def test_grafana_finds_prometheus_and_the_dashboard() -> None:
+    """What the compose file mounts is where the provisioning looks."""
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+    provisioning = ROOT / "deploy" / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())[
+        "datasources"
+    ]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    assert services["prometheus"]["ports"] == ["127.0.0.1:${PROMETHEUS_PORT:-9090}:9090"]
+    mounts = dict(one.split(":")[:2] for one in services["grafana"]["volumes"])
+    assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "logservice.yml").read_text())[
+        "providers"
+    ]
+    target = Path(mounts["./grafana/logservice.json"])
+    assert str(target.parent) == provider["options"]["path"]
+    document = json.loads(make_dashboard.TARGET.read_text())
+    (variable,) = (one for one in document["templating"]["list"] if one["type"] == "datasource")
+    assert variable["query"] == source["type"]
+    used = {panel["datasource"]["uid"] for panel in document["panels"] if panel.get("targets")}
+    assert used == {f"${{{variable['name']}}}"}
+    # And Prometheus: its folder with the rules, and the stores that the compose file starts.
+    assert "./prometheus:/etc/prometheus:ro" in services["prometheus"]["volumes"]
+    scraped = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["scrape_configs"]
+    (targets,) = (one["targets"] for one in scraped[0]["static_configs"])
+    assert {one.rpartition(":")[0] for one in targets} <= services.keys()
 
 
 def test_every_alert_has_a_page() -> None:

@@ -7,6 +7,7 @@ nobody who reads logs, metrics or the audit log. Also: what it leaves on disk is
 from __future__ import annotations
 
 import asyncio
+import logging
 import stat
 import urllib.error
 import urllib.request
@@ -14,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
+import grpc.aio
 import pytest
+from cryptography.hazmat.primitives import serialization
 from logservice_client import LogClient
 from logservice_client.methods import GET_STORE_STATUS
 from logservice_wire.errors import LogServiceError
@@ -22,7 +25,13 @@ from logservice_wire.v1 import admin_pb2, log_pb2, log_pb2_grpc
 
 from logservice.cli.direct_call import call_store
 from logservice.cli.local_cluster import LocalCluster
+from logservice.nodehost.node_host import NodeHost
+from logservice.rsm.append_request import AppendRequest
+from logservice.server.log_format import ConsoleFormat, JsonFormat
+from tests.papers import SERVER, uri
 from tests.security.rotation import SETTINGS
+from tests.server.secured import CLIENTS, OWNER, channel_of, eventually, lay_out, secured
+from tests.server.served import block
 
 pytestmark = pytest.mark.processes
 
@@ -67,17 +76,17 @@ async def provoke(cluster: LocalCluster) -> None:
     await asyncio.sleep(0.6)
 
 
-def secrets(cluster: LocalCluster) -> list[bytes]:
-    """Every line of every private key that says something, and the canary."""
+def secrets(directory: Path) -> list[bytes]:
+    """Every line of every private key there that says something, and the canary."""
     found = [CANARY]
-    for path in (cluster.directory / "certs").rglob("*.key"):
+    for path in directory.rglob("*.key"):
         found += [line for line in path.read_bytes().splitlines() if b"-----" not in line]
     assert len(found) > 5
     return found
 
 
 def test_no_secret_comes_out(cluster: LocalCluster) -> None:
-    kept = secrets(cluster)
+    kept = secrets(cluster.directory / "certs")
     asyncio.run(provoke(cluster))
     (address,) = cluster.endpoints()
     request = admin_pb2.GetStoreStatusRequest()
@@ -104,6 +113,46 @@ def test_no_secret_comes_out(cluster: LocalCluster) -> None:
     environment = Path(f"/proc/{process.pid()}/environ").read_bytes()
     command = Path(f"/proc/{process.pid()}/cmdline").read_bytes()
     assert all(secret not in environment + command for secret in kept)
+
+
+async def test_a_traceback_shows_code_and_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug of ours with a record in its hands; a library that quotes the key it cannot read."""
+    lay_out(tmp_path)
+
+    async def append(_: NodeHost, __: object, request: AppendRequest, *___: object) -> None:
+        held = {bytes(request.block): 1}
+        raise KeyError(len(held))
+
+    def load(data: bytes, **_: object) -> None:
+        raise ValueError(data.decode())
+
+    def lines(text: str) -> list[str]:
+        return [
+            form.format(record)
+            for record in caplog.records
+            for form in (JsonFormat("s1"), ConsoleFormat())
+            if text in record.getMessage()
+        ]
+
+    async with secured(tmp_path) as store:
+        with caplog.at_level(logging.DEBUG, logger="logservice"):
+            monkeypatch.setattr(NodeHost, "append", append)
+            async with channel_of(store, OWNER) as channel:
+                request = log_pb2.AppendRequest(shard_id=1, block=block(CANARY))
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await log_pb2_grpc.LogStub(channel).Append(request)
+            assert caught.value.code() is grpc.StatusCode.INTERNAL
+            monkeypatch.setattr(serialization, "load_pem_private_key", load)
+            CLIENTS.issue(uri("store", "s1"), purposes=SERVER).write(tmp_path / "client-plane")
+            await eventually(lambda: lines("stays in use"))
+    told = lines("failed")
+    assert len(told) == 2
+    assert all("Traceback" in line and "KeyError: 1" in line for line in told)
+    secret = [line.decode() for line in secrets(tmp_path)]
+    everything = "\n".join([str(caught.value), *lines("")])
+    assert [one for one in secret if one in everything] == []
 
 
 def test_what_it_writes_is_its_users_alone(cluster: LocalCluster) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ssl
 import struct
-import time
 from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
@@ -22,6 +21,7 @@ from logservice_wire.v1 import hakeeper_pb2, log_pb2, log_pb2_grpc
 
 from logservice import bounds
 from logservice.nodehost.node_host import NodeHost
+from logservice.server import limits
 from logservice.server.guard import GuardedStream
 from logservice.server.store import Store
 from tests.papers import uri
@@ -45,8 +45,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store]:
     directory = tmp_path_factory.mktemp("abuse")
     lay_out(directory)
-    limits = "[limits]\nidentity_rpcs_max = 4\nidentity_streams_max = 2"
-    async with secured(directory, limits) as made:
+    few = "[limits]\nidentity_rpcs_max = 4\nidentity_streams_max = 2"
+    async with secured(directory, few) as made:
         yield made
 
 
@@ -71,6 +71,16 @@ async def works(log: Any) -> None:
 async def test_a_message_that_is_too_long(log: Any) -> None:
     request = log_pb2.AppendRequest(shard_id=1, block=bytes(bounds.REQUEST_BYTES_MAX + 1))
     assert (await refused(log.Append(request)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await works(log)
+
+
+async def test_a_message_that_is_short_until_it_is_unpacked(log: Any) -> None:
+    """gRPC's own compression: what comes over the wire is far below every limit."""
+    request = log_pb2.AppendRequest(shard_id=1, block=bytes(8 * bounds.REQUEST_BYTES_MAX))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await log.Append(request, compression=grpc.Compression.Gzip)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "ecompressed" in str(caught.value.details())
     await works(log)
 
 
@@ -203,14 +213,6 @@ async def test_a_reader_that_never_reads(
     assert taken < 24 << 20, "of 48 MiB"
 
 
-async def test_a_deadline_is_cut(store: Store, log: Any) -> None:
-    """A call that would wait for ever: of a shard that does not exist here."""
-    request = log_pb2.ConnectRequest(shard_id=4711)
-    started = time.monotonic()
-    await refused(log.Connect(request, timeout=100_000))
-    assert time.monotonic() - started < store._config.limits.rpc_timeout_max_s
-
-
 @pytest.mark.parametrize("plane", ["client_address", "peer_address"])
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
 async def test_a_handshake_that_never_ends(store: Store, plane: str, said: bytes) -> None:
@@ -230,17 +232,60 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
     return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body
 
 
-async def test_a_flood_of_pings(store: Store) -> None:
-    """HTTP/2 by hand: gRPC's own client would not do that. GOAWAY, ENHANCE_YOUR_CALM."""
+async def http2(store: Store) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection of the owner on which nothing was said yet but TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=CLIENTS.pem.decode())
     _, certificate, key = written(OWNER, Path(store._config.store.data_directories[0]))
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["h2"])
     host, _, port = store.client_address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
-    ping, settings, goaway = 6, 4, 7
-    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0))
+    return await asyncio.open_connection(host, int(port), ssl=context)
+
+
+async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """What the store says until it hangs up."""
+    said = b""
+    try:
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionResetError):
+                while data := await reader.read(65536):
+                    said += data
+    finally:
+        writer.transport.abort()
+    return said
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PING, SETTINGS, GOAWAY = 6, 4, 7
+
+
+@pytest.mark.parametrize("said", [b"", PREFACE[:9], PREFACE])
+async def test_a_connection_that_gets_no_further_than_tls(store: Store, said: bytes) -> None:
+    reader, writer = await http2(store)
+    writer.write(said)
+    await until_closed(reader, writer)
+
+
+async def test_a_connection_on_which_nothing_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes are too long for a test: a store with the same option, shorter."""
+    idle = {"grpc.max_connection_idle_ms": 300}
+    assert idle.keys() <= dict(limits.SERVER_OPTIONS).keys()
+    shorter = tuple({**dict(limits.SERVER_OPTIONS), **idle}.items())
+    monkeypatch.setattr(limits, "SERVER_OPTIONS", shorter)
+    lay_out(tmp_path)
+    async with secured(tmp_path) as made:
+        reader, writer = await http2(made)
+        writer.write(PREFACE + frame(SETTINGS, 0, 0))
+        assert frame(GOAWAY, 0, 0)[3:] in await until_closed(reader, writer)
+
+
+async def test_a_flood_of_pings(store: Store) -> None:
+    """HTTP/2 by hand: gRPC's own client would not do that. GOAWAY, ENHANCE_YOUR_CALM."""
+    reader, writer = await http2(store)
+    writer.write(PREFACE + frame(SETTINGS, 0, 0))
     answer = b""
 
     async def hear() -> None:
@@ -254,9 +299,9 @@ async def test_a_flood_of_pings(store: Store) -> None:
         while b"too_many_pings" not in answer and not heard.done():
             # One by one: a connection that is closed over unread bytes is reset, and its last words
             # are lost.
-            writer.write(frame(ping, 0, 0, b"12345678"))
+            writer.write(frame(PING, 0, 0, b"12345678"))
             await asyncio.sleep(0.02)
     writer.transport.abort()
     await heard
-    assert goaway in answer
+    assert frame(GOAWAY, 0, 0)[3:] in answer
     assert b"too_many_pings" in answer

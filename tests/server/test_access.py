@@ -17,6 +17,8 @@ from logservice_wire.errors import Reason
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
 
 from logservice.access import Role
+from logservice.nodehost.access_book import AccessBook
+from logservice.nodehost.heartbeats import HeartbeatSender
 from logservice.server.rules import RULES
 from logservice.server.store import Store
 from tests.papers import CLIENT, Papers, days, uri
@@ -145,6 +147,46 @@ async def test_scopes_hold(store: Store) -> None:
             request = log_pb2.AppendRequest(shard_id=1, block=block(b"x"))
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await log_pb2_grpc.LogStub(channel).Append(request)
+            assert typed(caught.value).reason is Reason.PERMISSION_DENIED
+
+
+async def test_a_change_is_in_force_within_two_heartbeats(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted, not timed: heartbeats that began between the answer and the new list."""
+    beat, update = HeartbeatSender.beat_once, AccessBook.update
+    begun = 0
+    updates: dict[int, int] = {}
+
+    async def counted(self: HeartbeatSender) -> Any:
+        nonlocal begun
+        begun += 1
+        return await beat(self)
+
+    def noted(self: AccessBook, version: int, grants: Any) -> None:
+        update(self, version, grants)
+        updates[version] = begun
+
+    monkeypatch.setattr(HeartbeatSender, "beat_once", counted)
+    monkeypatch.setattr(AccessBook, "update", noted)
+    identity = uri("client", "prompt")
+    request = log_pb2.ReadRequest(shard_id=1, lsn=1)
+    async with client_of(store, OWNER) as client, channel_of(store, papers_of("prompt")) as channel:
+        log: Any = log_pb2_grpc.LogStub(channel)
+        for granted, revoked in ((["read"], []), ([], ["read"])):
+            version = await client.hakeeper.change_access(
+                identity, "shard/1", grant=granted, revoke=revoked
+            )
+            answered = begun
+            async with asyncio.timeout(20):
+                while version not in updates:  # noqa: ASYNC110 - no event for it
+                    await asyncio.sleep(0.001)
+            assert updates[version] - answered <= 2
+            if granted:
+                await log.Read(request)
+                continue
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await log.Read(request)
             assert typed(caught.value).reason is Reason.PERMISSION_DENIED
 
 

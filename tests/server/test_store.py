@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,19 @@ async def test_heartbeat_of_a_database_service(client: Client) -> None:
         client.hakeeper.Heartbeat(hakeeper_pb2.HeartbeatRequest(kind="tn")),
         Reason.INVALID_ARGUMENT,
     )
+
+
+async def test_appends_and_reads_leave_no_lines_in_the_log(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lines are for events; what else goes on meanwhile may leave a few."""
+    count = 200
+    with caplog.at_level(logging.DEBUG, logger="logservice"):
+        for _ in range(count):
+            lsn = await client.append(1, b"quiet")
+            await client.log.Read(log_pb2.ReadRequest(shard_id=1, lsn=lsn))
+    lines = [one for one in caplog.records if one.name.startswith("logservice")]
+    assert len(lines) < count // 10, [one.getMessage() for one in lines][:20]
 
 
 async def test_truncation_returns_disk_space(client: Client) -> None:

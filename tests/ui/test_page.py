@@ -141,6 +141,10 @@ def test_a_lost_store_then_a_lost_majority(browser: Chromium, cluster: LocalClus
     cluster.kill("store-3")
     browser.wait("document.querySelectorAll('.card.bad-edge').length === 1")
     browser.wait("document.querySelector('#shards').textContent.includes('store-3')")
+    # Leaderships moved, and the page tells it; no fourth store is there to repair to.
+    browser.wait("document.querySelectorAll('#events li:not(.quiet)').length > 0")
+    repairs = browser.run("document.querySelector('#operators').textContent")
+    assert repairs == "nothing is being repaired"
     browser.wait("!document.querySelector('#alarms').textContent.includes('Without a leader')")
     browser.wait("document.querySelectorAll('#shards .replica.lost').length >= 25")
     picture(browser, "lost-store")

@@ -1,0 +1,54 @@
+"""`logctl acl` on a real store with TLS: what it grants is in force, what it revokes is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logservice.cli import exit_codes
+from logservice.cli.authority import Authority
+from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.logctl import logctl
+from tests.cli.test_processes import SETTINGS, Program, wait_for
+
+pytestmark = pytest.mark.processes
+
+WHO = "wal-writer"
+
+
+def test_grant_list_and_revoke(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = LocalCluster.create(tmp_path / "c", stores=1, settings=SETTINGS, tls=True)
+    ctl = Program(logctl, cluster, capfd)
+
+    def shown(client: str = "admin") -> list[object]:
+        ca, certificate, key = cluster.client_files(client)
+        return ["--tls-ca", ca, "--tls-cert", certificate, "--tls-key", key]
+
+    def appends() -> bool:
+        result = ctl(*shown(WHO), "append", 1, "record")
+        if result.code:
+            assert (result.code, "PERMISSION_DENIED" in result.err) == (exit_codes.REFUSED, True)
+        return not result.code
+
+    try:
+        cluster.up(60)
+        identity = Authority.open(cluster.directory / "certs").client_uri(WHO)
+        assert ctl.json(*shown(), "acl", "list") == []
+        assert not appends()
+        granted = ctl.json(*shown(), "acl", "grant", identity, "name/log-*", "append", "read")
+        assert granted == {"version": 1}
+        assert ctl.json(*shown(), "acl", "list") == [
+            {"identity": identity, "scope": "name/log-*", "roles": ["append", "read"]}
+        ]
+        wait_for(appends)
+        refused = ctl(*shown(WHO), "acl", "grant", identity, "*", "admin")
+        assert (refused.code, "PERMISSION_DENIED" in refused.err) == (exit_codes.REFUSED, True)
+        revoked = ctl.json(*shown(), "acl", "revoke", identity, "name/log-*", "append")
+        assert revoked == {"version": 2}
+        wait_for(lambda: not appends())
+        assert "record" in ctl(*shown(WHO), "read", 1).out
+        wrong = ctl(*shown(), "acl", "grant", "wal-writer", "*", "read")
+        assert (wrong.code, "INVALID_ARGUMENT" in wrong.err) == (exit_codes.USAGE, True)
+    finally:
+        cluster.down()
