@@ -166,6 +166,29 @@ async def test_too_many_calls_of_one_identity(
     await works(log)
 
 
+async def test_more_calls_than_the_store_takes(tmp_path: Path) -> None:
+    """Of all identities together; refused by gRPC before anything is known of the call."""
+    lay_out(tmp_path)
+    async with (
+        secured(tmp_path, "[limits]\nconcurrent_rpcs_max = 1") as made,
+        channel_of(made, OWNER) as channel,
+    ):
+        log: Any = log_pb2_grpc.LogStub(channel)
+        await works(log)
+        stream = log.Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
+        await stream.read()
+        status = log_pb2.GetShardStatusRequest(shard_id=1)
+        assert await refused(log.GetShardStatus(status)) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED, None,
+        )  # fmt: skip
+        stream.cancel()
+        async with asyncio.timeout(10):
+            while isinstance(  # noqa: ASYNC110 - the store has no event for it
+                await _answer(log.GetShardStatus(status)), grpc.aio.AioRpcError
+            ):
+                await asyncio.sleep(0.02)
+
+
 async def _answer(call: Any) -> Any:
     try:
         return await call
