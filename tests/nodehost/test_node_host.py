@@ -255,6 +255,17 @@ async def test_leadership_transfer_is_awaited(cluster: Cluster) -> None:
     assert await cluster.leader() == third
 
 
+async def test_a_transfer_that_comes_to_nothing_is_said_and_is_over(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    target = 1 + leader % 3
+    await cluster.stores[target].down()
+    with pytest.raises(DeadlineExceeded):
+        await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(target), 0.3)
+    raft = cluster.host(leader).replica(SHARD).raft
+    await eventually(lambda: not raft.leader_transferee)
+    await append_any(cluster, b"on")
+
+
 async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: Cluster) -> None:
     leader = await cluster.leader()
     host = cluster.host(leader)

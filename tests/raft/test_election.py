@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, Term
+from logservice.raft.core import DropReason, ProposalDropped
 from logservice.raft.messages import (
     AppendResponse,
     Heartbeat,
@@ -169,6 +172,37 @@ def test_a_transfer_to_a_dead_replica_is_given_up() -> None:
     assert cluster.committed_payloads()[-1] == b"y"
 
 
+def test_a_transfer_is_aborted_by_naming_the_leader_itself() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.crash(2)
+    leader.propose([block(b"x")])
+    leader.transfer_leader(ReplicaId(2))
+    with pytest.raises(ProposalDropped) as dropped:
+        leader.propose([block(b"y")])
+    assert dropped.value.reason is DropReason.TRANSFERRING
+    leader.transfer_leader(ReplicaId(1))
+    assert leader.leader_transferee == 0
+    leader.propose([block(b"y")])
+    cluster.settle()
+    assert cluster.committed_payloads() == [b"x", b"y"]
+    cluster.restart(2)
+    cluster.tick(3)
+    assert (cluster.role(1), leader.term) == (Role.LEADER, 1), "nobody was told to campaign"
+
+
+def test_another_target_replaces_the_one_that_does_not_answer() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    cluster.crash(2)
+    leader.propose([block(b"x")])
+    leader.transfer_leader(ReplicaId(2))
+    leader.transfer_leader(ReplicaId(3))
+    assert leader.leader_transferee == 3
+    cluster.tick(3)
+    assert cluster.role(3) is Role.LEADER
+
+
 def test_no_campaign_before_the_state_machine_has_what_was_committed() -> None:
     cluster = Cluster(3)
     leader = cluster.elect(1)
@@ -206,6 +240,28 @@ def test_forget_leader_lets_a_follower_vote_at_once() -> None:
     cluster[2].campaign()
     cluster.settle()
     assert cluster.role(2) is Role.LEADER
+
+
+def test_who_has_not_forgotten_the_leader_does_not_vote_yet() -> None:
+    """The other half of the test above: one that forgot is a minority."""
+    cluster = Cluster(3)
+    cluster.elect(1)
+    cluster.crash(1)
+    cluster[2].forget_leader()
+    assert (cluster[2].leader, cluster[3].leader) == (0, 1)
+    cluster[2].campaign()
+    cluster.settle()
+    assert cluster.role(2) is Role.PRE_CANDIDATE
+    assert cluster[2].term == 1
+
+
+def test_forgetting_changes_nothing_for_leaders_and_under_leases() -> None:
+    cluster = Cluster(3, lease_read=True)
+    cluster.tick(cluster.election_ticks)  # replicas that just started keep out of elections
+    leader = cluster.elect(1)
+    leader.forget_leader()
+    cluster[2].forget_leader()
+    assert (cluster.role(1), leader.leader, cluster[2].leader) == (Role.LEADER, 1, 1)
 
 
 def test_a_leader_whose_disk_is_stuck_gives_leadership_away() -> None:

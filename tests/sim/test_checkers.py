@@ -1,0 +1,350 @@
+"""The alarms themselves: every checker speaks about what cannot be, and about nothing else.
+
+`make mutants` shows it for those whose bug no other guard meets first. The others (queues, disk
+room, LOG-LSN, truncation, a vote of a removed replica) are shown what they are for here, and so
+are two that once spoke without a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from logservice_wire.errors import Halted
+
+from logservice import bounds
+from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.state import ShardState, StoreState
+from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.membership import Member, Membership
+from logservice.raft.messages import Heartbeat, VoteResponse
+from logservice.rsm.log_rsm import LogRsm
+from logservice.sim.checkers import ALL, truncation
+from logservice.sim.checkers.disk_room import DiskRoom
+from logservice.sim.checkers.hakeeper_view import HAKeeperView
+from logservice.sim.checkers.leader_completeness import LeaderCompleteness
+from logservice.sim.checkers.log_lsn import LogLsn
+from logservice.sim.checkers.log_matching import LogMatching
+from logservice.sim.checkers.queues import Queues
+from logservice.sim.checkers.state_machine_safety import StateMachineSafety
+from logservice.sim.checkers.truncation import Truncation
+from logservice.sim.checkers.zombies import Zombies
+from logservice.sim.checks import Checker
+from logservice.sim.truth import Truth
+from tests.logdb.helpers import World, entries, entry, members, update
+
+SHARD, ONE, TWO = ShardId(1), ReplicaId(1), ReplicaId(2)
+
+
+class Watch:
+    """One checker, and what it said."""
+
+    def __init__(self, kind: type[Checker]) -> None:
+        self.truth = Truth()
+        self._said: list[str] = []
+        self.checker: Any = kind(self.truth, self._speak)
+
+    def _speak(self, name: str, detail: str) -> None:
+        assert name == self.checker.name
+        self._said.append(detail)
+
+    def said(self) -> list[str]:
+        """Since the last time."""
+        found, self._said = self._said, []
+        return found
+
+
+def test_every_checker_has_a_name_of_its_own() -> None:
+    assert len({kind.name for kind in ALL} - {""}) == len(ALL)
+
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def busy(waiting: int = 0, booked: int = 0, uncommitted: int = 0, held: int = 0) -> Any:
+    book = SimpleNamespace(count=booked, bytes=booked)
+    raft = SimpleNamespace(uncommitted_bytes=uncommitted)
+    replica = SimpleNamespace(shard=SHARD, intake=[None] * waiting, book=book, raft=raft)
+    return SimpleNamespace(
+        store_id="s1", replicas=lambda: [replica], process=SimpleNamespace(held=[None] * held)
+    )
+
+
+@pytest.mark.parametrize(
+    ("most", "more"),
+    [
+        (
+            busy(waiting=bounds.PENDING_PROPOSALS_MAX),
+            busy(waiting=bounds.PENDING_PROPOSALS_MAX + 1),
+        ),
+        (busy(9, bounds.PENDING_PROPOSALS_MAX - 9), busy(9, bounds.PENDING_PROPOSALS_MAX - 8)),
+        (busy(), busy(booked=-1)),
+        (
+            busy(uncommitted=2 * bounds.RAFT_UNCOMMITTED_BYTES_MAX),
+            busy(uncommitted=2 * bounds.RAFT_UNCOMMITTED_BYTES_MAX + 1),
+        ),
+        (busy(held=100_000), busy(held=100_001)),
+    ],
+    ids=["intake", "intake and book", "a book that counts wrong", "uncommitted", "paused"],
+)
+def test_a_queue_beyond_its_bound(most: Any, more: Any) -> None:
+    watch = Watch(Queues)
+    watch.checker.sample([most])
+    assert watch.said() == []
+    watch.checker.sample([more])
+    assert watch.said()
+
+
+# --- disks ----------------------------------------------------------------------------------------
+
+
+def disk_of(left: int, *, full: bool = True, calm: bool = False, room: int = 1) -> Any:
+    config = SimpleNamespace(reserve_bytes=800, calm=calm)
+    disk = SimpleNamespace(full=full, least_after_segment=left, left_bytes=5000)
+    raft = SimpleNamespace(block_room=room)
+    replica = SimpleNamespace(shard=SHARD, ready_to_lead=True, raft=raft)
+    return SimpleNamespace(
+        store_id="s1", world=SimpleNamespace(config=config), disk=disk, replicas=lambda: [replica]
+    )
+
+
+def test_the_last_bytes_of_a_full_disk() -> None:
+    watch = Watch(DiskRoom)
+    for fine in (disk_of(100), disk_of(0, full=False), disk_of(100, room=0)):
+        watch.checker.sample([fine])
+    assert watch.said() == []
+    watch.checker.sample([disk_of(99)])
+    assert watch.said()
+    watch.checker.sample([disk_of(0, full=False, calm=True, room=0)])
+    assert watch.said() == ["s1 refuses blocks of shard 1"]
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+STORE: Any = SimpleNamespace(store_id="s1")
+
+
+def durable(world: World, *updates: Any) -> Any:
+    """What a checker is told of after a commit: the parts of a store."""
+    db = world.open()
+    for one in updates:
+        db.commit([one])
+    return SimpleNamespace(
+        log=lambda shard, replica: db.log(shard, replica),
+        host=SimpleNamespace(stored_replicas=lambda: db.replicas()),
+    )
+
+
+def test_a_hole_in_the_lsns() -> None:
+    watch = Watch(LogLsn)
+    parts = durable(World(), update(1, 1, entries(1, 3)))
+    watch.checker.finished(STORE, parts, None, [update(1, 1, entries(4, 5))])
+    assert watch.said() == []
+    wrong = (entry(4), entry(5, lsn=6), entry(6, lsn=7))
+    watch.checker.finished(STORE, parts, None, [update(1, 1, wrong)])
+    assert watch.said() == ["shard 1 on s1: index 5 has LSN 6, not 5"]
+    watch.checker.finished(STORE, parts, None, [update(1, 1, [entry(4, lsn=9)])])
+    assert watch.said(), "the first of a group, too"
+
+
+def test_the_same_place_with_another_entry() -> None:
+    watch = Watch(LogMatching)
+    one = durable(World(), update(1, 1, entries(1, 3)))
+    watch.checker.finished(STORE, one, None, [update(1, 1, entries(2, 3))])
+    watch.checker.finished(STORE, one, None, [update(1, 2, entries(2, 3))])
+    assert watch.said() == []
+    watch.checker.finished(STORE, one, None, [update(1, 1, [entry(3, payload=b"another")])])
+    assert len(watch.said()) == 1
+    other = durable(World(), update(1, 1, [entry(1), entry(2, term=2), entry(3, term=2)]))
+    watch.checker.finished(STORE, other, None, [update(1, 1, entries(3, 3))])
+    assert "the entry before has term 2, elsewhere 1" in watch.said()[0]
+
+
+def test_what_a_crash_left_is_durable_although_nobody_was_told() -> None:
+    """Short seed 60172: all were killed before any fsync returned, and the new lives recovered and
+    applied what nobody had been told is durable. That is what durable means.
+    """
+    watch = Watch(LogMatching)
+    machine: Any = None
+    safety = StateMachineSafety(watch.truth, lambda _, detail: watch._said.append(detail))
+    safety.applied(STORE, SHARD, entry(1), machine)
+    assert "durable nowhere" in watch.said()[0]
+    parts = durable(World(), update(1, 1, entries(1, 4)))
+    watch.checker.started(STORE, parts)
+    for applied in entries(1, 4):
+        safety.applied(STORE, SHARD, applied, machine)
+    assert watch.said() == []
+    assert watch.truth.shard(SHARD).holders[3, 1] == {ONE}
+    safety.applied(STORE, SHARD, entry(4, payload=b"another"), machine)
+    assert watch.said(), "what was recovered counts: another entry in its place is wrong"
+
+
+def test_a_leader_without_a_committed_entry() -> None:
+    watch = Watch(LeaderCompleteness)
+    db = World().open()
+    db.commit([update(1, 1, entries(1, 3))])
+    directory = SimpleNamespace(logdb=db)
+    replica = SimpleNamespace(
+        shard=SHARD, replica_id=ONE, directory=directory, raft=SimpleNamespace(last_index=3)
+    )
+    store = SimpleNamespace(store_id="s1", parts=object())
+    truth = watch.truth.shard(SHARD)
+    truth.committed, truth.committed_through = {3: 1}, 3
+    watch.checker.sent(store, replica, Heartbeat(to=TWO, sender=ONE, term=Term(2)))
+    assert watch.said() == []
+    truth.committed, truth.committed_through = {4: 2}, 4
+    watch.checker.sent(store, replica, Heartbeat(to=TWO, sender=ONE, term=Term(3)))
+    assert "without the committed entry 4 of term 2" in watch.said()[0]
+
+
+# --- truncation -----------------------------------------------------------------------------------
+
+
+def install(watch: Watch, applied: int, snapshot: int, **more: Any) -> list[str]:
+    replica = SimpleNamespace(replica_id=ONE, applied=applied)
+    store = SimpleNamespace(store_id="s1", running=lambda shard: replica)
+    watch.checker.finished(store, None, None, [update(1, 1, snapshot=snapshot, **more)])
+    return watch.said()
+
+
+def test_t1_an_install_above_what_was_truncated() -> None:
+    watch = Watch(Truncation)
+    watch.truth.shard(SHARD).truncated_lsn = 20
+    assert install(watch, applied=30, snapshot=20) == []
+    (found,) = install(watch, applied=30, snapshot=21)
+    assert found.startswith("T1")
+    # Its record may name what it likes: nobody has applied a truncation as high as that.
+    assert install(watch, applied=30, snapshot=10, next_lsn=25)
+    shard0 = [update(0, 1, snapshot=99)]
+    watch.checker.finished(SimpleNamespace(store_id="s1"), None, None, shard0)
+    assert watch.said() == [], "shard 0 has no records"
+
+
+def test_t3_an_install_above_what_is_applied() -> None:
+    watch = Watch(Truncation)
+    watch.truth.shard(SHARD).truncated_lsn = 20
+    (found,) = install(watch, applied=9, snapshot=10)
+    assert found.startswith("T3")
+    assert install(watch, applied=9, snapshot=10, reset=True) == [], "received from the leader"
+
+
+def readable(monkeypatch: pytest.MonkeyPatch, found: Any) -> Any:
+    """A store whose log is read from LSN 6."""
+
+    def read(replica: Any, first: Lsn, max_bytes: int) -> Any:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(truncation, "read_log_here", read)
+    replica = SimpleNamespace(shard=SHARD, log_rsm=LogRsm(), applied=9, first_lsn=Lsn(6))
+    return SimpleNamespace(store_id="s1", parts=object(), up=True, replicas=lambda: [replica])
+
+
+def test_t2_records_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample(truncated: int, found: Any) -> list[str]:
+        watch = Watch(Truncation)
+        watch.truth.shard(SHARD).truncated_lsn = truncated
+        watch.checker.sample([readable(monkeypatch, found)])
+        return watch.said()
+
+    whole = SimpleNamespace(runs=(1,), applied_lsn=9)
+    assert sample(5, whole) == []
+    assert "reads from LSN 6, truncated is 4" in sample(4, whole)[0]
+    assert "empty at LSN 6" in sample(5, SimpleNamespace(runs=(), applied_lsn=9))[0]
+    assert sample(5, SimpleNamespace(runs=(), applied_lsn=5)) == [], "there is nothing yet"
+    assert sample(5, KeyError(6))
+    assert sample(5, Halted("damaged")) == [], "it lies about nothing"
+
+
+# --- who speaks -----------------------------------------------------------------------------------
+
+
+def speaks(watch: Watch, incarnation: int, removed: Sequence[tuple[int, int]] = ()) -> list[str]:
+    bound = Membership(voters=(ONE,), members=(Member(ONE, StoreId("s1"), Incarnation(7)),))
+    logdb = SimpleNamespace(removed=lambda: set(removed))
+    replica = SimpleNamespace(
+        shard=SHARD,
+        replica_id=ONE,
+        incarnation=Incarnation(incarnation),
+        raft=SimpleNamespace(membership=bound),
+        directory=SimpleNamespace(logdb=logdb),
+    )
+    vote = VoteResponse(to=TWO, sender=ONE, term=Term(3))
+    watch.checker.sent(STORE, replica, vote)
+    return watch.said()
+
+
+def test_no_vote_of_a_removed_replica_nor_of_an_emptied_disk() -> None:
+    assert speaks(Watch(Zombies), 7) == []
+    assert "a removed replica speaks" in speaks(Watch(Zombies), 7, [(1, 1)])[0]
+    watch = Watch(Zombies)
+    assert speaks(watch, 7) == []
+    assert len(speaks(watch, 8)) == 2, "not the one it is bound to, nor the one that spoke before"
+
+
+# --- what HAKeeper believes -----------------------------------------------------------------------
+
+
+def believing(epoch: int = 0, applied: int = 0, truncated: int = 0, incarnation: int = 7) -> Any:
+    """A store with a replica of shard 0 whose state says this of shard 1 and of store s1."""
+    machine = HAKeeperRsm()
+    shape = Membership(
+        voters=members().voters, members=members().members, change_epoch=Index(epoch)
+    )
+    machine.state.shards[SHARD] = ShardState(SHARD, "wal", 3, 1, b"", shape.encode())
+    report = ReplicaReport(
+        SHARD, ONE, Incarnation(7), Index(epoch), b"",
+        applied=Index(applied), truncated_lsn=Lsn(truncated),
+    )  # fmt: skip
+    machine.state.stores[StoreId("s1")] = StoreState(
+        StoreId("s1"), "", "", "", (DirectoryReport(Incarnation(incarnation)),), 1, 1, 1, 1, 1, 1,
+        replicas={SHARD: report},
+    )  # fmt: skip
+    raft = SimpleNamespace(membership=Membership())
+    replica = SimpleNamespace(shard=ShardId(0), replica_id=ONE, raft=raft, state_machine=machine)
+    return SimpleNamespace(store_id=StoreId("s1"), replicas=lambda: [replica])
+
+
+def view(committed: int) -> Watch:
+    watch = Watch(HAKeeperView)
+    identity = SimpleNamespace(incarnations=(Incarnation(7),))
+    parts = SimpleNamespace(host=SimpleNamespace(identity=identity))
+    watch.checker.started(SimpleNamespace(store_id=StoreId("s1")), parts)
+    truth = watch.truth.shard(SHARD)
+    truth.committed_through, truth.truncated_lsn = committed, 4
+    return watch
+
+
+def test_an_epoch_is_old_enough_when_anybody_has_applied_it() -> None:
+    """Short seed 98: a leader with a slow disk applies a change later than its followers, and what
+    they report is true all the same.
+    """
+    watch = view(committed=40)
+    watch.checker.sample([believing(epoch=40)])
+    assert watch.said() == []
+    watch.checker.sample([believing(epoch=41)])
+    assert watch.said() == ["HAKeeper believes epoch 41 of shard 1; applied anywhere is 40"]
+
+
+def test_reports_of_what_was_never_so() -> None:
+    for claim in ({"applied": 41}, {"truncated": 5}, {"incarnation": 8}):
+        watch = view(committed=40)
+        watch.checker.sample([believing(applied=40, truncated=4)])
+        assert watch.said() == []
+        watch.checker.sample([believing(**claim)])
+        assert len(watch.said()) == 1, claim
+
+
+def test_another_membership_at_the_same_epoch() -> None:
+    watch = view(committed=40)
+    watch.checker.sample([believing(epoch=5)])
+    other = Membership(voters=(ONE,), change_epoch=Index(5))
+    replica = SimpleNamespace(
+        shard=SHARD, replica_id=TWO, raft=SimpleNamespace(membership=other), state_machine=None
+    )
+    watch.checker.sample([SimpleNamespace(store_id="s2", replicas=lambda: [replica])])
+    assert "shard 1 epoch 5" in watch.said()[0]
