@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from logservice_wire.errors import LogServiceError
 
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
+from logservice.logdb.checkpoint import CHECKPOINT_VERSION
 from logservice.logdb.kv import KvError
 from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.log_db import LogDb
@@ -29,6 +30,8 @@ from tests.crash.script import Do, Script, Step
 from tests.logdb.helpers import World, members, update
 
 EXPORTS = "exports"
+_INDEX_META, _INDEX_VERSION_BYTES = b"m", 4
+"""The row of the derived index that begins with its version; see `logdb.checkpoint`."""
 EXPORTS_MAX = 4
 STOPPED = 7
 """Exit code of a process that met a failing call and stopped, as it should."""
@@ -116,6 +119,8 @@ class Performer:
                 self._world.close(self._db)
                 self._world.kv.destroy(f"{self._root}/index")
                 self._db = self._world.open()
+            case Do.UPGRADE:
+                self._upgrade()
             case Do.EXPORT | Do.DROP_EXPORTS:
                 self._export(step)
             case Do.KILL | Do.TEAR:
@@ -142,6 +147,19 @@ class Performer:
         """`close` writes nothing once the store has failed, so this is also how it is killed."""
         self._world.close(self._db)
         self._db = self._world.open()
+        self._exports = None
+
+    def _upgrade(self) -> None:
+        """A store of the version before has ended cleanly, and this one begins on its files."""
+        self._world.close(self._db)
+        kv = self._world.kv.open(f"{self._root}/index")
+        row = kv.get(_INDEX_META)
+        assert row is not None
+        before = (CHECKPOINT_VERSION - 1).to_bytes(_INDEX_VERSION_BYTES, "little")
+        kv.write([(_INDEX_META, before + row[_INDEX_VERSION_BYTES:])])
+        kv.close()
+        self._db = self._world.open()
+        assert "format" in self._db.recovery_report.rebuilt
         self._exports = None
 
     def _dies_in(self, updates: Sequence[Update]) -> None:

@@ -189,6 +189,27 @@ def lost_index(script: Script) -> None:
         script.do(Do.LOSE_INDEX)
 
 
+def format_upgrade(script: Script) -> None:
+    """A store begins on the files of the version before, and makes the derived index anew. (The
+    formats of segments and exports have had one version only.)
+    """
+    script.commit(update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1)))
+    for number in range(8):
+        last = script.plain.replica((1, 1)).last
+        script.commit(
+            script.append((1, 1), 4, size=300, back=number % 2, commit=last),
+            script.append((2, 1), 2, new_term=number % 3 == 0, vote=2),
+        )
+        script.export((1, 1), last)
+        if number == 3:
+            script.commit(update(1, 1, snapshot=last), update(3, 1, bootstrap=True))
+            script.commit(update(3, 1, remove=True))
+            script.do(Do.COLLECT)
+        if number % 2:
+            script.do(Do.UPGRADE)
+            script.commit(script.append((1, 1), 1))
+
+
 def commit_indexes(script: Script) -> None:
     """Commit indexes that wait for the next group; durable marks; idle ends."""
     script.commit(script.append((1, 1), 30, size=20), script.append((2, 1), 30, size=20))
@@ -302,7 +323,7 @@ SCENARIOS: dict[str, Callable[[Script], None]] = {
     for found in (
         create, bootstrap, rotation, overwrite, votes, config_change, snapshot_write,
         snapshot_install, collection, removal, hakeeper_checkpoint, restarts, torn, lost_index,
-        commit_indexes, wide, everything,
+        format_upgrade, commit_indexes, wide, everything,
     )
 }  # fmt: skip
 RANDOM_STEPS = 40

@@ -37,6 +37,7 @@ class Do(enum.Enum):
     TEAR = "a group torn in the middle, restarted"
     SYNC_FAILS = "a group whose sync fails, restarted"
     LOSE_INDEX = "derived index deleted, restarted"
+    UPGRADE = "derived index of the version before, restarted"
     EXPORT = "snapshot exported"
     DROP_EXPORTS = "exports dropped up to an index"
 
@@ -104,7 +105,7 @@ class Script:
         self.steps.append(Step(do))
         if do is Do.KILL:
             self._waiting.clear()
-        elif do in (Do.RESTART, Do.LOSE_INDEX):
+        elif do in (Do.RESTART, Do.LOSE_INDEX, Do.UPGRADE):
             self._flush()
         self._expect()
 

@@ -1,8 +1,8 @@
-"""The same operations on ten configurations give the same answers to every question.
+"""The same operations on eleven configurations give the same answers to every question.
 
 On real files with the real LevelDB; restarts, kills, torn groups and collections are among the
 operations. What a configuration changes (where records lie, what is in memory, what is copied, how
-many updates share a group) nobody may see.
+many updates share a group, in which of several data directories a replica is) nobody may see.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.logdb.helpers import all_entries, log_of
 
 SEEDS = 10
 MERGED_MAX = 5
+DIRECTORIES = 2
 CONFIGURATIONS: dict[str, tuple[LogDbOptions, bool]] = {
     "small segments": (OPTIONS, False),
     "one segment": (replace(OPTIONS, segment_bytes=1 << 20), False),
@@ -103,6 +104,48 @@ def grouped(steps: list[Step]) -> Iterator[Step]:
         yield Step(Do.COMMIT, tuple(waiting.values()))
 
 
+def part_of(script: Script, directory: int) -> Script:
+    """What happens in one of `DIRECTORIES` data directories, each with the replicas of some shards
+    and a writer of its own. A store dies with all of them.
+    """
+    part = Script(script.options)
+    for step in script.steps:
+        own = [one for one in step.updates if int(one.shard) % DIRECTORIES == directory]
+        match step.do:
+            case Do.COMMIT:
+                if own:
+                    part.commit(*own)
+            case Do.TEAR | Do.SYNC_FAILS if not own:
+                part.do(Do.KILL)
+            case Do.TEAR:
+                part.tear(step.share, *own)
+            case Do.SYNC_FAILS:
+                part.sync_fails(*own)
+            case Do.EXPORT | Do.DROP_EXPORTS:
+                if step.key[0] % DIRECTORIES == directory:
+                    part.export(step.key, step.index, drop=step.do is Do.DROP_EXPORTS)
+            case _:
+                assert not step.updates, "a commit that waits may travel with another group"
+                part.do(step.do)
+    return part
+
+
+def in_directories(root: str, script: Script) -> dict[object, object]:
+    """What the directories of a store say together."""
+    said: dict[object, object] = {}
+    removed: set[object] = set()
+    for directory in range(DIRECTORIES):
+        path = Path(root) / str(directory)
+        path.mkdir()
+        found = perform(str(path), part_of(script, directory), share_groups=False)
+        here = found.pop("removed")
+        assert isinstance(here, set | frozenset)
+        assert not said.keys() & found.keys()
+        removed |= here
+        said.update(found)
+    return {"removed": removed, **said}
+
+
 def perform(root: str, script: Script, *, share_groups: bool) -> dict[object, object]:
     performer = Performer(root, script)
     for step in grouped(script.steps) if share_groups else script.steps:
@@ -125,10 +168,22 @@ def test_every_configuration_says_the_same(seed: int) -> None:
         root = str(work / name.replace(" ", "-"))
         Path(root).mkdir()
         said[name] = perform(root, script, share_groups=share_groups)
-    first, *others = CONFIGURATIONS
+    root = work / "directories"
+    root.mkdir()
+    said["several directories"] = in_directories(str(root), script)
+    first, *others = said
     for name in others:
         assert said[name] == said[first], name
     shutil.rmtree(work)
+
+
+def test_directories_share_the_replicas() -> None:
+    """Otherwise the configuration with several of them would be the one with one."""
+    script = script_of("random-7")
+    parts = [part_of(script, directory) for directory in range(DIRECTORIES)]
+    assert all(part.plain.replicas for part in parts)
+    together = {key: found for part in parts for key, found in part.plain.replicas.items()}
+    assert together == script.plain.replicas
 
 
 def test_groups_are_shared() -> None:
