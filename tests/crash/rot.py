@@ -3,7 +3,8 @@
 One random bit in every byte; files cut short, emptied, replaced by garbage, deleted; one at a time,
 with a reopening after each. A store must show what was acked, or refuse with a typed error that
 names the damage: the identity file is refused; what is derived is rebuilt and that is said; a
-damaged export is passed over for an older one and counted; the rest has no effect.
+damaged export is passed over for an older one and counted; a damaged book is an empty one; the rest
+has no effect.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from pathlib import Path
 import click
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
+from logservice.hakeeper.proposals import AccessGrant
 from logservice.hakeeper.replies import DirectoryEntry
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.logdb.log_db import LogDb
+from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook, Copy
 from tests.crash.campaign import put, tree_of, work_directory
 from tests.crash.disk import Tree
@@ -35,6 +38,8 @@ from tests.crash.script import OPTIONS, Do, Script
 from tests.logdb.helpers import all_entries, log_of, members, update
 
 BOOK = "address-book"
+ACCESS = "access-book"
+GRANTS = [AccessGrant("spiffe://c/client/db", "*", ("read",))]
 WRONGS_MAX = 20
 STORES = [
     DirectoryEntry(StoreId("s1"), "s1:9", "s1:50"),
@@ -102,6 +107,7 @@ def build(root: str) -> tuple[Script, Tree]:
         performer.perform(step)
     book = AddressBook([Copy(Files(), f"{root}/{BOOK}")], {})
     book.update(STORES, members().encode())
+    AccessBook([(Files(), f"{root}/{ACCESS}")]).update(5, GRANTS)
     return made, tree_of(Path(root))
 
 
@@ -151,11 +157,11 @@ def judge(root: str, made: Script, tree: Tree, rot: Rot) -> str:
     questions(db)
     world.close(db)
     passed_over = _exports(root, made, rot)
-    AddressBook([Copy(Files(), f"{root}/{BOOK}")], {})
+    emptied = _books(root, rot, changed=hurt != tree)
     if rebuilt:
         assert rot.path.startswith("index"), rot
         return "rebuilt"
-    return "passed over" if passed_over else "no effect"
+    return "passed over" if passed_over else "emptied" if emptied else "no effect"
 
 
 def questions(db: LogDb) -> None:
@@ -184,6 +190,20 @@ def _exports(root: str, made: Script, rot: Rot) -> bool:
     return True
 
 
+def _books(root: str, rot: Rot, *, changed: bool) -> bool:
+    """A damaged book is an empty one: nobody is sought at a wrong address, nor granted anything."""
+    whole = {one.store: one.peer_address for one in STORES if one.peer_address}
+    addresses = AddressBook([Copy(Files(), f"{root}/{BOOK}")], {}).peer_addresses()
+    access = AccessBook([(Files(), f"{root}/{ACCESS}")]).list
+    gone = {BOOK: not addresses, ACCESS: not access.version}
+    assert addresses in (whole, {}), rot
+    for name, empty in gone.items():
+        assert empty == (changed and rot.path == name), rot
+    reads = access.roles(GRANTS[0].identity, ShardId(1), None)
+    assert reads == (frozenset() if gone[ACCESS] else {"read"}), rot
+    return any(gone.values())
+
+
 def campaign(work: Path, seed: int, stride: int) -> Iterator[tuple[Rot, str, str]]:
     """Every damage with what came of it and what is wrong, if anything."""
     root = str(work / "data")
@@ -206,7 +226,7 @@ def campaign(work: Path, seed: int, stride: int) -> Iterator[tuple[Rot, str, str
 def main(stride: int, seed: int) -> None:
     """Damage every file that is not a segment, everywhere, and open the store."""
     started, work = time.monotonic(), work_directory()
-    logging.disable()  # the address book says each time that it is damaged
+    logging.disable()  # the books say each time that they are damaged
     found: Counter[tuple[str, str]] = Counter()
     wrongs = 0
     for rot, outcome, wrong in campaign(work, seed, stride):
