@@ -17,7 +17,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in two processes; a file's tests stay together. Four kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test coverage test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -29,6 +29,10 @@ check: lint types imports test ## what a change must pass
 
 test: .venv ## all tests; those for Spark when Java is there
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
+
+coverage: .venv ## branch coverage of the consensus core by its own tests; less than all of it fails
+	$(BIN)/python -m pytest -q tests/raft tests/paper tests/conformance --cov=logservice.raft \
+	    --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 test-ui: .venv ## the page in a real Chromium (Debian's, installed when missing)
 	tools/need_program.sh chromium chromium
