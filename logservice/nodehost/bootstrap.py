@@ -195,7 +195,8 @@ class Bootstrapper:
             )
             probe = _decoder.decode(data)
             Membership.decode(probe.initial) if probe.initial else None
-        except (LogServiceError, msgspec.MsgspecError, MembershipCorrupt) as error:
+        except (LogServiceError, ValueError, MembershipCorrupt) as error:
+            # ValueError: the decoder's own errors are some, and so is text that is no UTF-8.
             logger.debug("initial member %s does not answer: %s", member.store_id, error)
             return None
         if probe.store != member.store_id:

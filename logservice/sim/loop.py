@@ -213,13 +213,19 @@ class SimLoop(asyncio.BaseEventLoop):
         for process in [*self._live, *self._dead]:
             process.alive = False
         self.on_error = _ignore
-        for process in [*self._live, *self._dead]:
-            for task in process.tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                if not task.done():
-                    with contextlib.suppress(BaseException):
-                        task.get_coro().close()
-            process.tasks.clear()
+        # What a `finally` block still asks of "the" loop is asked of this one; asyncio would make
+        # another one for it, which nobody closes.
+        asyncio._set_running_loop(self)
+        try:
+            for process in [*self._live, *self._dead]:
+                for task in process.tasks:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    if not task.done():
+                        with contextlib.suppress(BaseException):
+                            task.get_coro().close()
+                process.tasks.clear()
+        finally:
+            asyncio._set_running_loop(None)
         self._live, self._dead = [], []
         self._soon.clear()
         self._timers.clear()

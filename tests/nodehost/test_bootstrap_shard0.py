@@ -191,11 +191,13 @@ async def test_an_address_that_leads_to_another_store_does_not_count() -> None:
         await stores.run("s1", timeout_s=0.3)
 
 
-async def test_a_garbled_probe_counts_as_no_answer() -> None:
+@pytest.mark.parametrize("answer", [b"\xc1", b"\x94\xa2\xff\xfe\xc3\xc4\x00"])
+async def test_a_garbled_probe_counts_as_no_answer(answer: bytes) -> None:
+    """One is no message, the other has a name that is no text."""
     stores = Stores()
 
     async def garbled(peer: PeerIdentity, body: bytes) -> bytes:
-        return b"\xc1"
+        return answer
 
     stores.hosts["s3"].handlers["bootstrap.probe"] = garbled
     with pytest.raises(NotReady, match="s3"):

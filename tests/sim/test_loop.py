@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from logservice.invariants import InvariantViolation
+from logservice.sim.config import draw
 from logservice.sim.loop import Process, SimClock, SimLoop
+from logservice.sim.world import World
 
 
 @pytest.fixture
@@ -136,3 +138,20 @@ def test_a_loop_that_feeds_itself_is_found(loop: SimLoop, monkeypatch: pytest.Mo
     loop.call_soon(again)
     with pytest.raises(InvariantViolation):
         loop.run_forever()
+
+
+def test_a_world_leaves_no_event_loop_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is cut off in the end asks asyncio for its loop; asyncio makes one if there is none, and
+    whichever test the garbage collector ran in was told that nobody had closed it.
+    """
+    made: list[object] = []
+    policy = asyncio.get_event_loop_policy()
+    make = policy.new_event_loop
+
+    def counted() -> asyncio.AbstractEventLoop:
+        made.append(None)
+        return make()
+
+    monkeypatch.setattr(policy, "new_event_loop", counted)
+    World(draw(1, short=True)).run()
+    assert made == []

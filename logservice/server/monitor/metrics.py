@@ -296,9 +296,15 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
         "logservice_directory_working", "0 when the data directory failed.",
         labels=["directory", "path"],
     )  # fmt: skip
+    kept = GaugeMetricFamily(
+        "logservice_oldest_segment_kept", "1: why the oldest segment is still there.",
+        labels=["directory", "reason"],
+    )  # fmt: skip
     families: dict[str, Any] = {}
     for place, directory in enumerate(directories):
         working.add_metric([str(place), directory.path], int(not directory.failed))
+        if directory.oldest_reason:
+            kept.add_metric([str(place), directory.oldest_reason], 1)
         for field, number in directory.logdb.items():
             if field in _TWICE:
                 continue
@@ -309,6 +315,7 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
                 families[name] = kind(name, figure.help, labels=["directory"])
             families[name].add_metric([str(place)], number)
     yield working
+    yield kept
     yield from families.values()
     yield _histogram(
         "fsync_seconds",

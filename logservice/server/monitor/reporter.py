@@ -261,6 +261,7 @@ def directory_status(directory: Directory) -> DirectoryStatus:
     return msgspec.structs.replace(
         common,
         logdb=figures(stats),
+        oldest_reason=stats.oldest_reason,
         fsync_seconds=buckets(stats.sync_us, 1e6),
         group_bytes=buckets(stats.group_bytes, 1),
     )

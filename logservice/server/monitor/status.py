@@ -90,13 +90,14 @@ class Buckets(Struct, frozen=True, kw_only=True):
 
 class DirectoryStatus(Struct, frozen=True, kw_only=True):
     """One data directory. failed: why it is not used any more. logdb: `LogDbStats` by field;
-    fsync_seconds, group_bytes: its histograms.
+    oldest_reason: why its oldest segment is still there. fsync_seconds, group_bytes: histograms.
     """
 
     path: str = ""
     incarnation: int = 0
     failed: str = ""
     logdb: dict[str, float] = {}
+    oldest_reason: str = ""
     fsync_seconds: Buckets = Buckets()
     group_bytes: Buckets = Buckets()
 

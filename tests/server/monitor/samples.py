@@ -47,6 +47,7 @@ def directory(**changes: Any) -> DirectoryStatus:
     stats = logdb_stats()
     values: dict[str, Any] = {
         "path": "/d", "incarnation": 5, "logdb": figures(stats),
+        "oldest_reason": stats.oldest_reason,
         "fsync_seconds": buckets(stats.sync_us, 1e6), "group_bytes": buckets(stats.group_bytes, 1),
     }  # fmt: skip
     return DirectoryStatus(**(values | changes))

@@ -73,6 +73,7 @@ def test_values() -> None:
     assert value("shard_follower_lag_entries", shard="1", follower="s3") == 7
     assert value("cluster_stores", state="expired") == 1
     assert value("cluster_oldest_operator_ticks") == 40
+    assert value("oldest_segment_kept", directory="0", reason="mostly live") == 1
 
 
 def test_histograms() -> None:
