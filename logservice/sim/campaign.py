@@ -64,11 +64,15 @@ def processor_limit(seconds: float) -> Iterator[None]:
 
 def run_seed(seed: int, *, digest: bool = False, short: bool = False) -> Result:
     """Live through one seed, silently."""
-    logging.disable(logging.CRITICAL)
     config = draw(seed, short=short)
     started = time.process_time()
-    with processor_limit(SEED_CPU_MAX_S):
-        report = World(config, digest=digest).run()
+    heard = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with processor_limit(SEED_CPU_MAX_S):
+            report = World(config, digest=digest).run()
+    finally:
+        logging.disable(heard)
     return Result(report, time.process_time() - started, config)
 
 

@@ -181,6 +181,15 @@ class SimDisk(MemoryVfs):
         path = self._paths[handle]
         return not file.pending and self._durable_files.get(path) is file
 
+    def unsynced(self, folder: str) -> list[str]:
+        """Files in it that `durable` would deny."""
+        return [
+            path
+            for path, file in sorted(self._files.items())
+            if posixpath.dirname(path) == folder
+            and (file.pending or self._durable_files.get(path) is not file)
+        ]
+
     # --- Vfs --------------------------------------------------------------------------------------
 
     def create(self, path: str) -> int:

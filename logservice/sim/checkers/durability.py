@@ -1,6 +1,8 @@
 """Nothing is promised before the disk has it. The disk is asked, not the code that writes to it.
 
 - What log storage calls finished is synced: bytes of the segment, and its name.
+- What a new life has recovered is synced before anybody may rely on it: it was perhaps only in the
+  page cache when the process before it was killed.
 - A message that carries a term, a vote or an acknowledgement leaves only when log storage has it.
 """
 
@@ -34,6 +36,12 @@ class Durability(Checker):
         """See `Checker`."""
         if group.written and group.has_bytes and not store.disk.durable(group.handle):
             self.wrong(f"{store.store_id}: a group counts as durable and was not synced")
+
+    def started(self, store: SimStore, parts: StoreParts) -> None:
+        """See `Checker`."""
+        for directory in parts.host.directories:
+            for path in store.disk.unsynced(f"{directory.logdb.directory}/segments"):
+                self.wrong(f"{store.store_id}: recovered from {path}, which was not synced")
 
     def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
         """See `Checker`."""
