@@ -182,12 +182,18 @@ class SimDisk(MemoryVfs):
         return not file.pending and self._durable_files.get(path) is file
 
     def unsynced(self, folder: str) -> list[str]:
-        """Files in it that `durable` would deny."""
+        """Files in it that `durable` would deny, or of which the page cache shows what the disk
+        does not have (after a failed fdatasync).
+        """
         return [
             path
             for path, file in sorted(self._files.items())
             if posixpath.dirname(path) == folder
-            and (file.pending or self._durable_files.get(path) is not file)
+            and (
+                file.pending
+                or self._durable_files.get(path) is not file
+                or file.cached != file.durable
+            )
         ]
 
     # --- Vfs --------------------------------------------------------------------------------------

@@ -243,8 +243,3 @@ def _lease_counted_in_ticks() -> None:
         return init
 
     wrap(State, "__init__", make)
-
-
-@mutation_in(watch_leases)
-def _voter_breaks_the_lease_it_gave() -> None:
-    wrap(State, "in_lease", lambda _: lambda _: False)
