@@ -182,8 +182,8 @@ class SimDisk(MemoryVfs):
         return not file.pending and self._durable_files.get(path) is file
 
     def unsynced(self, folder: str) -> list[str]:
-        """Files in it that `durable` would deny, or of which the page cache shows what the disk
-        does not have (after a failed fdatasync).
+        """Files in it that `durable` would deny, or of which the page cache shows bytes that the
+        disk does not have (after a failed fdatasync). The disk may have more: free space.
         """
         return [
             path
@@ -192,7 +192,7 @@ class SimDisk(MemoryVfs):
             and (
                 file.pending
                 or self._durable_files.get(path) is not file
-                or file.cached != file.durable
+                or not file.durable.startswith(file.cached)
             )
         ]
 
