@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import logservice_client.appender as appender_module
-import logservice_client.shard as shard_module
 import pytest
 from logservice_client import LogClient
+from logservice_client.appender import Appender
 from logservice_wire.block import encode_block
 from logservice_wire.errors import (
     Busy,
@@ -29,6 +29,12 @@ from logservice_wire.errors import (
 
 from tests.client import fake_server
 from tests.client.fake_server import FakeCluster, Fault
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stands still for seconds must not look like a leader that does."""
+    monkeypatch.setattr(appender_module, "STALL_TIMEOUT_S", 60.0)
 
 
 async def contents(client: LogClient) -> list[bytes]:
@@ -111,7 +117,7 @@ async def test_a_stopped_store_is_left_behind(cluster: FakeCluster) -> None:
         await store.kill()
     cluster.leader = 2
     async with LogClient(cluster.endpoints) as client:
-        assert await client.shard(1).append(b"a", timeout=5) == 1
+        assert await client.shard(1).append(b"a") == 1
         assert len((await client.hakeeper.cluster_state(timeout=5)).stores) == 3
 
 
@@ -153,7 +159,7 @@ async def test_the_stream_moves_to_the_leader(client: LogClient, cluster: FakeCl
 async def test_without_hakeeper_the_endpoints_do(cluster: FakeCluster) -> None:
     cluster.hakeeper_ready = False
     async with LogClient(cluster.endpoints) as client:
-        assert await client.shard(1).append(b"a", timeout=5) == 1
+        assert await client.shard(1).append(b"a") == 1
 
 
 async def test_nobody_home_is_definitely_not_applied(cluster: FakeCluster) -> None:
@@ -184,16 +190,24 @@ async def test_an_append_that_gave_up_before_it_was_sent_never_happens(
         assert await contents(client) == [b"patient"]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_sent_append_that_gave_up_is_of_unknown_outcome(
     client: LogClient, cluster: FakeCluster
 ) -> None:
     shard = client.shard(1)
     await shard.append(b"a")
-    cluster.commit_delay_s = 0.3
+    cluster.commit_delay_s = 3600.0
+    giving_up = asyncio.create_task(shard.append(b"slow", timeout=1.0))
+    await cluster.received(2)
     with pytest.raises(DeadlineExceeded) as caught:
-        await shard.append(b"slow", timeout=0.1)
+        await giving_up
     assert caught.value.outcome is Outcome.UNKNOWN
-    assert await shard.append(b"later") == 3
+    cluster.commit_delay_s = 0.0
+    later = asyncio.create_task(shard.append(b"later"))
+    await cluster.received(3)
+    await cluster.stores[0].kill()
+    await cluster.stores[0].start()
+    assert await later == 3
     assert await contents(client) == [b"a", b"slow", b"later"]
 
 
@@ -211,6 +225,7 @@ async def test_an_expired_session_is_an_unknown_outcome_and_later_appends_go_on(
     assert cluster.logs[1].sessions_opened == 2
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_refused_block_does_not_take_others_with_it(
     client: LogClient, cluster: FakeCluster
 ) -> None:
@@ -250,6 +265,7 @@ async def test_fenced_fails_everything_of_that_epoch(
     assert await shard.append(b"b") == 2
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("error", [DiskFull(), PermissionDenied(role="writer")])
 async def test_lasting_refusals_reach_the_caller_at_once(
     client: LogClient, cluster: FakeCluster, error: LogServiceError
@@ -263,6 +279,7 @@ async def test_lasting_refusals_reach_the_caller_at_once(
     assert await contents(client) == [b"a", b"c"]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_refused_after_a_lost_answer_is_unknown(
     client: LogClient, cluster: FakeCluster
 ) -> None:
@@ -336,6 +353,7 @@ async def test_a_damaged_block_is_noticed_by_the_reader(
         await client.shard(1).read(1)
 
 
+@pytest.mark.usefixtures("patient")
 async def test_closing_tells_what_is_known(cluster: FakeCluster) -> None:
     cluster.commit_delay_s = 5
     client = LogClient(cluster.endpoints)
@@ -375,6 +393,7 @@ async def test_a_resend_is_never_larger_than_a_message_may_be(
         await cluster.stop()
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_message_that_grpc_refuses_says_nothing_of_what_was_sent_before(
     client: LogClient, cluster: FakeCluster
 ) -> None:
@@ -389,32 +408,44 @@ async def test_a_message_that_grpc_refuses_says_nothing_of_what_was_sent_before(
     assert cluster.logs[1].sessions_opened == 1
 
 
+@pytest.fixture
+def late(cluster: FakeCluster, patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines pass when the last fault in line was heard of, before there is another attempt."""
+    delayed = Appender._delayed
+
+    def heard(self: Appender, error: LogServiceError) -> None:
+        delayed(self, error)
+        if not cluster.faults:
+            for batch in self._unsettled:
+                batch.deadline_s = 0.0
+
+    monkeypatch.setattr(Appender, "_delayed", heard)
+
+
+@pytest.mark.usefixtures("late")
 async def test_the_deadline_of_a_block_that_may_have_been_applied(
-    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    client: LogClient, cluster: FakeCluster
 ) -> None:
-    monkeypatch.setattr(shard_module, "TIMEOUT_DEFAULT_S", 0.3)
     shard = client.shard(1)
     await shard.append(b"a")
-    cluster.faults += [Fault(lost="after"), *(Fault(NotReady()) for _ in range(1000))]
+    cluster.faults += [Fault(lost="after"), Fault(NotReady(retry_after_ms=1000))]
     with pytest.raises(DeadlineExceeded) as caught:
         await shard.append(b"b")
     assert caught.value.outcome is Outcome.UNKNOWN
-    cluster.faults.clear()
     assert await shard.append(b"c") == 3
     assert await contents(client) == [b"a", b"b", b"c"]
 
 
+@pytest.mark.usefixtures("late")
 async def test_the_deadline_of_a_block_that_was_always_refused(
-    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    client: LogClient, cluster: FakeCluster
 ) -> None:
-    monkeypatch.setattr(shard_module, "TIMEOUT_DEFAULT_S", 0.3)
     shard = client.shard(1)
     await shard.append(b"a")
-    cluster.faults.extend(Fault(Busy(retry_after_ms=1)) for _ in range(1000))
+    cluster.faults += [Fault(Busy(retry_after_ms=wait_ms)) for wait_ms in (1, 1, 1, 1000)]
     with pytest.raises(Busy) as caught:
         await shard.append(b"b")
     assert caught.value.outcome is Outcome.NOT_APPLIED
-    cluster.faults.clear()
     assert await shard.append(b"c") == 2
     assert await contents(client) == [b"a", b"c"]
 
