@@ -4,15 +4,13 @@ nobody reads. The scrub finds them, the peers have them, and no record is lost (
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from logservice_client.read_result import Records
-from logservice_client.sync import SyncLogClient, SyncShard
+from logservice_client.sync import SyncLogClient
 
 from logservice.cli.local_cluster import LocalCluster
+from tests.chaos.known_records import append_blocks, read_all, record, until
 
 pytestmark = pytest.mark.processes
 
@@ -22,22 +20,8 @@ SETTINGS: dict[str, dict[str, object]] = {
     "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 300},
 }
 BLOCKS = 160
-
-
-def record(block: int, number: int) -> bytes:
-    return b"block %4d record %3d " % (block, number) * 8
-
-
-def appended(shard: SyncShard, first: int, last: int) -> None:
-    for block in range(first, last):
-        shard.append([record(block, number) for number in range(200)], timeout=30.0)
-
-
-def until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)
+RECORDS = 200
+"""In each block."""
 
 
 def flip(directory: Path, what: bytes) -> None:
@@ -60,24 +44,19 @@ def test_g6_bits_flipped_in_a_stopped_store_are_repaired_when_it_runs_again(
         cluster.up(60)
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
-            appended(shard, 0, BLOCKS)
+            append_blocks(shard, 0, BLOCKS, RECORDS)
             victim = cluster.process("store-2")
             cluster.stop("store-2")
             flip(victim.directory, record(40, 7))
             cluster.start("store-2")
             cluster.wait_ready()
-            appended(shard, BLOCKS, BLOCKS + 5)
+            append_blocks(shard, BLOCKS, BLOCKS + 5, RECORDS)
             until(lambda: "is repaired in place" in victim.log_path.read_text(errors="replace"))
             # Without one of the others, what it has is needed: nothing acked is missing anywhere.
             cluster.kill("store-1")
-            appended(shard, BLOCKS + 5, BLOCKS + 10)
-            found = [
-                bytes(one)
-                for item in shard.follow(1, until_tail=True)
-                if isinstance(item, Records)
-                for one in item.records()
-            ]
-        expected = [record(block, n) for block in range(BLOCKS + 10) for n in range(200)]
+            append_blocks(shard, BLOCKS + 5, BLOCKS + 10, RECORDS)
+            found = read_all(shard)
+        expected = [record(block, n) for block in range(BLOCKS + 10) for n in range(RECORDS)]
         assert found == expected
     finally:
         cluster.down()

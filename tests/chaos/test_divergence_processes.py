@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from logservice_client.read_result import Records
-from logservice_client.sync import SyncLogClient, SyncShard
+from logservice_client.sync import SyncLogClient
 from logservice_wire.errors import LogServiceError, Reason
 
 from logservice.cli.local_cluster import LocalCluster
 from logservice.logdb.data_directory import read_identity
 from logservice.logdb.posix_vfs import PosixVfs
+from tests.chaos.known_records import append_blocks, read_all, record, until
 from tests.nodehost.forgery import forge_where
 
 pytestmark = pytest.mark.processes
@@ -26,23 +24,9 @@ SETTINGS: dict[str, dict[str, object]] = {
     "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 300},
 }
 BLOCKS = 60
+RECORDS = 100
+"""In each block."""
 STORES = ("store-1", "store-2", "store-3")
-
-
-def record(block: int, number: int) -> bytes:
-    return b"block %4d record %3d " % (block, number) * 8
-
-
-def appended(shard: SyncShard, first: int, last: int) -> None:
-    for block in range(first, last):
-        shard.append([record(block, number) for number in range(100)], timeout=30.0)
-
-
-def until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)
 
 
 def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
@@ -53,14 +37,14 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
         cluster.up(60)
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
-            appended(shard, 0, BLOCKS)
+            append_blocks(shard, 0, BLOCKS, RECORDS)
             victim = cluster.process("store-2")
             data = victim.directory / "data"
             incarnation = read_identity(PosixVfs(), str(data)).incarnation
             wanted = record(40, 7)
             forged = forge_where(data, incarnation, lambda key, text: wanted in bytes(text))
             assert [key[0] for key in forged] == [1]
-            appended(shard, BLOCKS, BLOCKS + 5)
+            append_blocks(shard, BLOCKS, BLOCKS + 5, RECORDS)
 
             def logged(what: str) -> list[str]:
                 logs = {name: cluster.process(name).log_path for name in STORES}
@@ -74,14 +58,9 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
             cluster.start("store-2")
             cluster.wait_ready()
             cluster.kill("store-1")
-            appended(shard, BLOCKS + 5, BLOCKS + 10)
-            found = [
-                bytes(one)
-                for item in shard.follow(1, until_tail=True)
-                if isinstance(item, Records)
-                for one in item.records()
-            ]
-        expected = [record(block, n) for block in range(BLOCKS + 10) for n in range(100)]
+            append_blocks(shard, BLOCKS + 5, BLOCKS + 10, RECORDS)
+            found = read_all(shard)
+        expected = [record(block, n) for block in range(BLOCKS + 10) for n in range(RECORDS)]
         assert found == expected
     finally:
         cluster.down()
@@ -93,7 +72,7 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
         cluster.up(60)
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
-            appended(shard, 0, 20)
+            append_blocks(shard, 0, 20, RECORDS)
             # All at once: of one that differs alone the others would be sure.
             for name in STORES:
                 cluster.stop(name)
