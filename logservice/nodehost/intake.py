@@ -10,6 +10,12 @@ A block that the disks of a quorum have no room for (`raft.room`) is refused wit
 after admission has answered what is no append at all (repetitions, fenced writers) and before it is
 proposed; commands are never refused for that, so that a full log can be truncated.
 
+Somebody else may have taken the reserve while a block was on its way: it stays in the log, and with
+it whatever is behind it, until there is room again (`raft.room`, closed disks). Whoever comes then
+is not left to its deadline: appends, and sessions that are opened for them, are refused at once.
+INV-INTAKE-2: the refusal speaks of this attempt. The block of an earlier attempt may be what is
+stuck; whoever repeats a sequence knows how that attempt ended (it is unknown), and says so.
+
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
 """
 
@@ -41,6 +47,7 @@ from logservice.raft.errors import ProposalDropped
 from logservice.raft.proposal import Proposal
 from logservice.rsm.admission import Admission, Admit, Refuse
 from logservice.rsm.append_request import AppendRequest
+from logservice.rsm.commands import opens_session
 from logservice.trace import Call
 
 _DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
@@ -145,8 +152,14 @@ class Intake:
         self._waiting.append(item)
         self._waiting_bytes += item.pending.size
 
-    def drain(self, applied: int) -> None:
-        """Leader only: move what waits into the log, as far as bounds and parked requests allow."""
+    def drain(self, applied: int, *, ready: bool) -> None:
+        """Leader only: move what waits into the log, as far as bounds and parked requests allow.
+
+        ready: its term's first entry is applied. Before that nothing is moved.
+        """
+        if not ready:
+            self._refuse_unready()
+            return
         block_room = self._block_room = self._raft.block_room
         if not self._waiting or (block_room and self._worth_waiting(applied)):
             return
@@ -159,6 +172,7 @@ class Intake:
         batch = _Batch(self._raft.next_lsn, self._raft.last_index)
         parked: list[Waiting] = []
         behind: set[SessionId] = set()
+        closed = not block_room and self._raft.quorum_closed
         room = _DEPTH_BYTES_MAX - self._raft.uncommitted_bytes
         disk_room = block_room and block_room - self._raft.uncommitted_bytes
         while self._waiting and room > 0:
@@ -168,6 +182,8 @@ class Intake:
             self._waiting.popleft()
             self._waiting_bytes -= item.pending.size
             if item.pending.future.done():
+                continue
+            if closed and self._refused_on_closed_disks(item, batch.next_lsn):
                 continue
             session = item.append.session if item.append is not None else NO_SESSION
             if item.park_until > applied or session in behind:
@@ -270,6 +286,31 @@ class Intake:
             ),
             self._entry_bytes_target,
         )
+        return True
+
+    def _refuse_unready(self) -> None:
+        """The term's first entry may wait behind a block that the disks do not take."""
+        if not (self._waiting and self._raft.quorum_closed):
+            return
+        for item in self._take_all():
+            if not self._refused_on_closed_disks(item, None):
+                self.put_back(item)
+
+    def _refused_on_closed_disks(self, item: Waiting, next_lsn: Lsn | None) -> bool:
+        """Whether it is an append, or a session for some, and has been answered.
+
+        With `next_lsn` admission is asked first: it knows the answer to what is applied.
+        """
+        request, admission = item.append, self._admission
+        if request is None:
+            if admission is None or not opens_session(item.command):
+                return False
+        elif admission is not None and next_lsn is not None:
+            verdict = admission.admit(request, next_lsn)
+            if isinstance(verdict, Refuse):
+                item.pending.resolve(verdict.outcome)
+                return True
+        item.pending.fail(self._no_room(item.pending.size))
         return True
 
     def _no_room(self, size: int) -> LogServiceError:

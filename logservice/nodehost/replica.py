@@ -356,8 +356,8 @@ class Replica:
             self._host.activate(self)
 
     def _collect(self) -> Write | None:
-        if self.ready_to_lead:
-            self.intake.drain(self.applied)
+        if self.raft.role is Role.LEADER:
+            self.intake.drain(self.applied, ready=self.ready_to_lead)
         self.reads.begin_round(self._ask_read_index, self._ticks)
         accepted: list[_Accepted] = []
         for _ in range(_READY_ROUNDS_MAX):

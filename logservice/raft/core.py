@@ -516,6 +516,11 @@ class Raft:
         return self._state.tracker.room()
 
     @property
+    def quorum_closed(self) -> bool:
+        """Leader only: an uncommitted block, and all behind it, waits until a disk has room."""
+        return self._state.tracker.closed()
+
+    @property
     def block_room(self) -> int:
         """Bytes of blocks that this leader may have uncommitted at a time (INV-ROOM-1)."""
         return room.block_room(self._state)

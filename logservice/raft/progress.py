@@ -97,6 +97,11 @@ class Progress:
         """
         return self.recent_active or self.active_before
 
+    @property
+    def takes_blocks(self) -> bool:
+        """Not closed, and not known to be silent: `room` says so of a full or of a silent one."""
+        return not self.closed and (self.room > 0 or self.active)
+
     def _enter(self, state: ProgressState) -> None:
         self.flow_paused = False
         self.pending_snapshot = 0

@@ -17,6 +17,10 @@ are proposed:
 - INV-ROOM-2: nothing but a block is ever refused or held back for lack of room: truncation,
   elections and membership changes go on.
 
+A closed quorum is somebody else's doing: promises alone leave the reserve its floor. What was
+appended before it closed, and all behind it, then waits for room (`Tracker.closed`); who proposes
+must not be left to wait with it (`nodehost.intake`).
+
 A member counts as having room until it says something else in this term, so that a new leader does
 not refuse what it was never told about; one that is not heard of for an election timeout counts as
 having none, else the appends that a dead disk cannot take would fill the others' reserves.

@@ -135,6 +135,14 @@ class Tracker:
             return min(room, majority_index([progress.room for progress in self._outgoing]))
         return room
 
+    def closed(self) -> bool:
+        """No quorum takes a block that was appended before: too many members are closed, or silent.
+
+        The leader's own disk does not count: what it appended is on it, or waits for it.
+        """
+        votes = {voter: self.progress[voter].takes_blocks for voter in self.voter_ids}
+        return self.result(votes) is not VoteResult.WON
+
     def result(self, votes: Mapping[ReplicaId, bool]) -> VoteResult:
         """How `votes` stand in the configuration in force."""
         return joint_vote(self.config.voters, self.config.outgoing, votes)

@@ -199,6 +199,12 @@ def decides_writer(command: bytes) -> bool:
     return command[:1] in _WRITER_TAGS
 
 
+def opens_session(command: bytes) -> bool:
+    """True for a command that serves nothing but later appends."""
+    return command[:1] == _OPEN_SESSION_TAG
+
+
+_OPEN_SESSION_TAG: Final = bytes((Tag.OPEN_SESSION,))
 _WRITER_TAGS: Final = (bytes((Tag.ACQUIRE_WRITER,)), bytes((Tag.RELEASE_WRITER,)))
 
 

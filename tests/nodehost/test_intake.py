@@ -29,6 +29,8 @@ from logservice.rsm.admission import Admission
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
 
+TRUNCATE = commands.Truncate(Lsn(1), 0)
+
 
 class Core:
     """A leader whose entries are applied one by one, when the test says so."""
@@ -40,6 +42,7 @@ class Core:
         self.next_lsn = Lsn(1)
         self.uncommitted_bytes = 0
         self.block_room = self.quorum_room = ROOM_MAX
+        self.quorum_closed = False
         self.role = Role.LEADER
         self.failure: LogServiceError | None = None
         self.woken = 0
@@ -92,8 +95,21 @@ class Bench:
         self.intake.add(future, 1e9, append=request)
         return future
 
-    def drain(self) -> None:
-        self.intake.drain(self.rsm.applied_index)
+    def drain(self, *, ready: bool = True) -> None:
+        self.intake.drain(self.rsm.applied_index, ready=ready)
+
+    def close_disks(self) -> None:
+        self.core.block_room = self.core.quorum_room = 0
+        self.core.quorum_closed = True
+
+    def command(self, command: commands.Command) -> asyncio.Future[Applied]:
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        self.intake.add(future, 1e9, command=commands.encode(command))
+        return future
+
+    def open_disks(self) -> None:
+        self.core.block_room = self.core.quorum_room = ROOM_MAX
+        self.core.quorum_closed = False
 
     def apply_next(self) -> None:
         entry = self.core.entries[self.rsm.applied_index]
@@ -166,9 +182,7 @@ async def test_a_full_quorum_refuses_blocks_and_takes_commands() -> None:
     bench = Bench()
     bench.core.block_room = bench.core.quorum_room = 0
     block, repeated = bench.add(sequence=1), bench.add(sequence=1)
-    command: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-    truncate = commands.encode(commands.Truncate(Lsn(1), 0))
-    bench.intake.add(command, 1e9, command=truncate)
+    command = bench.command(TRUNCATE)
     before = len(bench.core.entries)
     bench.drain()
     for refused in (block, repeated):
@@ -225,3 +239,74 @@ async def test_a_leader_whose_own_disk_alone_is_full_is_busy() -> None:
     refused = bench.add()
     bench.drain()
     assert isinstance(refused.exception(), Busy)
+
+
+def disk_full(future: asyncio.Future[Applied]) -> bool:
+    error = future.exception()
+    assert isinstance(error, DiskFull), error
+    return error.outcome is Outcome.NOT_APPLIED
+
+
+async def test_nobody_waits_behind_a_block_that_closed_disks_do_not_take() -> None:
+    bench = Bench()
+    stuck = bench.add(sequence=1)
+    bench.drain()
+    bench.close_disks()
+    again, later, other = bench.add(sequence=1), bench.add(sequence=2), bench.add()
+    session, truncate = bench.command(commands.OpenSession()), bench.command(TRUNCATE)
+    before = len(bench.core.entries)
+    bench.drain()
+    assert all(disk_full(future) for future in (again, later, other, session))
+    assert not stuck.done(), "only its own entry says what became of it"
+    assert len(bench.core.entries) == before + 1, "what makes room is in the log"
+    bench.open_disks()
+    retried = bench.add(sequence=1)
+    bench.drain()
+    bench.apply_next()
+    bench.apply_next()
+    bench.drain()
+    assert truncate.done()
+    assert stuck.result().lsn == retried.result().lsn == 1
+
+
+async def test_closed_disks_let_a_repetition_have_its_answer() -> None:
+    bench = Bench()
+    first = bench.add(sequence=1)
+    bench.drain()
+    bench.apply_next()
+    bench.close_disks()
+    again = bench.add(sequence=1)
+    bench.drain()
+    assert again.result().lsn == first.result().lsn
+
+
+async def test_full_disks_that_are_not_closed_keep_a_repetition_of_what_is_on_its_way() -> None:
+    bench = Bench()
+    stuck = bench.add(sequence=1)
+    bench.drain()
+    bench.core.block_room = bench.core.quorum_room = 0
+    again = bench.add(sequence=1)
+    bench.drain()
+    assert not again.done()
+    bench.apply_next()
+    bench.drain()
+    assert again.result().lsn == stuck.result().lsn
+
+
+async def test_a_leader_whose_first_entry_waits_for_closed_disks_refuses_blocks() -> None:
+    bench = Bench()
+    block, session = bench.add(sequence=1), bench.command(commands.OpenSession())
+    first, second = bench.command(TRUNCATE), bench.command(TRUNCATE)
+    bench.drain(ready=False)
+    assert not any(future.done() for future in (block, session, first, second))
+    bench.close_disks()
+    before = len(bench.core.entries)
+    bench.drain(ready=False)
+    assert disk_full(block)
+    assert disk_full(session)
+    assert len(bench.core.entries) == before
+    bench.open_disks()
+    bench.drain()
+    assert len(bench.core.entries) == before + 2
+    assert not first.done()
+    assert not second.done()

@@ -198,3 +198,58 @@ def test_a_replica_that_joins_says_what_its_disk_takes_as_soon_as_it_is_a_member
     assert 4 in cluster[4].membership.voters
     say(cluster, {1: 3, 2: 100})
     assert cluster[1].quorum_room == 7, "of 3, 7, 100 and no bound: what three of four have"
+
+
+def test_a_quorum_is_closed_when_no_quorum_takes_what_was_appended() -> None:
+    cluster = led()
+    assert not cluster[1].quorum_closed
+    say(cluster, {2: 0}, closed=True)
+    assert not cluster[1].quorum_closed, "the leader and the third replica are a quorum"
+    say(cluster, {3: 0}, closed=True)
+    assert cluster[1].quorum_closed
+    cluster[1].propose([block(b"stuck"), COMMAND])
+    cluster.tick(5)
+    assert cluster[1].commit == cluster[1].last_index - 2
+    say(cluster, {1: 0}, closed=True)
+    say(cluster, {3: 0})
+    assert not cluster[1].quorum_closed, "what the leader appended, its own disk has"
+    assert cluster[1].commit == cluster[1].last_index
+
+
+def test_a_silent_member_takes_no_block() -> None:
+    cluster = led(5)
+    say(cluster, {2: 0, 3: 0}, closed=True)
+    assert not cluster[1].quorum_closed
+    cluster.isolate(4)
+    cluster.tick(2 * cluster.election_ticks)
+    assert cluster[1].role is Role.LEADER
+    assert cluster[1].quorum_closed
+    cluster.heal()
+    cluster.tick(2)
+    assert not cluster[1].quorum_closed
+
+
+def test_a_new_leader_that_heard_of_nobody_takes_no_quorum_for_closed() -> None:
+    cluster = Cluster(3)
+    cluster.drop = lambda message: type(message).__name__ == "AppendResponse"
+    for number in (2, 3):
+        cluster[number].set_room(0, True)
+    cluster.elect(1)
+    assert cluster[1].role is Role.LEADER
+    assert not cluster[1].quorum_closed
+    cluster.tick(2)
+    assert cluster[1].quorum_closed
+
+
+def test_both_halves_of_a_joint_configuration_must_not_be_closed() -> None:
+    cluster = Cluster(5)
+    cluster.elect(1)
+    cluster[1].propose_change(change(remove(4, 5), transition=Transition.EXPLICIT))
+    cluster.settle()
+    say(cluster, {4: 0, 5: 0}, closed=True)
+    assert not cluster[1].quorum_closed
+    say(cluster, {3: 0}, closed=True)
+    assert cluster[1].quorum_closed
+    cluster[1].propose_change(change())
+    cluster.settle()
+    assert not cluster[1].quorum_closed
