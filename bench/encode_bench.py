@@ -13,7 +13,8 @@ from unittest.mock import patch
 from logservice import checksum
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, Term
-from logservice.logdb import record
+from logservice.logdb import group_encoder
+from logservice.logdb.commit_group import Run
 from logservice.server.process import tune_interpreter
 
 BYTES = 20_000_000
@@ -40,7 +41,8 @@ def encode_us(count: int, size: int) -> float:
         Entry(Term(1), Index(n), Lsn(n), 1, EntryKind.BLOCK, payload) for n in range(1, count + 1)
     )
     times = max(1, min(4000, BYTES // size) // count)
-    return best_us(lambda: record.encode_entries([], entries, 1, 1, 1, 7, 1, 64), times) / count
+    runs = [Run(1, 1, 1, [], entries)]
+    return best_us(lambda: group_encoder.encode_runs([], runs, 7, 1, 64), times) / count
 
 
 def main() -> None:
@@ -53,7 +55,7 @@ def main() -> None:
         print(f"CRC-32 of {size:8} B: zlib {slow:7.2f} us, ISA-L {fast:6.2f} us")
     for count, size in ((1000, 1024), (20, 1024), (1, 1024), (16, 64 * 1024)):
         ours = encode_us(count, size)
-        with patch.object(record, "crc32", zlib.crc32):
+        with patch.object(group_encoder, "crc32", zlib.crc32):
             with_zlib = encode_us(count, size)
         print(
             f"an entry of {size:6} B, {count:4} together: with zlib {with_zlib:6.2f} us, "

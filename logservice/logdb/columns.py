@@ -11,8 +11,10 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from logservice.entry import Entry
 from logservice.invariants import invariant
 
 invariant(array("I").itemsize == 4 and array("Q").itemsize == 8, "INV-COLUMNS-WIDTH")
@@ -37,6 +39,47 @@ class EntryRun:
     terms: array[int]
     next_lsn: int
     size: int
+
+    @classmethod
+    def of(
+        cls, entries: Sequence[Entry], segment: int, offset: int, write_sequence: int
+    ) -> EntryRun:
+        """The columns of consecutive entries whose records lie one behind the other, the first at
+        `offset`.
+        """
+        first = entries[0]
+        run = cls(
+            segment, first.index, write_sequence, array("Q"), array("I"), array("I"),
+            array("Q", (first.index,)), array("Q", (first.term,)), first.lsn, 0,
+        )  # fmt: skip
+        run.add(entries, offset)
+        return run
+
+    def add(self, entries: Sequence[Entry], offset: int) -> int:
+        """Take over the entries that follow directly, whose records lie from `offset` of the same
+        segment on; returns the bytes of those.
+        """
+        lsns, offsets, lengths = self.lsns, self.offsets, self.lengths
+        start, newest = offset, entries[-1]
+        if newest.term != self.terms[-1]:
+            self._add_terms(entries)
+        for entry in entries:
+            length = len(entry.payload)
+            lsns.append(entry.lsn)
+            offsets.append(offset)
+            lengths.append(length)
+            offset += 72 + length + (-length & 7)
+        self.next_lsn = newest.lsn + newest.record_count
+        self.size += offset - start
+        return offset - start
+
+    def _add_terms(self, entries: Sequence[Entry]) -> None:
+        term = self.terms[-1]
+        for entry in entries:
+            if entry.term != term:
+                term = entry.term
+                self.term_starts.append(entry.index)
+                self.terms.append(term)
 
     def __len__(self) -> int:
         return len(self.lsns)

@@ -25,22 +25,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from logservice.checksum import crc32
 from logservice.entry import Entry
-from logservice.hard_state import HardState
-from logservice.ids import Index
 from logservice.logdb.columns import EntryRun
-from logservice.logdb.record import (
-    Buffer,
-    Meta,
-    RecordKind,
-    encode_entries,
-    encode_meta,
-    meta_index,
-)
+from logservice.logdb.record import Buffer, Meta, RecordKind
 from logservice.value import value
 
 GROUP_MAGIC: Final = b"LSGROUP\x01"
@@ -50,15 +41,15 @@ FLAG_MARK: Final = 1
 FLAG_REWRITE: Final = 2
 """Copies made by garbage collection; their write sequences are old."""
 
-_HEADER = struct.Struct("<8sHHIQQQQQQII")
-_HEADER_CRC = struct.Struct("<II")
-GROUP_HEADER_BYTES: Final = _HEADER.size + _HEADER_CRC.size
-_DIRECTORY_MAGIC: Final = 0x5249444C
-_DIRECTORY = struct.Struct("<IIQQI")
-_DIRECTORY_CRC = struct.Struct("<I")
-DIRECTORY_HEADER_BYTES: Final = _DIRECTORY.size + _DIRECTORY_CRC.size
-_ROW = struct.Struct("<QQQQQQQQIIII")
-DIRECTORY_ROW_BYTES: Final = _ROW.size
+HEADER: Final = struct.Struct("<8sHHIQQQQQQII")
+HEADER_CRC: Final = struct.Struct("<II")
+GROUP_HEADER_BYTES: Final = HEADER.size + HEADER_CRC.size
+DIRECTORY_MAGIC: Final = 0x5249444C
+DIRECTORY: Final = struct.Struct("<IIQQI")
+DIRECTORY_CRC: Final = struct.Struct("<I")
+DIRECTORY_HEADER_BYTES: Final = DIRECTORY.size + DIRECTORY_CRC.size
+ROW: Final = struct.Struct("<QQQQQQQQIIII")
+DIRECTORY_ROW_BYTES: Final = ROW.size
 
 
 @dataclass(slots=True)
@@ -66,7 +57,8 @@ class Run:
     """The records of one replica in a group: other records first, then entries.
 
     `write_sequence` is the first record's, the rest count up from it. `entries` are the values to
-    write; `columns` says where they are, once encoded or as read from the disk.
+    write, and `offset` is where the first one's record went in `segment`, once encoded; of a run
+    that was read from the disk, `columns` says where its entries are.
     """
 
     shard: int
@@ -76,6 +68,7 @@ class Run:
     entries: Sequence[Entry] = ()
     columns: EntryRun | None = None
     segment: int = 0
+    offset: int = 0
 
     @property
     def record_count(self) -> int:
@@ -142,85 +135,6 @@ class Directory:
     rows: tuple[DirectoryRow, ...]
 
 
-@dataclass(slots=True)
-class EncodedGroup:
-    """The bytes of a group, ready for one vectored write."""
-
-    buffers: list[Buffer] = field(default_factory=list)
-    size: int = 0
-    position: GroupPosition = NO_GROUP
-    entries: int = 0
-
-
-def encode_group(
-    runs: Sequence[Run],
-    *,
-    sequence: int,
-    flags: int,
-    seed: int,
-    segment: int,
-    offset: int,
-    previous: GroupPosition,
-) -> EncodedGroup:
-    """Encode `runs` for `segment` at `offset` (a multiple of 8) and note in each where it went."""
-    body: list[Buffer] = []
-    rows: list[bytes] = []
-    start = offset + GROUP_HEADER_BYTES + DIRECTORY_HEADER_BYTES + DIRECTORY_ROW_BYTES * len(runs)
-    position = start
-    entries = 0
-    for run in runs:
-        run_start = position
-        for meta in run.metas:
-            position += encode_meta(body, meta, run.shard, run.replica, seed)
-        run.segment = segment
-        if run.entries:
-            run.columns = encode_entries(
-                body, run.entries, run.shard, run.replica, run.write_sequence + len(run.metas),
-                seed, segment, position,
-            )  # fmt: skip
-            position += run.columns.size
-            entries += len(run.entries)
-        rows.append(_row(run, position - run_start))
-    body_bytes = position - start
-    directory_head = _DIRECTORY.pack(_DIRECTORY_MAGIC, len(runs), body_bytes, sequence, flags)
-    all_rows = b"".join(rows)
-    directory_crc = crc32(all_rows, crc32(directory_head, seed))
-    head = _HEADER.pack(
-        GROUP_MAGIC, GROUP_VERSION, flags, len(runs), sequence, segment, offset, previous.segment,
-        previous.offset, body_bytes, previous.crc, directory_crc,
-    ) + b"\0\0\0\0"  # fmt: skip
-    crc = crc32(head, seed)
-    pack_crc = _DIRECTORY_CRC.pack
-    first = b"".join((head, pack_crc(crc), directory_head, pack_crc(directory_crc), all_rows))
-    return EncodedGroup(
-        [first, *body], position - offset, GroupPosition(segment, offset, crc), entries
-    )
-
-
-def _row(run: Run, size: int) -> bytes:
-    kinds = 0
-    index = last = term = vote = commit = 0
-    for meta in run.metas:
-        kinds |= 1 << meta.kind
-        if isinstance(meta.value, HardState):
-            term, vote, commit = meta.value.term, meta.value.vote, meta.value.commit
-        elif meta.kind is RecordKind.COMMIT and isinstance(meta.value, int):
-            commit = Index(meta.value)
-    columns = run.columns
-    count = len(run.metas)
-    if columns is not None:
-        kinds |= 1 << RecordKind.ENTRY
-        entries = len(columns.lsns)
-        index, last = columns.first, columns.first + entries - 1
-        count += entries
-    elif count:
-        index = meta_index(run.metas[0])
-    return _ROW.pack(
-        run.shard, run.replica, run.write_sequence, index, last, term, vote, commit, size,
-        count, kinds, 0,
-    )  # fmt: skip
-
-
 def decode_group_header(
     view: Buffer, segment: int, offset: int, seed: int, view_offset: int = 0
 ) -> GroupHeader | None:
@@ -236,8 +150,8 @@ def decode_group_header(
     (
         _, version, flags, runs, sequence, own_segment, own_offset, previous_segment,
         previous_offset, body_bytes, previous_crc, directory_crc,
-    ) = _HEADER.unpack_from(view, start)  # fmt: skip
-    reserved, crc = _HEADER_CRC.unpack_from(view, start + _HEADER.size)
+    ) = HEADER.unpack_from(view, start)  # fmt: skip
+    reserved, crc = HEADER_CRC.unpack_from(view, start + HEADER.size)
     if crc32(view[start : end - 4], seed) != crc:
         return None
     if version != GROUP_VERSION or reserved or (own_segment, own_offset) != (segment, offset):
@@ -253,17 +167,17 @@ def decode_directory(view: Buffer, offset: int, seed: int) -> Directory | None:
     """The directory at `offset`, None when there is none that verifies."""
     if offset + DIRECTORY_HEADER_BYTES > len(view):
         return None
-    magic, runs, body_bytes, sequence, flags = _DIRECTORY.unpack_from(view, offset)
-    (crc,) = _DIRECTORY_CRC.unpack_from(view, offset + _DIRECTORY.size)
+    magic, runs, body_bytes, sequence, flags = DIRECTORY.unpack_from(view, offset)
+    (crc,) = DIRECTORY_CRC.unpack_from(view, offset + DIRECTORY.size)
     start = offset + DIRECTORY_HEADER_BYTES
     end = start + runs * DIRECTORY_ROW_BYTES
-    if magic != _DIRECTORY_MAGIC or end > len(view):
+    if magic != DIRECTORY_MAGIC or end > len(view):
         return None
-    head_crc = crc32(view[offset : offset + _DIRECTORY.size], seed)
+    head_crc = crc32(view[offset : offset + DIRECTORY.size], seed)
     if crc32(view[start:end], head_crc) != crc:
         return None
     rows = []
-    for shard, replica, *rest, reserved in _ROW.iter_unpack(view[start:end]):
+    for shard, replica, *rest, reserved in ROW.iter_unpack(view[start:end]):
         if reserved:
             return None
         rows.append(DirectoryRow(shard, replica, *rest))

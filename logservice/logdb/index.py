@@ -11,17 +11,20 @@ the chunks, then in the columns.
 - INV-INDEX-3: a chunk has at most LOGDB_CHUNK_ENTRIES_MAX entries, so loading one is quick.
 - INV-INDEX-4: `usage` counts the live bytes and the chunks of every segment, of all replicas that
   share it, at any moment.
+- INV-INDEX-5: `last_index` and `tail_lsn` are the last chunk's, or the floor's without one. They
+  are fields because every update of every group asks for them.
 - INV-LOG-LSN (layer 0) holds across chunks and from the floor on.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from logservice.bounds import LOGDB_CHUNK_ENTRIES_MAX
+from logservice.entry import Entry
 from logservice.invariants import invariant
 from logservice.logdb.columns import EntryRun
 from logservice.logdb.segment_usage import SegmentUsage
@@ -87,8 +90,8 @@ class EntryIndex:
     """See the head of this file. Not found is KeyError."""
 
     __slots__ = (
-        "_dirty", "_dropped", "_firsts", "chunks", "floor_index", "floor_next_lsn", "floor_term",
-        "key", "source", "usage",
+        "_dirty", "_dropped", "_firsts", "_tail_term", "chunks", "floor_index", "floor_next_lsn",
+        "floor_term", "key", "last_index", "source", "tail_lsn", "usage",
     )  # fmt: skip
 
     def __init__(self, key: tuple[int, int] = (0, 0)) -> None:
@@ -97,12 +100,15 @@ class EntryIndex:
         self.floor_index = 0
         self.floor_term = 0
         self.floor_next_lsn = 1
+        self.last_index = 0
+        self.tail_lsn = 1
         self.chunks: list[Chunk] = []
         self.usage = SegmentUsage()
         self.source: ColumnSource | None = None
         self._firsts: list[int] = []
         self._dirty: dict[int, Chunk] = {}
         self._dropped: set[int] = set()
+        self._tail_term = -1
 
     def attach(self, usage: SegmentUsage, source: ColumnSource | None) -> None:
         """Count in `usage` from now on, and load columns from `source`."""
@@ -111,47 +117,47 @@ class EntryIndex:
         self.usage = usage
         self.source = source
 
-    @property
-    def last_index(self) -> int:
-        """Index of the last entry; the floor's when there is none."""
-        return self.chunks[-1].last if self.chunks else self.floor_index
-
-    @property
-    def tail_lsn(self) -> int:
-        """The LSN after the last entry."""
-        return self.chunks[-1].next_lsn if self.chunks else self.floor_next_lsn
-
-    def tail(self) -> tuple[int, int]:
-        """(last_index, tail_lsn)."""
-        if not self.chunks:
-            return self.floor_index, self.floor_next_lsn
-        chunk = self.chunks[-1]
-        return chunk.last, chunk.next_lsn
-
     def tail_term(self) -> int:
         """Term of the last entry; the floor's when there is none."""
-        if not self.chunks:
-            return self.floor_term
-        return self.columns(self.chunks[-1]).terms[-1]
+        if self._tail_term < 0:
+            chunks = self.chunks
+            self._tail_term = self.columns(chunks[-1]).terms[-1] if chunks else self.floor_term
+        return self._tail_term
 
     # --- changing ---------------------------------------------------------------------------------
 
+    def add(self, entries: Sequence[Entry], segment: int, offset: int, write_sequence: int) -> None:
+        """Entries that follow the last one directly were written: their records lie one behind the
+        other in `segment`, the first at `offset`.
+        """
+        chunks = self.chunks
+        if not chunks or not _joins(chunks[-1], segment, len(entries)):
+            self.append(EntryRun.of(entries, segment, offset, write_sequence))
+            return
+        first, newest, chunk = entries[0], entries[-1], chunks[-1]
+        if first.index != self.last_index + 1 or first.lsn != self.tail_lsn:
+            self._refuse(first.index, first.lsn)
+        assert chunk.loaded is not None
+        size = chunk.loaded.add(entries, offset)
+        chunk.last = self.last_index = newest.index
+        chunk.next_lsn = self.tail_lsn = newest.lsn + newest.record_count
+        self._tail_term = newest.term
+        self._grown(chunk, size)
+
     def append(self, run: EntryRun) -> None:
         """Add entries that follow the last one directly."""
-        last, tail_lsn = self.tail()
-        if run.first != last + 1 or run.lsns[0] != tail_lsn:
-            invariant(
-                False, "INV-INDEX-1", first=run.first, last=last, lsn=run.lsns[0],
-                tail_lsn=tail_lsn,
-            )  # fmt: skip
-        if self.chunks and _joins(self.chunks[-1], run):
+        if run.first != self.last_index + 1 or run.lsns[0] != self.tail_lsn:
+            self._refuse(run.first, run.lsns[0])
+        if self.chunks and _joins(self.chunks[-1], run.segment, len(run)):
             self._extend(self.chunks[-1], run)
-            return
-        for piece in _pieces(run):
-            chunk = Chunk.of(piece)
-            self.chunks.append(chunk)
-            self._firsts.append(chunk.first)
-            self._added(chunk)
+        else:
+            for piece in _pieces(run):
+                chunk = Chunk.of(piece)
+                self.chunks.append(chunk)
+                self._firsts.append(chunk.first)
+                self._added(chunk)
+        self.last_index, self.tail_lsn = run.last, run.next_lsn
+        self._tail_term = run.terms[-1]
 
     def cut(self, index: int) -> None:
         """Drop every entry at and after `index`."""
@@ -166,6 +172,12 @@ class EntryIndex:
             self._above_floor(chunk)
         if self.chunks and self.chunks[-1].last <= self.floor_index:
             self._drop(len(self.chunks))
+        self._find_tail()
+
+    def clear(self) -> None:
+        """Become an empty log again."""
+        self.floor_index, self.floor_term, self.floor_next_lsn = 0, 0, 1
+        self.cut(0)
 
     def compact(self, index: int, term: int, next_lsn: int) -> None:
         """Drop every entry up to `index`, which becomes the floor; it may lie beyond the last."""
@@ -177,6 +189,8 @@ class EntryIndex:
         self.floor_index, self.floor_term, self.floor_next_lsn = index, term, next_lsn
         if self.chunks:
             self._above_floor(self.chunks[0])
+        else:
+            self._find_tail()
 
     def restore(self, floor: tuple[int, int, int], chunks: list[Chunk]) -> None:
         """Take over floor (index, term, next LSN) and chunks from the derived index."""
@@ -186,6 +200,7 @@ class EntryIndex:
         for chunk in chunks:
             self.usage.add(chunk.segment, chunk.live, 1)
         self._above_floor(chunks[0])
+        self._find_tail()
 
     def relocate(self, run: EntryRun) -> None:
         """Live entries of one chunk were copied: point at the copies."""
@@ -200,7 +215,7 @@ class EntryIndex:
         if run.first > max(old.first, self.floor_index + 1):
             chunks.append(Chunk.of(self.columns(old).keep(old.first, run.first - 1)))
             before = None
-        joins = before is not None and _joins(before, run)
+        joins = before is not None and _joins(before, run.segment, len(run))
         if not joins:
             chunks += map(Chunk.of, _pieces(run))
         if run.last < old.last:
@@ -308,12 +323,29 @@ class EntryIndex:
                 high = middle - 1
         return low
 
+    def _find_tail(self) -> None:
+        """INV-INDEX-5, after something was taken away."""
+        if self.chunks:
+            self.last_index, self.tail_lsn = self.chunks[-1].last, self.chunks[-1].next_lsn
+        else:
+            self.last_index, self.tail_lsn = self.floor_index, self.floor_next_lsn
+        self._tail_term = -1
+
+    def _refuse(self, first: int, lsn: int) -> None:
+        invariant(
+            False, "INV-INDEX-1", first=first, last=self.last_index, lsn=lsn,
+            tail_lsn=self.tail_lsn,
+        )  # fmt: skip
+
     def _extend(self, chunk: Chunk, run: EntryRun) -> None:
-        loaded, size = chunk.loaded, run.size
-        assert loaded is not None
-        loaded.extend(run)
-        chunk.last += len(run.lsns)
-        chunk.next_lsn, chunk.size = run.next_lsn, loaded.size
+        """Make `run`, which follows the chunk, a part of it."""
+        assert chunk.loaded is not None
+        chunk.loaded.extend(run)
+        chunk.last, chunk.next_lsn = run.last, run.next_lsn
+        self._grown(chunk, run.size)
+
+    def _grown(self, chunk: Chunk, size: int) -> None:
+        chunk.size += size
         chunk.live += size
         self.usage.add(chunk.segment, size, 0)
         if not chunk.dirty:
@@ -350,13 +382,13 @@ class EntryIndex:
         chunk.live = live
 
 
-def _joins(chunk: Chunk, run: EntryRun) -> bool:
-    """Whether `run`, which follows the chunk, may become part of it."""
+def _joins(chunk: Chunk, segment: int, count: int) -> bool:
+    """Whether `count` entries of `segment`, which follow the chunk, may become part of it."""
     loaded = chunk.loaded
     return (
-        chunk.segment == run.segment
+        chunk.segment == segment
         and loaded is not None
-        and len(loaded.lsns) + len(run.lsns) <= LOGDB_CHUNK_ENTRIES_MAX
+        and len(loaded.lsns) + count <= LOGDB_CHUNK_ENTRIES_MAX
     )
 
 

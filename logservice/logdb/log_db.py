@@ -244,18 +244,18 @@ class LogDb:
         runs: list[Run] = []
         sequence = self._next_write_sequence
         may_wait = True
-        seen: set[Key] = set()
+        states = self._states
+        keys: set[Key] = set()
         for update in updates:
             key = (update.shard, update.replica)
-            if key in seen:
-                invariant(False, "INV-LOGDB-ONE-UPDATE", key=key)
-            seen.add(key)
-            state = self._state(key)
-            run = plan_run(state, update, sequence)
+            keys.add(key)
+            run = plan_run(states.get(key) or self._state(key), update, sequence)
             if run is not None:
-                may_wait = may_wait and not run.entries and commit_only(run)
+                may_wait = may_wait and commit_only(run)
                 sequence += len(run.metas) + len(run.entries)
                 runs.append(run)
+        if len(keys) < len(updates):
+            invariant(False, "INV-LOGDB-ONE-UPDATE", keys=[(u.shard, u.replica) for u in updates])
         if not may_wait or self._faults_wait:
             more = self._pending_runs(sequence, runs)
             sequence += sum(run.record_count for run in more)
@@ -581,8 +581,9 @@ class LogDb:
         log = self._logs.get(key)
         if log is None:
             return
-        log.cached.cut(state.index.last_index + 1)
-        log.cached.drop_through(state.index.floor_index)
+        if run.metas:  # A snapshot, perhaps; what `put` writes over, it cuts.
+            log.cached.cut(state.index.last_index + 1)
+            log.cached.drop_through(state.index.floor_index)
         if run.entries:
             self._cache.put(log.cached, run.entries)
 

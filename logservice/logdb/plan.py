@@ -39,7 +39,7 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
         metas.append(Meta(RecordKind.TOMBSTONE, write_sequence, None))
         return Run(update.shard, update.replica, write_sequence, metas)
     entries, hard = update.entries, update.hard_state
-    last, tail_lsn = state.index.tail()
+    last, tail_lsn = state.index.last_index, state.index.tail_lsn
     snapshot = None if update.snapshot is None else _checked_snapshot(state, update)
     if snapshot is not None:
         floor = snapshot.snapshot
@@ -48,13 +48,15 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
     if entries:
         _check_entries(state, update, snapshot, last, tail_lsn)
         last = entries[-1].index
-    if hard is not None and hard != state.hard_state:
+    if hard is not None:
         old = state.hard_state
-        _check_hard_state(old, hard, last, state.key)
-        if hard.term == old.term and hard.vote == old.vote:
-            metas.append(Meta(RecordKind.COMMIT, write_sequence, hard.commit))
-        else:
+        if hard.term != old.term or hard.vote != old.vote:
+            _check_hard_state(old, hard, last, state.key)
             metas.append(Meta(RecordKind.HARD_STATE, write_sequence, hard))
+        elif hard.commit != old.commit:
+            if not old.commit < hard.commit <= last:
+                _check_hard_state(old, hard, last, state.key)
+            metas.append(Meta(RecordKind.COMMIT, write_sequence, hard.commit))
     if update.bootstrap is not None:
         metas.append(Meta(RecordKind.BOOTSTRAP, write_sequence + len(metas), update.bootstrap))
     if snapshot is not None:
@@ -100,8 +102,6 @@ def _restored(state: ReplicaState, update: Update) -> bool:
 
 
 def _check_hard_state(old: HardState, new: HardState, last: int, key: tuple[int, int]) -> None:
-    if new.term == old.term and new.vote == old.vote and old.commit <= new.commit <= last:
-        return
     invariant(new.term >= old.term, "INV-PLAN-TERM", key=key, old=old, new=new)
     invariant(
         new.term > old.term or old.vote in (NO_REPLICA, new.vote),
@@ -144,24 +144,14 @@ def _check_entries(
     last: int,
     tail_lsn: int,
 ) -> None:
-    index, entries = state.index, update.entries
-    first = entries[0]
-    floor, floor_term, floor_lsn = index.floor_index, index.floor_term, index.floor_next_lsn
-    if snapshot is not None:
-        floor, floor_term = snapshot.snapshot.index, snapshot.snapshot.term
-        floor_lsn = snapshot.snapshot.next_lsn
-    if not floor < first.index <= last + 1:
-        invariant(False, "INV-PLAN-LOG", key=state.key, first=first.index, floor=floor, last=last)
-    if first.index <= state.hard_state.commit and not update.repair:
-        commit = state.hard_state.commit
-        invariant(False, "INV-PLAN-CUT", key=state.key, first=first.index, commit=commit)
-    if first.index == floor + 1:
-        lsn, term = floor_lsn, floor_term
-    elif first.index == last + 1:
-        lsn, term = tail_lsn, index.tail_term()
+    entries, commit = update.entries, state.hard_state.commit
+    position: int = entries[0].index
+    if position <= commit and not update.repair:
+        invariant(False, "INV-PLAN-CUT", key=state.key, first=position, commit=commit)
+    if snapshot is None and position == last + 1:
+        lsn, term = tail_lsn, state.index.tail_term()
     else:
-        lsn, term = index.next_lsn(first.index - 1), index.term(first.index - 1)
-    position: int = first.index
+        lsn, term = _before(state, snapshot, position, last, tail_lsn)
     for entry in entries:
         if entry.index != position or entry.lsn != lsn or entry.term < term:
             invariant(
@@ -170,3 +160,23 @@ def _check_entries(
             )  # fmt: skip
         position += 1
         lsn, term = entry.lsn + entry.record_count, entry.term
+
+
+def _before(
+    state: ReplicaState, snapshot: InstalledSnapshot | None, first: int, last: int, tail_lsn: int
+) -> tuple[int, int]:
+    """(LSN, least term) of the entry at `first`, by what precedes it once `snapshot` is
+    installed.
+    """
+    index = state.index
+    floor, floor_term, floor_lsn = index.floor_index, index.floor_term, index.floor_next_lsn
+    if snapshot is not None:
+        floor, floor_term = snapshot.snapshot.index, snapshot.snapshot.term
+        floor_lsn = snapshot.snapshot.next_lsn
+    if not floor < first <= last + 1:
+        invariant(False, "INV-PLAN-LOG", key=state.key, first=first, floor=floor, last=last)
+    if first == floor + 1:
+        return floor_lsn, floor_term
+    if first == last + 1:
+        return tail_lsn, index.tail_term()
+    return index.next_lsn(first - 1), index.term(first - 1)

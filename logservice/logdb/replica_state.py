@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from logservice.hard_state import HardState
 from logservice.ids import Index
 from logservice.invariants import invariant
+from logservice.logdb.columns import EntryRun
 from logservice.logdb.commit_group import Run
 from logservice.logdb.fault import Fault
 from logservice.logdb.index import EntryIndex
@@ -110,14 +111,14 @@ class ReplicaState:
                     self.add_cut(Cut(meta.write_sequence, Index(0), run.segment, run.segment))
                     self.index.cut(0)
                 self.index.compact(snapshot.index, snapshot.term, snapshot.next_lsn)
-        columns = run.columns
-        if columns is None:
+        entries, index = run.entries, self.index
+        if not entries:
             return
-        if columns.first <= self.index.tail()[0]:
-            first = Index(columns.first)
-            self.add_cut(Cut(columns.write_sequence, first, run.segment, run.segment))
-            self.index.cut(first)
-        self.index.append(columns)
+        first, sequence = entries[0].index, run.write_sequence + len(run.metas)
+        if first <= index.last_index:
+            self.add_cut(Cut(sequence, first, run.segment, run.segment))
+            index.cut(first)
+        index.add(entries, run.segment, run.offset, sequence)
 
     def apply_meta(self, meta: Meta, segment: int) -> None:
         """Take in one record that is not an entry, unless a newer one of its kind is known.
@@ -162,13 +163,14 @@ class ReplicaState:
                 ]  # fmt: skip
             else:
                 self.origins[meta.kind] = Origin(meta.write_sequence, run.segment)
-        if run.columns is not None:
-            self.index.relocate(run.columns)
+        if run.entries:
+            self.index.relocate(
+                EntryRun.of(run.entries, run.segment, run.offset, run.write_sequence)
+            )
 
     def clear(self) -> None:
         """Forget everything but the tombstone."""
-        self.index.cut(0)
-        self.index.floor_index, self.index.floor_term, self.index.floor_next_lsn = 0, 0, 1
+        self.index.clear()
         self.hard_state, self.bootstrap, self.installed = HardState(), None, None
         self.fault = self.marked = None
         self.cuts = []

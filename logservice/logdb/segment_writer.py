@@ -23,8 +23,9 @@ from logservice.clock import Clock
 from logservice.invariants import invariant
 from logservice.logdb.ballast import Ballast
 from logservice.logdb.checkpoint import CheckpointBatch, LogPosition
-from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, EncodedGroup, Run, encode_group
+from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, Run
 from logservice.logdb.disk_space import DiskSpace, OutOfSpace
+from logservice.logdb.group_encoder import EncodedGroup, encode_group
 from logservice.logdb.kv import Kv
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.segment import SegmentFiles, encode_segment_header

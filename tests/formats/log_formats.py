@@ -32,6 +32,7 @@ from logservice.logdb.columns import EntryRun
 from logservice.logdb.commit_group import FLAG_MARK, GroupPosition, Run
 from logservice.logdb.data_directory import Identity
 from logservice.logdb.fault import REPAIRED, Fault
+from logservice.logdb.group_encoder import encode_group, encode_runs
 from logservice.logdb.memory_kv import MemoryKvEngine
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.record import Installed, Meta, RecordCorrupt, RecordKind, segment_seed
@@ -97,7 +98,7 @@ def _decode_meta(data: bytes) -> Meta:
 
 def _encode_entry(entry: Entry) -> bytes:
     buffers: list[bytes | memoryview] = []
-    record.encode_entries(buffers, [entry], 1, 7, 5, SEED, 1, 64)
+    encode_runs(buffers, [Run(1, 7, 5, [], (entry,))], SEED, 1, 64)
     return b"".join(buffers)
 
 
@@ -138,7 +139,7 @@ def _encode_group(flags: int) -> bytes:
         Run(1, 7, 10, [Meta(RecordKind.HARD_STATE, 10, HARD)], (ENTRY, LATER)),
         Run(2, 8, 13, [Meta(RecordKind.COMMIT, 13, Index(6))]),
     ]
-    group = commit_group.encode_group(
+    group = encode_group(
         [] if flags & FLAG_MARK else runs,
         sequence=12, flags=flags, seed=SEED, segment=1, offset=4096, previous=_PREVIOUS,
     )  # fmt: skip

@@ -19,10 +19,10 @@ from logservice.logdb.commit_group import (
     Run,
     decode_directory,
     decode_group_header,
-    encode_group,
     group_bytes,
 )
 from logservice.logdb.fault import REPAIRED, Fault
+from logservice.logdb.group_encoder import encode_group
 from logservice.logdb.record import (
     Meta,
     MetaValue,
