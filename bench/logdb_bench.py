@@ -1,4 +1,4 @@
-"""Log storage against the bare disk: groups of several shapes, restarting, reading.
+"""Log storage against the bare disk: groups of several shapes, and restarting.
 
     python -m bench.logdb_bench DIRECTORY [--seconds 2] [--rounds 3] [--no-groups]
         [--retained-gib 1 10]
@@ -7,8 +7,8 @@ For every shape, LogDb's groups and raw ``pwritev`` + ``fdatasync`` of the same 
 that was written before take turns, so that both see the same disk. The log is truncated and
 collected as it goes, and that counts: it is the steady state, in which segments are recycled.
 *Python us* is the processor time of a group outside `LogDb.write`: checking, encoding, indexing.
-Reading is cold: the pages are dropped first, for both sides. The directory must be on the file
-system of interest; what is made there is removed.
+The directory must be on the file system of interest; what is made there is removed. Reading is
+`bench.read_bench`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from logservice.bounds import READ_BYTES_DEFAULT
 from logservice.entry import Entry, EntryKind
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.data_directory import DataDirectory
@@ -33,11 +32,8 @@ from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.logdb.segment import segment_name
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Member, Membership
-from logservice.nodehost.executor import ThreadExecutor
 from logservice.server.process import tune_interpreter
 from logservice.snapshot import Snapshot
 
@@ -82,7 +78,7 @@ SHAPES = (
 of its own; the last two as a store writes them: what waits for a shard shares an entry."""
 
 RETAINED = Shape("", 48, 8, 4096)
-"""What a store is filled with to be restarted and read."""
+"""What a store is filled with to be restarted."""
 
 KEPT_SEGMENTS = 3
 """A group of segments is truncated and collected together, while the shapes are measured."""
@@ -240,7 +236,7 @@ def bench_groups(root: Path, seconds: float, rounds: int) -> None:
 
 
 def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
-    """48 shards that share segments: restart, memory of the index, one shard read from the disk."""
+    """48 shards that share segments: restarting, and the memory of their index."""
     path = str(root / "store")
     store = Store(path)
     for _ in range((retained_gib << 30) // RETAINED.bytes):
@@ -252,7 +248,9 @@ def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
             f"{how} with {retained_gib} GiB retained, open again after "
             f"{statistics.median(spent):.3f} s ({min(spent):.3f} - {max(spent):.3f})"
         )
-    bench_read(root / "store", RETAINED.shards, rounds)
+    store = Store(path)
+    print(f"  index columns in memory: {store.db.stats().column_bytes} bytes")
+    store.close()
     shutil.rmtree(root / "store")
 
 
@@ -284,99 +282,6 @@ def write_and_die(path: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def bench_read(directory: Path, shards: int, rounds: int) -> None:
-    """One shard read from end to end, against two measures of the disk, which take turns with it:
-    the same pieces of the segments without us, and as many bytes of the segments one after the
-    other.
-    """
-    store = Store(str(directory))
-    log = store.db.log(ShardId(shards // 7), ReplicaId(1))
-    pieces = pieces_of(log)
-    sides: tuple[Callable[[], float], ...] = (
-        lambda: read_shard(log),
-        lambda: read_pieces(directory, pieces),
-        lambda: read_sequentially(directory, sum(size for _, _, size in pieces)),
-    )
-    found: list[list[float]] = [[] for _ in sides]
-    for _ in range(rounds):
-        for side, rates in zip(sides, found, strict=True):
-            drop_pages(directory / "segments")
-            rates.append(side())
-    names = (
-        f"one shard of {shards}, cold", "  its pieces, bare, 64 asked for", "  the files in order"
-    )  # fmt: skip
-    for name, rates in zip(names, found, strict=True):
-        share = sorted(ours / rate for ours, rate in zip(found[0], rates, strict=True))
-        print(
-            f"{name:34} {statistics.median(rates):7.0f} MB/s ({min(rates):.0f} - {max(rates):.0f})"
-            f"; the shard's share {statistics.median(share):.0%} ({share[0]:.0%} - {share[-1]:.0%})"
-        )
-    print(f"  index columns in memory: {store.db.stats().column_bytes} bytes")
-    store.close()
-
-
-def read_shard(log: ReplicaLog) -> float:
-    """MB/s of one shard's payloads, as a Read does it: a thread fetches, the loop takes them."""
-    executor = ThreadExecutor("reads")
-    started = time.perf_counter()
-    position, end, size = log.first_index(), Index(log.last_index() + 1), 0
-    while position < end:
-        fetch = log.fetch(position, end, READ_BYTES_DEFAULT)
-        executor.submit(fetch.run).result()
-        log.end_fetch(fetch)
-        entries = log.fetched(fetch)
-        size += sum(len(entry.payload) for entry in entries)
-        position = Index(position + len(entries))
-    spent = time.perf_counter() - started
-    executor.shutdown()
-    return size / spent / 1e6
-
-
-def pieces_of(log: ReplicaLog) -> list[tuple[int, int, int]]:
-    """(segment, offset, bytes) of everything that `read_shard` has to read."""
-    position, end = log.first_index(), Index(log.last_index() + 1)
-    pieces = []
-    while position < end:
-        fetch = log.fetch(position, end, READ_BYTES_DEFAULT)
-        for read in fetch.reads:
-            pieces += [(read.segment, offset, size) for _, _, offset, size in read.spans()]
-        position = Index(fetch.reads[-1].last + 1)
-        log.end_fetch(fetch)
-    return pieces
-
-
-def read_pieces(directory: Path, pieces: list[tuple[int, int, int]]) -> float:
-    """MB/s of the same preads, with 64 of them asked for in advance."""
-    names = {
-        segment: str(directory / "segments" / segment_name(segment)) for segment, _, _ in pieces
-    }
-    handles = {segment: os.open(name, os.O_RDONLY) for segment, name in names.items()}
-    started = time.perf_counter()
-    total = asked = 0
-    for number, (segment, offset, size) in enumerate(pieces):
-        for ahead, at, length in pieces[asked : number + 64]:
-            os.posix_fadvise(handles[ahead], at, length, os.POSIX_FADV_WILLNEED)
-        asked = max(asked, number + 64)
-        total += len(os.pread(handles[segment], size, offset))
-    spent = time.perf_counter() - started
-    for handle in handles.values():
-        os.close(handle)
-    return total / spent / 1e6
-
-
-def read_sequentially(directory: Path, wanted: int) -> float:
-    """MB/s of reading `wanted` bytes of the segments, at least a gibibyte, a mebibyte at a time."""
-    size = 0
-    started = time.perf_counter()
-    for path in sorted((directory / "segments").glob("*.segment")):
-        with path.open("rb", buffering=0) as file:
-            while data := file.read(1 << 20):
-                size += len(data)
-        if size >= max(wanted, 1 << 30):
-            break
-    return size / (time.perf_counter() - started) / 1e6
-
-
 def drop_pages(directory: Path) -> None:
     """Let the page cache forget the files of a directory."""
     for path in directory.iterdir():
@@ -391,7 +296,7 @@ def main() -> None:
     parser.add_argument("directory")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--no-groups", action="store_true", help="only restart and read")
+    parser.add_argument("--no-groups", action="store_true", help="only restart")
     parser.add_argument("--retained-gib", type=int, nargs="*", default=[1, 10])
     arguments = parser.parse_args()
     tune_interpreter()

@@ -461,8 +461,7 @@ HAKEEPER_SILENT_S: Final = 30.0
 # --- soft: log storage ----------------------------------------------------------------------------
 
 LOGDB_SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""A segment file. Large enough that creating one (two directory syncs) is rare, small enough that
-whole segments become garbage soon."""
+"""A segment file: creating one (two directory syncs) is rare, and a whole one is garbage soon."""
 
 LOGDB_SEGMENT_BYTES_MIN: Final = 4096
 """Smaller segments cannot hold their header and one group."""
@@ -491,12 +490,10 @@ LOGDB_REWRITE_OLD_SEGMENTS: Final = 32
 """Segments (2 GiB of them) written since: old."""
 
 LOGDB_REWRITE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes copied by one garbage collection: one segment, so that a collection ends and what it frees
-pays for the next."""
+"""Bytes copied by one garbage collection: a segment; it ends, and what it frees pays for more."""
 
 LOGDB_COLLECT_SLICE_BYTES: Final = 512 * 1024
-"""Bytes copied at once by garbage collection: about a millisecond of an interpreter, and of a
-disk."""
+"""Bytes copied at once by garbage collection: a millisecond of an interpreter, and of a disk."""
 
 LOGDB_COLLECT_SLICE_STEPS: Final = 512
 """Chunks, records and replicas looked at at once by garbage collection: under a millisecond."""
@@ -509,6 +506,9 @@ LOGDB_READ_GAP_BYTES_MAX: Final = 64 * 1024
 
 LOGDB_READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 """Asked of the disk ahead of a sequential reader: 256 pieces of 32 KiB, as many as one queues."""
+
+LOGDB_READ_AHEAD_BYTES_MAX: Final = 256 * 1024 * 1024
+"""For all readers of a data directory, 32 or more: page cache that is taken back if it is short."""
 
 LOGDB_OPEN_SEGMENTS_MAX: Final = 64
 """Segment files kept open for reading."""

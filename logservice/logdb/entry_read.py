@@ -5,7 +5,9 @@ only what it was given and a file that is held open for it (`SegmentFiles.pin`).
 stops the event loop, and what it reads is neither removed nor overwritten meanwhile (INV-GC-3).
 
 Adjacent records are fetched in one system call, over the records of other replicas between them if
-the gap is small. Both checksums of every record are verified.
+the gap is small. Both checksums of every record are verified, and that it is the one that the index
+means. Of a read that fails the first entry that cannot be read is named: those before it are good,
+so a repair begins there.
 
 `Fetch` is a whole read: several segments, and what a sequential reader will want next. The disk is
 asked for all of it before the first byte is waited for: the pieces of one replica lie far apart in
@@ -15,16 +17,15 @@ segments that many share, and a disk that is given one piece at a time is idle b
 from __future__ import annotations
 
 import contextlib
-import struct
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NoReturn
 
 from logservice.bounds import LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
 from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
-from logservice.ids import Index, Lsn, Term
+from logservice.ids import Index
 from logservice.logdb.columns import EntryRun
 from logservice.logdb.index import Chunk
 from logservice.logdb.record import (
@@ -34,11 +35,13 @@ from logservice.logdb.record import (
     RECORD_VERSION,
     RecordCorrupt,
     RecordKind,
-    record_bytes,
+    decode_header,
+    payload_view,
 )
 from logservice.logdb.vfs import Vfs
 
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
+_ENTRY: Final = int(RecordKind.ENTRY)
 
 
 @dataclass(slots=True)
@@ -60,23 +63,18 @@ class EntryRead:
 
     def spans(self) -> Iterator[tuple[int, int, int, int]]:
         """(position of the first entry, position after the last, offset, bytes) of each fetch."""
-        offsets, lengths = self.offsets, self.lengths
-        low, count = 0, len(offsets)
-        while low < count:
-            start = offsets[low]
-            end = start + record_bytes(lengths[low])
-            high = low + 1
-            while high < count:
-                offset = offsets[high]
-                top = offset + record_bytes(lengths[high])
-                if not 0 <= offset - end <= LOGDB_READ_GAP_BYTES_MAX:
-                    break
-                if top - start > LOGDB_READ_SPAN_BYTES_MAX:
-                    break
-                end = top
-                high += 1
-            yield low, high, start, end - start
-            low = high
+        gap_max, span_max = LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
+        low, start = 0, self.offsets[0]
+        end = start
+        for number, (offset, length) in enumerate(zip(self.offsets, self.lengths, strict=True)):
+            # `record_bytes`, spelled out: this runs twice for every entry that is read.
+            after = offset + RECORD_HEADER_BYTES + (length + 7 & ~7)
+            if not end <= offset <= end + gap_max or after - start > span_max:
+                if number > low:
+                    yield low, number, start, end - start
+                low, start = number, offset
+            end = after
+        yield low, len(self.offsets), start, end - start
 
     def ask(self, vfs: Vfs) -> None:
         """Let the disk begin to bring the bytes. What goes wrong is for `run` to find."""
@@ -87,43 +85,55 @@ class EntryRead:
     def run(self, vfs: Vfs) -> list[tuple[int, Entry]]:
         """(write sequence, entry) of each; raises RecordCorrupt, OSError."""
         found: list[tuple[int, Entry]] = []
+        self.add_to(found, vfs)
+        return found
+
+    def add_to(self, found: list[tuple[int, Entry]], vfs: Vfs) -> None:
+        """`run`; when it raises, those before the one that cannot be read were added."""
         for low, high, start, size in self.spans():
             self._decode(vfs.pread(self.handle, size, start), start, low, high, found)
-        return found
 
     def _decode(
         self, data: bytes, start: int, low: int, high: int, found: list[tuple[int, Entry]]
     ) -> None:
         """Add the entries at positions [low, high); `data` begins at `start` of the segment."""
-        unpack, view = RECORD.unpack_from, memoryview(data)
+        unpack, view, add = RECORD.unpack_from, memoryview(data), found.append
         seed, key, index = self.seed, self.key, self.first + low
         for at, length in zip(self.offsets[low:high], self.lengths[low:high], strict=True):
             offset = at - start
             body = offset + RECORD_HEADER_BYTES
-            try:
-                (
-                    magic, version, kind, size, shard, replica, sequence, own, term, lsn, count,
-                    detail, payload_crc, header_crc,
-                ) = unpack(data, offset)  # fmt: skip
-            except struct.error as error:
-                raise RecordCorrupt("record header beyond the end") from error
-            if crc32(view[offset : body - 4], seed) != header_crc or magic != RECORD_MAGIC:
-                raise RecordCorrupt("record header checksum")
-            if version != RECORD_VERSION:
-                raise RecordCorrupt(f"record version {version} kind {kind}")
-            entry_kind = _KINDS.get(detail)
-            if kind != RecordKind.ENTRY or entry_kind is None or own != index or size != length:
-                raise RecordCorrupt("another record is in the entry's place")
-            if (shard, replica) != key:
-                raise RecordCorrupt("another record is in the entry's place")
+            if body > len(data):
+                self._refuse(data, offset, index, length)
+            (
+                magic, version, kind, size, shard, replica, sequence, own, term, lsn, count, detail,
+                payload_crc, header_crc,
+            ) = unpack(data, offset)  # fmt: skip
             payload = data[body : body + length]
-            if len(payload) != length:
-                raise RecordCorrupt("record payload beyond the end")
-            if crc32(payload, seed) != payload_crc:
-                raise RecordCorrupt("record payload checksum")
-            entry = Entry(Term(term), Index(index), Lsn(lsn), count, entry_kind, payload)
-            found.append((sequence, entry))
+            if (
+                crc32(view[offset : body - 4], seed) != header_crc
+                or crc32(payload, seed) != payload_crc
+                or own != index
+                or size != length
+                or kind != _ENTRY
+                or magic != RECORD_MAGIC
+                or version != RECORD_VERSION
+                or (shard, replica) != key
+                or detail not in _KINDS
+                or len(payload) != length
+            ):
+                self._refuse(data, offset, index, length)
+            add((sequence, Entry(term, own, lsn, count, _KINDS[detail], payload)))
             index += 1
+
+    def _refuse(self, data: bytes, offset: int, index: int, length: int) -> NoReturn:
+        """Raise RecordCorrupt with what is wrong with a record: looked at again, one by one."""
+        view = memoryview(data)
+        header = decode_header(view, offset, self.seed)
+        here = header.kind, header.shard, header.replica, header.index, header.length
+        if here != (RecordKind.ENTRY, *self.key, index, length) or header.detail not in _KINDS:
+            raise RecordCorrupt("another record is in the entry's place")
+        payload_view(view, offset, header, self.seed)
+        raise RecordCorrupt("the record was another one when it was looked at again")
 
 
 @dataclass(slots=True)
@@ -133,7 +143,8 @@ class Fetch:
     (`ReplicaLog.end_fetch`). asked: the disk was asked for `reads` before. chunks: of the index,
     whose columns are to be loaded by `load`.
 
-    entries, failed: the outcome of `run`; with `failed` there are no entries.
+    entries, failed: the outcome of `run`; with `failed` there are no entries: the read, the index
+    of the first entry that cannot be read, and why.
     """
 
     vfs: Vfs
@@ -144,7 +155,7 @@ class Fetch:
     load: Callable[[Chunk], EntryRun | None] = lambda _: None
     columns: list[EntryRun | None] = field(default_factory=list)
     entries: tuple[Entry, ...] = ()
-    failed: tuple[EntryRead, Exception] | None = None
+    failed: tuple[EntryRead, Index, Exception] | None = None
 
     @property
     def first(self) -> Index:
@@ -156,11 +167,12 @@ class Fetch:
         self.columns = [self.load(chunk) for chunk in self.chunks]
         for read in self.ahead if self.asked else (*self.reads, *self.ahead):
             read.ask(self.vfs)
-        found: list[Entry] = []
+        found: list[tuple[int, Entry]] = []
         for read in self.reads:
+            before = len(found)
             try:
-                found += [entry for _, entry in read.run(self.vfs)]
+                read.add_to(found, self.vfs)
             except (RecordCorrupt, OSError) as error:
-                self.failed = read, error
+                self.failed = read, Index(read.first + len(found) - before), error
                 return
-        self.entries = tuple(found)
+        self.entries = tuple([entry for _, entry in found])

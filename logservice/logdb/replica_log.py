@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Final
 
 from logservice_wire.errors import Halted
@@ -21,7 +22,7 @@ from logservice.logdb.entry_cache import CachedEntries
 from logservice.logdb.entry_read import EntryRead, Fetch
 from logservice.logdb.fault import Fault
 from logservice.logdb.index import Place
-from logservice.logdb.read_ahead import ReadAhead, Reader
+from logservice.logdb.read_ahead import Reader
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles, segment_name
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
@@ -39,7 +40,6 @@ class ReplicaLog:
         self._state = state
         self._files = files
         self._on_fault = on_fault
-        self._readers = ReadAhead()
         self.cached = CachedEntries()
 
     @property
@@ -160,10 +160,12 @@ class ReplicaLog:
         try:
             fetch.reads.extend(self._reads(low, high, max_bytes))
             following = fetch.reads[-1].last + 1
-            reader = self._readers.reads(low, following) if ahead else None
+            readers = self._files.readers
+            reader = readers.reads(self._state.key, low, following) if ahead else None
             if reader is not None:
                 fetch.asked = following <= reader.asked
-                fetch.ahead.extend(self._ahead(reader))
+                read_bytes = sum(sum(read.lengths) for read in fetch.reads)
+                fetch.ahead.extend(self._ahead(reader, reader.held - read_bytes))
         except Halted:
             self.end_fetch(fetch)
             raise
@@ -189,26 +191,30 @@ class ReplicaLog:
     def fetched(self, fetch: Fetch) -> tuple[Entry, ...]:
         """What was read. Raises Halted when it does not verify."""
         if fetch.failed is not None:
-            read, error = fetch.failed
-            name = segment_name(read.segment)
-            why = f"{name} at {read.offsets[0]}, entries from {read.first} on: {error}"
-            self.blame(why, Index(read.first))
+            read, index, error = fetch.failed
+            name, offset = segment_name(read.segment), read.offsets[index - read.first]
+            self.blame(f"{name} at {offset}, entries from {index} on: {error}", index)
             raise self._halted() from error
         if self._state.index.source is not None:
             for chunk, columns in zip(fetch.chunks, fetch.columns, strict=True):
                 self._state.index.source.take(chunk, columns)
         return fetch.entries
 
-    def _ahead(self, reader: Reader) -> Iterator[EntryRead]:
+    def _ahead(self, reader: Reader, held: int) -> Iterator[EntryRead]:
         """What the disk may bring for a reader, as far as it was not asked before: half of the
-        bytes at a time, so that it is asked for many pieces at once.
+        bytes at a time, so that it is asked for many pieces at once. held: what it was asked for
+        and is not in this read, in bytes.
         """
-        index = self._state.index
+        index, readers = self._state.index, self._files.readers
         begin, end = max(reader.following, reader.asked), index.last_index + 1
-        if begin < end and index.bytes_between(reader.following - 1, begin - 1) <= _AHEAD_BYTES:
+        held = max(held, 0) if reader.asked > reader.following else 0
+        readers.holds(reader, held)
+        if begin < end and held <= _AHEAD_BYTES and readers.room(_AHEAD_BYTES):
             for read in self._reads(begin, end, _AHEAD_BYTES):
                 reader.asked = read.last + 1
+                held += sum(read.lengths)
                 yield read
+            readers.holds(reader, held)
 
     def _reads(self, low: int, high: int, max_bytes: int) -> Iterator[EntryRead]:
         """What to read for [low, high), in order, cut at `max_bytes`; each pins its segment."""
@@ -220,16 +226,15 @@ class ReplicaLog:
             columns = index.columns(chunk)
             start = position - columns.first
             end = min(high, chunk.last + 1) - columns.first
-            lengths = columns.lengths[start:end]
-            fits = _fitting(lengths, room, at_least=int(position == low))
+            fits, size = _fitting(columns.lengths[start:end], room, at_least=int(position == low))
             if not fits:
                 return
             yield EntryRead(
                 self._state.key, chunk.segment, self._files.seed(chunk.segment),
                 self._files.pin(chunk.segment), position, columns.offsets[start : start + fits],
-                lengths[:fits],
+                columns.lengths[start : start + fits],
             )  # fmt: skip
-            room -= sum(lengths[:fits])
+            room -= size
             position += fits
             if fits < end - start:
                 return
@@ -246,10 +251,11 @@ class ReplicaLog:
         )  # fmt: skip
 
 
-def _fitting(lengths: array[int], room: int, at_least: int) -> int:
-    """How many of the payloads fit into `room` bytes, or `at_least` so many."""
-    for number, length in enumerate(lengths):
-        room -= length
-        if room < 0:
-            return max(number, at_least)
-    return len(lengths)
+def _fitting(lengths: array[int], room: int, at_least: int) -> tuple[int, int]:
+    """How many of the payloads fit into `room` bytes, or `at_least` so many, and their bytes."""
+    before = 0
+    for number, total in enumerate(accumulate(lengths)):
+        if total > room and number >= at_least:
+            return number, before
+        before = total
+    return len(lengths), before

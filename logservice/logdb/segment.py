@@ -23,6 +23,7 @@ from typing import Final
 from logservice.bounds import LOGDB_OPEN_SEGMENTS_MAX
 from logservice.checksum import crc32
 from logservice.invariants import invariant
+from logservice.logdb.read_ahead import ReadAhead
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.vfs import Vfs
 
@@ -90,6 +91,7 @@ class SegmentFiles:
         self.sizes: dict[int, int] = {}
         self.condemned: set[int] = set()
         """Damaged ones: to be emptied when that is possible (`scrub`)."""
+        self.readers = ReadAhead()
         self._seeds: dict[int, int] = {}
         self._handles: OrderedDict[int, int] = OrderedDict()
         self._pins: dict[int, int] = {}

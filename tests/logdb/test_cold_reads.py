@@ -12,7 +12,6 @@ from logservice.logdb import replica_log
 from logservice.logdb.column_cache import ColumnCache
 from logservice.logdb.entry_read import Fetch
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.read_ahead import ReadAhead
 from logservice.logdb.replica_log import ReplicaLog
 from tests.logdb.helpers import SMALL, World, entries, log_of, update
 
@@ -92,6 +91,8 @@ def test_what_is_read_ahead_of_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         ahead += [n for read in fetch.ahead for n in range(read.first, read.last + 1)]
         if fetch.ahead:
             assert ahead[-1] - position < 2 * 9 + 4
+        unread = [index for index in ahead if index >= position]
+        assert db._files.readers.held == 900 * len(unread)
     assert ahead == [*range(ahead[0], 61)], "each is asked for once"
 
 
@@ -107,16 +108,6 @@ def test_damage_makes_the_replica_faulty_when_it_is_looked_at() -> None:
     assert log.faulty
     with pytest.raises(Halted):
         log.fetch(Index(1), Index(3), 1 << 20)
-
-
-def test_only_so_many_readers_are_remembered() -> None:
-    known = ReadAhead()
-    for number in range(17):
-        assert known.reads(100 * number, 100 * number + 10) is None
-    assert known.reads(10, 20) is None, "the first of them was forgotten"
-    found = known.reads(210, 230)
-    assert found is not None
-    assert (found.first, found.following, found.asked) == (210, 230, 210)
 
 
 def test_the_index_of_what_is_read_is_loaded_beside_the_loop(

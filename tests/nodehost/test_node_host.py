@@ -504,13 +504,13 @@ async def test_what_is_on_the_disk_only_is_never_read_by_the_event_loop(
     for number in others:
         await cluster.stores[number].down()
     readers: list[tuple[str, int]] = []
-    run = EntryRead.run
+    add_to = EntryRead.add_to
 
-    def watched(self: EntryRead, vfs: Vfs) -> list[tuple[int, Entry]]:
+    def watched(self: EntryRead, found: list[tuple[int, Entry]], vfs: Vfs) -> None:
         readers.append((threading.current_thread().name, len(self.offsets)))
-        return run(self, vfs)
+        add_to(self, found, vfs)
 
-    monkeypatch.setattr(EntryRead, "run", watched)
+    monkeypatch.setattr(EntryRead, "add_to", watched)
     for number in others:
         await cluster.stores[number].up()
     cluster.introduce()
