@@ -26,6 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from logservice.entry import Entry, EntryKind
+from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.leveldb_kv import LevelDbEngine
@@ -47,12 +48,15 @@ TURN_S = 0.25
 
 @dataclass(frozen=True)
 class Shape:
-    """One group: `entries` of `payload_bytes` for each of `shards`."""
+    """One group: `entries` of `payload_bytes` for each of `shards`; with `commits`, each shard also
+    says that what it wrote before is committed, as it does in a busy store.
+    """
 
     name: str
     shards: int
     entries: int
     payload_bytes: int
+    commits: bool = False
 
     @property
     def bytes(self) -> int:
@@ -108,13 +112,16 @@ class Store:
         payload = b"x" * shape.payload_bytes
         updates = []
         for shard in range(first_shard, first_shard + shape.shards):
-            first = self._next.get(shard, 1)
+            first = self._next.get(shard)
+            if first is None:
+                first = self.db.log(ShardId(shard), ReplicaId(1)).last_index() + 1
+            hard = HardState(Term(1), ReplicaId(1), Index(first - 1)) if shape.commits else None
             entries = tuple(
                 Entry(Term(1), Index(first + n), Lsn(first + n), 1, EntryKind.BLOCK, payload)
                 for n in range(shape.entries)
             )
             self._next[shard] = first + shape.entries
-            updates.append(Update(ShardId(shard), ReplicaId(1), entries=entries))
+            updates.append(Update(ShardId(shard), ReplicaId(1), hard, entries))
         return updates
 
     def group(self, shape: Shape, *, truncate: bool = True) -> float:

@@ -33,13 +33,14 @@ class CachedEntries:
 
     def put(self, entries: Sequence[Entry]) -> None:
         """Entries were written; they replace what is at and after the first one's index."""
-        first = entries[0].index
-        self.cut(first)
-        if self._entries and self.first + len(self._entries) != first:
-            self._entries.clear()
-        if not self._entries:
+        first, cached = entries[0].index, self._entries
+        if self.first + len(cached) != first:
+            self.cut(first)
+            if self.first + len(cached) != first:
+                cached.clear()
+        if not cached:
             self.first = first
-        self._entries.extend(entries)
+        cached.extend(entries)
 
     def cut(self, index: int) -> None:
         """Forget everything at and after `index`."""

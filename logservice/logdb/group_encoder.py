@@ -35,7 +35,15 @@ from logservice.logdb.commit_group import (
     GroupPosition,
     Run,
 )
-from logservice.logdb.record import PADDING, RECORD_MAGIC, Buffer, Meta, RecordKind, encode_meta
+from logservice.logdb.record import (
+    COMMIT,
+    PADDING,
+    RECORD_MAGIC,
+    Buffer,
+    Meta,
+    RecordKind,
+    encode_meta,
+)
 
 _ENTRY_HEAD = struct.Struct("<IIQQQQQQIII")
 """A record header up to its checksum, with magic, version and kind as one number: as many bytes, a
@@ -104,7 +112,9 @@ def encode_runs(
             for meta in metas:
                 offset += encode_meta(body, meta, shard, replica, seed)
             sequence += len(metas)
-            index, term, vote, commit, kinds = _said(metas)
+            term, vote, commit, kinds = _said(metas)
+            if not entries:
+                index = record.meta_index(metas[0])
         run.segment, run.offset = segment, offset
         if entries:
             kinds |= _ENTRY_BIT
@@ -133,15 +143,16 @@ def encode_runs(
     return b"".join(rows), offset
 
 
-def _said(metas: Sequence[Meta]) -> tuple[int, int, int, int, int]:
-    """What the directory repeats of a run's records besides entries: (index field of the first,
-    term, vote, commit, kinds as bits).
+def _said(metas: Sequence[Meta]) -> tuple[int, int, int, int]:
+    """What the directory repeats of a run's records besides entries: (term, vote, commit, kinds as
+    bits).
     """
     kinds = term = vote = commit = 0
     for meta in metas:
-        kinds |= 1 << meta.kind
-        if isinstance(meta.value, HardState):
-            term, vote, commit = meta.value.term, meta.value.vote, meta.value.commit
-        elif meta.kind is RecordKind.COMMIT and isinstance(meta.value, int):
-            commit = meta.value
-    return record.meta_index(metas[0]), term, vote, commit, kinds
+        kind, value = meta.kind, meta.value
+        kinds |= 1 << kind
+        if kind is COMMIT and isinstance(value, int):
+            commit = value
+        elif isinstance(value, HardState):
+            term, vote, commit = value.term, value.vote, value.commit
+    return term, vote, commit, kinds

@@ -570,7 +570,7 @@ class LogDb:
     def _apply(self, run: Run) -> None:
         key = (run.shard, run.replica)
         state = self._states[key]
-        state.apply(run)
+        compacted = state.apply(run)
         if state.removed:
             self._logs.pop(key, None)
             self._waiting.pop(key, None)
@@ -581,7 +581,7 @@ class LogDb:
         log = self._logs.get(key)
         if log is None:
             return
-        if run.metas:  # A snapshot, perhaps; what `put` writes over, it cuts.
+        if compacted:
             log.cached.cut(state.index.last_index + 1)
             log.cached.drop_through(state.index.floor_index)
         if run.entries:

@@ -22,7 +22,7 @@ from logservice.ids import NO_REPLICA
 from logservice.invariants import invariant
 from logservice.logdb.commit_group import Run
 from logservice.logdb.fault import REPAIRED
-from logservice.logdb.record import Installed, Meta, RecordKind
+from logservice.logdb.record import COMMIT, Installed, Meta, RecordKind
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.snapshot import Snapshot
@@ -56,7 +56,7 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
         elif hard.commit != old.commit:
             if not old.commit < hard.commit <= last:
                 _check_hard_state(old, hard, last, state.key)
-            metas.append(Meta(RecordKind.COMMIT, write_sequence, hard.commit))
+            metas.append(Meta(COMMIT, write_sequence, hard.commit))
     if update.bootstrap is not None:
         metas.append(Meta(RecordKind.BOOTSTRAP, write_sequence + len(metas), update.bootstrap))
     if snapshot is not None:
@@ -71,7 +71,7 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
 
 def commit_only(run: Run) -> bool:
     """Whether the run may wait for the next group that must be synced."""
-    return not run.entries and all(meta.kind is RecordKind.COMMIT for meta in run.metas)
+    return not run.entries and all(meta.kind is COMMIT for meta in run.metas)
 
 
 def _check_repair(state: ReplicaState, update: Update) -> None:

@@ -70,6 +70,12 @@ class RecordKind(enum.IntEnum):
     FAULTY = 8
 
 
+COMMIT: Final = RecordKind.COMMIT
+CUT: Final = RecordKind.CUT
+INSTALLED: Final = RecordKind.INSTALLED
+"""Asked for with every run: in Python 3.11 a member costs an eighth of a microsecond to look up by
+way of its class.
+"""
 _KINDS: Final = {int(kind): kind for kind in RecordKind}
 
 
@@ -128,23 +134,27 @@ def record_bytes(length: int) -> int:
 
 def encode_meta(buffers: list[Buffer], meta: Meta, shard: int, replica: int, seed: int) -> int:
     """Append one record to `buffers`; returns its bytes in the segment."""
-    index, term, lsn, detail, payload = _fields(meta)
+    index, term, lsn, detail, payload = _fields(meta.value)
+    length = len(payload)
     head = _HEAD.pack(
-        RECORD_MAGIC, RECORD_VERSION, meta.kind, len(payload), shard, replica,
-        meta.write_sequence, index, term, lsn, 0, detail, crc32(payload, seed),
+        RECORD_MAGIC, RECORD_VERSION, meta.kind, length, shard, replica, meta.write_sequence,
+        index, term, lsn, 0, detail, crc32(payload, seed),
     )  # fmt: skip
-    buffers.append(head + _CRC.pack(crc32(head, seed)) + payload + PADDING[len(payload) & 7])
-    return record_bytes(len(payload))
+    buffers.append(head + _CRC.pack(crc32(head, seed)))
+    if length:
+        buffers.append(payload + PADDING[length & 7])
+    return 72 + length + (-length & 7)
 
 
 def meta_index(meta: Meta) -> int:
     """The index field of the record, which the group's directory repeats."""
-    return _fields(meta)[0]
+    return _fields(meta.value)[0]
 
 
-def _fields(meta: Meta) -> tuple[int, int, int, int, bytes]:
+def _fields(value: MetaValue) -> tuple[int, int, int, int, bytes]:
     """(index, term, lsn, detail, payload) of the record."""
-    value = meta.value
+    if isinstance(value, int):  # First, for a commit index is in nearly every run.
+        return value, 0, 0, 0, b""
     if isinstance(value, HardState):
         return value.commit, value.term, value.vote, 0, b""
     if isinstance(value, Bootstrap):
@@ -155,7 +165,7 @@ def _fields(meta: Meta) -> tuple[int, int, int, int, bytes]:
         return snapshot.index, snapshot.term, snapshot.next_lsn, int(value.reset), payload
     if isinstance(value, Fault):
         return value.damaged_from, 0, value.acked_through, 0, value.reason.encode()
-    return value or 0, 0, 0, 0, b""
+    return 0, 0, 0, 0, b""
 
 
 def decode_header(view: Buffer, offset: int, seed: int) -> RecordHeader:

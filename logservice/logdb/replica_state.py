@@ -21,17 +21,16 @@ from logservice.logdb.columns import EntryRun
 from logservice.logdb.commit_group import Run
 from logservice.logdb.fault import Fault
 from logservice.logdb.index import EntryIndex
-from logservice.logdb.record import Installed, Meta, RecordKind
+from logservice.logdb.record import COMMIT, CUT, INSTALLED, Installed, Meta, RecordKind
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
-from logservice.value import value
 
 Key = tuple[int, int]
 """(shard, replica)."""
 
 
-@value
+@dataclass(slots=True)
 class Origin:
-    """Where the newest record of a kind is."""
+    """Where the newest record of a kind is. Belongs to one state, which moves it on."""
 
     write_sequence: int
     segment: int
@@ -100,53 +99,61 @@ class ReplicaState:
         self.fault, self.dirty = joined, True
         return True
 
-    def apply(self, run: Run) -> None:
-        """Take in a run that was written after everything known so far."""
+    def apply(self, run: Run) -> bool:
+        """Take in a run that was written after everything known so far. Returns whether a snapshot
+        took entries away.
+        """
         self.dirty = True
+        compacted = False
         for meta in run.metas:
             self.apply_meta(meta, run.segment)
-            if isinstance(meta.value, Installed):
+            if meta.kind is INSTALLED and isinstance(meta.value, Installed):
                 snapshot = meta.value.snapshot.snapshot
                 if meta.value.reset:
                     self.add_cut(Cut(meta.write_sequence, Index(0), run.segment, run.segment))
                     self.index.cut(0)
                 self.index.compact(snapshot.index, snapshot.term, snapshot.next_lsn)
+                compacted = True
         entries, index = run.entries, self.index
-        if not entries:
-            return
-        first, sequence = entries[0].index, run.write_sequence + len(run.metas)
-        if first <= index.last_index:
-            self.add_cut(Cut(sequence, first, run.segment, run.segment))
-            index.cut(first)
-        index.add(entries, run.segment, run.offset, sequence)
+        if entries:
+            first, sequence = entries[0].index, run.write_sequence + len(run.metas)
+            if first <= index.last_index:
+                self.add_cut(Cut(sequence, first, run.segment, run.segment))
+                index.cut(first)
+            index.add(entries, run.segment, run.offset, sequence)
+        return compacted
 
     def apply_meta(self, meta: Meta, segment: int) -> None:
         """Take in one record that is not an entry, unless a newer one of its kind is known.
 
         A copy with the same write sequence counts as newer. Does not touch the index.
         """
-        known = self.origins.get(meta.kind)
-        if meta.kind is RecordKind.CUT:
-            invariant(isinstance(meta.value, int), "INV-STATE-CUT", value=meta.value)
-            assert isinstance(meta.value, int)
-            self.add_cut(Cut(meta.write_sequence, meta.value, segment, segment))
+        kind, value, sequence = meta.kind, meta.value, meta.write_sequence
+        if kind is CUT:
+            invariant(isinstance(value, int), "INV-STATE-CUT", value=value)
+            assert isinstance(value, int)
+            self.add_cut(Cut(sequence, value, segment, segment))
             return
-        if known is not None and known.write_sequence > meta.write_sequence:
+        known = self.origins.get(kind)
+        if known is not None and known.write_sequence > sequence:
             return
-        self.origins[meta.kind] = Origin(meta.write_sequence, segment)
-        value = meta.value
-        if isinstance(value, HardState):
+        if known is None:
+            self.origins[kind] = Origin(sequence, segment)
+        else:
+            known.write_sequence, known.segment = sequence, segment
+        if kind is COMMIT:
+            assert isinstance(value, int)
+            hard = self.hard_state
+            if value > hard.commit:
+                self.hard_state = HardState(hard.term, hard.vote, value)
+        elif isinstance(value, HardState):
             commit = Index(max(value.commit, self.hard_state.commit))
             self.hard_state = HardState(value.term, value.vote, commit)
         elif isinstance(value, Bootstrap):
             self.bootstrap = value
         elif isinstance(value, Installed):
             self.installed = value.snapshot
-        elif meta.kind is RecordKind.COMMIT:
-            assert isinstance(value, int)
-            commit = Index(max(value, self.hard_state.commit))
-            self.hard_state = HardState(self.hard_state.term, self.hard_state.vote, commit)
-        elif meta.kind is RecordKind.TOMBSTONE:
+        elif kind is RecordKind.TOMBSTONE:
             self.removed = True
         elif isinstance(value, Fault):
             self.fault = self.marked = value if value.reason else None
@@ -155,7 +162,7 @@ class ReplicaState:
         """Copies of live records were made: point at them instead of the originals."""
         self.dirty = True
         for meta in run.metas:
-            if meta.kind is RecordKind.CUT:
+            if meta.kind is CUT:
                 self.cuts = [
                     Cut(c.write_sequence, c.index, run.segment, c.born)
                     if c.write_sequence == meta.write_sequence else c
