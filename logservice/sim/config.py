@@ -87,6 +87,8 @@ class SimConfig:
     disk_death: bool = False
     """One of the victim's data directories stops answering, for good, while the store runs."""
     rot: bool = False
+    read_fail_interval_s: float = 0.0
+    """On the victim's disk, if it rots: a sector that cannot be read, now and then."""
     scrub_interval_s: float = 3.0
     diverges: bool = False
     """A committed entry changes on one disk, with valid checksums; see `diverging`."""
@@ -182,6 +184,8 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
     if not config.calm and chance.random() < 0.25:
         config.diverges = True
         config.compare_interval_s = chance.choice((1.0, 3.0, 5.0))
+    if config.rot and chance.random() < 0.6:
+        config.read_fail_interval_s = chance.choice((1.0, 3.0, 8.0))
     return config
 
 

@@ -8,6 +8,7 @@ things go wrong:
   of what was not synced, `lose_power` keeps a part that chance chooses (torn writes), or none.
 - a failing disk: `fail(errno)` makes one of the next calls raise. After a failed fdatasync the
   pages count as clean: what they held is gone from the disk and still in the cache.
+- an unreadable sector: `fail_read()` makes one of the next reads of a segment raise, once.
 - a lost disk: below one data directory every call fails from now on (`lose`).
 - a full disk: `capacity_bytes` of MemoryVfs.
 - rot: `rot` flips bits in durable bytes.
@@ -59,6 +60,7 @@ class SimDisk(MemoryVfs):
         self._cut_at = 0
         self._fail_at = 0
         self._errno = 0
+        self._reads_left = -1
         self._dead = False
         self._gone: set[str] = set()
 
@@ -72,6 +74,10 @@ class SimDisk(MemoryVfs):
         """The writing call after `calls` more raises OSError(number)."""
         self._fail_at = self.calls + calls + 1
         self._errno = number
+
+    def fail_read(self, reads: int) -> None:
+        """The read of a segment after `reads` more raises EIO."""
+        self._reads_left = reads
 
     def lose(self, directory: str) -> None:
         """What is below `directory` is on a disk that never answers again."""
@@ -91,11 +97,12 @@ class SimDisk(MemoryVfs):
     def forget_faults(self) -> None:
         """No fault is waiting any more."""
         self._cut_at = self._fail_at = 0
+        self._reads_left = -1
 
     @property
     def fault_waits(self) -> bool:
         """The next process may fail because of the disk."""
-        return bool(self._fail_at or self._gone)
+        return bool(self._fail_at or self._gone or self._reads_left >= 0)
 
     @property
     def full(self) -> bool:
@@ -264,7 +271,13 @@ class SimDisk(MemoryVfs):
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         """See `Vfs`."""
-        self._call(self._paths[handle], writing=False)
+        path = self._paths[handle]
+        self._call(path, writing=False)
+        if self._reads_left >= 0 and path.endswith(".segment"):
+            self._reads_left -= 1
+            if self._reads_left < 0:
+                self.counts["fault unreadable sector met"] += 1
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
         return super().pread(handle, size, offset)
 
     # --- inside -----------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ class Faults:
             (config.pause_interval_s, self._pause),
             (config.partition_interval_s, self._partition),
             (config.disk_fail_interval_s, self._disk_fails),
+            (config.read_fail_interval_s, self._read_fails),
             (config.disk_full_interval_s, self._disk_full),
             (config.stall_interval_s, self._stall),
         ]
@@ -262,6 +263,14 @@ class Faults:
     def _look_at(self, store: SimStore) -> None:
         if not self.world.healing and store.gave_up_a_directory and not store.disk.lost:
             store.stop()
+
+    async def _read_fails(self) -> None:
+        """Only on the disk that may rot: what cannot be read is as good as damaged."""
+        store = self.world.stores[self.world.config.victim - 1]
+        self._count("read-error")
+        store.fail_read(self.chance.choice((0, 0, 1, 5, 20)))
+        if len(store.directories) > 1:
+            self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
 
     async def _disk_full(self) -> None:
         stores = [self._any()]

@@ -190,6 +190,10 @@ class SimStore:
         self._disk_faults = True
         self.disk.fail(number, calls)
 
+    def fail_read(self, reads: int) -> None:
+        """One of the next reads of a segment fails. A running store has no reason to give up."""
+        self.disk.fail_read(reads)
+
     def fill_disk(self, left_bytes: int) -> None:
         """The disk is full but for some bytes: no reason to give up (INV-SIM-CAUSE)."""
         self.disk.fill(left_bytes)

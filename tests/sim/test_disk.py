@@ -6,8 +6,9 @@ import errno
 import random
 
 import pytest
+from logservice_wire.errors import Halted
 
-from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
+from logservice.ids import ClusterId, Index, ReplicaId, ShardId, StoreId
 from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
@@ -98,3 +99,21 @@ def test_a_lost_directory_answers_nothing_and_its_neighbour_everything() -> None
     assert here.pread(here.open_read("/data-2/file"), 4, 0) == b"kept"
     here.heal()
     assert here.lost, "for good"
+
+
+def test_an_unreadable_sector_is_met_once_and_makes_one_replica_faulty() -> None:
+    here = disk()
+    db = open_logdb(here)
+    other = (ShardId(2), ReplicaId(1))
+    for key in (KEY, other):
+        db.commit([Update(*key, entries=tuple(entry(index, lsn=index) for index in (1, 2, 3)))])
+    here.fail_read(1)
+    assert len(db.log(*other).entries(Index(1), Index(4), 1 << 20)) == 3
+    with pytest.raises(Halted, match="entries from 2 on"):
+        db.log(*KEY).entries(Index(2), Index(3), 1 << 20)
+    assert here.counts["fault unreadable sector met"] == 1
+    assert db.log(*KEY).faulty
+    assert len(db.log(*other).entries(Index(1), Index(4), 1 << 20)) == 3
+    here.fail_read(0)
+    here.forget_faults()
+    assert len(db.log(*other).entries(Index(1), Index(4), 1 << 20)) == 3
