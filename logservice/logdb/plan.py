@@ -8,9 +8,10 @@ log, and writing would turn that into damage.
 - INV-PLAN-CUT: a committed entry is never replaced.
 - INV-PLAN-LOG: entries join the log and each other: index, term, LSN (INV-LOG-LSN).
 - INV-PLAN-REPAIR: only a fault that is repairable in place is repaired, from its first damaged
-  entry on; it is over when the log holds everything the replica may have acknowledged: through
-  `acked_through`, or up to a committed entry of a term beyond its own (whatever was committed in
-  the terms it acknowledged in lies before that: leader completeness).
+  entry on; it is over when the log holds everything that the replica knows to be committed, and
+  everything it may have acknowledged: through `acked_through`, or up to a committed entry of a term
+  beyond its own (whatever was committed in the terms it acknowledged in lies before that: leader
+  completeness).
 - INV-PLAN-SNAPSHOT: an installed snapshot agrees with the entry at its index, if there is one.
 """
 
@@ -96,7 +97,9 @@ def _restored(state: ReplicaState, update: Update) -> bool:
     end: Entry | Snapshot | None = update.entries[-1] if update.entries else None
     if end is None and update.snapshot is not None:
         end = update.snapshot.snapshot
-    if end is None:
+    if end is None or end.index < state.hard_state.commit:
+        # A group that was on its way when the damage was found acknowledged nothing any more, but
+        # may say that more is committed.
         return False
     return end.index >= fault.acked_through or end.term > state.hard_state.term
 

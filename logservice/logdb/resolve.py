@@ -203,7 +203,12 @@ def _join(
     mark = state.fault
 
     def damaged(first: int, last: int) -> bool:
-        if mark is not None and mark.damaged_from <= first and last <= mark.acked_through:
+        if (
+            mark is not None
+            and mark.repairable
+            and mark.damaged_from <= first
+            and last <= max(mark.acked_through, commit)
+        ):
             # A repair was under way: it starts at the first damaged entry and goes up.
             return True
         known = sum(
@@ -213,7 +218,7 @@ def _join(
         )
         return known == last - first + 1
 
-    index = state.index
+    index, commit = state.index, state.hard_state.commit
     if state.installed is not None and state.installed.snapshot.index >= index.floor_index:
         snapshot = state.installed.snapshot
         index.compact(snapshot.index, snapshot.term, snapshot.next_lsn)
@@ -226,6 +231,6 @@ def _join(
                 state.blame(Fault(f"entries {first} to {piece.first - 1} are missing"))
             return
         index.append(piece)
-    last, commit = index.last_index, state.hard_state.commit
+    last = index.last_index
     if commit > last and not damaged(last + 1, commit):
         state.blame(Fault(f"the log ends at {last}, commit is {commit}"))

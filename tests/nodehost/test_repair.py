@@ -88,6 +88,29 @@ def test_a_committed_entry_of_a_later_term_completes_it() -> None:
     assert world.without_index().open().log(*KEY).last_index() == 16
 
 
+def test_a_repair_reaches_what_was_committed_when_the_damage_was_found() -> None:
+    """Seed 967: a leader's group was on its way; its followers had made an entry of it committed.
+    The repair ended before that entry, and the store died of a commit index beyond the log's end.
+    """
+    world = World()
+    db = world.open()
+    db.commit([log_update(new=entries(1, 30), hard=(1, 1, 25))])
+    group = db.begin([log_update(new=entries(31, 32), hard=(1, 1, 31))])
+    log = db.log(*KEY)
+    log.blame("seen", Index(11))
+    db.write(group)
+    db.finish(group)
+    db.record_faults()
+    db.commit([repair_update(entries(11, 30))])
+    assert log.fault == FAULT
+    db = world.kill()
+    log = db.log(*KEY)
+    assert log.fault == FAULT
+    db.commit([repair_update(entries(31, 31))])
+    assert log.fault is None
+    assert log.last_index() == log.hard_state.commit == 31
+
+
 def test_damage_found_during_the_repair_keeps_the_fault() -> None:
     world = World()
     log = damaged_log(world)
