@@ -141,13 +141,14 @@ class Fetch:
     """Consecutive entries of one replica that are on the disk: `reads`, and `ahead` of them what
     the disk should begin to bring. Whose segments are pinned until it was given back
     (`ReplicaLog.end_fetch`). asked: the disk was asked for `reads` before. chunks: of the index,
-    whose columns are to be loaded by `load`.
+    whose columns are to be loaded by `load`. first: the first entry that was asked for.
 
     entries, failed: the outcome of `run`; with `failed` there are no entries: the read, the index
     of the first entry that cannot be read, and why.
     """
 
     vfs: Vfs
+    first: Index
     reads: list[EntryRead] = field(default_factory=list)
     ahead: list[EntryRead] = field(default_factory=list)
     asked: bool = False
@@ -156,11 +157,6 @@ class Fetch:
     columns: list[EntryRun | None] = field(default_factory=list)
     entries: tuple[Entry, ...] = ()
     failed: tuple[EntryRead, Index, Exception] | None = None
-
-    @property
-    def first(self) -> Index:
-        """The first entry."""
-        return Index(self.reads[0].first)
 
     def run(self) -> None:
         """Read; any thread. What cannot be read is judged by `ReplicaLog.fetched`."""

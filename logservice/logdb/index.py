@@ -279,16 +279,28 @@ class EntryIndex:
         """The entry that holds the record."""
         return self.columns(self.chunks[self._chunk_of_lsn(lsn)]).find_lsn(lsn)
 
-    def unloaded(self, lsn: int, size: int) -> list[Chunk]:
+    def unloaded_of_lsn(self, lsn: int, size: int) -> list[Chunk]:
         """Chunks not in memory, of those with the record and the `size` bytes that follow it; of
         very small ones not as many.
         """
+        number = self._chunk_of_lsn(lsn)
+        return self._unloaded(number, number, size)
+
+    def unloaded_of_index(self, index: int, size: int) -> list[Chunk]:
+        """The same for a live entry, with the chunk of the entry before it."""
+        number = bisect_right(self._firsts, index) - 1
+        before = bisect_right(self._firsts, max(index - 1, self.floor_index + 1)) - 1
+        return self._unloaded(before, number, size)
+
+    def _unloaded(self, first: int, number: int, size: int) -> list[Chunk]:
+        """From chunk `first` on; `size` bytes are needed from somewhere in chunk `number` on."""
         found: list[Chunk] = []
-        first = self._chunk_of_lsn(lsn)
-        for chunk in self.chunks[first : first + _CHUNKS_AT_ONCE]:
+        for position in range(first, min(first + _CHUNKS_AT_ONCE, len(self.chunks))):
+            chunk = self.chunks[position]
             if chunk.loaded is None:
                 found.append(chunk)
-            size -= chunk.size
+            # Of the first one there may be next to nothing left.
+            size -= chunk.size if position > number else 0
             if size < 0:
                 break
         return found

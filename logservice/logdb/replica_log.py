@@ -21,7 +21,7 @@ from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.entry_cache import CachedEntries
 from logservice.logdb.entry_read import EntryRead, Fetch
 from logservice.logdb.fault import Fault
-from logservice.logdb.index import Place
+from logservice.logdb.index import Chunk, Place
 from logservice.logdb.read_ahead import Reader
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles, segment_name
@@ -156,7 +156,7 @@ class ReplicaLog:
         self._check_there(low, high)
         if self._state.faulty:
             raise self._halted()
-        fetch = Fetch(self._files.vfs)
+        fetch = Fetch(self._files.vfs, low)
         try:
             fetch.reads.extend(self._reads(low, high, max_bytes))
             following = fetch.reads[-1].last + 1
@@ -171,17 +171,24 @@ class ReplicaLog:
             raise
         return fetch
 
-    def fetch_index(self, lsn: Lsn, max_bytes: int) -> Fetch | None:
+    def fetch_index_of_lsn(self, lsn: Lsn, max_bytes: int) -> Fetch | None:
         """What of the index is on the disk only, of the part that `index_of_lsn` and a `fetch` from
         there need; None when nothing is. To be run, ended and given to `fetched` before them.
         """
-        index = self._state.index
-        chunks = index.unloaded(lsn, max_bytes + LOGDB_READ_AHEAD_BYTES)
-        source = index.source
+        size = max_bytes + LOGDB_READ_AHEAD_BYTES
+        return self._fetch_index(self._state.index.unloaded_of_lsn(lsn, size))
+
+    def fetch_index(self, low: Index, max_bytes: int) -> Fetch | None:
+        """The same for the `fetch` of entries from `low` on, and the `term` of the one before."""
+        size = max_bytes + LOGDB_READ_AHEAD_BYTES
+        return self._fetch_index(self._state.index.unloaded_of_index(low, size), low)
+
+    def _fetch_index(self, chunks: list[Chunk], first: Index = Index(0)) -> Fetch | None:
+        source, key = self._state.index.source, self._state.key
         if not chunks or source is None:
             return None
-        key = self._state.key
-        return Fetch(self._files.vfs, chunks=chunks, load=lambda chunk: source.read(key, chunk))
+        vfs = self._files.vfs
+        return Fetch(vfs, first, chunks=chunks, load=lambda chunk: source.read(key, chunk))
 
     def end_fetch(self, fetch: Fetch) -> None:
         """The fetch has run, or never will: let go of its segments."""

@@ -4,10 +4,11 @@ The real twin of `raft.memory_storage`. logdb does the work (index in memory, en
 or its segments); this class says it in the seam's words: what is compacted, what is not there.
 
 Entries that are on the disk only (for a follower that is far behind; everything after a restart)
-are never waited for: they are UnavailableError until somebody else has read them. Then the core is
-asked to try again, and for the length of that pass what was read is here. A core that does not want
-it any more has it forgotten, so nothing piles up. After a restart every replica wants the most that
-it may be given at once, and one thread reads for all: so a read ends at LOGDB_READ_SPAN_BYTES_MAX.
+are never waited for, nor are the rows that say where they are: they are UnavailableError until
+somebody else has read them. Then the core is asked to try again, and for the length of that pass
+what was read is here. A core that does not want it any more has it forgotten, so nothing piles up.
+After a restart every replica wants the most that it may be given at once, and one thread reads for
+all: so a read ends at LOGDB_READ_SPAN_BYTES_MAX.
 
 INV-READER-1: what was read is only given while the log still has that entry in that term. Then it
 has all before it, too (log matching), whatever was cut off and written meanwhile.
@@ -42,6 +43,7 @@ class LogReader:
         self._under_way: set[Index] = set()
         self._arrived: list[tuple[Future[None], Fetch]] = []
         self._read: list[tuple[Entry, ...]] = []
+        self._indexed: set[Index] = set()
 
     def first_index(self) -> Index:
         """See `LogStorage`."""
@@ -74,11 +76,18 @@ class LogReader:
         found = self._log.cached_entries(low, high, max_bytes) or self._of_read(low, high)
         if found is None:
             if low not in self._under_way and len(self._under_way) < _FETCHES_MAX:
-                fetch = self._log.fetch(low, high, min(max_bytes, LOGDB_READ_SPAN_BYTES_MAX))
+                fetch = self._fetch(low, high, min(max_bytes, LOGDB_READ_SPAN_BYTES_MAX))
                 self._under_way.add(low)
                 self._submit(fetch)
             raise UnavailableError(low)
         return tuple(limit_size(found, max_bytes))
+
+    def _fetch(self, low: Index, high: Index, max_bytes: int) -> Fetch:
+        """First where the entries are, if that is on the disk, too; in the pass after that they."""
+        # What of the index came for this pass, and cannot be used or had to leave again, is not
+        # asked for a second time: that could go on for ever.
+        index = None if low in self._indexed else self._log.fetch_index(low, max_bytes)
+        return index or self._log.fetch(low, high, max_bytes)
 
     def _of_read(self, low: Index, high: Index) -> tuple[Entry, ...] | None:
         """Entries from `low` on of what was read; None when they are not there (INV-READER-1)."""
@@ -102,12 +111,17 @@ class LogReader:
         arrived, self._arrived = self._arrived, []
         for work, fetch in arrived:
             work.result()
-            self._read.append(self._log.fetched(fetch))
+            entries = self._log.fetched(fetch)
+            if fetch.chunks:
+                self._indexed.add(fetch.first)
+            else:
+                self._read.append(entries)
         return bool(arrived)
 
     def forget(self) -> None:
         """See `take_arrived`."""
         self._read.clear()
+        self._indexed.clear()
 
     def durable_log(self) -> ReplicaLog:
         """The log itself, for reading ahead of `entries`."""

@@ -107,7 +107,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
     while position < next_lsn:
         # Found anew each time: commands between two blocks are skipped, not read. There may be
         # millions, and nothing else gets its turn while this reads.
-        needed = log.fetch_index(position, max_bytes - size)
+        needed = log.fetch_index_of_lsn(position, max_bytes - size)
         if needed is not None:
             yield needed
             _readable_from(replica, lsn)

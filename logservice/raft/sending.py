@@ -36,7 +36,6 @@ def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool =
     entries: tuple[Entry, ...] = ()
     size = 0
     try:
-        previous_term = log.term(previous)
         # In a full window only an empty append may leave. It is what brings a follower back whose
         # whole window was lost: it will be refused, and the refusal resets the window.
         if previous < log.last_index and (state is not _REPLICATE or not progress.inflights.full()):
@@ -45,6 +44,8 @@ def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool =
             if progress.closed:
                 entries = room.before_blocks(entries)
             size = payload_bytes(entries)
+        # Behind the entries: to read them, storage brought the index of this one as well.
+        previous_term = log.term(previous)
     except CompactedError:
         return _send_snapshot(s, to, progress)
     except UnavailableError:

@@ -116,7 +116,7 @@ def test_the_index_of_what_is_read_is_loaded_beside_the_loop(
     world, db = grown(40)
     db = world.reopen(db)
     log = log_of(db)
-    needed = log.fetch_index(Lsn(5), 4000)
+    needed = log.fetch_index_of_lsn(Lsn(5), 4000)
     assert needed is not None
     assert needed.chunks[0].first <= 5 <= needed.chunks[0].last
     assert not any(chunk.loaded for chunk in needed.chunks)
@@ -128,7 +128,7 @@ def test_the_index_of_what_is_read_is_loaded_beside_the_loop(
         raise AssertionError("loaded by the loop")
 
     monkeypatch.setattr(ColumnCache, "load", load)
-    assert log.fetch_index(Lsn(5), 4000) is None
+    assert log.fetch_index_of_lsn(Lsn(5), 4000) is None
     assert log.index_of_lsn(Lsn(5)) == 5
     assert run(log, log.fetch(Index(5), Index(41), 4000)) == [5, 6, 7, 8]
     fetch = log.fetch(Index(9), Index(41), 4000)
@@ -141,7 +141,7 @@ def test_an_index_that_changed_meanwhile_is_left_alone() -> None:
     world, db = grown(12)
     db = world.reopen(db)
     log = log_of(db)
-    needed = log.fetch_index(Lsn(1), 1 << 20)
+    needed = log.fetch_index_of_lsn(Lsn(1), 1 << 20)
     assert needed is not None
     needed.run()
     db.commit([update(1, 1, entries(6, 6, term=2, size=900))])
@@ -158,11 +158,11 @@ def test_an_index_whose_rows_are_damaged_is_left_to_who_needs_it() -> None:
     world, db = grown(12)
     db = world.reopen(db)
     log = log_of(db)
-    needed = log.fetch_index(Lsn(1), 1 << 20)
+    needed = log.fetch_index_of_lsn(Lsn(1), 1 << 20)
     assert needed is not None
     needed.load = lambda _: None
     needed.run()
     log.fetched(needed)
-    assert log.fetch_index(Lsn(1), 1 << 20) is not None
+    assert log.fetch_index_of_lsn(Lsn(1), 1 << 20) is not None
     assert log.entries(Index(1), Index(13), 1 << 20) == entries(1, 12, size=900)
     world.close(db)

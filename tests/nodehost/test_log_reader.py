@@ -13,6 +13,8 @@ from logservice_wire.errors import Halted
 
 from logservice.entry import Entry
 from logservice.ids import ClusterId, Index, ReplicaId, ShardId, StoreId
+from logservice.logdb import replica_log
+from logservice.logdb.column_cache import ColumnCache
 from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.entry_read import Fetch
 from logservice.logdb.log_db import LogDb
@@ -205,6 +207,89 @@ def test_reads_under_way_are_bounded() -> None:
         with pytest.raises(UnavailableError):
             reader.entries(Index(low), Index(41), 100)
     assert len(asked) == 16
+
+
+@pytest.fixture
+def restarted() -> Iterator[tuple[World, LogDb]]:
+    """Entries 1 to 40 in several segments, and nothing of their index in memory."""
+    world = World()
+    db = world.open()
+    for index in range(1, 41):
+        db.commit([update(1, 1, entries(index, index, size=900))])
+    db = world.reopen(db)
+    yield world, db
+    world.close(db)
+
+
+def test_where_entries_are_is_read_elsewhere_too(
+    restarted: tuple[World, LogDb], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the entry before them as well, whose term goes with them."""
+    log = log_of(restarted[1])
+    asked: list[Fetch] = []
+    reader = LogReader(log, asked.append)
+
+    def load(*_: object) -> None:
+        raise AssertionError("loaded by the loop")
+
+    monkeypatch.setattr(ColumnCache, "load", load)
+    monkeypatch.setattr(replica_log, "LOGDB_READ_AHEAD_BYTES", 4000)
+    monkeypatch.setattr(replica_log, "_AHEAD_BYTES", 2000)
+    for index in range(2, 41):
+        while True:
+            try:
+                found = reader.entries(Index(index), Index(index + 1), 1)
+                assert reader.term(Index(index - 1)) == 1
+                assert found == entries(index, index, size=900)
+                break
+            except UnavailableError:
+                reader.forget()
+                finish(reader, asked[-1])
+                assert reader.take_arrived()
+    rows = [fetch for fetch in asked if fetch.chunks]
+    assert 1 < len(rows) < 40
+    assert all(not fetch.reads for fetch in rows)
+    assert len(asked) == 39 + len(rows), "nothing is read twice"
+
+
+def test_a_damaged_row_of_the_index_is_asked_for_once(restarted: tuple[World, LogDb]) -> None:
+    log = log_of(restarted[1])
+    asked: list[Fetch] = []
+    reader = LogReader(log, asked.append)
+    with pytest.raises(UnavailableError):
+        reader.entries(Index(5), Index(6), 1)
+    asked[0].load = lambda _: None
+    finish(reader, asked[0])
+    assert reader.take_arrived()
+    with pytest.raises(UnavailableError):
+        reader.entries(Index(5), Index(6), 1)
+    assert len(asked) == 2
+    assert asked[1].reads, "the segment said where"
+    finish(reader, asked[1])
+    assert reader.take_arrived()
+    assert reader.entries(Index(5), Index(6), 1) == entries(5, 5, size=900)
+
+
+def test_rows_that_do_not_fit_into_memory_hold_nobody_up(
+    restarted: tuple[World, LogDb], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = restarted[1]
+    monkeypatch.setattr(db._columns, "_bytes_max", 1)
+    asked: list[Fetch] = []
+    reader = LogReader(log_of(db), asked.append)
+    for index in range(1, 41):
+        for _ in range(3):
+            try:
+                found = reader.entries(Index(index), Index(41), 1 << 20)
+                break
+            except UnavailableError:
+                reader.forget()
+                finish(reader, asked[-1])
+                assert reader.take_arrived()
+        else:
+            raise AssertionError(f"entry {index} never came")
+        assert found[0] == entries(index, index, size=900)[0]
+        reader.forget()
 
 
 def finish(reader: LogReader, fetch: Fetch) -> None:
