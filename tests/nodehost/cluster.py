@@ -144,7 +144,7 @@ class Cluster:
         assert host is not None
         return host
 
-    async def leader(self, shard: ShardId = SHARD, timeout_s: float = 10.0) -> int:
+    async def leader(self, shard: ShardId = SHARD, timeout_s: float = 60.0) -> int:
         """Wait for a leader that has applied its first entry; its store's number."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < deadline:
@@ -178,7 +178,7 @@ def request(
     )
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "it did not come true in time"

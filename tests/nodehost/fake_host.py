@@ -233,7 +233,7 @@ def info(
     )  # fmt: skip
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     while not condition():

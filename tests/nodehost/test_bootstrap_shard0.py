@@ -52,7 +52,7 @@ class Stores:
             old.boot_id + 1,
         )
 
-    async def run(self, *names: str, timeout_s: float = 5.0) -> list[BootstrapOutcome]:
+    async def run(self, *names: str, timeout_s: float = 60.0) -> list[BootstrapOutcome]:
         return list(
             await asyncio.gather(*(self.boots[name].run(timeout_s) for name in names or NAMES))
         )

@@ -50,7 +50,7 @@ class Compared(Cluster):
         host = self.host(await self.leader())
         before = host.log_bounds(SHARD)[1]
         for number in range(count):
-            await host.append(SHARD, request(block=b"record %3d" % number * 50), 5.0)
+            await host.append(SHARD, request(block=b"record %3d" % number * 50), 30.0)
         await self.level(before + count)
 
     async def level(self, lsn: int) -> None:
@@ -302,7 +302,7 @@ async def test_a_wrong_learner_is_found_too(tmp_path: Path) -> None:
         (ChangeStep(ChangeKind.ADD_LEARNER, learner, store.store_id, store.incarnation),),
         expected_epoch=host.replica(SHARD).raft.membership.change_epoch,
     )
-    membership = await host.change_membership(SHARD, change, 5.0)
+    membership = await host.change_membership(SHARD, change, 30.0)
     await cluster.host(4).start_replica(SHARD, learner, membership, join=True)
     await cluster.fill(10)
     cluster.equip()
@@ -334,8 +334,8 @@ async def test_ranges_follow_each_other_and_truncation_moves_the_first_one(
     leader = cluster.host(await cluster.leader())
     snapshot = cluster.host(number).applied_snapshot(SHARD)
     await cluster.fill(4)
-    await leader.propose(SHARD, commands.encode(commands.Truncate(Lsn(43), 0)), 5.0)
-    await leader.append(SHARD, request(), 5.0)
+    await leader.propose(SHARD, commands.encode(commands.Truncate(Lsn(43), 0)), 30.0)
+    await leader.append(SHARD, request(), 30.0)
     await cluster.level(46)
     cluster.forge(await cluster.leader(), 5)
     await cluster.host(number).install_snapshot(SHARD, snapshot, Lsn(43))
@@ -351,7 +351,7 @@ async def test_compaction_in_the_middle_of_a_range(cluster: Compared) -> None:
     await cluster.fill()
     leader = await cluster.leader()
     host = cluster.host(leader)
-    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(40), 0)), 5.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(40), 0)), 30.0)
     snapshot = host.applied_snapshot(SHARD)
     await cluster.fill(5)
     under_way = asyncio.ensure_future(cluster.comparers[leader].run_once())
@@ -381,7 +381,7 @@ async def test_the_leader_changes_in_the_middle(cluster: Compared) -> None:
     under_way = asyncio.ensure_future(cluster.comparers[leader].run_once())
     await asked.wait()
     (target,) = {1, 2, 3} - {leader, other}
-    await host.transfer_leadership(SHARD, ReplicaId(target), 5.0)
+    await host.transfer_leadership(SHARD, ReplicaId(target), 30.0)
     go_on.set()
     await under_way
     assert SHARD not in cluster.comparers[leader]._compared

@@ -139,7 +139,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[TwoDiskCluster]:
 async def test_replicas_live_in_their_directories_and_both_serve(cluster: TwoDiskCluster) -> None:
     for shard in (ONE, TWO):
         leader = cluster.host(await cluster.leader(shard))
-        applied = await leader.append(shard, request(block=b"x"), 10.0)
+        applied = await leader.append(shard, request(block=b"x"), 30.0)
         assert applied.lsn == 1
     for store in cluster.disks.values():
         assert store.logdbs[0].replicas() == [(ONE, 10 + store.number)]
@@ -151,9 +151,9 @@ async def test_a_disk_that_dies_takes_its_replicas_and_nothing_else(
 ) -> None:
     number = await cluster.leader(TWO)
     store, host = cluster.disks[number], cluster.host(number)
-    await host.append(TWO, request(block=b"before"), 10.0)
+    await host.append(TWO, request(block=b"before"), 30.0)
     store.vfs[1].dead = True
-    lost = asyncio.ensure_future(host.append(TWO, request(block=b"never acked by this disk"), 10.0))
+    lost = asyncio.ensure_future(host.append(TWO, request(block=b"never acked by this disk"), 30.0))
     await eventually(lambda: TWO in host.halted())
     # The others may have it: two of three are a majority. What is certain is that it was answered.
     await asyncio.gather(lost, return_exceptions=True)
@@ -165,12 +165,12 @@ async def test_a_disk_that_dies_takes_its_replicas_and_nothing_else(
         host.replica(TWO)
     # The other directory of the store, and the other stores of the shard, go on.
     one = cluster.host(await cluster.leader(ONE))
-    await one.append(ONE, request(block=b"x"), 10.0)
+    await one.append(ONE, request(block=b"x"), 30.0)
     await eventually(lambda: host.log_bounds(ONE)[1] >= 1)
     others = [other for other in (1, 2, 3) if other != number]
     await eventually(lambda: any(cluster.host(n).replica(TWO).ready_to_lead for n in others))
     [leader] = [n for n in others if cluster.host(n).replica(TWO).ready_to_lead]
-    await cluster.host(leader).append(TWO, request(block=b"after"), 10.0)
+    await cluster.host(leader).append(TWO, request(block=b"after"), 30.0)
     assert (await cluster.host(leader).read_log(TWO, Lsn(1), 1000)).runs[0].block == b"before"
     assert store.vfs[1].writes_after_death == written, "nothing is written there any more"
     infos = host.directory_infos()
@@ -222,11 +222,11 @@ async def test_a_stuck_disk_stops_nobody_elses_ticks(cluster: TwoDiskCluster) ->
 
     store.vfs[1].fdatasync = stuck  # type: ignore[method-assign]
     if not host.replica(TWO).ready_to_lead:
-        await cluster.host(await cluster.leader(TWO)).append(TWO, request(block=b"x"), 10.0)
+        await cluster.host(await cluster.leader(TWO)).append(TWO, request(block=b"x"), 30.0)
     else:
-        host.submit_append(TWO, request(block=b"x"), 10.0)
+        host.submit_append(TWO, request(block=b"x"), 30.0)
     for _ in range(20):
-        await host.append(ONE, request(block=b"x"), 10.0)
+        await host.append(ONE, request(block=b"x"), 30.0)
     assert host.replica(ONE).ready_to_lead, "its heartbeats went on"
     release.set()
     await eventually(lambda: host.log_bounds(TWO)[1] >= 1)
@@ -264,7 +264,7 @@ def _heartbeat(cluster: TwoDiskCluster, leader: int, follower: int) -> Heartbeat
 async def test_after_a_restart_everything_is_found_where_it_was(tmp_path: Path) -> None:
     cluster = TwoDiskCluster(tmp_path)
     await cluster.up()
-    await cluster.host(await cluster.leader(TWO)).append(TWO, request(block=b"kept"), 10.0)
+    await cluster.host(await cluster.leader(TWO)).append(TWO, request(block=b"kept"), 30.0)
     await cluster.down()
     shutil.rmtree(tmp_path / "store-1" / "disk-1")
     for store in cluster.disks.values():
@@ -278,7 +278,7 @@ async def test_after_a_restart_everything_is_found_where_it_was(tmp_path: Path) 
             incarnation=cluster.members(TWO).members[1].incarnation,
         )  # fmt: skip
     leader = cluster.host(await cluster.leader(TWO))
-    await leader.append(TWO, request(block=b"new"), 10.0)
+    await leader.append(TWO, request(block=b"new"), 30.0)
     assert [bytes(run.block) for run in (await leader.read_log(TWO, Lsn(1), 1000)).runs] == [
         b"kept",
         b"new",

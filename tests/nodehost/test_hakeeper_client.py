@@ -120,7 +120,7 @@ async def test_a_local_replica_that_is_no_member_any_more_is_passed_by() -> None
     """Found by the simulator: such a store was never heard of again."""
     cluster = Cluster()
     cluster.hosts["s1"].propose_failures = [PermissionDenied("s1 runs no replica of shard 0")]
-    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 5.0) == 1
+    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 30.0) == 1
     assert cluster.network.requests == [("s2:1", PROPOSE)]
 
 
@@ -128,14 +128,14 @@ async def test_a_denial_by_another_store_is_an_answer() -> None:
     cluster = Cluster()
     cluster.hosts["s1"].propose_failures = [PermissionDenied("who speaks for whom")]
     with pytest.raises(PermissionDenied):
-        await cluster.clients["s3"].allocate_ids("k", 1, "", 5.0)
+        await cluster.clients["s3"].allocate_ids("k", 1, "", 30.0)
 
 
 async def test_busy_and_not_ready_are_tried_again_until_the_deadline() -> None:
     cluster = Cluster()
     cluster.hosts["s1"].propose_failures = [Busy(), NotReady(), Busy()]
     cluster.hosts["s2"].up = False
-    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 5.0) == 1
+    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 30.0) == 1
 
 
 async def test_nobody_there_is_not_ready_when_the_time_is_up() -> None:

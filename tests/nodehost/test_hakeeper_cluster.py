@@ -163,7 +163,7 @@ class Cluster:
         found = [member.client for member in self.members.values() if member.client is not None]
         return found[-1]
 
-    async def until(self, good: object, timeout_s: float = 20.0) -> ClusterView:
+    async def until(self, good: object, timeout_s: float = 60.0) -> ClusterView:
         """Wait until `good(view)`; the last view otherwise fails the test."""
         assert callable(good)
         loop = asyncio.get_running_loop()
@@ -234,13 +234,13 @@ async def test_a_cluster_comes_up_makes_shards_and_replaces_a_lost_store(cluster
     ] * 3
     assert view.flags == ()
     for _ in range(8):
-        await here.client().create_shard(ShardId(0), "", 3, 5.0)
+        await here.client().create_shard(ShardId(0), "", 3, 30.0)
     await here.until(lambda view: whole(view, 10))
     assert [await here.append(ShardId(number)) for number in range(1, 10)] == [1] * 9
     await here.stop(2)
     here.add(4)
     await here.start(4)
-    view = await here.until(lambda view: whole(view, 10, without="store-2"), 40.0)
+    view = await here.until(lambda view: whole(view, 10, without="store-2"))
     assert [await here.append(ShardId(number)) for number in range(1, 10)] == [2] * 9
     epochs = [shard.membership_epoch for shard in view.shards]
     assert all(epoch > 1 for epoch in epochs)
@@ -257,7 +257,7 @@ async def test_hakeeper_is_found_again_after_everything_was_down(cluster) -> Non
     await here.start()
     await here.until(lambda view: whole(view, 2) and len(view.stores) == 5)
     await here.stop(1)
-    await here.until(lambda view: whole(view, 2, without="store-1"), 30.0)
+    await here.until(lambda view: whole(view, 2, without="store-1"))
     await here.stop(2)
     await here.until(
         lambda view: whole(view, 2, without="store-1") and whole(view, 2, without="store-2"), 30.0
@@ -278,7 +278,7 @@ async def test_an_emptied_store_does_not_vote_and_is_replaced_in_its_own_place(c
     old = here.members[3].store.incarnation
     here.add(3, "store-3-emptied")
     await here.start(3)
-    view = await here.until(lambda view: whole(view, 2) and _moved(view, old), 40.0)
+    view = await here.until(lambda view: whole(view, 2) and _moved(view, old))
     boot = here.members[3].boot
     assert boot is not None
     assert boot.result() is BootstrapOutcome.REFUSED

@@ -37,7 +37,7 @@ class Held:
     async def read(self, lsn: int) -> asyncio.Future[LogSlice]:
         """Begin to read, in pieces of some records."""
         for number in range(9):
-            await self.host.append(SHARD, request(block=b"%d" % number), 10.0)
+            await self.host.append(SHARD, request(block=b"%d" % number), 30.0)
         executor = self.host.replica(SHARD).directory.read_executor
         executor.submit(lambda: self.goes_on.wait(60))
         reading = asyncio.ensure_future(self.host.read_log(SHARD, Lsn(lsn), 320))
@@ -46,13 +46,13 @@ class Held:
 
     async def append(self) -> None:
         appended = [
-            asyncio.ensure_future(self.host.append(SHARD, request(block=b"later"), 10.0))
+            asyncio.ensure_future(self.host.append(SHARD, request(block=b"later"), 30.0))
             for _ in range(3)
         ]
         await eventually(lambda: all(one.done() for one in appended))
 
     async def truncate(self, lsn: int) -> None:
-        await self.host.propose(SHARD, commands.encode(commands.Truncate(Lsn(lsn), 0)), 5.0)
+        await self.host.propose(SHARD, commands.encode(commands.Truncate(Lsn(lsn), 0)), 30.0)
 
     async def answer(self, reading: asyncio.Future[LogSlice]) -> LogSlice:
         assert not reading.done()

@@ -74,11 +74,11 @@ async def test_appends_get_dense_lsns_and_every_replica_reads_them(cluster: Clus
     leader = await cluster.leader()
     host = cluster.host(leader)
     applied = await asyncio.gather(
-        *(host.append(SHARD, request(2, b"%d" % n), 5.0) for n in range(100))
+        *(host.append(SHARD, request(2, b"%d" % n), 30.0) for n in range(100))
     )
     assert sorted(a.lsn for a in applied) == list(range(1, 201, 2))
     for number in (1, 2, 3):
-        await cluster.host(number).read_index(SHARD, 5.0)
+        await cluster.host(number).read_index(SHARD, 30.0)
         slice_ = await cluster.host(number).read_log(SHARD, Lsn(1), 1 << 20)
         assert slice_.next_lsn == 201
         assert {bytes(run.block) for run in slice_.runs} == {b"%d" % n for n in range(100)}
@@ -89,7 +89,7 @@ async def test_appends_get_dense_lsns_and_every_replica_reads_them(cluster: Clus
 async def test_a_follower_forwards(cluster: Cluster) -> None:
     leader = await cluster.leader()
     follower = 1 + leader % 3
-    applied = await cluster.host(follower).append(SHARD, request(block=b"via follower"), 5.0)
+    applied = await cluster.host(follower).append(SHARD, request(block=b"via follower"), 30.0)
     assert applied.lsn == 1
     session = await cluster.host(follower).propose(
         SHARD, commands.encode(commands.OpenSession()), 5.0
@@ -100,7 +100,7 @@ async def test_a_follower_forwards(cluster: Cluster) -> None:
 async def test_reading_at_the_edges(cluster: Cluster) -> None:
     host = cluster.host(await cluster.leader())
     assert (await host.read_log(SHARD, Lsn(1), 10)).runs == ()
-    await host.append(SHARD, request(3, b"abc"), 5.0)
+    await host.append(SHARD, request(3, b"abc"), 30.0)
     assert (await host.read_log(SHARD, Lsn(4), 10)).runs == ()
     with pytest.raises(BeyondTail) as beyond:
         await host.read_log(SHARD, Lsn(5), 10)
@@ -109,7 +109,7 @@ async def test_reading_at_the_edges(cluster: Cluster) -> None:
         await host.read_log(SHARD, Lsn(0), 10)
     with pytest.raises(ShardNotFound):
         await host.read_log(ShardId(9), Lsn(1), 10)
-    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(2), 0)), 5.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(2), 0)), 30.0)
     with pytest.raises(Truncated) as truncated:
         await host.read_log(SHARD, Lsn(2), 10)
     assert truncated.value.number("first_lsn") == 3
@@ -154,29 +154,29 @@ async def test_all_stores_stop_and_start(cluster: Cluster) -> None:
 
 async def test_sessions_and_writer_epochs_through_the_leader(cluster: Cluster) -> None:
     host = cluster.host(await cluster.leader())
-    session = (await host.propose(SHARD, commands.encode(commands.OpenSession()), 5.0)).value
-    first = await host.append(SHARD, request(block=b"a", session=session, sequence=1), 5.0)
-    again = await host.append(SHARD, request(block=b"a", session=session, sequence=1), 5.0)
+    session = (await host.propose(SHARD, commands.encode(commands.OpenSession()), 30.0)).value
+    first = await host.append(SHARD, request(block=b"a", session=session, sequence=1), 30.0)
+    again = await host.append(SHARD, request(block=b"a", session=session, sequence=1), 30.0)
     assert (again.lsn, again.duplicate) == (first.lsn, True)
     with pytest.raises(SequenceGap):
-        await host.append(SHARD, request(session=session, sequence=5), 5.0)
+        await host.append(SHARD, request(session=session, sequence=5), 30.0)
     pipelined = [
-        host.submit_append(SHARD, request(session=session, sequence=n), 5.0) for n in (2, 3, 4, 3)
+        host.submit_append(SHARD, request(session=session, sequence=n), 30.0) for n in (2, 3, 4, 3)
     ]
     outcomes = await asyncio.gather(*pipelined)
     assert [o.lsn for o in outcomes] == [2, 3, 4, 3]
-    granted = await host.propose(SHARD, commands.encode(ACQUIRE), 5.0)
+    granted = await host.propose(SHARD, commands.encode(ACQUIRE), 30.0)
     assert granted.value == 1
     with pytest.raises(Fenced):
-        await host.append(SHARD, request(), 5.0)
-    assert (await host.append(SHARD, request(epoch=1), 5.0)).lsn == 5
+        await host.append(SHARD, request(), 30.0)
+    assert (await host.append(SHARD, request(epoch=1), 30.0)).lsn == 5
 
 
 async def test_a_block_behind_an_uncommitted_grant_waits_and_is_refused(cluster: Cluster) -> None:
     host = cluster.host(await cluster.leader())
-    grant = asyncio.ensure_future(host.propose(SHARD, commands.encode(ACQUIRE), 5.0))
+    grant = asyncio.ensure_future(host.propose(SHARD, commands.encode(ACQUIRE), 30.0))
     await asyncio.sleep(0)
-    late = host.submit_append(SHARD, request(block=b"late"), 5.0)
+    late = host.submit_append(SHARD, request(block=b"late"), 30.0)
     await grant
     with pytest.raises(Fenced):
         await late
@@ -212,7 +212,7 @@ async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
     assert info is not None
     learner = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
     with pytest.raises(StaleEpoch):
-        await host.change_membership(SHARD, ConfigChange((learner,), Index(999)), 5.0)
+        await host.change_membership(SHARD, ConfigChange((learner,), Index(999)), 30.0)
     membership = await host.change_membership(
         SHARD, ConfigChange((learner,), info.membership.change_epoch), 5.0
     )
@@ -226,7 +226,7 @@ async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
         ),
         membership.change_epoch,
     )
-    await host.change_membership(SHARD, swap, 5.0)
+    await host.change_membership(SHARD, swap, 30.0)
 
     def swapped() -> bool:
         now = host.replica_info(SHARD)
@@ -245,13 +245,13 @@ async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
 async def test_leadership_transfer_is_awaited(cluster: Cluster) -> None:
     leader = await cluster.leader()
     target = 1 + leader % 3
-    await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(target), 5.0)
+    await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(target), 30.0)
     assert await cluster.leader() == target
     with pytest.raises(InvalidArgument):
         await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(77), 1.0)
     # Asked of a follower, for yet another one.
     third = 6 - leader - target
-    await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(third), 5.0)
+    await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(third), 30.0)
     assert await cluster.leader() == third
 
 
@@ -270,13 +270,13 @@ async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: C
     leader = await cluster.leader()
     host = cluster.host(leader)
     for n in range(10):
-        await host.append(SHARD, request(block=b"%d" % n), 5.0)
+        await host.append(SHARD, request(block=b"%d" % n), 30.0)
     snapshot = host.applied_snapshot(SHARD)
     for n in range(10, 20):
-        await host.append(SHARD, request(block=b"%d" % n), 5.0)
+        await host.append(SHARD, request(block=b"%d" % n), 30.0)
     with pytest.raises(InvalidArgument):
         await host.install_snapshot(SHARD, snapshot, Lsn(9))
-    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(12), 0)), 5.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(12), 0)), 30.0)
     await host.install_snapshot(SHARD, snapshot, Lsn(12))
     info = host.replica_info(SHARD)
     assert info is not None
@@ -302,8 +302,8 @@ async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster:
     host = cluster.host(leader)
     for number in (1, 2, 3):
         if number != behind:
-            await cluster.host(number).read_index(SHARD, 5.0)
-    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(5), 0)), 5.0)
+            await cluster.host(number).read_index(SHARD, 30.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(5), 0)), 30.0)
     # Every other replica compacts behind LSN 5: nobody can send those entries any more.
     snapshot = None
     for number in (1, 2, 3):
@@ -353,7 +353,7 @@ async def test_a_slow_disk_moves_to_its_thread_and_everything_goes_on(tmp_path: 
     await cluster.up()
     host = cluster.host(await cluster.leader())
     applied = await asyncio.gather(
-        *(host.append(SHARD, request(block=b"%d" % n), 5.0) for n in range(200))
+        *(host.append(SHARD, request(block=b"%d" % n), 30.0) for n in range(200))
     )
     assert sorted(a.lsn for a in applied) == list(range(1, 201))
     await cluster.down()
@@ -453,7 +453,7 @@ async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
 
     async def probes() -> None:
         probe = commands.encode(commands.Connect())
-        await asyncio.gather(*(host.propose(SHARD, probe, 5.0) for _ in range(100)))
+        await asyncio.gather(*(host.propose(SHARD, probe, 30.0) for _ in range(100)))
 
     read = 0
     reader = host.replica(SHARD).reader
@@ -465,9 +465,9 @@ async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
         read += len(found)
         return found
 
-    await host.append(SHARD, request(records=2, block=b"one"), 5.0)
+    await host.append(SHARD, request(records=2, block=b"one"), 30.0)
     await probes()
-    await host.append(SHARD, request(block=b"two"), 5.0)
+    await host.append(SHARD, request(block=b"two"), 30.0)
     await probes()
     monkeypatch.setattr(reader, "entries", counted)
     found = await host.read_log(SHARD, Lsn(2), 1 << 20)

@@ -157,7 +157,7 @@ def repairer(cluster: Cluster, number: int) -> Repairer:
 async def fill(cluster: Cluster, count: int) -> None:
     host = cluster.host(await cluster.leader())
     for number in range(count):
-        await host.append(SHARD, request(block=b"record %3d" % number * 50), 5.0)
+        await host.append(SHARD, request(block=b"record %3d" % number * 50), 30.0)
 
 
 def flip(cluster: Cluster, number: int, what: bytes) -> None:
@@ -188,7 +188,7 @@ async def test_flipped_bits_are_repaired_from_the_peers(cluster: Cluster) -> Non
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     host = cluster.host(number)
-    await eventually(lambda: SHARD in host.halted(), 5.0)
+    await eventually(lambda: SHARD in host.halted())
     assert host.repairing() == {SHARD}
     with pytest.raises(Halted):
         host.replica(SHARD)
@@ -219,10 +219,10 @@ async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
         await eventually(lambda o=other: cluster.host(o).log_bounds(SHARD)[1] == 40)  # type: ignore[misc]
         snapshots[other] = cluster.host(other).applied_snapshot(SHARD)
     await fill(cluster, 10)
-    await cluster.host(leader).propose(SHARD, commands.encode(commands.Truncate(Lsn(45), 0)), 5.0)
+    await cluster.host(leader).propose(SHARD, commands.encode(commands.Truncate(Lsn(45), 0)), 30.0)
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     for other, snapshot in snapshots.items():
-        await cluster.host(other).read_index(SHARD, 5.0)
+        await cluster.host(other).read_index(SHARD, 30.0)
         await cluster.host(other).install_snapshot(SHARD, snapshot, Lsn(45))
     host = cluster.host(number)
     await eventually(lambda: SHARD in host.halted())

@@ -37,7 +37,7 @@ def asleep(cluster: Cluster) -> set[int]:
 async def sleep_of(cluster: Cluster) -> int:
     """Wait until everybody sleeps; the leader's store."""
     leader = await cluster.leader()
-    await cluster.host(leader).append(SHARD, request(), 5.0)
+    await cluster.host(leader).append(SHARD, request(), 30.0)
     await eventually(lambda: asleep(cluster) == {1, 2, 3})
     return leader
 
@@ -60,7 +60,7 @@ async def test_sleeping_replicas_are_not_ticked_and_an_append_wakes_them(
     )
     await ticks_pass(cluster, leader, 60)
     assert not ticked, "three election timeouts without one tick"
-    outcome = await cluster.host(leader).append(SHARD, request(), 5.0)
+    outcome = await cluster.host(leader).append(SHARD, request(), 30.0)
     assert outcome.lsn == 2
     assert ticked is not None
     await sleep_of(cluster)
@@ -70,7 +70,7 @@ async def test_sleeping_replicas_are_not_ticked_and_an_append_wakes_them(
 async def test_a_read_at_a_sleeping_follower(cluster: Cluster) -> None:
     leader = await sleep_of(cluster)
     follower = leader % 3 + 1
-    index = await cluster.host(follower).read_index(SHARD, 5.0)
+    index = await cluster.host(follower).read_index(SHARD, 30.0)
     assert index == cluster.host(leader).replica(SHARD).raft.commit
 
 
@@ -85,7 +85,7 @@ async def test_info_of_a_sleeper_is_one_object_until_something_changes(cluster: 
     compacted = host.replica_info(SHARD)
     assert compacted is not None
     assert compacted.first_index > info.first_index
-    await host.append(SHARD, request(), 5.0)
+    await host.append(SHARD, request(), 30.0)
     awake = host.replica_info(SHARD)
     assert awake is not None
     assert awake.applied_lsn == info.applied_lsn + 1
@@ -196,9 +196,9 @@ async def test_digests_agree_whatever_the_order(cluster: Cluster) -> None:
                 shard, ReplicaId(number), cluster.membership(), join=False
             )
     hosts = [cluster.host(number) for number in (1, 2, 3)]
-    await eventually(lambda: all(len(host._sleeping) == 13 for host in hosts), 20.0)
+    await eventually(lambda: all(len(host._sleeping) == 13 for host in hosts))
     terms = [host.replica(shard).raft.term for host in hosts for shard in shards]
     await ticks_pass(cluster, 1, 100)
     assert all(len(host._sleeping) == 13 for host in hosts)
     assert terms == [host.replica(shard).raft.term for host in hosts for shard in shards]
-    await asyncio.gather(*(hosts[0].append(shard, request(), 5.0) for shard in shards))
+    await asyncio.gather(*(hosts[0].append(shard, request(), 30.0) for shard in shards))

@@ -79,7 +79,7 @@ async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_pa
     cluster = Cluster(tmp_path)
     await cluster.up()
     host = cluster.host(await cluster.leader())
-    await host.append(SHARD, request(block=b"kept"), 5.0)
+    await host.append(SHARD, request(block=b"kept"), 30.0)
     store = cluster.stores[2]
     assert store.files is not None
     await eventually(lambda: cluster.host(2).log_bounds(SHARD)[1] == 1)
@@ -94,7 +94,7 @@ async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_pa
     cluster.introduce()
     assert "installed snapshot" in cluster.host(2).halted()[SHARD].reason
     leader = cluster.host(await cluster.leader())
-    await leader.append(SHARD, request(block=b"after"), 5.0)
+    await leader.append(SHARD, request(block=b"after"), 30.0)
     await store.down()
     await store.up()
     assert SHARD in cluster.host(2).halted(), "the mark is durable"
@@ -107,7 +107,7 @@ async def test_a_snapshot_of_a_leader_that_does_not_decode_is_refused(tmp_path: 
     await cluster.up()
     leader = await cluster.leader()
     number = 1 + leader % 3
-    await cluster.host(leader).append(SHARD, request(block=b"kept"), 5.0)
+    await cluster.host(leader).append(SHARD, request(block=b"kept"), 30.0)
     replica = cluster.host(number).replica(SHARD)
     before = replica.info()
     good = cluster.host(leader).applied_snapshot(SHARD)
@@ -117,7 +117,7 @@ async def test_a_snapshot_of_a_leader_that_does_not_decode_is_refused(tmp_path: 
                         snapshot=bad)
     )  # fmt: skip
     assert replica.snapshots_refused == 1
-    await cluster.host(leader).append(SHARD, request(block=b"after"), 5.0)
+    await cluster.host(leader).append(SHARD, request(block=b"after"), 30.0)
     await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 2)
     assert replica.info().first_index == before.first_index
     await cluster.down()

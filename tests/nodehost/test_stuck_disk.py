@@ -96,7 +96,7 @@ async def test_a_follower_whose_disk_hangs_stops_nothing_and_catches_up(
     disks[stuck].answers.clear()
     term = stores.host(leader).replica(SHARD).raft.term
     for n in range(30):
-        await stores.host(leader).append(SHARD, request(block=b"%d" % n), 5.0)
+        await stores.host(leader).append(SHARD, request(block=b"%d" % n), 30.0)
     await eventually(lambda: disks[stuck].hanging == 1)
     # Several election timeouts: it hears the leader and does not campaign.
     for _ in range(3):
@@ -126,4 +126,4 @@ async def test_a_disk_that_hangs_while_the_shard_is_idle_disturbs_nobody(
     await eventually(lambda: stores.host(leader).replica(SHARD)._ticks >= before + 60)
     assert stores.host(leader).replica(SHARD).raft.role is Role.LEADER
     disks[leader].answers.set()
-    await stores.host(leader).append(SHARD, request(block=b"x"), 5.0)
+    await stores.host(leader).append(SHARD, request(block=b"x"), 30.0)

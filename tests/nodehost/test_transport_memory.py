@@ -69,7 +69,7 @@ async def test_isolating_a_store_leaves_requests_unknown(world: MemoryWorld) -> 
         return b"late"
 
     on_b.answer = answer
-    task = asyncio.create_task(a.request(B, "x", b"", 5.0))
+    task = asyncio.create_task(a.request(B, "x", b"", 30.0))
     await on_b.until(lambda: len(on_b.requests) == 1)
     world.network.isolate(B)
     with pytest.raises(UnknownOutcome):

@@ -50,7 +50,7 @@ async def world() -> AsyncIterator[TcpWorld]:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - counters have no event to wait for
             await asyncio.sleep(0.005)
 
@@ -75,7 +75,7 @@ async def sent_raw(transport: TcpTransport, *chunks: bytes) -> bytes:
     for chunk in chunks:
         writer.write(chunk)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await reader.read()
     except ConnectionResetError:
         return b""
@@ -92,7 +92,7 @@ async def test_stats_count(world: TcpWorld) -> None:
         a.send(B, ShardId(1), heartbeat(number))
     a.flush()
     await on_b.until(lambda: len(on_b.messages) == 10)
-    await a.request(B, "x", b"", 5.0)
+    await a.request(B, "x", b"", 30.0)
     assert a.stats().messages_sent == b.stats().messages_received == 10
     assert a.stats().requests_sent == b.stats().requests_served == 1
     assert len(on_b.batches) == 1, "one flush is one frame"
@@ -185,10 +185,10 @@ async def test_a_listener_that_never_answers_is_given_up(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(NotReady):
-            await a.request(address, "x", b"", 5.0)
+            await a.request(address, "x", b"", 30.0)
         a.set_address(B, address)
         with pytest.raises(NotReady):
-            await a.request(B, "x", b"", 5.0)
+            await a.request(B, "x", b"", 30.0)
 
 
 class PausedPeer:
@@ -251,7 +251,7 @@ async def test_a_silent_peer_is_cut_and_requests_end(
     peer = PausedPeer()
     a.set_address(B, await peer.start())
     with pytest.raises(UnknownOutcome):
-        await a.request(B, "x", b"", 10.0)
+        await a.request(B, "x", b"", 30.0)
     assert a.stats().silent_peers >= 1
     await on_a.until(lambda: B in on_a.unreachable)
     await a.stop()
@@ -266,8 +266,8 @@ async def test_requests_never_sent_are_not_unknown(
     a, _ = await started(world, A)
     peer = PausedPeer()
     a.set_address(B, await peer.start())
-    first = asyncio.create_task(a.request(B, "x", b"x" * 30_000_000, 10.0))
-    later = asyncio.create_task(a.request(B, "x", b"x" * 1000, 10.0))
+    first = asyncio.create_task(a.request(B, "x", b"x" * 30_000_000, 30.0))
+    later = asyncio.create_task(a.request(B, "x", b"x" * 1000, 30.0))
     results = await asyncio.gather(first, later, return_exceptions=True)
     assert [type(result) for result in results] == [UnknownOutcome, NotReady]
     await a.stop()
@@ -356,9 +356,9 @@ async def test_an_unused_address_line_is_closed(
     a, _ = await started(world, A)
     b, _ = await started(world, B)
     assert isinstance(a, TcpTransport)
-    assert await a.request(b.address, "x", b"", 5.0) == b"x:"
+    assert await a.request(b.address, "x", b"", 30.0) == b"x:"
     await eventually(lambda: a.stats().connections == 0)
-    assert await a.request(b.address, "y", b"", 5.0) == b"y:"
+    assert await a.request(b.address, "y", b"", 30.0) == b"y:"
 
 
 async def test_an_invariant_violation_in_a_handler_reaches_the_loop(world: TcpWorld) -> None:
@@ -375,7 +375,7 @@ async def test_an_invariant_violation_in_a_handler_reaches_the_loop(world: TcpWo
         return b""
 
     on_b.answer = answer
-    task = asyncio.create_task(a.request(B, "x", b"", 5.0))
+    task = asyncio.create_task(a.request(B, "x", b"", 30.0))
     await eventually(lambda: bool(seen))
     assert isinstance(seen[0], InvariantViolation)
     task.cancel()

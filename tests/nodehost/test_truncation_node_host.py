@@ -103,7 +103,7 @@ class TruncatingCluster(Cluster):
         host = self.host(await self.leader())
         first = host.log_bounds(SHARD)[1] + 1
         blocks = [b"%08d" % (first + n) + BLOCK for n in range(count)]
-        await asyncio.gather(*(host.append(SHARD, request(1, block), 10.0) for block in blocks))
+        await asyncio.gather(*(host.append(SHARD, request(1, block), 30.0) for block in blocks))
         await self.level()
 
     async def level(self) -> None:
@@ -116,11 +116,11 @@ class TruncatingCluster(Cluster):
 
     async def truncate(self, lsn: int) -> None:
         host = self.host(await self.leader())
-        await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(lsn), 0)), 5.0)
+        await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(lsn), 0)), 30.0)
         for number in self.stores:
             replica = self.stores[number].host
             if replica is not None and replica.replica_info(SHARD) is not None:
-                await replica.read_index(SHARD, 5.0)
+                await replica.read_index(SHARD, 30.0)
 
     async def visit(self) -> dict[int, TruncationReport]:
         return {
@@ -193,7 +193,7 @@ async def test_g3_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
     assert info is not None
     spare = cluster.stores[4]
     step = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
-    await leader.change_membership(SHARD, ConfigChange((step,), info.membership.change_epoch), 5.0)
+    await leader.change_membership(SHARD, ConfigChange((step,), info.membership.change_epoch), 30.0)
     await cluster.host(4).start_replica(SHARD, ReplicaId(40), Membership(), join=True)
     await cluster.level()
     assert cluster.host(4).log_bounds(SHARD) == (71, 120)
@@ -275,12 +275,12 @@ async def test_shard_0_compacts_itself(tmp_path: Path) -> None:
     command = commands.encode(commands.AllocateTimestamps(1))
     for _ in range(3):
         for _ in range(60):
-            await host.propose(HAKEEPER_SHARD, command, 5.0)
+            await host.propose(HAKEEPER_SHARD, command, 30.0)
         await cluster.visit()
     for number in (1, 2, 3):
         info = cluster.host(number).replica_info(HAKEEPER_SHARD)
         assert info is not None
         assert 100 < info.first_index < info.applied
         assert cluster.truncating[number].exports.replicas() == []
-    assert (await host.propose(HAKEEPER_SHARD, command, 5.0)).value == 181
+    assert (await host.propose(HAKEEPER_SHARD, command, 30.0)).value == 181
     await cluster.down()

@@ -98,7 +98,7 @@ def written(papers: Papers, directory: Path) -> tuple[str, str, str]:
 
 
 async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - files have no event to wait for
             await asyncio.sleep(0.01)
 
@@ -109,7 +109,7 @@ async def secured(directory: Path, more: str = "") -> AsyncIterator[Store]:
     made = Store(configured(directory, more))
     await made.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await called(made.client_address, credentials(OWNER))

@@ -184,7 +184,7 @@ async def no_report() -> ClusterReport:
     raise NotReady("there is no HAKeeper here")
 
 
-async def eventually(condition: Any, timeout_s: float = 10.0) -> None:
+async def eventually(condition: Any, timeout_s: float = 60.0) -> None:
     """Wait until `condition()` holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for is in other stores

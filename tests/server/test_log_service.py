@@ -45,7 +45,7 @@ async def follow(
     runs: list[tuple[int, int]] = []
     next_lsn = 0
     request = log_pb2.FollowRequest(shard_id=shard, lsn=lsn, **fields)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async for response in store.log.Follow(request):
             runs += [(run.first_lsn, run.record_count) for run in response.blocks]
             next_lsn = response.next_lsn

@@ -77,7 +77,7 @@ class Client:
         self.health: Any = health_pb2_grpc.HealthStub(self.channel)
 
     async def shard_ready(self, shard: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.log.Connect(log_pb2.ConnectRequest(shard_id=shard))
@@ -113,7 +113,7 @@ async def test_health(client: Client) -> None:
 
 
 async def test_cluster_state(client: Client) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             state = await client.hakeeper.GetClusterState(hakeeper_pb2.GetClusterStateRequest())
             if state.state == "running" and all(
@@ -230,7 +230,7 @@ async def test_truncation_returns_disk_space(client: Client) -> None:
     # What lies above the truncation LSN keeps the newest export from being installed; one more
     # append after it lets the next export cover the truncated ones.
     await client.append(shard, b"tail")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await segment_bytes() > full // 2:
             await client.append(shard, b"tail")
             await client.log.Truncate(log_pb2.TruncateRequest(shard_id=shard, lsn=lsn + 1))
@@ -264,7 +264,7 @@ async def test_a_stopping_store_ends_its_streams(tmp_path: Path) -> None:
     follow = client.log.Follow(log_pb2.FollowRequest(shard_id=1, lsn=1))
     reading = asyncio.create_task(follow.read())
     await asyncio.sleep(0.05)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await store.stop()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await reading

@@ -89,7 +89,7 @@ async def cluster(directory: Path) -> AsyncIterator[Cluster]:
 
 async def first_append(addresses: list[str]) -> None:
     """Untraced, as soon as the shard is there."""
-    async with asyncio.timeout(30), LogClient(addresses) as client:
+    async with asyncio.timeout(60), LogClient(addresses) as client:
         while True:
             try:
                 await client.shard(1).append(b"before", timeout=30)

@@ -77,7 +77,7 @@ async def port(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Port]:
 
 async def test_probes(port: Port) -> None:
     assert (await port.get("/healthz")).status == 200
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (answer := await port.get("/readyz")).status != 200:  # noqa: ASYNC110 - not ours
             await asyncio.sleep(0.05)
     assert answer.json() == {"ready": True, "store": "s1", "reasons": []}
@@ -99,7 +99,7 @@ async def test_metrics(port: Port) -> None:
 
 
 async def test_documents(port: Port) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             cluster = (await port.get("/api/v1/cluster")).json()
             if cluster["phase"] == "running" and not cluster["shards_without_leader"]:
