@@ -55,6 +55,7 @@ class Store:
         self.inline_max_s = 1.0
         self.vfs: Vfs | None = None
         self.quiesce_ticks = 0
+        self.election_ticks = 20
 
     async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
         self.files = OpenLogDb(self.directory, self.store_id, vfs=self.vfs)
@@ -65,7 +66,7 @@ class Store:
         self.host = NodeHost(
             NodeHostOptions(
                 tick_ms=10,
-                election_ticks=20,
+                election_ticks=self.election_ticks,
                 quiesce_ticks=self.quiesce_ticks,
                 fsync_inline_max_s=self.inline_max_s,
             ),

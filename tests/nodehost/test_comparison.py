@@ -36,6 +36,8 @@ class Compared(Cluster):
 
     def __init__(self, directory: Path, stores: int = 3) -> None:
         super().__init__(directory, stores)
+        for store in self.stores.values():
+            store.election_ticks = 100  # entries are counted: a slow disk must not cost a term
         self.comparers: dict[int, Comparer] = {}
         self.repairers: dict[int, Repairer] = {}
 

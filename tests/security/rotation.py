@@ -41,10 +41,11 @@ class Figures:
     failed: int = 0
 
 
-async def soak(cluster: LocalCluster, seconds: float, every_s: float) -> Figures:
+async def soak(cluster: LocalCluster, seconds: float, every_s: float, steps: int = 0) -> Figures:
     """Append and read while every certificate, and once the authorities, are replaced.
 
-    Raises the first failure of an operation, and AssertionError for a record that is not there.
+    Goes on for `seconds` and until there were `steps` steps. Raises the first failure of an
+    operation, and AssertionError for a record that is not there.
     """
     figures = Figures()
     authority = Authority.open(cluster.directory / "certs")
@@ -86,7 +87,7 @@ async def soak(cluster: LocalCluster, seconds: float, every_s: float) -> Figures
                 group.create_task(append(client, name))
             group.create_task(read(client))
             number = 0
-            while time.monotonic() - started < seconds:
+            while time.monotonic() - started < seconds or number < steps:
                 await asyncio.sleep(every_s)
                 await asyncio.to_thread(rotate, number)
                 number += 1

@@ -57,7 +57,7 @@ async def provoke(cluster: LocalCluster) -> None:
             await client.shard(1).read(10_000)
     async with LogClient(address, tls=cluster.client_tls("stranger")) as client:
         with pytest.raises(LogServiceError):
-            await client.shard(1).append(CANARY, timeout=5)
+            await client.shard(1).append(CANARY)
     tls = cluster.client_tls()
     assert tls is not None
     with grpc.secure_channel(address, tls.current().credentials()) as channel:
@@ -67,13 +67,14 @@ async def provoke(cluster: LocalCluster) -> None:
                 log.Append(log_pb2.AppendRequest(shard_id=1, block=damaged))
         with pytest.raises(grpc.RpcError):
             channel.unary_unary("/logservice.v1.Log/Append")(b"\xff" + CANARY)
-    for name in ("client-plane.key", "peer-plane.key"):
-        path = cluster.directory / "certs" / "stores" / "store-1" / name
+    log_path = cluster.process("store-1").log_path
+    for plane in ("client", "peer"):
+        path = cluster.directory / "certs" / "stores" / "store-1" / f"{plane}-plane.key"
         good = path.read_bytes()
         path.write_bytes(good[: len(good) // 2] + CANARY)
-        await asyncio.sleep(0.6)
+        told = f"{plane} plane: the old certificate stays in use"
+        await eventually(lambda told=told: told in log_path.read_text())
         path.write_bytes(good)
-    await asyncio.sleep(0.6)
 
 
 def secrets(directory: Path) -> list[bytes]:
@@ -90,17 +91,17 @@ def test_no_secret_comes_out(cluster: LocalCluster) -> None:
     asyncio.run(provoke(cluster))
     (address,) = cluster.endpoints()
     request = admin_pb2.GetStoreStatusRequest()
-    status = call_store(address, GET_STORE_STATUS, request, 10.0, cluster.client_tls())
+    status = call_store(address, GET_STORE_STATUS, request, 60.0, cluster.client_tls())
     shown = {"status": str(status).encode()}
     process = cluster.process("store-1")
     shown["log"] = process.log_path.read_bytes()
-    assert b"not used" in shown["log"] or b"stays in use" in shown["log"]
+    assert shown["log"].count(b"stays in use") >= 2
     for path in (process.directory / "data" / "audit").iterdir():
         shown[path.name] = path.read_bytes()
     for page in ("metrics", "healthz", "readyz", "api/v1/stores", "api/v1/cluster"):
         url = f"http://{cluster.stores['store-1'].admin}/{page}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 shown[page] = answer.read()
         except urllib.error.HTTPError as error:
             shown[page] = error.read()

@@ -39,7 +39,7 @@ from logservice.server.log_service import LogService
 from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.status import StoreStatus
 
-LIMITS = LimitsSection(rpc_timeout_default_s=3.0, rpc_timeout_max_s=3.0)
+LIMITS = LimitsSection()
 OPTIONS = NodeHostOptions(tick_ms=10, heartbeat_ticks=2, election_ticks=10)
 
 

@@ -45,7 +45,7 @@ async def test_an_old_session_ends_after_its_authority_is_gone(tmp_path: Path) -
     bundle = tmp_path / "client-ca.pem"
     bundle.write_bytes(CLIENTS.pem + former.pem)
     stranger = former.issue(ADMIN, hosts=(), purposes=CLIENT)
-    async with secured(tmp_path, "connection_age_max_s = 1.0") as store:
+    async with secured(tmp_path, "connection_age_max_s = 3.0") as store:
         tls = Tls(CLIENTS.pem, OWNER.certificate, OWNER.key)
         async with (
             channel_of(store, stranger) as channel,

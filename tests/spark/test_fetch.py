@@ -75,8 +75,8 @@ def test_failing_replicas_are_left(cluster: FakeCluster) -> None:
 
 def test_no_replica_at_all(cluster: FakeCluster) -> None:
     fill(cluster, 1)
-    given = options(cluster, **{"logservice.rpc.timeout": "0.2"})
-    pieces = plan(given)
+    pieces = plan(options(cluster))
+    given = options(cluster, **{"logservice.rpc.timeout": "1"})
     for store in cluster.stores:
         store.ready = False
     with pytest.raises(LogServiceError, match="NOT_READY"):
