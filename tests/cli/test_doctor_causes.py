@@ -22,7 +22,7 @@ import pytest
 
 from logservice.cli.local_cluster import LocalCluster
 from logservice.cli.logctl import logctl
-from tests.cli.test_processes import Program
+from tests.cli.test_processes import Program, wait_for
 from tests.tmpfs import fill, mounted
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
@@ -170,17 +170,28 @@ def test_a_slow_disk(cluster: LocalCluster, ctl: Program) -> None:
     until(ctl, set())
 
 
+def where(cluster: LocalCluster, record: bytes) -> tuple[Path, int] | None:
+    """The newest place of a record on the disk of the ill store."""
+    segments = cluster.process(ILL).directory.glob("data/segments/*.segment")
+    for path in sorted(segments, reverse=True):
+        at = path.read_bytes().rfind(record)
+        if at >= 0:
+            return path, at
+    return None
+
+
 def test_damaged_data(cluster: LocalCluster, ctl: Program) -> None:
     """Alone with its damage the store cannot repair it; with the others it does, in place."""
     for number in range(20):
-        ctl("append", 1, f"record {number}")
+        assert ctl("append", 1, f"record {number}").code == 0
+    wait_for(lambda: where(cluster, b"record 19") is not None)  # it is acked by the others, too
     cluster.down()
-    segments = sorted(cluster.process(ILL).directory.glob("data/segments/*.segment"))
-    data = bytearray(segments[-1].read_bytes())
-    at = data.rfind(b"record 19")
-    assert at > 0
+    found = where(cluster, b"record 19")
+    assert found is not None
+    path, at = found
+    data = bytearray(path.read_bytes())
     data[at] ^= 1
-    segments[-1].write_bytes(data)
+    path.write_bytes(data)
     cluster.start(ILL)
     until(ctl, {"store_down", "hakeeper_silent", "lost_quorum", "halted"})
     assert "shard 1" in ctl("doctor").out
