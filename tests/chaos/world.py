@@ -18,7 +18,7 @@ from tests.chaos.client import Counts, Settings
 from tests.chaos.final_read import incarnations, status, unrepaired
 from tests.chaos.nemesis import Fault, Step
 
-_CLIENT_STOP_S = 30.0
+_CLIENT_STOP_S = 60.0
 _LEADER_FAULTS = (Fault.KILL_LEADER, Fault.PAUSE_LEADER, Fault.KILL_LEADER_LAST)
 _ALONE_S = 0.3
 """How long a leader lives without followers before it is killed, too."""

@@ -12,7 +12,7 @@ import pytest
 
 from logservice.cli.local_cluster import LocalCluster
 from logservice.cli.logctl import logctl
-from tests.cli.test_processes import SETTINGS, Program
+from tests.cli.test_processes import SETTINGS, Program, wait_for
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -44,7 +44,7 @@ def codes(ctl: Program) -> set[str]:
 
 
 def until(ctl: Program, wanted: set[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     while codes(ctl) != wanted:
         assert time.monotonic() < deadline, (codes(ctl), wanted)
         time.sleep(0.2)
@@ -53,7 +53,7 @@ def until(ctl: Program, wanted: set[str]) -> None:
 def unready(cluster: LocalCluster, store: str) -> set[tuple[str, int]]:
     """What `/readyz` of a store gives as its reasons, each with the shard."""
     try:
-        answer = urllib.request.urlopen(f"http://{cluster.stores[store].admin}/readyz", timeout=10)
+        answer = urllib.request.urlopen(f"http://{cluster.stores[store].admin}/readyz", timeout=60)
     except urllib.error.HTTPError as error:
         answer = error
     with answer:
@@ -65,8 +65,8 @@ def unready(cluster: LocalCluster, store: str) -> set[tuple[str, int]]:
 
 def test_a_healthy_cluster(ctl: Program, cluster: LocalCluster) -> None:
     until(ctl, set())
-    assert "3 of 3 stores ready" in ctl("doctor").out
-    assert [unready(cluster, store) for store in cluster.stores] == [set()] * 3
+    wait_for(lambda: "3 of 3 stores ready" in ctl("doctor").out)
+    wait_for(lambda: not any(unready(cluster, store) for store in cluster.stores))
 
 
 def test_a_forgotten_hold(ctl: Program) -> None:
@@ -93,7 +93,7 @@ def test_a_store_down_then_a_lost_quorum_then_well_again(
     assert shown.startswith("BROKEN")
     assert "store-2, store-3" in shown
     wanted = {("no_leader", shard) for shard in range(4)}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     while (found := unready(cluster, "store-1")) != wanted:
         assert time.monotonic() < deadline, found
         time.sleep(0.2)
@@ -106,8 +106,13 @@ def test_a_store_down_then_a_lost_quorum_then_well_again(
 
 def test_an_endpoint_of_nobody(ctl: Program, cluster: LocalCluster) -> None:
     wrong = ",".join([*cluster.endpoints(), "127.0.0.1:1"])
-    result = ctl("--endpoints", wrong, "doctor", "-o", "json")
-    assert (result.code, "unknown_endpoint" in result.out) == (0, True)
+
+    def told_and_not_bad() -> bool:
+        result = ctl("--endpoints", wrong, "doctor", "-o", "json")
+        assert "unknown_endpoint" in result.out
+        return not result.code  # with a store that is late for a moment there is more to tell
+
+    wait_for(told_and_not_bad)
     assert ctl("--endpoints", wrong, "doctor", "--strict").code == 1
 
 

@@ -90,7 +90,7 @@ def shard(ctl: Program) -> int:
     return int(created["shard"])
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
@@ -222,11 +222,14 @@ def test_transfer(ctl: Program, shard: int) -> None:
         assert isinstance(status, dict)
         return str(status["leader_store"])
 
-    before = leader()
-    moved = ctl.json("transfer", shard)
-    assert isinstance(moved, dict)
-    assert moved["leader"] != before
-    wait_for(lambda: leader() == moved["leader"])
+    def transferred() -> bool:
+        """On a busy machine leadership may move by itself before one of the three has answered."""
+        before = leader()
+        moved = ctl.json("transfer", shard)
+        assert isinstance(moved, dict)
+        return before != moved["leader"] == leader()
+
+    wait_for(transferred)
     assert ctl("transfer", shard, "store-9").code == exit_codes.USAGE
 
 
@@ -308,7 +311,7 @@ def test_a_store_that_cannot_start(cluster: LocalCluster, tmp_path: Path) -> Non
 def test_sigterm_ends_a_store_with_code_0(tmp_path: Path) -> None:
     single = LocalCluster.create(tmp_path / "c", stores=1, settings=SETTINGS)
     try:
-        single.up(30)
+        single.up(60)
         pid = single.pids()["store-1"]
         assert pid is not None
         os.kill(pid, signal.SIGTERM)

@@ -58,9 +58,9 @@ def test_a_failing_disk(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             # It runs without a pid file of its own.
             patch.setattr(LocalCluster, "pids", lambda self: dict.fromkeys(self.stores, 1))
-            cluster.wait_ready(30)
+            cluster.wait_ready(60)
         asyncio.run(acked_then_failed(cluster.endpoints()[0]))
-        assert limited.wait(10) == CRASH_EXIT_CODE
+        assert limited.wait(60) == CRASH_EXIT_CODE
     finally:
         limited.kill()
         limited.wait()
@@ -68,7 +68,7 @@ def test_a_failing_disk(tmp_path: Path) -> None:
     assert "FATAL: the store stops at once" in report
     assert "File too large" in report
     try:
-        cluster.up(30)
+        cluster.up(60)
         with grpc.insecure_channel(cluster.endpoints()[0]) as channel:
             request = log_pb2.ReadRequest(shard_id=1, lsn=1)
             found = log_pb2_grpc.LogStub(channel).Read(request)
