@@ -33,7 +33,12 @@ async def run_fetch(
     work = executor.submit(run)
     finished = asyncio.ensure_future(asyncio.wrap_future(work))
     finished.add_done_callback(lambda _: log.end_fetch(fetch))
-    await asyncio.shield(finished)
+    try:
+        await asyncio.shield(finished)
+    except asyncio.CancelledError:
+        # One that the thread has not begun is taken back: nobody waits behind reads for nobody.
+        work.cancel()
+        raise
 
 
 def start_fetch(
