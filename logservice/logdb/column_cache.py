@@ -87,11 +87,14 @@ class ColumnCache:
                 oldest.loaded = None
 
     def _from_segment(self, key: Key, chunk: Chunk) -> EntryRun:
-        view, seed = self._files.read_all(chunk.segment), self._files.seed(chunk.segment)
-        found = scan_entries(view, chunk.segment, seed, key, chunk.first, chunk.last)
-        if found is not None and found.next_lsn == chunk.next_lsn:
-            return found
         why = f"{segment_name(chunk.segment)}: no entries {chunk.first} to {chunk.last}"
+        try:
+            view, seed = self._files.read_all(chunk.segment), self._files.seed(chunk.segment)
+            found = scan_entries(view, chunk.segment, seed, key, chunk.first, chunk.last)
+            if found is not None and found.next_lsn == chunk.next_lsn:
+                return found
+        except OSError as error:
+            why = f"{segment_name(chunk.segment)}: {error}"
         self.on_fault(key, why, Index(chunk.first))
         shard, replica = ShardId(key[0]), ReplicaId(key[1])
         raise Halted(f"shard {shard} replica {replica}: {why}", shard=shard, replica=replica)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from logservice.logdb.column_cache import ColumnCache
 from logservice.logdb.entry_read import Fetch
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.segment import SegmentFiles
 from tests.logdb.helpers import SMALL, World, entries, log_of, update
 
 
@@ -165,4 +168,22 @@ def test_an_index_whose_rows_are_damaged_is_left_to_who_needs_it() -> None:
     log.fetched(needed)
     assert log.fetch_index_of_lsn(Lsn(1), 1 << 20) is not None
     assert log.entries(Index(1), Index(13), 1 << 20) == entries(1, 12, size=900)
+    world.close(db)
+
+
+def test_neither_row_nor_segment_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is one replica's fault, not the store's end."""
+    world, db = grown(12)
+    db = world.reopen(db)
+    log = log_of(db)
+
+    def unreadable(*_: object) -> memoryview:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(ColumnCache, "read", lambda *_: None)
+    monkeypatch.setattr(SegmentFiles, "read_all", unreadable)
+    with pytest.raises(Halted, match="Input/output error"):
+        log.term(Index(3))
+    assert log.fault is not None
+    assert log.fault.repairable
     world.close(db)
