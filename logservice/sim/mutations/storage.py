@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from logservice.ids import Index, ReplicaId, Term
-from logservice.logdb import collection, recovery
+from logservice.logdb import collection, plan, recovery
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_writer import SegmentWriter
@@ -190,3 +190,8 @@ def _rewritten_entries_replayed_as_an_overwrite() -> None:
 @mutation
 def _damaged_replica_goes_on() -> None:
     wrap(ReplicaState, "blame", lambda _: lambda self, fault: False)
+
+
+@mutation
+def _repair_is_over_after_its_first_entries() -> None:
+    wrap(plan, "_restored", lambda _: lambda state, update: bool(update.entries))
