@@ -1,14 +1,15 @@
 """Log storage against the bare disk: groups of several shapes, and restarting.
 
-    python -m bench.logdb_bench DIRECTORY [--seconds 2] [--rounds 3] [--no-groups]
+    python -m bench.logdb_bench DIRECTORY [--seconds 2] [--rounds 3] [--no-groups] [--no-spread]
         [--retained-gib 1 10]
 
 For every shape, LogDb's groups and raw ``pwritev`` + ``fdatasync`` of the same bytes into a file
 that was written before take turns, so that both see the same disk. The log is truncated and
 collected as it goes, and that counts: it is the steady state, in which segments are recycled.
-*Python us* is the processor time of a group outside `LogDb.write`: checking, encoding, indexing.
-The directory must be on the file system of interest; what is made there is removed. Reading is
-`bench.read_bench`.
+*Python us* is the processor time of a group outside `LogDb.write`: checking, encoding, indexing,
+caching. What more shards cost is measured by stores that take turns, too: groups of the same
+payloads from one shard, from ten, a hundred, a thousand. The directory must be on the file system
+of interest; what is made there is removed. Reading is `bench.read_bench`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -77,9 +79,18 @@ SHAPES = (
     Shape("1000 shards x 1 entry x 1 KiB", 1000, 1, 1024),
     Shape("1 shard x 1 entry x 1000 KiB", 1, 1, 1000 * 1024),
     Shape("48 shards x 1 entry x 21 KiB", 48, 1, 21 * 1024),
+    Shape("  and each a commit index", 48, 1, 21 * 1024, commits=True),
+    Shape("1000 shards, and each a commit index", 1000, 1, 1024, commits=True),
 )
-"""The last five: a thousand proposals of 1 KiB under way, over more and more shards, each an entry
-of its own; the last two as a store writes them: what waits for a shard shares an entry."""
+"""From *1 shard x 1000 entries* on: a thousand proposals of 1 KiB under way, over more and more
+shards, each an entry of its own; then two as a store writes them: what waits for a shard shares an
+entry; then two in which every shard also says what was committed."""
+
+SPREAD = tuple(
+    tuple(Shape("", shards, 1000 // shards, size) for shards in (1, 10, 100, 1000))
+    for size in (1024, 4096)
+)
+"""Rows of shapes with the same payloads, of fewer and of more shards."""
 
 RETAINED = Shape("", 48, 8, 4096)
 """What a store is filled with to be restarted."""
@@ -209,6 +220,15 @@ def turns(seconds: float, sides: tuple[Callable[[], float], ...]) -> list[float]
     return [count / duration for count, duration in zip(counts, spent, strict=True)]
 
 
+def steady(path: str, shape: Shape) -> Store:
+    """A store with the shards of a shape that has begun to write its segments again."""
+    store = Store(path)
+    large = Shape("", shape.shards, 1, max(1024, (4 << 20) // shape.shards))
+    while not store.db.stats().segments_recycled:
+        store.group(large)
+    return store
+
+
 def bench_groups(root: Path, seconds: float, rounds: int) -> None:
     """The table of shapes: medians of the rounds, with the range of the share."""
     print(
@@ -216,10 +236,7 @@ def bench_groups(root: Path, seconds: float, rounds: int) -> None:
         f"{'MB/s':>7} {'Python us':>10}"
     )
     for shape in SHAPES:
-        store = Store(str(root / "store"))
-        large = Shape("", shape.shards, 1, max(1024, (4 << 20) // shape.shards))
-        while not store.db.stats().segments_recycled:
-            store.group(large)
+        store = steady(str(root / "store"), shape)
         before = store.db.stats()
         store.group(shape)
         group_bytes = store.db.stats().bytes_written - before.bytes_written
@@ -240,6 +257,31 @@ def bench_groups(root: Path, seconds: float, rounds: int) -> None:
         raw.close()
         store.close()
         shutil.rmtree(root / "store")
+
+
+def bench_spread(root: Path, seconds: float, rounds: int) -> None:
+    """The same payloads of more and more shards: stores that take turns, and their bytes per second
+    against those of the one with one shard.
+    """
+    print(f"{'group':34} {'groups/s':>9} {'MB/s':>7} {'of one shard':>18} {'Python us':>10}")
+    for shapes in SPREAD:
+        stores = [steady(str(root / f"store-{shape.shards}"), shape) for shape in shapes]
+        for store in stores:
+            store.python_s, store.groups = 0.0, 0
+        pairs = list(zip(stores, shapes, strict=True))
+        sides = tuple(partial(store.group, shape) for store, shape in pairs)
+        found = [turns(seconds, sides) for _ in range(rounds)]
+        for number, (store, shape) in enumerate(pairs):
+            rate = statistics.median(rates[number] for rates in found)
+            shares = sorted(rates[number] / rates[0] for rates in found)
+            name = f"{shape.shards} x {shape.entries} x {shape.payload_bytes} B"
+            print(
+                f"{name:34} {rate:9.0f} {rate * shape.bytes / 1e6:7.1f} "
+                f"{statistics.median(shares):6.0%} ({shares[0]:.0%} - {shares[-1]:.0%}) "
+                f"{store.python_s / store.groups * 1e6:10.0f}"
+            )
+            store.close()
+            shutil.rmtree(root / f"store-{shape.shards}")
 
 
 def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
@@ -304,6 +346,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-groups", action="store_true", help="only restart")
+    parser.add_argument("--no-spread", action="store_true", help="not the same over more shards")
     parser.add_argument("--retained-gib", type=int, nargs="*", default=[1, 10])
     arguments = parser.parse_args()
     tune_interpreter()
@@ -311,6 +354,8 @@ def main() -> None:
     try:
         if not arguments.no_groups:
             bench_groups(root, arguments.seconds, arguments.rounds)
+        if not arguments.no_spread:
+            bench_spread(root, arguments.seconds, arguments.rounds)
         for retained in arguments.retained_gib:
             bench_retained(root, retained, arguments.rounds)
     finally:

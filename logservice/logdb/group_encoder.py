@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logservice.checksum import crc32
-from logservice.hard_state import HardState
 from logservice.logdb import record
 from logservice.logdb.commit_group import (
     DIRECTORY,
@@ -37,15 +36,15 @@ from logservice.logdb.commit_group import (
 )
 from logservice.logdb.record import (
     COMMIT,
+    HARD_STATE,
     PADDING,
     RECORD_MAGIC,
     Buffer,
-    Meta,
     RecordKind,
-    encode_meta,
+    fields_of,
 )
 
-_ENTRY_HEAD = struct.Struct("<IIQQQQQQIII")
+_HEAD = struct.Struct("<IIQQQQQQIII")
 """A record header up to its checksum, with magic, version and kind as one number: as many bytes, a
 third less time than with each by itself.
 """
@@ -86,7 +85,7 @@ def encode_group(
     crc = crc32(head, seed)
     pack_crc = DIRECTORY_CRC.pack
     body[0] = b"".join((head, pack_crc(crc), directory_head, pack_crc(directory_crc), rows))
-    entries = sum(len(run.entries) for run in runs)
+    entries = sum([len(run.entries) for run in runs])
     return EncodedGroup(body, end - offset, GroupPosition(segment, offset, crc), entries)
 
 
@@ -96,10 +95,12 @@ def encode_runs(
     """Append the records of `runs` to `body`, the first of them for `offset` of the segment, and
     note in each run where its entries went. Returns (the directory's rows, where the records end).
 
-    About a microsecond per run, of it 0.4 per entry, and 0.02 per KiB of payload.
+    About 0.8 microseconds per run of one entry, 0.4 per further entry, 0.5 for a commit index, and
+    0.02 per KiB of payload.
     """
-    start_word = RECORD_MAGIC | record.RECORD_VERSION << 16 | RecordKind.ENTRY << 24
-    pack, pack_crc, pack_row, crc = _ENTRY_HEAD.pack, _CRC.pack, ROW.pack, crc32
+    start_word = RECORD_MAGIC | record.RECORD_VERSION << 16
+    entry_word = start_word | RecordKind.ENTRY << 24
+    pack, pack_crc, pack_row, crc = _HEAD.pack, _CRC.pack, ROW.pack, crc32
     append = body.append
     rows: list[bytes] = []
     add_row = rows.append
@@ -109,12 +110,9 @@ def encode_runs(
         begin = offset
         index = last = term = vote = commit = kinds = 0
         if metas:
-            for meta in metas:
-                offset += encode_meta(body, meta, shard, replica, seed)
+            size, index, term, vote, commit, kinds = _encode_metas(body, run, seed, start_word)
+            offset += size
             sequence += len(metas)
-            term, vote, commit, kinds = _said(metas)
-            if not entries:
-                index = record.meta_index(metas[0])
         run.segment, run.offset = segment, offset
         if entries:
             kinds |= _ENTRY_BIT
@@ -124,7 +122,7 @@ def encode_runs(
                 length = len(payload)
                 last = entry.index
                 head = pack(
-                    start_word, length, shard, replica, sequence, last, entry.term, entry.lsn,
+                    entry_word, length, shard, replica, sequence, last, entry.term, entry.lsn,
                     entry.record_count, entry.kind, crc(payload, seed),
                 )  # fmt: skip
                 append(head + pack_crc(crc(head, seed)))
@@ -143,16 +141,32 @@ def encode_runs(
     return b"".join(rows), offset
 
 
-def _said(metas: Sequence[Meta]) -> tuple[int, int, int, int]:
-    """What the directory repeats of a run's records besides entries: (term, vote, commit, kinds as
+def _encode_metas(
+    body: list[Buffer], run: Run, seed: int, start_word: int
+) -> tuple[int, int, int, int, int, int]:
+    """Append the records of a run that are not entries. Returns their bytes in the segment, and
+    what the directory repeats of them: (index field of the first, term, vote, commit, kinds as
     bits).
     """
-    kinds = term = vote = commit = 0
-    for meta in metas:
-        kind, value = meta.kind, meta.value
+    size = term = vote = commit = kinds = 0
+    first_index = -1
+    for meta in run.metas:
+        kind = meta.kind
+        index, record_term, lsn, detail, payload = fields_of(meta.value)
+        length = len(payload)
+        head = _HEAD.pack(
+            start_word | kind << 24, length, run.shard, run.replica, meta.write_sequence, index,
+            record_term, lsn, 0, detail, crc32(payload, seed) if length else seed,
+        )  # fmt: skip
+        body.append(head + _CRC.pack(crc32(head, seed)))
+        if length:
+            body.append(payload + PADDING[length & 7])
+        size += 72 + length + (-length & 7)
         kinds |= 1 << kind
-        if kind is COMMIT and isinstance(value, int):
-            commit = value
-        elif isinstance(value, HardState):
-            term, vote, commit = value.term, value.vote, value.commit
-    return term, vote, commit, kinds
+        if first_index < 0:
+            first_index = index
+        if kind is COMMIT:
+            commit = index
+        elif kind is HARD_STATE:
+            term, vote, commit = record_term, lsn, index
+    return size, first_index, term, vote, commit, kinds

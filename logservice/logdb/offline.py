@@ -22,7 +22,7 @@ from logservice.logdb.checkpoint import build_checkpoint
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE
 from logservice.logdb.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
 from logservice.logdb.kv import KvEngine
-from logservice.logdb.record import SEGMENT_HEADER_BYTES, meta_index
+from logservice.logdb.record import SEGMENT_HEADER_BYTES, fields_of
 from logservice.logdb.recovery import recover
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import ReplicaState
@@ -355,7 +355,7 @@ def _dump_segment(files: SegmentFiles, segment: int) -> Iterator[DumpedRecord]:
                     run.shard,
                     run.replica,
                     meta.write_sequence,
-                    first_index=meta_index(meta),
+                    first_index=fields_of(meta.value)[0],
                 )
             columns = run.columns
             if columns is not None:

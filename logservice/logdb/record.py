@@ -43,8 +43,6 @@ Buffer = bytes | memoryview
 
 RECORD_MAGIC: Final = 0x5247
 RECORD_VERSION: Final = 1
-_HEAD = struct.Struct("<HBBIQQQQQQIII")
-_CRC = struct.Struct("<I")
 RECORD: Final = struct.Struct("<HBBIQQQQQQIIII")
 """A whole record header."""
 _SEED = struct.Struct("<QQ")
@@ -52,7 +50,6 @@ _TRUNCATION = struct.Struct("<Q")
 RECORD_HEADER_BYTES: Final = RECORD.size
 SEGMENT_HEADER_BYTES: Final = 64
 """Where the first group of a segment starts."""
-_HEAD_BYTES = _HEAD.size
 PADDING: Final = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 """By ``length & 7``: what aligns it to 8."""
 
@@ -70,6 +67,7 @@ class RecordKind(enum.IntEnum):
     FAULTY = 8
 
 
+HARD_STATE: Final = RecordKind.HARD_STATE
 COMMIT: Final = RecordKind.COMMIT
 CUT: Final = RecordKind.CUT
 INSTALLED: Final = RecordKind.INSTALLED
@@ -132,27 +130,8 @@ def record_bytes(length: int) -> int:
     return RECORD_HEADER_BYTES + length + (-length & 7)
 
 
-def encode_meta(buffers: list[Buffer], meta: Meta, shard: int, replica: int, seed: int) -> int:
-    """Append one record to `buffers`; returns its bytes in the segment."""
-    index, term, lsn, detail, payload = _fields(meta.value)
-    length = len(payload)
-    head = _HEAD.pack(
-        RECORD_MAGIC, RECORD_VERSION, meta.kind, length, shard, replica, meta.write_sequence,
-        index, term, lsn, 0, detail, crc32(payload, seed),
-    )  # fmt: skip
-    buffers.append(head + _CRC.pack(crc32(head, seed)))
-    if length:
-        buffers.append(payload + PADDING[length & 7])
-    return 72 + length + (-length & 7)
-
-
-def meta_index(meta: Meta) -> int:
-    """The index field of the record, which the group's directory repeats."""
-    return _fields(meta.value)[0]
-
-
-def _fields(value: MetaValue) -> tuple[int, int, int, int, bytes]:
-    """(index, term, lsn, detail, payload) of the record."""
+def fields_of(value: MetaValue) -> tuple[int, int, int, int, bytes]:
+    """(index, term, lsn, detail, payload) of the record that says `value`."""
     if isinstance(value, int):  # First, for a commit index is in nearly every run.
         return value, 0, 0, 0, b""
     if isinstance(value, HardState):

@@ -86,7 +86,7 @@ HARD = HardState(Term(4), ReplicaId(9), Index(41))
 
 def _encode_meta(meta: Meta) -> bytes:
     buffers: list[bytes | memoryview] = []
-    record.encode_meta(buffers, meta, 1, 7, SEED)
+    encode_runs(buffers, [Run(1, 7, meta.write_sequence, [meta])], SEED, 1, 64)
     return b"".join(buffers)
 
 

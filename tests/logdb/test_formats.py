@@ -22,7 +22,7 @@ from logservice.logdb.commit_group import (
     group_bytes,
 )
 from logservice.logdb.fault import REPAIRED, Fault
-from logservice.logdb.group_encoder import encode_group
+from logservice.logdb.group_encoder import encode_group, encode_runs
 from logservice.logdb.record import (
     Meta,
     MetaValue,
@@ -30,7 +30,6 @@ from logservice.logdb.record import (
     RecordKind,
     decode_header,
     decode_meta,
-    encode_meta,
     payload_view,
     segment_seed,
 )
@@ -132,7 +131,8 @@ def test_a_future_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_records_come_back(kind: RecordKind, value: MetaValue) -> None:
     buffers: list[bytes | memoryview] = []
     meta = Meta(kind, 1 << 60, value)
-    size = encode_meta(buffers, meta, 1 << 63, 1 << 62, SEED)
+    run = Run(1 << 63, 1 << 62, meta.write_sequence, [meta])
+    _, size = encode_runs(buffers, [run], SEED, 1, 0)
     data = b"".join(buffers)
     assert len(data) == size
     assert size % 8 == 0
@@ -188,7 +188,7 @@ def test_any_bytes_are_scanned_without_surprise() -> None:
 def test_any_payload_of_a_verified_record_is_decoded_or_refused() -> None:
     buffers: list[bytes | memoryview] = []
     bootstrap = Meta(RecordKind.BOOTSTRAP, 1, Bootstrap(members(), join=True))
-    encode_meta(buffers, bootstrap, 1, 1, SEED)
+    encode_runs(buffers, [Run(1, 1, bootstrap.write_sequence, [bootstrap])], SEED, 1, 64)
     data = b"".join(buffers)
     header = decode_header(data, 0, SEED)
     payloads = [data[72 : 72 + header.length], installed(5).snapshot.encode()]
