@@ -62,7 +62,7 @@ def run(engine: Engine, image: str, *command: str, entrypoint: str | None = None
     return bytes(output).decode()
 
 
-def until_healthy(container: Container, timeout_s: float = 90) -> None:
+def until_healthy(container: Container, timeout_s: float = 180) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
         container.reload()
@@ -73,7 +73,7 @@ def until_healthy(container: Container, timeout_s: float = 90) -> None:
         time.sleep(0.2)
 
 
-def until_done(container: Container, *words: str, timeout_s: float = 60) -> str:
+def until_done(container: Container, *words: str, timeout_s: float = 180) -> str:
     """What `logctl` in the store's container prints when it succeeds."""
     deadline = time.monotonic() + timeout_s
     while True:

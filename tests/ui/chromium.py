@@ -79,7 +79,7 @@ class Chromium:
         with contextlib.suppress(OSError, AssertionError):
             self.call("Browser.close")
         try:
-            self._process.wait(10)
+            self._process.wait(30)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, 9)
             self._process.wait()
@@ -130,7 +130,7 @@ class Chromium:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait(self, script: str, timeout_s: float = 30.0) -> None:
+    def wait(self, script: str, timeout_s: float = 90.0) -> None:
         """Until an expression is true."""
         deadline = time.monotonic() + timeout_s
         while not self.run(script):

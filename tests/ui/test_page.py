@@ -28,7 +28,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 SIZES = ((400, 800), (1600, 1000))
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     )
     try:
         running.up(90)
+        running.wait_ready(90, 3)
         with SyncLogClient(",".join(running.endpoints())) as client:
             shard = client.shard(3)
             shard.acquire_writer(MARKUP)
@@ -149,15 +150,15 @@ def test_a_lost_store_then_a_lost_majority(browser: Chromium, cluster: LocalClus
     picture(browser, "lost-store")
     cluster.kill("store-1")
     browser.wait("document.querySelector('#alarms').textContent.includes('Without a leader')")
-    browser.wait("document.querySelector('#alarms').textContent.includes('HAKeeper')", 60)
-    browser.wait("document.querySelectorAll('#shards .pill.good').length === 0", 60)
+    browser.wait("document.querySelector('#alarms').textContent.includes('HAKeeper')")
+    browser.wait("document.querySelectorAll('#shards .pill.good').length === 0")
     picture(browser, "lost-majority")
     browser.show(page(cluster, "store-2"), 400, 800, mobile=True)
     picture(browser, "lost-majority-400")
     assert browser.run("document.documentElement.scrollWidth") <= 400
     cluster.start("store-1")
     cluster.start("store-3")
-    browser.wait("document.querySelectorAll('.card .good').length === 3", 60)
+    browser.wait("document.querySelectorAll('.card .good').length === 3")
     assert browser.run("document.querySelector('#live').textContent") == "live"
 
 
@@ -188,4 +189,4 @@ def test_the_page_says_when_its_store_is_gone(browser: Chromium, cluster: LocalC
     cluster.stop("store-1")
     browser.wait("document.querySelector('#live').className.includes('lost')")
     cluster.start("store-1")
-    browser.wait("document.querySelector('#live').textContent === 'live'", 60)
+    browser.wait("document.querySelector('#live').textContent === 'live'")
