@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
-from bench import etcd
+from bench import closed_loop, etcd
 from bench.closed_loop import Sample, measure
 from bench.report import Report, Row
 
 
-async def test_only_what_is_acked_in_the_window_counts() -> None:
-    requests = 0
+async def test_only_what_is_acked_in_the_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that goes on by a millisecond with every request."""
+    now_ms = 0
 
     async def request() -> int:
-        nonlocal requests
-        requests += 1
-        await asyncio.sleep(0.002)
+        nonlocal now_ms
+        await asyncio.sleep(0)
+        now_ms += 1
         return 3
 
-    sample = await measure([request, request], warmup_s=0.02, seconds=0.05)
-    assert 0 < len(sample.latencies_ms) < requests
-    assert sample.records == 3 * len(sample.latencies_ms)
+    monkeypatch.setattr(closed_loop, "time", SimpleNamespace(perf_counter=lambda: now_ms / 1000))
+    sample = await measure([request, request], warmup_s=0.0205, seconds=0.05)
+    assert len(sample.latencies_ms) == 50, "those that ended at 21 to 70 ms, of 71 or 72"
+    assert now_ms > 70
+    assert sample.records == 150
     assert sample.latencies_ms == tuple(sorted(sample.latencies_ms))
     assert sample.rate == pytest.approx(sample.records / 0.05)
 
