@@ -42,7 +42,7 @@ from logservice.logdb.column_cache import ColumnCache
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, Run
 from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.disk_space import DiskSpace, DiskState, OutOfSpace
-from logservice.logdb.entry_cache import EntryCache
+from logservice.logdb.entry_cache import CachedEntries, EntryCache
 from logservice.logdb.garbage import (
     GarbagePlan,
     GcReport,
@@ -229,6 +229,7 @@ class LogDb:
                     f"replica {replica} of shard {shard} was removed from this store",
                     field="replica",
                 )
+            state.cached = CachedEntries()
             log = self._logs[key] = ReplicaLog(state, self._files, self._fault_noted)
         return log
 
@@ -570,7 +571,7 @@ class LogDb:
     def _apply(self, run: Run) -> None:
         key = (run.shard, run.replica)
         state = self._states[key]
-        compacted = state.apply(run)
+        state.apply(run)
         if state.removed:
             self._logs.pop(key, None)
             self._waiting.pop(key, None)
@@ -578,14 +579,8 @@ class LogDb:
             return
         if self._waiting and any(map(_has_commit, run.metas)):
             self._waiting.pop(key, None)
-        log = self._logs.get(key)
-        if log is None:
-            return
-        if compacted:
-            log.cached.cut(state.index.last_index + 1)
-            log.cached.drop_through(state.index.floor_index)
-        if run.entries:
-            self._cache.put(log.cached, run.entries)
+        if run.entries and state.cached is not None:
+            self._cache.put(state.cached, run.entries)
 
     def _fault_noted(self, shard: int, replica: int) -> None:
         self._states[shard, replica].dirty = True

@@ -18,7 +18,6 @@ from logservice.bounds import LOGDB_READ_AHEAD_BYTES
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
-from logservice.logdb.entry_cache import CachedEntries
 from logservice.logdb.entry_read import EntryRead, Fetch
 from logservice.logdb.fault import Fault
 from logservice.logdb.index import Chunk, Place
@@ -40,7 +39,6 @@ class ReplicaLog:
         self._state = state
         self._files = files
         self._on_fault = on_fault
-        self.cached = CachedEntries()
 
     @property
     def shard(self) -> ShardId:
@@ -144,7 +142,8 @@ class ReplicaLog:
         fetched. Raises KeyError.
         """
         self._check_there(low, high)
-        return self.cached.get(low, high, max_bytes)
+        cached = self._state.cached
+        return None if cached is None else cached.get(low, high, max_bytes)
 
     def fetch(self, low: Index, high: Index, max_bytes: int, *, ahead: bool = True) -> Fetch:
         """How to read `entries` from the disk, whatever the entry cache has: `Fetch.run` on any

@@ -19,6 +19,7 @@ from logservice.ids import Index
 from logservice.invariants import invariant
 from logservice.logdb.columns import EntryRun
 from logservice.logdb.commit_group import Run
+from logservice.logdb.entry_cache import CachedEntries
 from logservice.logdb.fault import Fault
 from logservice.logdb.index import EntryIndex
 from logservice.logdb.record import COMMIT, CUT, INSTALLED, Installed, Meta, RecordKind
@@ -68,6 +69,10 @@ class ReplicaState:
     dirty: bool = True
     saved: dict[RecordKind, int] = field(default_factory=dict)
     """Large records that have a row in the derived index: kind -> write sequence."""
+    cached: CachedEntries | None = None
+    """The newest entries, in memory; None before `LogDb.log` was asked for the log. Who writes
+    them puts them in; a snapshot takes them out.
+    """
 
     def __post_init__(self) -> None:
         self.index.key = self.key
@@ -99,12 +104,9 @@ class ReplicaState:
         self.fault, self.dirty = joined, True
         return True
 
-    def apply(self, run: Run) -> bool:
-        """Take in a run that was written after everything known so far. Returns whether a snapshot
-        took entries away.
-        """
+    def apply(self, run: Run) -> None:
+        """Take in a run that was written after everything known so far."""
         self.dirty = True
-        compacted = False
         for meta in run.metas:
             self.apply_meta(meta, run.segment)
             if meta.kind is INSTALLED and isinstance(meta.value, Installed):
@@ -113,7 +115,9 @@ class ReplicaState:
                     self.add_cut(Cut(meta.write_sequence, Index(0), run.segment, run.segment))
                     self.index.cut(0)
                 self.index.compact(snapshot.index, snapshot.term, snapshot.next_lsn)
-                compacted = True
+                if self.cached is not None:
+                    self.cached.cut(self.index.last_index + 1)
+                    self.cached.drop_through(self.index.floor_index)
         entries, index = run.entries, self.index
         if entries:
             first, sequence = entries[0].index, run.write_sequence + len(run.metas)
@@ -121,7 +125,6 @@ class ReplicaState:
                 self.add_cut(Cut(sequence, first, run.segment, run.segment))
                 index.cut(first)
             index.add(entries, run.segment, run.offset, sequence)
-        return compacted
 
     def apply_meta(self, meta: Meta, segment: int) -> None:
         """Take in one record that is not an entry, unless a newer one of its kind is known.
@@ -181,6 +184,7 @@ class ReplicaState:
         self.hard_state, self.bootstrap, self.installed = HardState(), None, None
         self.fault = self.marked = None
         self.cuts = []
+        self.cached = None
         tombstone = self.origins.get(RecordKind.TOMBSTONE)
         self.origins = {} if tombstone is None else {RecordKind.TOMBSTONE: tombstone}
 
