@@ -36,6 +36,7 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.posix_vfs import PosixVfs
 from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.logdb.vfs import Vfs
 from logservice.membership import Member, Membership
 from logservice.server.process import tune_interpreter
 from logservice.snapshot import Snapshot
@@ -102,8 +103,8 @@ KEPT_SEGMENTS = 3
 class Store:
     """A LogDb that appends groups of one shape."""
 
-    def __init__(self, path: str) -> None:
-        vfs = PosixVfs()
+    def __init__(self, path: str, vfs: Vfs | None = None) -> None:
+        vfs = vfs or PosixVfs()
         self.directory = DataDirectory.open(
             path, vfs=vfs, cluster_id=ClusterId("bench"), store_id=StoreId("bench")
         )

@@ -1,14 +1,14 @@
 """Reading one shard of a store that many share, cold, against the bare disk.
 
     python -m bench.read_bench DIRECTORY [--gib 1] [--store-gib 20] [--rounds 7]
-        [--pieces 8x4096 1x65536 4x65536]
 
-48 shards are in every commit group. One of them, which is read, has ENTRIESxBYTES in each (what a
-group has of it lies together: a *piece*); the other 47 have one smaller entry each, so that the
-store as a whole is as large as asked for. In each round, in turn and each with none of the
-segments in the page cache:
+48 shards, and all bytes in one sequence of segments. Three of the shards are read: each has `gib`
+of payloads, in *pieces*, which is what a commit group has of it: 32 KiB in every group (eight
+entries of 4 KiB), 64 KiB in every second one (one entry), 256 KiB in every eighth (four entries).
+The other 45 have one entry in every group, as large as makes the store `store-gib`. In each round,
+in turn and each with none of the segments in the page cache:
 
-- the shard from end to end, as Read does it: 1 MiB at a time, by the read thread, both checksums of
+- a shard from end to end, as Read does it: 1 MiB at a time, by the read thread, both checksums of
   every record verified, each entry an object;
 - its pieces, bare: the same preads, with 64 of them asked for in advance; nothing is looked at;
 - the segments one after the other, as many bytes, a mebibyte at a time.
@@ -28,19 +28,38 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.logdb_bench import Shape, Store, drop_pages
 from logservice.bounds import READ_BYTES_DEFAULT
 from logservice.ids import Index, ReplicaId, ShardId
+from logservice.logdb.posix_vfs import PosixVfs
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.segment import segment_name
 from logservice.nodehost.executor import ThreadExecutor
 from logservice.server.process import tune_interpreter
 
-OTHERS = 47
-READ_SHARD = 23
-"""In the middle of each group."""
+SHARDS = 48
+
+IN_ORDER, BARE = "the files in order", "bare pieces of "
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What every `every`-th group has of a shard that is read."""
+
+    name: str
+    shard: int
+    every: int
+    shape: Shape
+
+
+PIECES = (
+    Piece("32 KiB", 12, 1, Shape("", 1, 8, 4 << 10)),
+    Piece("64 KiB", 24, 2, Shape("", 1, 1, 64 << 10)),
+    Piece("256 KiB", 36, 8, Shape("", 1, 4, 64 << 10)),
+)
 
 ASKED = 64
 """Bare pieces asked for in advance; more made no difference that could be told from noise."""
@@ -54,56 +73,89 @@ class Measured:
     cpu_s_per_gib: float
 
 
-def build(path: str, piece: Shape, wanted: int, store_bytes: int) -> Store:
-    """A store with at least `wanted` payload bytes of the shard in pieces."""
-    groups = -(-wanted // piece.bytes)
-    other = max(1, (store_bytes - wanted) // groups // OTHERS)
-    before, after = Shape("", READ_SHARD, 1, other), Shape("", OTHERS - READ_SHARD, 1, other)
-    store = Store(path)
-    for _ in range(groups):
-        store.db.commit(
-            store.updates(before)
-            + store.updates(piece, READ_SHARD)
-            + store.updates(after, READ_SHARD + 1)
-        )
+class Unsynced(PosixVfs):
+    """Nothing is synced while a store is built that only has to be there: it takes minutes less."""
+
+    def fdatasync(self, handle: int) -> None:
+        """Later."""
+
+
+def build(path: str, wanted: int, store_bytes: int) -> Store:
+    """A store of which each of PIECES has `wanted` bytes, and all together `store_bytes`."""
+    groups = wanted // PIECES[0].shape.bytes
+    measured = {piece.shard: piece for piece in PIECES}
+    others = SHARDS - len(PIECES)
+    other = Shape("", 1, 1, max(1, (store_bytes - len(PIECES) * wanted) // groups // others))
+    store = Store(path, Unsynced())
+    for number in range(groups):
+        updates = []
+        for shard in range(SHARDS):
+            piece = measured.get(shard)
+            if piece is None:
+                updates += store.updates(other, shard)
+            elif number % piece.every == 0:
+                updates += store.updates(piece.shape, shard)
+        store.db.commit(updates)
     store.close()
+    os.sync()
     store = Store(path)
     print(
-        f"{groups} groups, in each {piece.bytes} bytes of the shard and {other} of each of "
-        f"{OTHERS} others; {store.db.segment_bytes / (1 << 30):.1f} GiB of segments"
+        f"{groups} groups; {others} shards with an entry of {other.payload_bytes} bytes in each; "
+        f"{store.db.segment_bytes / (1 << 30):.1f} GiB of segments"
     )
     return store
 
 
-def bench_read(directory: Path, piece: Shape, wanted: int, store_bytes: int, rounds: int) -> None:
-    """Build, measure, print, for one shape of pieces."""
-    store = build(str(directory), piece, wanted, store_bytes)
-    log = store.db.log(ShardId(READ_SHARD), ReplicaId(1))
-    pieces = pieces_of(log)
-    total = sum(size for _, _, size in pieces)
+def bench_read(directory: Path, wanted: int, store_bytes: int, rounds: int) -> None:
+    """Build, measure, print."""
+    store = build(str(directory), wanted, store_bytes)
     sides: dict[str, Callable[[], int]] = {
-        f"one shard, pieces of {piece.name}": lambda: read_shard(log),
-        "  its pieces, bare": lambda: read_pieces(directory, pieces),
-        "  the files in order": lambda: read_sequentially(directory, total),
+        IN_ORDER: lambda: read_sequentially(directory, wanted),
     }
+    for piece in PIECES:
+        log = store.db.log(ShardId(piece.shard), ReplicaId(1))
+        pieces = pieces_of(log)
+        sides[f"a shard in pieces of {piece.name}"] = partial(read_shard, log)
+        sides[f"{BARE}{piece.name}"] = partial(read_pieces, directory, pieces)
     found: dict[str, list[Measured]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds):
         # Who begins changes, so that what others do to the disk meets all sides alike.
-        for name in names[number % 3 :] + names[: number % 3]:
+        begin = number % len(names)
+        for name in names[begin:] + names[:begin]:
             drop_pages(directory / "segments")
             found[name].append(measure(sides[name]))
-    ours = found[names[0]]
-    for name, theirs in found.items():
-        rates = [one.mb_per_s for one in theirs]
-        shares = [mine.mb_per_s / one.mb_per_s for mine, one in zip(ours, theirs, strict=True)]
-        cpu = statistics.median(one.cpu_s_per_gib for one in theirs)
-        print(
-            f"{name:34} {statistics.median(rates):6.0f} MB/s ({min(rates):.0f} - {max(rates):.0f})"
-            f"; CPU {cpu:.2f} s/GiB; the shard's share {statistics.median(shares):4.0%} "
-            f"({min(shares):.0%} - {max(shares):.0%})"
-        )
     store.close()
+    print(table(found))
+
+
+def table(found: dict[str, list[Measured]]) -> str:
+    """A row for each side: medians with their ranges, shares within each round."""
+    rows = [
+        "| | MB/s | CPU, s/GiB | of the files in order | of its pieces, bare |",
+        "|" + "---|" * 5,
+    ]
+    for name, ours in found.items():
+        bare = found.get(name.replace("a shard in pieces of ", BARE), [])
+        cpu = statistics.median(one.cpu_s_per_gib for one in ours)
+        rows.append(
+            f"| {name} | {spread([one.mb_per_s for one in ours])} | {cpu:.2f} "
+            f"| {shares(ours, found[IN_ORDER])} | {shares(ours, bare)} |"
+        )
+    return "\n".join(rows)
+
+
+def shares(ours: list[Measured], theirs: list[Measured]) -> str:
+    """Ours of theirs, round by round; nothing for nothing, or for themselves."""
+    if not theirs or ours is theirs:
+        return ""
+    ratios = [100 * one.mb_per_s / two.mb_per_s for one, two in zip(ours, theirs, strict=True)]
+    return spread(ratios, " %")
+
+
+def spread(values: list[float], unit: str = "") -> str:
+    """Median and range."""
+    return f"{statistics.median(values):.0f}{unit} ({min(values):.0f} - {max(values):.0f})"
 
 
 def measure(side: Callable[[], int]) -> Measured:
@@ -171,31 +223,19 @@ def read_sequentially(directory: Path, wanted: int) -> int:
     return size
 
 
-def piece_of(text: str) -> Shape:
-    """``8x4096``: eight entries of 4096 bytes."""
-    entries, size = map(int, text.split("x"))
-    return Shape(text, 1, entries, size)
-
-
 def main() -> None:
     """Parse the arguments and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("directory")
-    parser.add_argument("--gib", type=float, default=1.0, help="payload of the shard")
+    parser.add_argument("--gib", type=float, default=1.0, help="payloads of each shard read")
     parser.add_argument("--store-gib", type=float, default=20.0, help="of all shards")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--pieces", type=piece_of, nargs="*",
-        default=[piece_of(text) for text in ("8x4096", "1x65536", "4x65536")],
-    )  # fmt: skip
     arguments = parser.parse_args()
     tune_interpreter()
     wanted, store_bytes = int(arguments.gib * (1 << 30)), int(arguments.store_gib * (1 << 30))
     root = Path(tempfile.mkdtemp(prefix="read-bench-", dir=arguments.directory))
     try:
-        for piece in arguments.pieces:
-            bench_read(root / "store", piece, wanted, store_bytes, arguments.rounds)
-            shutil.rmtree(root / "store")
+        bench_read(root / "store", wanted, store_bytes, arguments.rounds)
     finally:
         shutil.rmtree(root)
 
