@@ -473,8 +473,7 @@ LOGDB_SPARE_SEGMENTS_MAX: Final = 8
 """Files of retired segments kept for reuse: what one truncation of half a gigabyte frees."""
 
 LOGDB_CHUNK_ENTRIES_MAX: Final = 8192
-"""Entries of one row of the derived index (16 bytes each): loading it takes a fraction of a
-millisecond, and 100 M entries are 12 000 chunks."""
+"""Entries of one row of the derived index, 16 bytes each: loaded in well under a millisecond."""
 
 LOGDB_COLUMN_CACHE_BYTES: Final = 32 * 1024 * 1024
 """Columns of sealed entries kept in memory for all replicas together: 2 M entries, 250 chunks."""
@@ -483,8 +482,7 @@ LOGDB_REWRITE_LIVE_RATIO: Final = 0.25
 """Copy what is live out of a segment at or below this share: at most 1/3 more writes, 4x space."""
 
 LOGDB_REWRITE_OLD_LIVE_RATIO: Final = 0.5
-"""The same for segments at least LOGDB_REWRITE_OLD_SEGMENTS behind the newest: what is still live
-then stays for long, so writing it once more is soon paid back, and space is at most 2x."""
+"""The same when LOGDB_REWRITE_OLD_SEGMENTS old: what lives stays long, a copy pays; space <= 2x."""
 
 LOGDB_REWRITE_OLD_SEGMENTS: Final = 32
 """Segments (2 GiB of them) written since: old."""
@@ -499,7 +497,10 @@ LOGDB_COLLECT_SLICE_STEPS: Final = 512
 """Chunks, records and replicas looked at at once by garbage collection: under a millisecond."""
 
 LOGDB_READ_SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
-"""One read of a segment."""
+"""Asked of the disk at a time, in one segment."""
+
+LOGDB_READ_COPY_BYTES_MAX: Final = 64 * 1024
+"""Copied at a time from there; a record above it alone. Half of what malloc maps anew each time."""
 
 LOGDB_READ_GAP_BYTES_MAX: Final = 64 * 1024
 """Other replicas' bytes read over rather than skipped with another system call."""
@@ -522,8 +523,7 @@ what leaders were promised, a quarter for control entries and garbage collection
 what blocks cost beside their bytes; see `logdb.disk_space`."""
 
 LOGDB_SMALL_SEGMENT_BYTES: Final = 1024 * 1024
-"""A segment when the disk has no room for a whole one: many small ones would cost a directory sync
-each, larger ones would use up what they were made small for."""
+"""A segment without room for a whole one: tiny ones cost directory syncs, larger ones that room."""
 
 DISK_ROOM_BYTES_MAX: Final = RAFT_UNCOMMITTED_BYTES_MAX
 """The most that a disk promises to a leader: it may not have more uncommitted anyway."""

@@ -4,10 +4,14 @@ Made on the loop thread, where the index is; `run` may be called on any thread, 
 only what it was given and a file that is held open for it (`SegmentFiles.pin`). So reading never
 stops the event loop, and what it reads is neither removed nor overwritten meanwhile (INV-GC-3).
 
-Adjacent records are fetched in one system call, over the records of other replicas between them if
-the gap is small. Both checksums of every record are verified, and that it is the one that the index
-means. Of a read that fails the first entry that cannot be read is named: those before it are good,
-so a repair begins there.
+The disk is asked for adjacent records at once, over the records of other replicas between them if
+the gap is small. They are copied in smaller parts, and a large payload by itself and only once: a
+block of memory of 128 KiB and more is new each time (malloc's mmap threshold), and its page faults
+cost several times what the copy does.
+
+Both checksums of every record are verified, and that it is the one that the index means. Of a read
+that fails the first entry that cannot be read is named: those before it are good, so a repair
+begins there.
 
 `Fetch` is a whole read: several segments, and what a sequential reader will want next. The disk is
 asked for all of it before the first byte is waited for: the pieces of one replica lie far apart in
@@ -22,7 +26,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from logservice.bounds import LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
+from logservice.bounds import (
+    LOGDB_READ_COPY_BYTES_MAX,
+    LOGDB_READ_GAP_BYTES_MAX,
+    LOGDB_READ_SPAN_BYTES_MAX,
+)
 from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index
@@ -43,6 +51,9 @@ from logservice.logdb.vfs import Vfs
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
 _ENTRY: Final = int(RecordKind.ENTRY)
 
+_COPY_GAP_BYTES_MAX: Final = LOGDB_READ_COPY_BYTES_MAX // 16
+"""Copied over rather than left out by another system call, which costs about as much."""
+
 
 @dataclass(slots=True)
 class EntryRead:
@@ -61,9 +72,15 @@ class EntryRead:
         """Index of the last entry."""
         return self.first + len(self.offsets) - 1
 
-    def spans(self) -> Iterator[tuple[int, int, int, int]]:
-        """(position of the first entry, position after the last, offset, bytes) of each fetch."""
-        gap_max, span_max = LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
+    def spans(
+        self,
+        span_max: int = LOGDB_READ_SPAN_BYTES_MAX,
+        gap_max: int = LOGDB_READ_GAP_BYTES_MAX,
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """(position of the first entry, position after the last, offset, bytes) of each part that
+        lies together; larger than `span_max` is only a single record. By default, what the disk is
+        asked for at a time.
+        """
         low, start = 0, self.offsets[0]
         end = start
         for number, (offset, length) in enumerate(zip(self.offsets, self.lengths, strict=True)):
@@ -83,20 +100,33 @@ class EntryRead:
                 vfs.will_need(self.handle, size, start)
 
     def run(self, vfs: Vfs) -> list[tuple[int, Entry]]:
-        """(write sequence, entry) of each; raises RecordCorrupt, OSError."""
+        """(write sequence, entry) of each, from a disk that was not asked before; raises
+        RecordCorrupt, OSError.
+        """
         found: list[tuple[int, Entry]] = []
+        self.ask(vfs)
         self.add_to(found, vfs)
         return found
 
     def add_to(self, found: list[tuple[int, Entry]], vfs: Vfs) -> None:
-        """`run`; when it raises, those before the one that cannot be read were added."""
-        for low, high, start, size in self.spans():
-            self._decode(vfs.pread(self.handle, size, start), start, low, high, found)
+        """`run`, of what the disk was asked for; when it raises, those before the one that cannot
+        be read were added.
+        """
+        for low, high, start, size in self.spans(LOGDB_READ_COPY_BYTES_MAX, _COPY_GAP_BYTES_MAX):
+            if size > LOGDB_READ_COPY_BYTES_MAX:
+                header = vfs.pread(self.handle, RECORD_HEADER_BYTES, start)
+                payload = vfs.pread(self.handle, self.lengths[low], start + RECORD_HEADER_BYTES)
+                self._decode(header, start, low, high, found, payload)
+            else:
+                self._decode(vfs.pread(self.handle, size, start), start, low, high, found)
 
     def _decode(
-        self, data: bytes, start: int, low: int, high: int, found: list[tuple[int, Entry]]
-    ) -> None:
-        """Add the entries at positions [low, high); `data` begins at `start` of the segment."""
+        self, data: bytes, start: int, low: int, high: int, found: list[tuple[int, Entry]],
+        large: bytes | None = None,
+    ) -> None:  # fmt: skip
+        """Add the entries at positions [low, high); `data` begins at `start` of the segment.
+        large: the payload of the only one, which is not in `data` then.
+        """
         unpack, view, add = RECORD.unpack_from, memoryview(data), found.append
         seed, key, index = self.seed, self.key, self.first + low
         for at, length in zip(self.offsets[low:high], self.lengths[low:high], strict=True):
@@ -108,7 +138,7 @@ class EntryRead:
                 magic, version, kind, size, shard, replica, sequence, own, term, lsn, count, detail,
                 payload_crc, header_crc,
             ) = unpack(data, offset)  # fmt: skip
-            payload = data[body : body + length]
+            payload = data[body : body + length] if large is None else large
             if (
                 crc32(view[offset : body - 4], seed) != header_crc
                 or crc32(payload, seed) != payload_crc
@@ -121,7 +151,7 @@ class EntryRead:
                 or detail not in _KINDS
                 or len(payload) != length
             ):
-                self._refuse(data, offset, index, length)
+                self._refuse(data + (large or b""), offset, index, length)
             add((sequence, Entry(term, own, lsn, count, _KINDS[detail], payload)))
             index += 1
 

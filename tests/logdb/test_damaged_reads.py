@@ -12,13 +12,17 @@ from dataclasses import replace
 import pytest
 from logservice_wire.errors import Halted
 
-from logservice.bounds import LOGDB_READ_GAP_BYTES_MAX, LOGDB_READ_SPAN_BYTES_MAX
+from logservice.bounds import (
+    LOGDB_READ_COPY_BYTES_MAX,
+    LOGDB_READ_GAP_BYTES_MAX,
+    LOGDB_READ_SPAN_BYTES_MAX,
+)
 from logservice.ids import Index
 from logservice.logdb.entry_read import EntryRead
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.record import RECORD_HEADER_BYTES, RecordCorrupt
 from logservice.logdb.replica_log import ReplicaLog
-from tests.logdb.helpers import World, entries, log_of, update
+from tests.logdb.helpers import SMALL, World, entries, log_of, update
 
 
 @pytest.fixture
@@ -157,3 +161,79 @@ def test_the_gap_that_is_read_over_and_the_span_are_bounded() -> None:
     assert spans((0, 8), (80, fills), (span, 8)) == [(0, 2, 0, span), (2, 3, span, 80)]
     assert spans((0, 8), (80, fills + 1)) == [(0, 1, 0, 80), (1, 2, 80, span - 72)]
     assert spans((0, span), (span + 72, 8)) == [(0, 1, 0, span + 72), (1, 2, span + 72, 80)]
+
+
+FITS = LOGDB_READ_COPY_BYTES_MAX - RECORD_HEADER_BYTES
+"""The largest payload that is copied with its header."""
+
+
+def large(*payloads: int) -> tuple[World, LogDb, EntryRead]:
+    """Entries of these sizes in one segment and one group, and the read of all of them."""
+    world = World(options=replace(SMALL, segment_bytes=1 << 20))
+    db = world.open()
+    found = [entries(n, n, size=size)[0] for n, size in enumerate(payloads, 1)]
+    db.commit([update(1, 1, found)])
+    (read,) = log_of(db).fetch(Index(1), Index(len(found) + 1), 1 << 20).reads
+    return world, db, read
+
+
+@pytest.mark.parametrize(
+    ("payloads", "copies"),
+    [
+        ((FITS,), [FITS + RECORD_HEADER_BYTES]),
+        ((FITS + 1,), [RECORD_HEADER_BYTES, FITS + 1]),
+        ((8, FITS - 80, 8), [FITS + RECORD_HEADER_BYTES, 80]),
+        ((8, FITS - 79, 8), [80, FITS, 80]),
+        ((8, 3 * FITS, 8, 8), [80, RECORD_HEADER_BYTES, 3 * FITS, 160]),
+    ],
+)
+def test_copies_are_bounded_and_a_large_payload_is_copied_once(
+    payloads: tuple[int, ...], copies: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _, read = large(*payloads)
+    pread, sizes = world.memory.pread, list[int]()
+
+    def watched(handle: int, size: int, offset: int) -> bytes:
+        sizes.append(size)
+        return pread(handle, size, offset)
+
+    monkeypatch.setattr(world.vfs, "pread", watched)
+    found = [entry.payload for _, entry in read.run(world.vfs)]
+    assert found == [entries(n, n, size=size)[0].payload for n, size in enumerate(payloads, 1)]
+    assert sizes == copies
+
+
+@pytest.mark.parametrize(
+    ("at", "why"),
+    [
+        (0, "header checksum"),
+        (RECORD_HEADER_BYTES - 1, "header checksum"),
+        (RECORD_HEADER_BYTES, "payload checksum"),
+        (RECORD_HEADER_BYTES + 99_999, "payload checksum"),
+    ],
+)
+def test_a_large_entry_that_is_damaged_is_named(at: int, why: str) -> None:
+    world, db, _ = large(8, 100_000, 8)
+    log = log_of(db)
+    flip(world, log, 2, at)
+    with pytest.raises(Halted, match=f"entries from 2 on: record {why}"):
+        log.entries(Index(1), Index(4), 1 << 20)
+
+
+def test_a_large_entry_that_is_cut_off_is_refused() -> None:
+    world, _, read = large(8, 100_000, 8)
+    handle = world.vfs.open_write("/data/segments/0000000000000001.segment")
+    for left, why in ((99_999, "payload beyond the end"), (-1, "header beyond the end")):
+        world.vfs.truncate(handle, read.offsets[1] + RECORD_HEADER_BYTES + left)
+        with pytest.raises(RecordCorrupt, match=why):
+            read.run(world.vfs)
+
+
+def test_a_disk_that_was_not_asked_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, _, read = large(8, 8, FITS)
+    calls: list[str] = []
+    pread = world.memory.pread
+    monkeypatch.setattr(world.vfs, "will_need", lambda *_: calls.append("ask"))
+    monkeypatch.setattr(world.vfs, "pread", lambda *what: (calls.append("read"), pread(*what))[1])
+    read.run(world.vfs)
+    assert calls == ["ask", "read", "read"], "for all that lies together at once"
