@@ -81,7 +81,7 @@ SHAPES = (
     Shape("1 shard x 1 entry x 1000 KiB", 1, 1, 1000 * 1024),
     Shape("48 shards x 1 entry x 21 KiB", 48, 1, 21 * 1024),
     Shape("  and each a commit index", 48, 1, 21 * 1024, commits=True),
-    Shape("1000 shards, and each a commit index", 1000, 1, 1024, commits=True),
+    Shape("1000 shards, each a commit index", 1000, 1, 1024, commits=True),
 )
 """From *1 shard x 1000 entries* on: a thousand proposals of 1 KiB under way, over more and more
 shards, each an entry of its own; then two as a store writes them: what waits for a shard shares an
