@@ -129,7 +129,7 @@ async def read_all(store: str, address: str, shard: int, tls: Tls | None = None)
     async with channel_to(address, tls) as channel:
         stub = log_pb2_grpc.LogStub(channel)
         about = await stub.GetShardStatus(
-            log_pb2.GetShardStatusRequest(shard_id=shard, stale=True), timeout=10.0
+            log_pb2.GetShardStatusRequest(shard_id=shard, stale=True), timeout=30.0
         )
         first, applied = about.position.first_lsn, about.position.applied_lsn
         lsn = first

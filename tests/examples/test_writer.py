@@ -33,7 +33,7 @@ class SignallingLog:
 
     def wait_for(self, appends: int) -> None:
         with self.reached:
-            assert self.reached.wait_for(lambda: self.appends >= appends, timeout=30)
+            assert self.reached.wait_for(lambda: self.appends >= appends, timeout=60)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_an_error_in_work_goes_to_the_caller_and_the_thread_lives(writer: Writer
 def test_a_failed_append_stops_the_thread_and_is_told(writer: Writer, log: SignallingLog) -> None:
     log.fail_at = 10
     writer.run_to(100)
-    writer.join(timeout=30)
+    writer.join(timeout=60)
     with pytest.raises(RuntimeError, match="no leader"):
         writer.check()
     with pytest.raises(RuntimeError, match="no leader"):

@@ -54,20 +54,21 @@ async def values(cluster: Cluster, number: int) -> list[tuple[int, bytes]]:
 
 async def append_any(cluster: Cluster, block: bytes, **fields: int) -> int:
     """Append through whichever store is up, as a client would, until it is acked."""
-    for _ in range(100):
-        for store in cluster.stores.values():
-            if store.host is None or store.host.replica_info(SHARD) is None:
-                continue
-            try:
-                applied = await store.host.append(SHARD, request(block=block, **fields), 2.0)
-            except (DeadlineExceeded, ShardNotFound):
-                continue
-            except LogServiceError as error:
-                if error.retryable:
+    async with asyncio.timeout(60):
+        while True:
+            for store in cluster.stores.values():
+                if store.host is None or store.host.replica_info(SHARD) is None:
                     continue
-                raise
-            return applied.lsn
-    raise AssertionError("no append went through")
+                try:
+                    applied = await store.host.append(SHARD, request(block=block, **fields), 10.0)
+                except (DeadlineExceeded, ShardNotFound):
+                    continue
+                except LogServiceError as error:
+                    if not error.retryable:
+                        raise
+                else:
+                    return applied.lsn
+            await asyncio.sleep(0.01)
 
 
 async def test_appends_get_dense_lsns_and_every_replica_reads_them(cluster: Cluster) -> None:

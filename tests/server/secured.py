@@ -87,7 +87,7 @@ async def called(address: str, shown: grpc.ChannelCredentials | None) -> Any:
     )
     async with channel:
         request = log_pb2.GetShardStatusRequest(shard_id=1)
-        return await log_pb2_grpc.LogStub(channel).GetShardStatus(request, timeout=10)
+        return await log_pb2_grpc.LogStub(channel).GetShardStatus(request, timeout=60)
 
 
 def written(papers: Papers, directory: Path) -> tuple[str, str, str]:

@@ -78,14 +78,14 @@ async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
     try:
         if name == "AppendStream":
             call = channel.stream_stream(path, request_serializer=encode)
-            await anext(aiter(call(iter([request]), timeout=10)), None)
+            await anext(aiter(call(iter([request]), timeout=60)), None)
         elif name in ("Follow", "Watch"):
             follow = channel.unary_stream(path, request_serializer=encode)
-            stream = follow(request, timeout=10)
+            stream = follow(request, timeout=60)
             await anext(aiter(stream), None)
             stream.cancel()
         else:
-            await channel.unary_unary(path, request_serializer=encode)(request, timeout=10)
+            await channel.unary_unary(path, request_serializer=encode)(request, timeout=60)
     except grpc.aio.AioRpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return "UNIMPLEMENTED"

@@ -121,7 +121,7 @@ async def stop_leaders(cluster: LocalCluster, load: Load) -> None:
 
 
 def ask_readiness(address: str) -> None:
-    with urllib.request.urlopen(f"http://{address}/readyz", timeout=5):
+    with urllib.request.urlopen(f"http://{address}/readyz", timeout=30):
         pass
 
 
