@@ -4,6 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 KILLS ?= 30
 ROUNDS ?= 3
+BUSY ?= --one-core --busy 2
 SEEDS ?= 300
 FIRST ?= 1
 JOBS ?= 2
@@ -17,7 +18,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in two processes; a file's tests stay together. Four kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test coverage test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -29,6 +30,9 @@ check: lint types imports test ## what a change must pass
 
 test: .venv ## all tests; those for Spark when Java is there
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
+
+test-busy: .venv ## the tests on a machine that is made slow: make test-busy BUSY="--stand-still 3"
+	$(BIN)/python -m tools.busy_machine $(BUSY) -- $(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
 
 coverage: .venv ## branch coverage of the consensus core by its own tests; less than all of it fails
 	$(BIN)/python -m pytest -q tests/raft tests/paper tests/conformance --cov=logservice.raft \

@@ -1,0 +1,88 @@
+"""What is made slow is the command, all of it and nothing else, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tools import busy_machine
+
+WAITS = "import sys; print(flush=True); sys.stdin.read()"
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_only_what_descends_from_it_is_below_it() -> None:
+    mine = subprocess.Popen(
+        [sys.executable, "-c", WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with mine:
+        assert mine.stdout is not None
+        mine.stdout.readline()
+        assert mine.pid in busy_machine.below(os.getpid())
+        assert os.getpid() not in busy_machine.below(os.getpid())
+        assert os.getpid() not in busy_machine.below(mine.pid)
+        # Somebody else's child, and one that is gone.
+        assert busy_machine.stand_still(mine.pid, mine.pid, 0.0) == ""
+        assert busy_machine.stand_still(mine.pid, os.getpid(), 0.0)
+        assert mine.stdin is not None
+        mine.stdin.close()
+        mine.wait()
+    assert busy_machine.stand_still(mine.pid, os.getpid(), 0.0) == ""
+
+
+def test_it_stands_still_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, go_on = threading.Event(), threading.Event()
+
+    def sleep(_: float) -> None:
+        stopped.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(busy_machine.time, "sleep", sleep)
+    mine = subprocess.Popen(
+        [sys.executable, "-c", WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with mine:
+        still = threading.Thread(
+            target=busy_machine.stand_still, args=(mine.pid, os.getpid(), 60.0)
+        )
+        still.start()
+        try:
+            assert stopped.wait(60)
+            os.waitid(os.P_PID, mine.pid, os.WSTOPPED)
+            assert state(mine.pid) == "T"
+        finally:
+            go_on.set()
+            still.join()
+        os.waitid(os.P_PID, mine.pid, os.WCONTINUED)
+        assert state(mine.pid) != "T"
+
+
+@pytest.mark.parametrize("longest_s", [0.0, 0.01])
+def test_the_commands_exit_code_comes_back_and_the_busy_ones_are_gone(longest_s: float) -> None:
+    before = set(busy_machine.below(os.getpid()))
+    command = [sys.executable, "-c", "import sys; sys.exit(3)"]
+    code = busy_machine.run(command, count=2, longest_s=longest_s, every_s=0.01, seed=1)
+    assert code == 3
+    assert set(busy_machine.below(os.getpid())) <= before
+
+
+def test_a_busy_process_ends_with_the_one_that_started_it() -> None:
+    """Even with one that was killed before it could look who that is."""
+    code = (
+        "import os\nfrom tools import busy_machine\n"
+        "with busy_machine.busy(1): os.kill(os.getpid(), 9)\n"
+    )
+    # It has the same standard output, which ends with the last of them.
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, check=False, timeout=60
+    )
+    assert done.returncode == -signal.SIGKILL

@@ -1,0 +1,136 @@
+"""Runs a command on a machine that is made slow: `python -m tools.busy_machine --busy 2 -- make x`.
+
+Tests that pass on a quiet machine may wait for less than a busy one takes. Three things that such a
+machine does can be asked for: other processes want the processor (``--busy``), there is one core
+(``--one-core``), and processes of the command stand still for seconds, one at a time
+(``--stand-still``): SIGSTOP, and SIGCONT after a time drawn from the seed. Who stood still, and how
+long, goes to standard error, to be held against what failed.
+
+Only processes below the command are stopped, through a pidfd that was opened before their ancestry
+was looked at, so that a number that was given to a stranger meanwhile is left alone. What it starts
+itself ends with it. Linux only, like the local cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+SHORTEST_S = 0.3
+"""Of standing still: less than that every machine does now and then."""
+
+_BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
+
+
+def parents() -> dict[int, int]:
+    """Of every process that is there now."""
+    found: dict[int, int] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (path / "stat").read_text()
+                found[int(path.name)] = int(stat.rpartition(")")[2].split()[1])
+    return found
+
+
+def below(ancestor: int) -> list[int]:
+    """Every process that descends from `ancestor` by way of processes that live."""
+    known = parents()
+
+    def descends(pid: int) -> bool:
+        while (pid := known.get(pid, 0)) > 1:
+            if pid == ancestor:
+                return True
+        return False
+
+    return sorted(pid for pid in known if descends(pid))
+
+
+def stand_still(pid: int, ancestor: int, seconds: float) -> str:
+    """Stop a process below `ancestor` for a while; its command, "" when it has gone."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return ""
+    try:
+        if pid not in below(ancestor):
+            return ""
+        command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+        signal.pidfd_send_signal(handle, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            signal.pidfd_send_signal(handle, signal.SIGCONT)
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
+    return command
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that do nothing else; they end with this one, however it ends."""
+    running = [
+        subprocess.Popen([sys.executable, "-c", _BUSY, str(os.getpid())]) for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def run(command: Sequence[str], *, count: int, longest_s: float, every_s: float, seed: int) -> int:
+    """The command's exit code. longest_s: of standing still, 0 for never; every_s: on average."""
+    chance = random.Random(seed)
+    with busy(count):
+        process = subprocess.Popen(command)
+        try:
+            while longest_s:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(chance.uniform(0, 2 * every_s))
+                if process.poll() is not None:
+                    break
+                candidates = below(process.pid)
+                if not candidates:
+                    continue
+                seconds = chance.uniform(SHORTEST_S, max(SHORTEST_S, longest_s))
+                pid = chance.choice(candidates)
+                if told := stand_still(pid, process.pid, seconds):
+                    click.echo(f"{pid} stood still for {seconds:.1f} s: {told[:120]}", err=True)
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--busy", "count", default=0, show_default=True, help="Processes that only work.")
+@click.option("--one-core", is_flag=True, help="Everything shares one core.")
+@click.option("--stand-still", default=0.0, help="Longest time that a process stands still, in s.")
+@click.option("--every", default=5.0, show_default=True, help="Seconds between two, on average.")
+@click.option("--seed", default=1, show_default=True)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def main(
+    count: int, one_core: bool, stand_still: float, every: float, seed: int, command: tuple[str]
+) -> None:
+    """Run COMMAND on a machine that is made slow."""
+    if one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    sys.exit(run(command, count=count, longest_s=stand_still, every_s=every, seed=seed))
+
+
+if __name__ == "__main__":
+    main()
