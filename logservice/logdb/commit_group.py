@@ -57,8 +57,9 @@ class Run:
     """The records of one replica in a group: other records first, then entries.
 
     `write_sequence` is the first record's, the rest count up from it. `entries` are the values to
-    write, and `offset` is where the first one's record went in `segment`, once encoded; of a run
-    that was read from the disk, `columns` says where its entries are.
+    write, and `offset` is where the first one's record went in `segment`, `size` the bytes of all
+    their records, once encoded; of a run that was read from the disk, `columns` says where its
+    entries are.
     """
 
     shard: int
@@ -69,6 +70,7 @@ class Run:
     columns: EntryRun | None = None
     segment: int = 0
     offset: int = 0
+    size: int = 0
 
     @property
     def record_count(self) -> int:

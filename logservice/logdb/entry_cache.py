@@ -1,4 +1,4 @@
-"""EntryCache: the newest entries of all replicas, bounded by payload bytes.
+"""EntryCache: the newest entries of all replicas, bounded by what they take in memory.
 
 What was just written is what is applied and sent next; it comes from memory. One queue over all
 replicas decides what goes: the oldest write. Only finished entries are here, so a reader sees
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from logservice.entry import Entry
 
-_ENTRY_OVERHEAD_BYTES = 200
-"""What an entry object costs besides its payload (CPython 3.11)."""
+_ENTRY_OVERHEAD_BYTES = 128
+"""What an entry object costs besides the bytes of its record (CPython 3.11)."""
 
 
 class CachedEntries:
@@ -79,11 +79,11 @@ class EntryCache:
         self._bytes = 0
         self._queue: deque[tuple[CachedEntries, int, int]] = deque()
 
-    def put(self, cached: CachedEntries, entries: Sequence[Entry]) -> None:
-        """Cache what was written for one replica; the oldest of all replicas may go for it."""
-        size = _ENTRY_OVERHEAD_BYTES * len(entries)
-        for entry in entries:
-            size += len(entry.payload)
+    def put(self, cached: CachedEntries, entries: Sequence[Entry], record_bytes: int) -> None:
+        """Cache what was written for one replica; the oldest of all replicas may go for it.
+        record_bytes: of the records of all entries.
+        """
+        size = record_bytes + _ENTRY_OVERHEAD_BYTES * len(entries)
         cached.put(entries)
         self._queue.append((cached, entries[-1].index, size))
         self._bytes += size

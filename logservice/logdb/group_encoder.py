@@ -132,6 +132,7 @@ def encode_runs(
                         append(PADDING[length & 7])
                 offset += 72 + length + (-length & 7)
                 sequence += 1
+            run.size = offset - run.offset
         add_row(
             pack_row(
                 shard, replica, first_sequence, index, last, term, vote, commit, offset - begin,

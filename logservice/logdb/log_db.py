@@ -580,7 +580,7 @@ class LogDb:
         if self._waiting and any(map(_has_commit, run.metas)):
             self._waiting.pop(key, None)
         if run.entries and state.cached is not None:
-            self._cache.put(state.cached, run.entries)
+            self._cache.put(state.cached, run.entries, run.size)
 
     def _fault_noted(self, shard: int, replica: int) -> None:
         self._states[shard, replica].dirty = True

@@ -12,7 +12,7 @@ class LogDbOptions:
     """segment_bytes: preallocated size of a segment; a larger group gets a segment of its own size.
 
     spare_segments_max: retired segments kept for reuse.
-    entry_cache_bytes: payload bytes of the newest entries kept in memory for all replicas together.
+    entry_cache_bytes: memory for the newest entries of all replicas together.
     column_cache_bytes: index columns of sealed entries kept in memory for all replicas together.
     rewrite_live_ratio: a sealed segment with at most this share of live entry bytes is emptied by
     copying; rewrite_old_live_ratio: one that is LOGDB_REWRITE_OLD_SEGMENTS old.
