@@ -59,7 +59,7 @@ from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordKind
 from logservice.logdb.recovery import Recovered
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import Key, ReplicaState
-from logservice.logdb.scrub import DamagedRange, ScrubTarget, attribute, scrub_target
+from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, attribute, scrub_target
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_usage import SegmentUsage
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
@@ -344,9 +344,7 @@ class LogDb:
         """The oldest sealed segment behind `after`; None when there is none."""
         return scrub_target(self._files, after, self._writer.position.segment)
 
-    def scrub_found(
-        self, segment: int, damages: Sequence[DamagedRange]
-    ) -> list[tuple[ShardId, ReplicaId]]:
+    def scrub_found(self, segment: int, damages: Sequence[DamagedRange]) -> Verdict:
         """See `scrub.attribute`."""
         states = self._states.values()
         return attribute(states, self._files, segment, damages, self.fault_found)

@@ -58,6 +58,16 @@ class DamagedRange:
     tail: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """replicas: those of which more is damaged than was known. damages: how many places are; bytes
+    of an earlier life that cost nothing are none (INV-SCRUB-2).
+    """
+
+    replicas: list[tuple[ShardId, ReplicaId]]
+    damages: int
+
+
 @dataclass(slots=True)
 class Slice:
     """What one slice found. next_offset: where the next one starts; the file's size at its end."""
@@ -216,15 +226,15 @@ def attribute(
     segment: int,
     damages: Sequence[DamagedRange],
     blame: Callable[[tuple[int, int], str, Index], None],
-) -> list[tuple[ShardId, ReplicaId]]:
-    """Make the replicas faulty whose live entries are damaged; returns those of which more is
-    damaged than was known.
+) -> Verdict:
+    """Make the replicas faulty whose live entries are damaged.
 
     Nothing happens for a segment that was collected meanwhile: others may use its bytes now.
     """
     found: list[tuple[ShardId, ReplicaId]] = []
     if segment not in files.sizes:
-        return found
+        return Verdict(found, 0)
+    real = {damage for damage in damages if not damage.tail}
     for state in states:
         before = state.fault
         for damage in () if state.removed else damages:
@@ -233,10 +243,11 @@ def attribute(
             except Halted:
                 continue  # and faulty by now: not even its index can be read
             if entry is not None:
+                real.add(damage)
                 where = f"{segment_name(segment)} at {damage.start}"
                 blame(state.key, f"{where}, entries from {entry} on: {damage.detail}", Index(entry))
         if state.fault != before:
             found.append((ShardId(state.shard), ReplicaId(state.replica)))
-    if found or any(not damage.tail for damage in damages):
+    if found or real:
         files.condemned.add(segment)
-    return found
+    return Verdict(found, len(real))

@@ -100,5 +100,6 @@ class Scrubber:
             self._target = None
             progress.segments += 1
         if found.damages:
-            progress.damages += len(found.damages)
-            self._on_damaged(self._logdb.scrub_found(target.segment, found.damages))
+            verdict = self._logdb.scrub_found(target.segment, found.damages)
+            progress.damages += verdict.damages
+            self._on_damaged(verdict.replicas)

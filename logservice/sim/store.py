@@ -219,7 +219,10 @@ class SimStore:
         for what, count in self.parts.comparer.counts.items():
             counts[f"compare {what}"] += count
         for scrubber in self.parts.scrubbers:
-            counts["scrub damages"] += scrubber.progress.damages
+            damages = scrubber.progress.damages
+            counts["scrub damages"] += damages
+            if damages and not (self.world.config.rot or self.disk.lost):
+                self.world.violate("scrub", f"{self.store_id}: {damages} damages on a good disk")
 
     # --- inside -----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from logservice.ids import ReplicaId, ShardId
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.scrub import DamagedRange, ScrubTarget, read_slice
+from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, read_slice
 from tests.logdb.helpers import World, all_entries, entries, update
 
 KEYS = ((ShardId(1), ReplicaId(1)), (ShardId(2), ReplicaId(2)))
@@ -96,7 +96,7 @@ def test_damage_costs_one_replica_and_its_segment_is_emptied_when_that_is_whole(
     world.memory.flip(path, place.offset + 73, 1)
     found = scrub(world, db)
     assert list(found) == [place.segment]
-    assert db.scrub_found(place.segment, found[place.segment]) == [key]
+    assert db.scrub_found(place.segment, found[place.segment]) == Verdict([key], 1)
     fault = db.log(*key).fault
     assert fault is not None
     # A run is damaged as a whole: its first entry counts.
@@ -119,7 +119,7 @@ def test_damage_to_what_is_only_said_twice_empties_the_segment() -> None:
     world, db = filled()
     world.memory.flip(world.segments()[0], SEGMENT_HEADER_BYTES + 20, 4)
     found = scrub(world, db)
-    assert db.scrub_found(1, found[1]) == []
+    assert db.scrub_found(1, found[1]) == Verdict([], 1)
     assert 1 in db.collect_garbage().unlinked
     assert scrub(world, db) == {}
 
@@ -130,7 +130,8 @@ def test_a_hole_is_attributed_by_the_index() -> None:
     for offset in (20, 90):
         world.memory.flip(world.segments()[1], SEGMENT_HEADER_BYTES + offset, 4)
     found = scrub(world, db)
-    assert sorted(db.scrub_found(2, found[2])) == list(KEYS)
+    verdict = db.scrub_found(2, found[2])
+    assert (sorted(verdict.replicas), verdict.damages) == (list(KEYS), 1)
     assert all((fault := db.log(*key).fault) is not None and fault.repairable for key in KEYS)
 
 
@@ -138,4 +139,16 @@ def test_a_segment_that_was_collected_meanwhile_harms_nobody() -> None:
     world, db = filled()
     gone = ScrubTarget(99, "/data/segments/none", 4096, 1)
     assert read_slice(world.vfs, gone, 64, 700).next_offset == 4096
-    assert db.scrub_found(99, [DamagedRange(64, 4096, "of another life")]) == []
+    assert db.scrub_found(99, [DamagedRange(64, 4096, "of another life")]) == Verdict([], 0)
+
+
+def test_what_an_earlier_life_left_behind_the_last_group_is_no_damage() -> None:
+    """A recycled file: the scrub of a healthy store counted its old bytes as damage."""
+    _, db = filled()
+    left = DamagedRange(db._files.sizes[1] - 8, db._files.sizes[1], "no group", tail=True)
+    assert db.scrub_found(1, [left]) == Verdict([], 0)
+    assert 1 not in db._files.condemned
+    place = db.log(*KEYS[0])._state.index.place(5)
+    lost = DamagedRange(place.offset, place.offset + 8, "no group", tail=True)
+    assert db.scrub_found(place.segment, [lost, left]) == Verdict([KEYS[0]], 1)
+    assert db.scrub_found(place.segment, [lost]) == Verdict([], 1), "and each pass counts it"
