@@ -8,19 +8,31 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from unittest.mock import patch
 
 from logservice import checksum
+from logservice.bounds import LOGDB_ENTRY_CACHE_BYTES
 from logservice.entry import Entry, EntryKind
-from logservice.ids import Index, Lsn, Term
+from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb import group_encoder
 from logservice.logdb.commit_group import Run
+from logservice.logdb.entry_cache import CachedEntries, EntryCache
+from logservice.logdb.plan import plan_run
+from logservice.logdb.replica_state import ReplicaState
+from logservice.logdb.segment_usage import SegmentUsage
+from logservice.logdb.update import Update
 from logservice.server.process import tune_interpreter
 
 BYTES = 20_000_000
 """Worked on for each figure, or a thousand times what is measured."""
 
 ROUNDS = 7
+
+GROUP_SHARDS = 1000
+GROUPS = 150
+"""The first half fills the entry cache, so that it makes room in those that are measured."""
 
 
 def best_us(work: Callable[[], object], times: int) -> float:
@@ -45,8 +57,44 @@ def encode_us(count: int, size: int) -> float:
     return best_us(lambda: group_encoder.encode_runs([], runs, 7, 1, 64), times) / count
 
 
+def group_us(*, commits: bool) -> dict[str, float]:
+    """Of one shard in a group of a thousand with an entry of 1 KiB each, by what is done for it;
+    the best of many groups. `commits`: each says what is committed, too.
+    """
+    usage, cache = SegmentUsage(), EntryCache(LOGDB_ENTRY_CACHE_BYTES)
+    states = [ReplicaState(shard, 1, HardState(Term(1))) for shard in range(GROUP_SHARDS)]
+    for state in states:
+        state.index.attach(usage, None)
+        state.cached = CachedEntries()
+    best: dict[str, float] = {}
+    payload = b"x" * 1024
+    for number in range(1, GROUPS):
+        entry = Entry(Term(1), Index(number), Lsn(number), 1, EntryKind.BLOCK, payload)
+        hard = HardState(Term(1), NO_REPLICA, Index(number - 1)) if commits else None
+        update = Update(ShardId(0), ReplicaId(1), hard, (entry,))
+        started = [time.thread_time()]
+        planned = [plan_run(state, update, number) for state in states]
+        started.append(time.thread_time())
+        runs = [run for run in planned if run is not None]
+        group_encoder.encode_runs([], runs, 7, 1, number << 20)
+        started.append(time.thread_time())
+        for state, run in zip(states, runs, strict=True):
+            state.apply(run)
+        started.append(time.thread_time())
+        for state, run in zip(states, runs, strict=True):
+            assert state.cached is not None
+            cache.put(state.cached, run.entries, run.size)
+        started.append(time.thread_time())
+        parts = ("check", "encode", "index", "cache")
+        if number < GROUPS // 2:
+            continue
+        for part, (begin, end) in zip(parts, pairwise(started), strict=True):
+            best[part] = min(best.get(part, 1e9), (end - begin) / GROUP_SHARDS * 1e6)
+    return best
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     tune_interpreter()
     for size in (68, 1024, 64 * 1024, 1024 * 1024):
         data, times = b"x" * size, max(20, min(20_000, BYTES // size))
@@ -61,6 +109,10 @@ def main() -> None:
             f"an entry of {size:6} B, {count:4} together: with zlib {with_zlib:6.2f} us, "
             f"with ISA-L {ours:5.2f} us"
         )
+    for commits in (False, True):
+        what = "an entry and a commit index" if commits else "an entry"
+        parts = ", ".join(f"{part} {us:.2f} us" for part, us in group_us(commits=commits).items())
+        print(f"a shard of {GROUP_SHARDS} with {what}: {parts}")
 
 
 if __name__ == "__main__":
