@@ -500,7 +500,7 @@ LOGDB_READ_SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
 """Asked of the disk at a time, in one segment."""
 
 LOGDB_READ_COPY_BYTES_MAX: Final = 64 * 1024
-"""Copied at a time from there; a record above it alone. Half of what malloc maps anew each time."""
+"""Copied at a time from there; a larger record alone. Half of what malloc begins to map anew."""
 
 LOGDB_READ_GAP_BYTES_MAX: Final = 64 * 1024
 """Other replicas' bytes read over rather than skipped with another system call."""

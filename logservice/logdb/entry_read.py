@@ -5,9 +5,9 @@ only what it was given and a file that is held open for it (`SegmentFiles.pin`).
 stops the event loop, and what it reads is neither removed nor overwritten meanwhile (INV-GC-3).
 
 The disk is asked for adjacent records at once, over the records of other replicas between them if
-the gap is small. They are copied in smaller parts, and a large payload by itself and only once: a
-block of memory of 128 KiB and more is new each time (malloc's mmap threshold), and its page faults
-cost several times what the copy does.
+the gap is small. They are copied in smaller parts, and a large payload by itself, only once: that
+saves a copy, and blocks so large that malloc may have to map them anew each time (from 128 KiB on,
+until it has seen a larger one freed).
 
 Both checksums of every record are verified, and that it is the one that the index means. Of a read
 that fails the first entry that cannot be read is named: those before it are good, so a repair
