@@ -1,13 +1,15 @@
 """Offline: looking at a data directory that no store has open.
 
 `check`, `dump`, `statistics` and `stored_log` read only (not even the lock file is made) and are of
-use on damaged directories; `rebuild_index` replaces the derived index. While a store runs they
-would see its un-synced tail, so they refuse, except with `live`, which may report a group as torn
-that is being written.
+use on damaged directories, and on disks that cannot read all of them any more (`readable_files`);
+`rebuild_index` replaces the derived index, and decides nothing where the disk does not answer.
+While a store runs they would see its un-synced tail, so they refuse, except with `live`, which may
+report a group as torn that is being written.
 """
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from logservice.logdb.checkpoint import build_checkpoint
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE
 from logservice.logdb.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
 from logservice.logdb.kv import KvEngine
+from logservice.logdb.readable_files import ReadableFiles
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, fields_of
 from logservice.logdb.recovery import recover
 from logservice.logdb.replica_log import ReplicaLog
@@ -79,7 +82,8 @@ class CheckReport:
 class DumpedRecord:
     """One run of records of one replica, or a finding, in the order on disk.
 
-    kind: ``entries``, a record kind in lower case, ``mark``, ``damaged``, or ``hole``.
+    kind: ``entries``, a record kind in lower case, ``mark``, ``damaged``, ``hole``, or
+    ``unreadable``.
     """
 
     segment: int
@@ -133,7 +137,7 @@ def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False)
         return CheckReport(
             identity, len(files.sizes), sum(files.sizes.values()), report.groups,
             report.torn_bytes, entries,
-            (*(_words(d) for d in report.damages if not d.harmless), *found),
+            (*(_words(d) for d in report.damages if not d.harmless), *found, *_unreadable(files)),
             tuple(_words(d) for d in report.damages if d.harmless),
             tuple(_verdict(state) for state in states if state.fault is not None),
             tuple(_summary(state) for state in states),
@@ -240,10 +244,13 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
     """Throw the derived index away and write it anew from the segments, whose bytes stay as they
     are.
 
-    Raises like `check`, and KvError.
+    Raises like `check`, and KvError; OSError also where the disk cannot read a segment: it might
+    be the newest group, and that must not be taken for torn.
     """
     with _locked(vfs, path), _files(vfs, path, live=True) as (identity, files):
         recovered = recover(files, None)
+        if unread := _unreadable(files):
+            raise OSError(errno.EIO, f"nothing was changed: {unread[0]}")
         position = recovered.position
         for segment, end in recovered.seal.items():
             # The index may cover only what is durable; whether to cut a torn tail is for the store.
@@ -261,7 +268,7 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
 
 
 @contextmanager
-def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, SegmentFiles]]:
+def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, ReadableFiles]]:
     identity = read_identity(vfs, path)
     if not live and vfs.exists(posixpath.join(path, LOCK_NAME)):
         with _locked(vfs, path):
@@ -271,7 +278,7 @@ def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, Segme
         raise InvalidArgument(
             f"{path} has an {IDENTITY_NAME} file but no segments", field="data_directory"
         )
-    files = SegmentFiles(vfs, segments, identity.incarnation)
+    files = ReadableFiles(vfs, segments, identity.incarnation)
     try:
         yield identity, files
     finally:
@@ -288,6 +295,14 @@ def _locked(vfs: Vfs, path: str) -> Iterator[None]:
         yield
     finally:
         vfs.close(lock)
+
+
+def _unreadable(files: ReadableFiles) -> list[str]:
+    return [
+        f"{segment_name(segment)} at {start}: the disk cannot read {end - start} bytes"
+        for segment in files.ids()
+        for start, end in files.unreadable(segment)
+    ]
 
 
 def _words(damage: Damage) -> str:
@@ -334,8 +349,11 @@ def _summary(state: ReplicaState) -> ReplicaSummary:
     )  # fmt: skip
 
 
-def _dump_segment(files: SegmentFiles, segment: int) -> Iterator[DumpedRecord]:
+def _dump_segment(files: ReadableFiles, segment: int) -> Iterator[DumpedRecord]:
     view, seed = files.read_all(segment), files.seed(segment)
+    for start, end in files.unreadable(segment):
+        detail = f"{end - start} bytes, shown as zeros below"
+        yield DumpedRecord(segment, start, 0, False, "unreadable", detail=detail)
     if decode_segment_header(view[:SEGMENT_HEADER_BYTES], segment, files.incarnation) is None:
         yield DumpedRecord(segment, 0, 0, False, "damaged", detail="segment header")
     scan = scan_segment(view, segment, SEGMENT_HEADER_BYTES, seed)

@@ -114,6 +114,9 @@ def test_a_crash_after_any_slice_loses_nothing() -> None:
         for copy in (world.copy(), world.without_index()):
             copy.memory.crash()
             assert picture(copy.open()) == seen
+        copy = world.copy()
+        copy.memory.crash()
+        assert not copy.open().recovery_report.rebuilt, "INV-GC-1"
         db.finish(group)
 
 

@@ -12,6 +12,8 @@ from logservice_wire.errors import Halted, InvalidArgument
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
+from logservice.logdb.kv import KvError
+from logservice.logdb.memory_kv import MemoryKvEngine
 from tests.logdb.helpers import (
     World,
     all_entries,
@@ -285,6 +287,26 @@ def test_after_a_failed_write_nothing_more_is_written() -> None:
         db.collect_garbage()
 
 
+def test_after_a_failed_write_of_the_index_nothing_more_is_written() -> None:
+    """Not even to the segments: LevelDB's first error ends the store."""
+    world = World()
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 2))])
+    seen = picture(db)
+
+    def fail() -> None:
+        raise KvError("no more")
+
+    assert isinstance(world.kv, MemoryKvEngine)
+    world.kv.before_write = fail
+    with pytest.raises(KvError):
+        db.checkpoint()
+    world.kv.before_write = lambda: None
+    with pytest.raises(Halted, match="no more"):
+        db.commit([update(1, 1, entries(3, 3))])
+    assert picture(world.kill()) == seen
+
+
 def test_stats_count(world: World) -> None:
     db = world.open()
     for index in range(1, 21):
@@ -365,3 +387,23 @@ def test_what_the_bytes_are_and_why_the_oldest_segment_stays() -> None:
     assert stats.garbage_bytes < 4096
     assert stats.segments_retired == 5
     assert 1.0 < stats.write_amplification < 2.0
+
+
+def test_what_recovery_keeps_is_durable_before_anybody_sees_it() -> None:
+    """A killed process leaves a group in the page cache that it never synced; who recovers it may
+    vote and acknowledge with it, so a power cut must not take it any more.
+    """
+    world = World()
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0))])
+    group = db.begin([update(1, 1, entries(4, 5), hard=(2, 3, 0))])
+    world.memory.pwritev(group.handle, group.encoded.buffers, group.encoded.position.offset)
+    lost = world.copy()
+    lost.memory.crash()
+    assert log_of(lost.open()).last_index() == 3, "it was not synced"
+    seen = picture(world.kill())
+    world.memory.crash()
+    db = world.open()
+    assert picture(db) == seen
+    assert log_of(db).last_index() == 5
+    assert log_of(db).hard_state == HardState(Term(2), ReplicaId(3), Index(0))

@@ -4,7 +4,9 @@ read.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from logservice_wire.errors import InvalidArgument, WrongCluster
@@ -12,7 +14,7 @@ from logservice_wire.errors import InvalidArgument, WrongCluster
 from logservice.logdb import offline
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.memory_vfs import MemoryVfs
-from tests.logdb.helpers import World, entries, log_of, picture, update
+from tests.logdb.helpers import SMALL, World, entries, log_of, picture, update
 
 
 def build() -> tuple[World, LogDb]:
@@ -55,6 +57,18 @@ def test_a_healthy_directory(capsys: pytest.CaptureFixture[str]) -> None:
     assert (3, 3) in summaries[-1].pinned_by
     assert images(world) == before
     assert capsys.readouterr().out == ""
+
+
+def test_not_even_the_lock_is_made() -> None:
+    """Of a copy on a medium that takes no writes there may be no lock."""
+    world, db = build()
+    world.close(db)
+    world.memory.unlink("/data/LOCK")
+    before = images(world)
+    assert offline.check(world.vfs, world.path).ok
+    assert list(offline.dump(world.vfs, world.path))
+    assert offline.statistics(world.vfs, world.path)
+    assert images(world) == before
 
 
 def test_a_running_store_is_left_alone() -> None:
@@ -208,3 +222,69 @@ def test_a_replica_that_lost_everything_stays_known_when_the_index_is_rebuilt() 
     assert log_of(db, 1, 1).faulty
     db = world.reopen(db)
     assert log_of(db, 1, 1).faulty
+
+
+PAGE = 4096
+
+
+class DyingVfs(MemoryVfs):
+    """A disk with pages that cannot be read, by file."""
+
+    def __init__(self, healthy: MemoryVfs) -> None:
+        self.__dict__ = healthy.copy().__dict__
+        self.dead: dict[str, set[int]] = {}
+        self.names: dict[int, str] = {}
+
+    def open_read(self, path: str) -> int:
+        handle = super().open_read(path)
+        self.names[handle] = path
+        return handle
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        pages = range(offset // PAGE, (offset + max(size, 1) - 1) // PAGE + 1)
+        if not self.dead.get(self.names.get(handle, ""), set()).isdisjoint(pages):
+            raise OSError(errno.EIO, "sector")
+        return super().pread(handle, size, offset)
+
+
+def wide() -> World:
+    """Three segments of several pages, two replicas in each."""
+    world = World(options=replace(SMALL, segment_bytes=8 * PAGE))
+    db = world.open()
+    for first in range(1, 180, 3):
+        new = entries(first, first + 2, size=250)
+        db.commit([update(1, 1, new), update(2, 9, new)])
+    world.close(db)
+    assert len(world.segments()) > 2
+    return world
+
+
+def test_a_disk_that_cannot_read_everything_any_more() -> None:
+    """What is left is told, as far as the disk answers, and what it does not answer is said."""
+    healthy = wide()
+    whole = {(one.segment, one.offset, one.kind) for one in offline.dump(healthy.vfs, healthy.path)}
+    tried = 0
+    for path in healthy.segments()[:3]:
+        pages = len(healthy.memory._files[path].cached) // PAGE
+        for dead in ({0}, {1, 2}, {pages - 1}, {1, pages - 2}):
+            vfs = DyingVfs(healthy.memory)
+            vfs.dead[path] = dead
+            report = offline.check(vfs, healthy.path)
+            assert not report.ok
+            told = [text for text in report.damages if "cannot read" in text]
+            assert len(told) == (1 if dead in ({0}, {1, 2}, {pages - 1}) else 2), dead
+            assert f"at {min(dead) * PAGE}: " in told[0]
+            left = list(offline.dump(vfs, healthy.path))
+            assert sum(one.kind == "unreadable" for one in left) == len(told)
+            found = {(one.segment, one.offset, one.kind) for one in left}
+            assert len(whole & found) > len(whole) // 2, "the rest is shown"
+            assert len(offline.statistics(vfs, healthy.path)) == report.segments
+            with offline.stored_log(vfs, healthy.path, 2) as log:
+                shown = sum(not isinstance(one, str) for one in log.entries())
+                assert shown > 30 or path == healthy.segments()[0], "those before the damage"
+            index = dict(healthy.kv.open("/data/index").scan(b""))
+            with pytest.raises(OSError, match="nothing was changed"):
+                offline.rebuild_index(vfs, healthy.path, healthy.kv)
+            assert dict(healthy.kv.open("/data/index").scan(b"")) == index
+            tried += 1
+    assert tried == 12
