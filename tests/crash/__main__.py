@@ -53,19 +53,23 @@ def _table(outcomes: list[Outcome]) -> Table:
 
 
 def _from_ledger(ledger: Path, states: int, work: Path) -> list[Outcome]:
-    """Random scenarios with pairs, each noted when it ends."""
-    known = []
+    """Random scenarios with pairs, each noted when it ends. One that failed is not done: it is run
+    again first, so that a ledger is never green because its failures are old.
+    """
+    known = {}
     if ledger.exists():
-        known = [json.loads(line) for line in ledger.read_text("utf-8").splitlines()]
-    total = sum(line["states"] for line in known)
-    done = {line["scenario"] for line in known}
+        lines = map(json.loads, ledger.read_text("utf-8").splitlines())
+        known = {line["scenario"]: line for line in lines}
+    failed = [name for name, line in known.items() if line["failures"]]
+    done = known.keys() - set(failed)
+    total = sum(known[name]["states"] for name in done)
     outcomes = []
     ledger.parent.mkdir(parents=True, exist_ok=True)
-    names = itertools.chain(SCENARIOS, (f"random-{seed}" for seed in itertools.count(1)))
-    for name in names:
-        if total >= states:
+    names = itertools.chain(failed, SCENARIOS, (f"random-{s}" for s in itertools.count(1)))
+    for place, name in enumerate(names):
+        if total >= states and place >= len(failed):
             break
-        if name in done:
+        if name in done or (place >= len(failed) and name in failed):
             continue
         started = time.monotonic()
         found = run(name, work, pairs=True)
