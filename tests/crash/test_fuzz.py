@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -20,7 +21,9 @@ from logservice.ids import ClusterId, Incarnation, StoreId
 from logservice.logdb.checkpoint import CheckpointUnusable, load_checkpoint, load_columns
 from logservice.logdb.commit_group import decode_directory, decode_group_header
 from logservice.logdb.data_directory import FORMAT_VERSION, Identity
+from logservice.logdb.entry_read import EntryRead
 from logservice.logdb.memory_kv import MemoryKvEngine
+from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.record import (
     RecordCorrupt,
     RecordKind,
@@ -119,7 +122,40 @@ def scanned(data: bytes) -> object:
     return scan_segment(memoryview(data), 1, 64, SEED)
 
 
+RUN = max(
+    (run.columns for group in scan_segment(memoryview(WRITTEN.data), 1, 64, SEED).groups()
+     for run in group.runs if run.columns is not None and (run.shard, run.replica) == (1, 1)),
+    key=len,
+)  # fmt: skip
+"""Entries of replica 1 of shard 1 that lie one behind the other."""
+START = RUN.offsets[0]
+RUN_BYTES = WRITTEN.data[START : START + RUN.size]
+
+
+class Bytes(MemoryVfs):
+    """A disk with one file."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        return self.data[offset : offset + size]
+
+    def will_need(self, handle: int, size: int, offset: int) -> None:
+        pass
+
+
+def entries_read(data: bytes) -> object:
+    """What a reader gets who was told by the index where the entries are."""
+    offsets = array("I", [offset - START for offset in RUN.offsets])
+    read = EntryRead((1, 1), 1, SEED, 0, RUN.first, offsets, RUN.lengths)
+    found = read.run(Bytes(data))
+    assert [entry.index for _, entry in found] == list(range(RUN.first, RUN.last + 1))
+    return found
+
+
 DECODERS = [
+    Decoder("entries of a read", entries_read, (RUN_BYTES,), (RecordCorrupt,), crc_at(68)),
     Decoder("record", record, RECORDS, (RecordCorrupt,), crc_at(68)),
     Decoder("group header", lambda data: decode_group_header(data, 1, 64, SEED, 64), HEADERS, (),
             crc_at(76)),
