@@ -464,14 +464,6 @@ class LogDb:
             faulty_replicas=sum(bool(s.faulty) for s in self._states.values() if s.exists),
         )
 
-    def pinned_by(self, segment: int) -> list[Key]:
-        """The replicas, (shard, replica), with live entries in a segment; walks over all chunks."""
-        return sorted(
-            state.key
-            for state in self._states.values()
-            if any(chunk.segment == segment for chunk in state.index.chunks)
-        )
-
     # --- inside ----------------------------------------------------------------------------------
 
     @property

@@ -12,6 +12,7 @@ from logservice_wire.errors import Halted, InvalidArgument
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
+from logservice.logdb import offline
 from logservice.logdb.kv import KvError
 from logservice.logdb.memory_kv import MemoryKvEngine
 from tests.logdb.helpers import (
@@ -369,7 +370,9 @@ def test_what_the_bytes_are_and_why_the_oldest_segment_stays() -> None:
         db.commit([update(1, 1, entries(index, index + 2, size=400))])
     stats = db.stats()
     assert stats.oldest_reason == "mostly live"
-    assert db.pinned_by(stats.oldest_segment) == [(1, 1), (2, 1)]
+    oldest = offline.statistics(world.vfs, world.path, live=True)[0]
+    assert oldest.segment == stats.oldest_segment
+    assert oldest.pinned_by == ((1, 1), (2, 1))
     assert stats.live_bytes == 2 * 776 + 30 * 472
     assert 1300 <= stats.group_bytes_p50 <= stats.group_bytes_p99 < 2000
     assert sum(stats.group_bytes.counts) == sum(stats.sync_us.counts) == stats.groups

@@ -1,0 +1,99 @@
+"""The figures of log storage against what really goes to the disk: whoever reads a metric, or the
+published write amplification, believes these counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from logservice.clock import ManualClock
+from logservice.logdb.commit_group import Run
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.memory_kv import MemoryKv
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.segment_writer import CommitGroup
+from tests.logdb.helpers import World, entries, update
+
+SYNC_S = 0.003
+
+
+def opened(world: World, clock: ManualClock) -> LogDb:
+    """With a clock that the test moves."""
+    world.close(world.open())
+    world.open()
+    assert world.directory is not None
+    return LogDb.open(
+        world.path, identity=world.directory, vfs=world.vfs, kv=world.kv, options=world.options,
+        clock=clock,
+    )  # fmt: skip
+
+
+def churn(db: LogDb) -> None:
+    """One shard is truncated as it grows, the others keep some of every segment."""
+    for index in range(1, 121):
+        db.commit([update(1, 1, entries(index, index, size=700))])
+        if index % 12 == 0:
+            db.commit([update(2, 1, entries(index // 12, index // 12, size=300))])
+            db.commit([update(1, 1, snapshot=index)])
+            db.collect_garbage()
+
+
+def test_bytes_are_those_that_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    db = opened(world, ManualClock())
+    before = db.stats()
+    rows = segments = copied = 0
+    write_rows, pwritev = MemoryKv.write, world.memory.pwritev
+
+    def write(
+        kv: MemoryKv, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()
+    ) -> None:
+        nonlocal rows
+        rows += sum(len(key) + len(value) for key, value in puts)
+        write_rows(kv, puts, deletes)
+
+    def written(handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        nonlocal segments
+        segments += sum(map(len, buffers)) - SEGMENT_HEADER_BYTES * (offset == 0)
+        pwritev(handle, buffers, offset)
+
+    monkeypatch.setattr(MemoryKv, "write", write)
+    monkeypatch.setattr(world.memory, "pwritev", written)
+    begin = db.begin_copies
+
+    def copies(runs: list[Run]) -> CommitGroup:
+        nonlocal copied
+        group = begin(runs)
+        copied += group.encoded.size if runs else 0
+        return group
+
+    monkeypatch.setattr(db, "begin_copies", copies)
+    churn(db)
+    db.checkpoint()
+    stats = db.stats()
+    assert copied
+    assert stats.bytes_rewritten - before.bytes_rewritten == copied
+    assert stats.bytes_written - before.bytes_written == segments - copied
+    assert stats.index_bytes_written - before.index_bytes_written == rows
+    extra = stats.bytes_rewritten + stats.index_bytes_written
+    assert stats.write_amplification == 1 + extra / stats.bytes_written
+
+
+def test_a_sync_takes_what_the_disk_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, clock = World(), ManualClock(5.0)
+    db = opened(world, clock)
+    fdatasync = world.memory.fdatasync
+
+    def slow(handle: int) -> None:
+        clock.advance(SYNC_S)
+        fdatasync(handle)
+
+    monkeypatch.setattr(world.memory, "fdatasync", slow)
+    for index in range(1, 6):
+        db.commit([update(1, 1, entries(index, index))])
+    stats = db.stats()
+    assert abs(stats.sync_p50_us - 3000) <= 1
+    assert abs(stats.sync_us.total - 5 * 3000) <= 5
+    assert stats.sync_us.counts[stats.sync_us.bounds.index(5000)] == 5
