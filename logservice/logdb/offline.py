@@ -1,7 +1,8 @@
 """Offline: looking at a data directory that no store has open.
 
 `check`, `dump`, `statistics` and `stored_log` read only (not even the lock file is made) and are of
-use on damaged directories, and on disks that cannot read all of them any more (`readable_files`);
+use on damaged directories, one without a readable identity file included (then every segment's
+header says which directory it is), and on disks that cannot read all of them (`readable_files`);
 `rebuild_index` replaces the derived index, and decides nothing where the disk does not answer.
 While a store runs they would see its un-synced tail, so they refuse, except with `live`, which may
 report a group as torn that is being written.
@@ -14,12 +15,13 @@ import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
-from logservice_wire.errors import Halted, InvalidArgument, ShardNotFound
+from logservice_wire.errors import Halted, InvalidArgument, ShardNotFound, WrongCluster
 
 from logservice.bounds import LOGDB_READ_SPAN_BYTES_MAX
 from logservice.entry import Entry
-from logservice.ids import Index
+from logservice.ids import ClusterId, Incarnation, Index, StoreId
 from logservice.logdb.checkpoint import build_checkpoint
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE
 from logservice.logdb.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
@@ -33,6 +35,9 @@ from logservice.logdb.resolve import Damage
 from logservice.logdb.segment import SegmentFiles, decode_segment_header, segment_name
 from logservice.logdb.segment_scan import Hole, scan_segment
 from logservice.logdb.vfs import Vfs
+
+UNKNOWN: Final = Identity(ClusterId(""), StoreId(""), Incarnation(0), 0, 0, 0)
+"""Of a directory whose identity file cannot be read; with the incarnation that segments name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,8 @@ class SegmentSummary:
 def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False) -> CheckReport:
     """Verify every checksum and every chain, from the segments alone; reads every live entry too.
 
-    Raises WrongCluster (no data directory), InvalidArgument (a store runs there), OSError.
+    Raises WrongCluster (no data directory, or nothing says which), InvalidArgument (a store runs
+    there), OSError.
     """
     with _files(vfs, path, live=live) as (identity, files):
         recovered = recover(files, None)
@@ -137,7 +143,10 @@ def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False)
         return CheckReport(
             identity, len(files.sizes), sum(files.sizes.values()), report.groups,
             report.torn_bytes, entries,
-            (*(_words(d) for d in report.damages if not d.harmless), *found, *_unreadable(files)),
+            (
+                *_unidentified(identity), *(_words(d) for d in report.damages if not d.harmless),
+                *found, *_unreadable(files),
+            ),
             tuple(_words(d) for d in report.damages if d.harmless),
             tuple(_verdict(state) for state in states if state.fault is not None),
             tuple(_summary(state) for state in states),
@@ -247,6 +256,7 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
     Raises like `check`, and KvError; OSError also where the disk cannot read a segment: it might
     be the newest group, and that must not be taken for torn.
     """
+    read_identity(vfs, path)
     with _locked(vfs, path), _files(vfs, path, live=True) as (identity, files):
         recovered = recover(files, None)
         if unread := _unreadable(files):
@@ -269,18 +279,27 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
 
 @contextmanager
 def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, ReadableFiles]]:
-    identity = read_identity(vfs, path)
+    why = ""
+    segments = posixpath.join(path, "segments")
+    try:
+        identity = read_identity(vfs, path)
+    except WrongCluster as error:
+        if not vfs.exists(segments):
+            raise
+        why = error.message
+        identity = UNKNOWN
     if not live and vfs.exists(posixpath.join(path, LOCK_NAME)):
         with _locked(vfs, path):
             pass
-    segments = posixpath.join(path, "segments")
     if not vfs.exists(segments):
         raise InvalidArgument(
             f"{path} has an {IDENTITY_NAME} file but no segments", field="data_directory"
         )
     files = ReadableFiles(vfs, segments, identity.incarnation)
     try:
-        yield identity, files
+        if why and not files.believe_headers():
+            raise WrongCluster(why)
+        yield replace(identity, incarnation=Incarnation(files.incarnation)), files
     finally:
         files.close()
 
@@ -295,6 +314,12 @@ def _locked(vfs: Vfs, path: str) -> Iterator[None]:
         yield
     finally:
         vfs.close(lock)
+
+
+def _unidentified(identity: Identity) -> list[str]:
+    if identity.format_version != UNKNOWN.format_version:
+        return []
+    return [f"the {IDENTITY_NAME} file is missing or damaged; a store does not start here"]
 
 
 def _unreadable(files: ReadableFiles) -> list[str]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from logservice.logdb.segment import SegmentFiles
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.segment import SegmentFiles, incarnation_in
 from logservice.logdb.vfs import Vfs
 
 _PAGE_BYTES: Final = 4096
@@ -26,6 +27,15 @@ class ReadableFiles(SegmentFiles):
         """See `SegmentFiles`."""
         super().__init__(vfs, directory, incarnation)
         self._unreadable: dict[int, set[int]] = {}
+
+    def believe_headers(self) -> bool:
+        """Take the incarnation from the first segment header that verifies; False: none does."""
+        for segment in self.ids():
+            found = incarnation_in(self.read(segment, 0, SEGMENT_HEADER_BYTES), segment)
+            if found is not None:
+                self.incarnation = found
+                return True
+        return False
 
     def unreadable(self, segment: int) -> list[tuple[int, int]]:
         """(start, end) of what could not be read of a segment so far, adjacent parts together."""

@@ -77,6 +77,17 @@ def decode_segment_header(
     return SegmentHeader(version, own, written_by, sequence)
 
 
+def incarnation_in(data: bytes | memoryview, segment: int) -> int | None:
+    """Of the directory that the segment was written in, as its header says; None if that does not
+    verify. For who has nothing else to know it by.
+    """
+    if len(data) < SEGMENT_HEADER_BYTES:
+        return None
+    written_by = int(_HEADER.unpack_from(data)[5])
+    header = decode_segment_header(data, segment, written_by)
+    return None if header is None else header.incarnation
+
+
 class SegmentFiles:
     """The segment files of one log: sizes, and reading with a bounded number of open files.
 

@@ -224,6 +224,44 @@ def test_a_replica_that_lost_everything_stays_known_when_the_index_is_rebuilt() 
     assert log_of(db, 1, 1).faulty
 
 
+@pytest.mark.parametrize("what", ["rotten", "empty", "gone"])
+def test_a_directory_without_its_identity(what: str) -> None:
+    """The segments say which it was; a store is still refused, and nothing is changed."""
+    world, db = build()
+    world.close(db)
+    wanted = offline.check(world.vfs, world.path)
+    lines = list(offline.dump(world.vfs, world.path))
+    path = "/data/IDENTITY"
+    match what:
+        case "rotten":
+            world.memory.flip(path, 10, 4)
+        case "empty":
+            del world.memory._files[path].cached[:]
+        case _:
+            world.memory.unlink(path)
+    for first_header in ("intact", "rotten"):
+        if first_header == "rotten":
+            world.memory.flip(world.segments()[0], 20, 1)
+        before = images(world)
+        report = offline.check(world.vfs, world.path)
+        assert not report.ok
+        assert report.damages == (
+            "the IDENTITY file is missing or damaged; a store does not start here",
+        )
+        assert (report.identity.incarnation, report.identity.store_id) == (world.incarnation, "")
+        assert (report.entries, report.replicas) == (wanted.entries, wanted.replicas)
+        shown = list(offline.dump(world.vfs, world.path))
+        assert shown[first_header == "rotten" :] == lines
+        with pytest.raises(WrongCluster):
+            offline.rebuild_index(world.vfs, world.path, world.kv)
+        assert images(world) == before
+    for segment in world.segments():
+        world.memory.flip(segment, 21, 1)
+        world.memory.flip(segment, 20, 1)
+    with pytest.raises(WrongCluster, match="IDENTITY"):
+        offline.check(world.vfs, world.path)
+
+
 PAGE = 4096
 
 
