@@ -565,8 +565,8 @@ SCRUB_SLICE_BYTES: Final = 1024 * 1024
 """Read and verified at once, aside of the loop."""
 
 SCRUB_PASS_INTERVAL_S: Final = 6 * 3600.0
-"""Between the ends and starts of passes. Damage stays unseen for about this long; a second one in
-the same place on another store in that time is what the scrub is there to prevent."""
+"""Between the ends and starts of passes. Damage stays unseen for this long and a pass (14 GiB/h); a
+second one in the same place on another store in that time is what the scrub is there to prevent."""
 
 SCRUB_FIRST_PASS_S: Final = 5.0
 """A store that has just started has more urgent things to read."""
