@@ -104,6 +104,7 @@ class Engine:
         self._writing = False
         self._stopped = False
         self._out_of_space = False
+        self._between_waits = False
         self._attempts = 0
         self._write_s = 0.0
         self._idle: asyncio.Future[None] | None = None
@@ -149,8 +150,8 @@ class Engine:
 
     def between_groups_soon(self, work: Callable[[], None]) -> None:
         """Run `work` on log storage while no group is at the disk, on the loop, in a later turn at
-        the earliest: the caller may itself be inside a pass. An exception in it is fatal. Lost if
-        the engine stops first.
+        the earliest: the caller may itself be inside a pass. For lack of space it is done again
+        later, as a group is; any other exception in it is fatal. Lost if the engine stops first.
         """
         self._between.append(work)
         if not self._writing:
@@ -355,11 +356,21 @@ class Engine:
             return
         waiting, self._between = self._between, []
         for step in waiting:
-            with _disk_failures():
-                step()
+            try:
+                with _disk_failures():
+                    step()
+            except OutOfSpace:
+                self._between.append(step)
+        if self._between and not self._between_waits:
+            self._between_waits = True
+            self._loop.call_later(bounds.DISK_FULL_RETRY_S, self._run_guarded, self._between_again)
         # It may have written a group of its own: the newest one is not marked any more.
         self._last_write_s = self._clock.monotonic()
         self._marked = False
+
+    def _between_again(self) -> None:
+        self._between_waits = False
+        self._run_between()
 
     def _measured(self, seconds: float) -> None:
         self._write_s += (seconds - self._write_s) * _SMOOTHING

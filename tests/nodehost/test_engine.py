@@ -334,6 +334,35 @@ async def test_a_group_without_room_waits_in_order_until_there_is_some(
     await bench.engine.stop()
 
 
+async def test_a_mark_of_damage_without_room_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short seed 810860: a replica was found damaged on a full disk, and the store ended."""
+    monkeypatch.setattr(bounds, "DISK_FULL_RETRY_S", 0.001)
+    bench = Bench()
+    bench.engine.activate(Scripted(bench.write("a", large(1, 1))))
+    await turns()
+    log = bench.logdb.log(ShardId(1), ReplicaId(1))
+    log.blame("a sector", Index(1))
+    bench.logdb._writer.seal_early()
+    full_for(bench)
+    tried: list[int] = []
+
+    def mark() -> None:
+        tried.append(1)
+        bench.logdb.record_faults()
+
+    bench.engine.between_groups_soon(mark)
+    await until(lambda: len(tried) > 3)
+    assert not bench.fatal
+    state = bench.logdb._states[1, 1]
+    assert state.marked is None
+    full_for(bench, left=64 << 20)
+    await until(lambda: state.marked == log.fault)
+    done = len(tried)
+    await asyncio.sleep(0.02)
+    assert len(tried) == done
+    await bench.engine.stop()
+
+
 async def test_a_group_without_room_does_not_hold_up_a_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
