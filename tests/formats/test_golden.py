@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from logservice_wire.errors import WrongCluster
 
+from logservice.ids import ClusterId, StoreId
+from logservice.logdb.data_directory import IDENTITY_NAME, DataDirectory, Identity
+from logservice.logdb.posix_vfs import PosixVfs
 from logservice.nodehost.transport import control
 from tests.formats.catalogue import FORMATS
 from tests.formats.form import GOLDEN, Format, Sample, read_golden, same
@@ -54,7 +58,7 @@ def test_golden_bytes_are_read_and_written_again(one: Format, sample: Sample) ->
 OLD = [
     pytest.param(BY_NAME[name], path, id=path.stem)
     for name, version, path in golden_files()
-    if version != BY_NAME[name].version and name != "peer-protocol"
+    if version != BY_NAME[name].version and name not in ("peer-protocol", "identity")
 ]
 
 
@@ -63,8 +67,21 @@ def test_other_versions_are_refused(one: Format, path: Path) -> None:
     samples = {sample.name: sample for sample in one.samples}
     assert one.error is not None
     for name, data in read_golden(path).items():
-        with pytest.raises(one.error, match=r"version 0?1"):
+        with pytest.raises(one.error, match=r"(version|format) 0?1"):
             samples[name].decode(data)
+
+
+def test_a_directory_of_an_older_version_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    """Its identity can be read: it is what says the version."""
+    data = read_golden(GOLDEN / "identity-v1.hex")["identity file"]
+    assert Identity.decode(data).format_version == 1
+    (tmp_path / IDENTITY_NAME).write_bytes(data)
+    with pytest.raises(WrongCluster, match="version 1") as refused:
+        DataDirectory.open(
+            str(tmp_path), vfs=PosixVfs(), cluster_id=ClusterId("c1"), store_id=StoreId("stör-1")
+        )
+    assert refused.value.metadata["field"] == "format_version"
+    assert (tmp_path / IDENTITY_NAME).read_bytes() == data
 
 
 def test_the_handshake_of_every_version_says_which_it_is() -> None:
