@@ -82,10 +82,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_the_commands_of_the_page(shell: Shell, page: str) -> None:
     found = blocks(page)
-    shell.run("for n in $(seq 60); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
+    shell.run("for n in $(seq 240); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
     # One script: what a step sets the next one uses.
     shell.run("\n".join(found))
-    shell.run("for n in $(seq 60); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
+    shell.run("for n in $(seq 240); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
 
 
 def test_every_page_is_in_the_index() -> None:
