@@ -25,7 +25,7 @@ PAGES = sorted(
 )
 SETTINGS: dict[str, dict[str, object]] = {
     "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
-    "raft": {"tick_ms": 20},
+    "raft": {"tick_ms": 50},
     "hakeeper": {"heartbeat_interval_s": 0.3, "store_timeout_s": 5},
     "truncation": {"interval_s": 1.0},
 }
