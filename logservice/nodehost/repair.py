@@ -168,6 +168,8 @@ class Repairer:
 
     async def _repair(self, key: _Key, log: ReplicaLog) -> None:
         """Fetch until it is whole; returns early when no peer can help now."""
+        # What it had under way when it halted is written first: it may name a later term, or vote.
+        await self._host.commit_repair(Update(*key))
         while (fault := log.fault) is not None and fault.repairable:
             start = max(fault.damaged_from, log.first_index())
             known, reached = self._positions.get(key, (fault, start))

@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from logservice_wire.errors import Halted, InvalidArgument, LogServiceError
 
 from logservice import bounds
+from logservice.clock import SystemClock
 from logservice.entry import Entry
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, Term
+from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import InvariantViolation
 from logservice.logdb.fault import Fault
+from logservice.logdb.log_db import LogDb
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import Update, merge
 from logservice.nodehost import repair
@@ -136,6 +139,64 @@ def test_what_is_no_repair_is_refused() -> None:
     assert log.fault is not None
     assert not log.fault.repairable
     assert merge(repair_update(entries(11, 12)), log_update(new=entries(13, 14))) is None
+
+
+class LateHost:
+    """A store on which a group of the replica is still on its way when its repair begins."""
+
+    def __init__(self, db: LogDb, log: ReplicaLog, late: Update) -> None:
+        self.log = log
+        self.started = False
+        self.identity = SimpleNamespace(store_id=StoreId("store-1"))
+        self.clock = SystemClock()
+        self.halts = self
+        self._db = db
+        self._late = [late]
+
+    def repairable(self) -> list[ReplicaLog]:
+        return [self.log] if self.log.fault is not None else []
+
+    def stands_still(self, shard: ShardId, replica: ReplicaId, *, still: bool) -> None:
+        assert not still
+
+    def register_handler(self, method: str, handler: object) -> None:
+        assert method == repair.FETCH
+
+    async def commit_repair(self, update: Update) -> None:
+        while self._late:
+            self._db.commit([self._late.pop()])
+        self._db.commit([update])
+
+    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        low = repair._fetch_decoder.decode(body).low
+        before = entries(low - 1, low - 1)[0]
+        rows: list[tuple[int, int, int, int, int, bytes]] = [
+            (one.term, one.index, one.lsn, one.record_count, int(one.kind), bytes(one.payload))
+            for one in entries(low, 31)
+        ]
+        return repair._encoder.encode(repair._Fetched(b"", (before.term, before.next_lsn), rows))
+
+    def start_repaired(self, shard: ShardId, replica: ReplicaId) -> None:
+        self.started = True
+
+
+async def test_what_was_on_its_way_when_the_damage_was_found_is_written_first() -> None:
+    """Short seed 3122: a vote in a later term was on its way to a slow disk; the repair named the
+    term before it, and the store died of a term that falls.
+    """
+    world = World()
+    db = world.open()
+    db.commit([log_update(new=entries(1, 30), hard=(1, 1, 25), bootstrap=True)])
+    log = db.log(*KEY)
+    log.blame("seen", Index(11))
+    vote = HardState(Term(2), ReplicaId(3), Index(25))
+    host = LateHost(db, log, Update(*KEY, hard_state=vote))
+    repairer = Repairer(host, lambda: [StoreId("store-2")], log_machine)  # type: ignore[arg-type]
+    await repairer.run_once()
+    assert host.started
+    assert log.fault is None
+    assert log.hard_state == HardState(Term(2), ReplicaId(3), Index(31))
+    assert all_entries(log) == entries(1, 31)
 
 
 # --- a cluster ------------------------------------------------------------------------------------
