@@ -42,7 +42,7 @@ from logservice.logdb.garbage import (
     runs_of_records,
 )
 from logservice.logdb.index import Chunk
-from logservice.logdb.record import RecordCorrupt, RecordKind
+from logservice.logdb.record import RECORD_HEADER_BYTES, RecordCorrupt, RecordKind
 from logservice.logdb.replica_state import Key, ReplicaState
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_usage import SegmentUsage
@@ -242,7 +242,7 @@ class Collection:
         for high in range(low, len(columns)):
             if size >= room and high > low:
                 break
-            size += 72 + lengths[high]
+            size += RECORD_HEADER_BYTES + lengths[high]
         else:
             high = len(columns)
         self._reached = chunk.first + high - 1

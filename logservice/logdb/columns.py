@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from logservice.entry import Entry
 from logservice.invariants import invariant
+from logservice.logdb.record import RECORD_HEADER_BYTES
 
 invariant(array("I").itemsize == 4 and array("Q").itemsize == 8, "INV-COLUMNS-WIDTH")
 
@@ -68,7 +69,7 @@ class EntryRun:
             lsns.append(entry.lsn)
             offsets.append(offset)
             lengths.append(length)
-            offset += 72 + length + (-length & 7)
+            offset += RECORD_HEADER_BYTES + length + (-length & 7)
         self.next_lsn = newest.lsn + newest.record_count
         self.size += offset - start
         return offset - start
@@ -122,7 +123,7 @@ class EntryRun:
     def bytes_of(self, first: int, last: int) -> int:
         """Bytes in the segment of the records of entries ``first .. last``, both inside."""
         lengths = self.lengths[first - self.first : last - self.first + 1]
-        return 72 * len(lengths) + sum((length + 7) & ~7 for length in lengths)
+        return RECORD_HEADER_BYTES * len(lengths) + sum((length + 7) & ~7 for length in lengths)
 
     def keep(self, first: int, last: int) -> EntryRun:
         """A copy of the part ``first .. last``, both inside."""

@@ -38,6 +38,7 @@ from logservice.logdb.record import (
     COMMIT,
     HARD_STATE,
     PADDING,
+    RECORD_HEADER_BYTES,
     RECORD_MAGIC,
     Buffer,
     RecordKind,
@@ -130,7 +131,7 @@ def encode_runs(
                     append(payload)
                     if length & 7:
                         append(PADDING[length & 7])
-                offset += 72 + length + (-length & 7)
+                offset += RECORD_HEADER_BYTES + length + (-length & 7)
                 sequence += 1
             run.size = offset - run.offset
         add_row(
@@ -162,7 +163,7 @@ def _encode_metas(
         body.append(head + _CRC.pack(crc32(head, seed)))
         if length:
             body.append(payload + PADDING[length & 7])
-        size += 72 + length + (-length & 7)
+        size += RECORD_HEADER_BYTES + length + (-length & 7)
         kinds |= 1 << kind
         if first_index < 0:
             first_index = index
