@@ -97,6 +97,7 @@ crash: .venv strace ## every disk that a crash can leave behind; I/O that fails;
 	$(BIN)/python -m tests.crash --jobs $(JOBS) --minimum 20000 $(CRASH_FLAGS)
 	$(BIN)/python -m tests.crash.faults
 	$(BIN)/python -m tests.crash.every_bit --kib 16
+	$(BIN)/python -m tests.crash.unreadable
 	$(BIN)/python -m tests.crash.rot --stride 4
 
 nightly-crash: .venv strace ## the same and random scenarios, longer; its ledger goes on

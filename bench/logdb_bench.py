@@ -27,6 +27,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from logservice.bounds import LOGDB_SPARE_SEGMENTS_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
@@ -103,12 +104,19 @@ KEPT_SEGMENTS = 3
 class Store:
     """A LogDb that appends groups of one shape."""
 
-    def __init__(self, path: str, vfs: Vfs | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        vfs: Vfs | None = None,
+        spare_segments_max: int = LOGDB_SPARE_SEGMENTS_MAX,
+    ) -> None:
         vfs = vfs or PosixVfs()
         self.directory = DataDirectory.open(
             path, vfs=vfs, cluster_id=ClusterId("bench"), store_id=StoreId("bench")
         )
-        options = LogDbOptions(SEGMENT_BYTES, ballast_bytes=0)
+        options = LogDbOptions(
+            SEGMENT_BYTES, ballast_bytes=0, spare_segments_max=spare_segments_max
+        )
         self.db = LogDb.open(
             path, identity=self.directory, vfs=vfs, kv=LevelDbEngine(vfs), options=options
         )

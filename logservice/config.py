@@ -173,6 +173,11 @@ class StorageSection(_Section, frozen=True, kw_only=True):
     replicas' disks are."""
     scrub_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
     """Between passes over all sealed segments."""
+    scrub_bytes_per_s: Annotated[
+        int, Meta(ge=bounds.SCRUB_BYTES_PER_S_MIN, le=bounds.SCRUB_BYTES_PER_S_MAX)
+    ] = bounds.SCRUB_BYTES_PER_S
+    """At most, of each data directory, for the scrub and the comparison together. There is no
+    "off": damage would be found when the last good copy is gone."""
     compare_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
     """Between passes in which the shards led here are compared with their other replicas."""
 

@@ -59,8 +59,11 @@ class Event(enum.Enum):
     DIRECTORY_FAILED = (logging.ERROR, "data directory {path} is not used any more: {reason}")
     NOT_READY = (logging.WARNING, "not ready: {reason}, {count} times: {detail}")
     REASON_GONE = (logging.INFO, "no longer: {reason}")
-    SLOW_FSYNC = (logging.WARNING, "the disk is slow: fdatasync p99 {p99_us} us")
-    FSYNC_NORMAL = (logging.INFO, "the disk is normal again: fdatasync p99 {p99_us} us")
+    SLOW_DISK = (logging.WARNING, "the disk is slow: durable writes take {p99_us} us (p99)")
+    SLOW_DISK_OVER = (
+        logging.INFO,
+        "the disk is normal again: durable writes take {p99_us} us (p99)",
+    )
     TRUNCATION_STALLED = (
         logging.WARNING,
         "truncation of shard {shard} stands still for {visits} visits: {reason},"

@@ -107,6 +107,25 @@ def test_as_many_data_directories_as_are_allowed() -> None:
         ("listen", "peer = '0.0.0.0:0'", "listen.peer", "configure [tls]"),
         ("listen", "advertise_peer = 'a:0'", "listen.advertise_peer", "a port others can dial"),
         ("storage", "segment_bytes = 10", "storage.segment_bytes", "expected int >= 1048576"),
+        ("storage", "scrub_bytes_per_s = 0", "storage.scrub_bytes_per_s", "expected int >= 524288"),
+        (
+            "storage",
+            f"scrub_bytes_per_s = {bounds.SCRUB_BYTES_PER_S_MIN - 1}",
+            "storage.scrub_bytes_per_s",
+            "expected int >= 524288, got 524287",
+        ),
+        (
+            "storage",
+            f"scrub_bytes_per_s = {bounds.SCRUB_BYTES_PER_S_MAX + 1}",
+            "storage.scrub_bytes_per_s",
+            "expected int <= 1073741824",
+        ),
+        (
+            "storage",
+            "scrub_bytes_per_s = 5e6",
+            "storage.scrub_bytes_per_s",
+            "expected int, got 5000000.0",
+        ),
     ],
 )
 def test_refusal_names_the_key(section: str, line: str, field: str, words: str) -> None:
@@ -115,6 +134,22 @@ def test_refusal_names_the_key(section: str, line: str, field: str, words: str) 
     assert error.metadata["field"] == field
     assert words in error.message
     assert error.message.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    "rate", [bounds.SCRUB_BYTES_PER_S_MIN, bounds.SCRUB_BYTES_PER_S, bounds.SCRUB_BYTES_PER_S_MAX]
+)
+def test_rates_of_the_scrub_up_to_both_bounds(rate: int) -> None:
+    parsed = config.parse(MINIMAL, [f"storage.scrub_bytes_per_s={rate}"])
+    assert parsed.storage.scrub_bytes_per_s == rate
+
+
+def test_at_the_lowest_rate_of_the_scrub_peers_still_get_their_answers() -> None:
+    """One waits for all others that are served, one that is asked for here, and a slice."""
+    range_bytes = bounds.COMPARE_RANGE_BYTES + bounds.COMPARE_RANGE_COST_BYTES
+    waited_for = bounds.COMPARE_SERVED_MAX * range_bytes + bounds.SCRUB_SLICE_BYTES
+    wait_s = waited_for / bounds.SCRUB_BYTES_PER_S_MIN
+    assert wait_s < 0.7 * bounds.COMPARE_REQUEST_TIMEOUT_S
 
 
 @pytest.mark.parametrize(

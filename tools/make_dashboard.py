@@ -16,6 +16,7 @@ TARGET: Final = Path(__file__).resolve().parent.parent / "deploy" / "grafana" / 
 _WIDTH: Final = 24
 _HEIGHT: Final = 8
 
+_DURABLE_WRITE = "logservice:durable_write_{share}_seconds:rate5m"
 _GROUP_BYTES: Final = (
     "histogram_quantile({share}, sum by (instance, le)"
     " (rate(logservice_commit_group_bytes_bucket[5m])))"
@@ -73,8 +74,8 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 (("rate(logservice_segment_bytes_written_total[1m])", "{{instance}}"),),
             ),
             (
-                "timeseries", "Entries per fsync", "none",
-                (("logservice:entries_per_fsync:rate5m", "{{instance}}"),),
+                "timeseries", "Entries per durable write", "none",
+                (("logservice:entries_per_durable_write:rate5m", "{{instance}}"),),
             ),
             (
                 "timeseries", "Leaders per store", "none",
@@ -98,10 +99,10 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         "Disks",
         (
             (
-                "timeseries", "fdatasync", "s",
+                "timeseries", "Durable write", "s",
                 (
-                    ("logservice:fsync_p50_seconds:rate5m", "{{instance}} {{directory}} p50"),
-                    ("logservice:fsync_p99_seconds:rate5m", "{{instance}} {{directory}} p99"),
+                    (_DURABLE_WRITE.format(share="p50"), "{{instance}} {{directory}} p50"),
+                    (_DURABLE_WRITE.format(share="p99"), "{{instance}} {{directory}} p99"),
                 ),
             ),
             (
@@ -122,6 +123,10 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             (
                 "timeseries", "Write amplification", "none",
                 (("logservice:write_amplification:rate1h", "{{instance}}"),),
+            ),
+            (
+                "timeseries", "Left of the scrub's pass", "s",
+                (("logservice:scrub_left_seconds", "{{instance}} {{directory}}"),),
             ),
         ),
     ),

@@ -134,7 +134,7 @@ def _leaderless(report: ClusterReport) -> Iterator[Finding]:
             f"{_shards(waiting)} has a majority of live replicas and no leader.",
             "It takes no appends until one is elected, which takes about a second.",
             "Run doctor again. If it stays so, the stores do not reach each other's peer port, or a"
-            " disk is so slow that elections fail: look at fsync p99 in `logctl top`.",
+            " disk is so slow that elections fail: look at the durable writes in `logctl top`.",
             "lost-quorum.md",
         )
 
@@ -273,11 +273,12 @@ def _reasons(report: ClusterReport) -> Iterator[Finding]:
                 "Issue new certificates into the same files; they are taken up without a restart.",
                 "certificates.md",
             )  # fmt: skip
-        if store.fsync_p99_us > bounds.SLOW_FSYNC_US:
+        if store.durable_write_p99_us > bounds.SLOW_DURABLE_WRITE_US:
             yield Finding(
                 Severity.WARNING,
                 "slow_disk",
-                f"{store.store}: fdatasync takes {store.fsync_p99_us // 1000} ms (p99).",
+                f"{store.store}: durable writes take"
+                f" {store.durable_write_p99_us // 1000} ms (p99).",
                 "Every append that needs this disk waits for it, and elections may follow.",
                 "See what else uses the disk; hand the leaderships away:"
                 " `logctl transfer SHARD OTHER-STORE`.",

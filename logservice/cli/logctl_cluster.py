@@ -95,9 +95,9 @@ def store(session: Session, address: str, form: str) -> None:
             "uptime_s": found.uptime_ms // 1000,
             "segment_bytes": found.segment_bytes,
             "segment_files": found.segment_files,
-            "fsyncs": found.fsyncs,
-            "fsync_p50_us": found.fsync_p50_us,
-            "fsync_p99_us": found.fsync_p99_us,
+            "durable_writes": found.durable_writes,
+            "durable_write_p50_us": found.durable_write_p50_us,
+            "durable_write_p99_us": found.durable_write_p99_us,
             "truncation": dict(found.truncation_counts),
         },
     )

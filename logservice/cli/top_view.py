@@ -60,10 +60,10 @@ class Rates:
         old = self._stores.get(store.store)
         return self._per_second(store.bytes_written, old.bytes_written if old else None)
 
-    def fsyncs(self, store: StoreRow) -> float:
+    def durable_writes(self, store: StoreRow) -> float:
         """Fsyncs per second."""
         old = self._stores.get(store.store)
-        return self._per_second(store.fsyncs, old.fsyncs if old else None)
+        return self._per_second(store.durable_writes, old.durable_writes if old else None)
 
     def _per_second(self, now: int, old: int | None) -> float:
         if old is None or self._seconds <= 0 or now < old:
@@ -126,15 +126,24 @@ def _table(*columns: str) -> Table:
 
 def _stores(report: ClusterReport, rates: Rates) -> Table:
     table = _table(
-        "store", "state", "leads", "log", "disk free", "fsync p50", "p99", "fsync/s", "written/s"
+        "store",
+        "state",
+        "leads",
+        "log",
+        "disk free",
+        "durable p50",
+        "p99",
+        "durable/s",
+        "written/s",
     )
     for store in report.stores:
         state, style = _store_state(store)
         table.add_row(
             store.store, Text(state, style), f"{store.leaders}/{store.replicas}",
             size(store.disk_used_bytes), size(store.disk_free_bytes),
-            f"{store.fsync_p50_us / 1000:.1f} ms", f"{store.fsync_p99_us / 1000:.1f} ms",
-            f"{rates.fsyncs(store):.0f}", size(rates.written(store)),
+            f"{store.durable_write_p50_us / 1000:.1f} ms",
+            f"{store.durable_write_p99_us / 1000:.1f} ms",
+            f"{rates.durable_writes(store):.0f}", size(rates.written(store)),
         )  # fmt: skip
     return table
 

@@ -7,7 +7,7 @@ that changes the membership is under way; shard 0 is treated like every other sh
     a voter is LOST or HALTED   more voters than wanted         REMOVE it
                                 a spare store                   REPLACE it there
                                 none, but its own store lives
-                                without its data directory,
+                                without its data (directory),
                                 or it is HALTED                 REPLACE it in place; of shard 0
                                                                 only when it cannot come back
                                 none at all                     flag and wait
@@ -164,7 +164,7 @@ class Checkers:
         if self._arrive(shard, Repair.REPLACE, old, where) or member is None:
             return
         store = live_store(self._state, member.store_id)
-        gone = store is not None and not store.uses(member.incarnation)
+        gone = store is not None and (not store.uses(member.incarnation) or old in shard.lost)
         if (
             store is None
             or not (gone or health is Health.HALTED)

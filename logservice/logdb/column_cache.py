@@ -18,8 +18,10 @@ from logservice_wire.errors import Halted
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.logdb.checkpoint import load_columns
 from logservice.logdb.columns import EntryRun
+from logservice.logdb.commit_group import GROUP_HEADER_BYTES, decode_group_header
 from logservice.logdb.index import Chunk
 from logservice.logdb.kv import Kv
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.replica_state import Key
 from logservice.logdb.segment import SegmentFiles, segment_name
 from logservice.logdb.segment_scan import scan_entries
@@ -90,7 +92,8 @@ class ColumnCache:
         why = f"{segment_name(chunk.segment)}: no entries {chunk.first} to {chunk.last}"
         try:
             view, seed = self._files.read_all(chunk.segment), self._files.seed(chunk.segment)
-            found = scan_entries(view, chunk.segment, seed, key, chunk.first, chunk.last)
+            end = self._last_group(chunk.segment)
+            found = scan_entries(view, chunk.segment, seed, key, chunk.first, chunk.last, end)
             if found is not None and found.next_lsn == chunk.next_lsn:
                 return found
         except OSError as error:
@@ -98,3 +101,16 @@ class ColumnCache:
         self.on_fault(key, why, Index(chunk.first))
         shard, replica = ShardId(key[0]), ReplicaId(key[1])
         raise Halted(f"shard {shard} replica {replica}: {why}", shard=shard, replica=replica)
+
+    def _last_group(self, segment: int) -> int:
+        """Where the last group of a segment begins, by the first one of the next; 0: unknown."""
+        files = self._files
+        following = min((one for one in files.sizes if one > segment), default=0)
+        if not following:
+            return 0
+        start = SEGMENT_HEADER_BYTES
+        head = files.read(following, start, GROUP_HEADER_BYTES)
+        header = decode_group_header(head, following, start, files.seed(following), start)
+        if header is None or header.previous.segment != segment:
+            return 0
+        return header.previous.offset

@@ -1,4 +1,4 @@
-"""Commit group: what one fdatasync covers, for every replica that has something to say.
+"""Commit group: what one durable write covers, for every replica that has something to say.
 
 Layout: header (80 bytes), directory (32 bytes + 80 per run), the runs, padding to 8. A *run* is
 the records of one replica. All little-endian; every CRC starts from the segment's seed.
@@ -31,6 +31,7 @@ from typing import Final
 from logservice.checksum import crc32
 from logservice.entry import Entry
 from logservice.logdb.columns import EntryRun
+from logservice.logdb.fault import Fault
 from logservice.logdb.record import Buffer, Meta, RecordKind
 from logservice.value import value
 
@@ -59,7 +60,7 @@ class Run:
     `write_sequence` is the first record's, the rest count up from it. `entries` are the values to
     write, and `offset` is where the first one's record went in `segment`, `size` the bytes of all
     their records, once encoded; of a run that was read from the disk, `columns` says where its
-    entries are.
+    entries are. `repair`: the fault that it is to repair, of a run that does.
     """
 
     shard: int
@@ -71,6 +72,7 @@ class Run:
     segment: int = 0
     offset: int = 0
     size: int = 0
+    repair: Fault | None = None
 
     @property
     def record_count(self) -> int:
@@ -85,6 +87,12 @@ class GroupPosition:
     segment: int
     offset: int
     crc: int = 0
+    """0 also where the header could not be read when somebody behind it, or the index, named it."""
+
+    def names(self, found: GroupPosition) -> bool:
+        """Whether this, as a successor or the derived index says it, means the group `found`."""
+        place = (self.segment, self.offset) == (found.segment, found.offset)
+        return place and self.crc in (0, found.crc)
 
 
 NO_GROUP: Final = GroupPosition(0, 0)

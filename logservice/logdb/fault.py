@@ -42,6 +42,14 @@ class Fault:
             max(self.acked_through, other.acked_through),
         )
 
+    def reaching(self, last: int) -> Fault:
+        """The same of a replica whose log has entries through `last`, which it may have
+        acknowledged.
+        """
+        if not self.repairable or last <= self.acked_through:
+            return self
+        return Fault(self.reason, self.damaged_from, Index(last))
+
 
 REPAIRED = Fault("")
 """What the record says that ends a repair."""

@@ -1,20 +1,29 @@
 """LogDb: durable logs and states of all replicas in one data directory.
 
-One commit group at a time makes the updates of any number of replicas durable with one vectored
-write and one fdatasync:
+One commit group at a time makes the updates of any number of replicas durable with one durable
+write (`Vfs.write_durably`):
 
     begin  (loop thread)  check, encode, choose the place; no file call
     write  (any thread)   file calls only; touches nothing but the group; any exception is fatal
     finish (loop thread)  the group becomes visible to readers
 
-- INV-LOGDB-1: at most one group between begin and finish.
+While one group is at the disk the next may be begun *ahead*, so that the processor and the disk
+work at the same time:
+
+    begin 1, write 1 | begin_ahead 2 | finish 1, write 2 | begin_ahead 3 | finish 2, write 3 ...
+
+- INV-LOGDB-1: groups are written one after the other, in the order in which they were begun, and
+  finished in that order. At most two are between begin and finish; there is a second one only if it
+  was begun ahead. Everything else that writes or plans a place waits until there is none.
+- INV-LOGDB-5: a group begun ahead is what `begin` would have made of the same updates after the
+  finish of the one before (INV-PLAN-AHEAD, INV-WRITER-4); where that is not certain `begin_ahead`
+  declines. So no disk and no reader can tell whether a group was begun ahead.
 - INV-LOGDB-2: after an exception of `write` nothing is written any more: what reached the disk is
   unknown until the directory is opened again, and fdatasync must not be repeated.
 - INV-LOGDB-4: OutOfSpace from `write` is no failure: nothing was written. `abandon` takes the
   group back, and its updates may be begun again, or others first.
-- INV-LOGDB-3: an update of nothing but a commit index needs no sync of its own. Written un-synced
-  it would be a second un-synced group (INV-GROUP-2), so it waits in memory and travels with the
-  next group; losing it in a crash costs nothing, because the leader says it again.
+- INV-LOGDB-3: an update of nothing but a commit index needs no sync of its own; it waits for a
+  group that does (`unwritten`).
 
 Files: ``segments/``, ``index/`` (derived), ``BALLAST``.
 """
@@ -23,13 +32,13 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 from logservice_wire.errors import Halted, InvalidArgument
 
 from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
 from logservice.clock import Clock, SystemClock
-from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import invariant
 from logservice.logdb.ballast import Ballast
@@ -52,10 +61,10 @@ from logservice.logdb.garbage import (
     plan_garbage,
 )
 from logservice.logdb.kv import Kv, KvEngine
+from logservice.logdb.oldest_pins import OldestPins
 from logservice.logdb.opening import open_and_recover
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.plan import commit_only, plan_run
-from logservice.logdb.record import SEGMENT_HEADER_BYTES, Meta, RecordKind
+from logservice.logdb.plan import MustWait, commit_only, plan_ahead, plan_run
 from logservice.logdb.recovery import Recovered
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import Key, ReplicaState
@@ -65,6 +74,7 @@ from logservice.logdb.segment_usage import SegmentUsage
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
 from logservice.logdb.spare_segments import SpareSegments
 from logservice.logdb.stats import LogDbStats
+from logservice.logdb.unwritten import Unwritten
 from logservice.logdb.update import Update
 from logservice.logdb.vfs import Vfs
 
@@ -103,12 +113,12 @@ class LogDb:
         self._usage = SegmentUsage()
         for state in self._states.values():
             state.index.attach(self._usage, columns)
+        self._pins = OldestPins(self._states, self._usage)
         columns.on_fault = self.fault_found
         self._logs: dict[Key, ReplicaLog] = {}
         self._cache = EntryCache(options.entry_cache_bytes)
-        self._waiting: dict[Key, Index] = {}
-        self._faults_wait = bool(recovered.report.newly_faulty)
-        self._in_flight: CommitGroup | None = None
+        self._unwritten = Unwritten(self._states, marks=bool(recovered.report.newly_faulty))
+        self._begun: deque[CommitGroup] = deque()
         self._failure = ""
         self.on_fault: Callable[[ShardId, ReplicaId], None] = lambda *_: None
         """Told whose data was found damaged, once it is known to be."""
@@ -129,8 +139,9 @@ class LogDb:
         """Recover what is in `directory` and make what is kept durable.
 
         `identity` is the open data directory that `directory` is, or lies in: its incarnation seeds
-        every checksum. Raises OSError, KvError, SegmentVersionError. Always opens after a crash;
-        damage shows in `recovery_report` and in `ReplicaLog.faulty`.
+        every checksum. Raises KvError, SegmentVersionError, and OSError for a disk that is lost.
+        Always opens after a crash, and around places that cannot be read (`opening`); damage shows
+        in `recovery_report` and in `ReplicaLog.faulty`.
         """
         options = options or LogDbOptions()
         if options.segment_bytes < LOGDB_SEGMENT_BYTES_MIN:
@@ -150,15 +161,9 @@ class LogDb:
         files = SegmentFiles(vfs, segments, identity.incarnation)
         index = posixpath.join(directory, "index")
         opened, columns, recovered = open_and_recover(files, kv, index, options.column_cache_bytes)
-        last = recovered.position.last
-        for segment, size in recovered.seal.items():
-            first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
-            files.cut(segment, size, 0 if first else last.offset)
-        for segment in recovered.empty:
-            files.retire(segment)
-        files.remove(recovered.empty)
-        # A killed process may have synced a new segment but not yet its name.
-        vfs.fsync_directory(segments)
+        if recovered.report.unreadable_bytes:
+            # Who knows what is in the spares: one that cannot be read cannot be written in part.
+            spares.release()
         opened = opened or kv.open(index)
         columns = columns or ColumnCache(opened, files, options.column_cache_bytes)
         db = cls(
@@ -178,9 +183,9 @@ class LogDb:
         The unused end of the newest segment is given back.
         """
         try:
-            if not self._failure and self._in_flight is None:
+            if not self._failure and not self._begun:
                 with contextlib.suppress(OutOfSpace):
-                    self._commit_runs(self._pending_runs(self._next_write_sequence))
+                    self._commit_runs(self._unwritten.take(self._next_write_sequence))
                     self.mark_durable()
                 self.checkpoint()
                 self._writer.cut()
@@ -257,12 +262,49 @@ class LogDb:
                 runs.append(run)
         if len(keys) < len(updates):
             invariant(False, "INV-LOGDB-ONE-UPDATE", keys=[(u.shard, u.replica) for u in updates])
-        if not may_wait or self._faults_wait:
-            more = self._pending_runs(sequence, runs)
+        if not may_wait or self._unwritten.marks:
+            more = self._unwritten.take(sequence, runs)
             sequence += sum(run.record_count for run in more)
             runs += more
             may_wait = False
         return self._begin_runs(runs, sequence, may_wait=may_wait)
+
+    def begin_ahead(self, updates: Sequence[Update]) -> CommitGroup | None:
+        """`begin` while one group is at the disk: this one is to be written directly after it. None
+        when it must wait for that one's finish instead (INV-LOGDB-5); nothing has changed then.
+
+        Does not raise for a failure: the one at the disk may just have failed, in another thread,
+        and it is that one's result that has to say so.
+        """
+        invariant(len(self._begun) == 1, "INV-LOGDB-1", begun=len(self._begun))
+        before = self._begun[0]
+        if self._failure or self._unwritten.marks:
+            return None
+        if not before.solid or before.flags & FLAG_REWRITE:
+            return None
+        earlier = {(run.shard, run.replica): run for run in before.runs}
+        if len(earlier) < len(before.runs):
+            return None  # a commit index that had waited came with other news of its replica
+        sequence = before.next_write_sequence
+        runs: list[Run] = []
+        keys: set[Key] = set()
+        for update in updates:
+            key = (update.shard, update.replica)
+            keys.add(key)
+            try:
+                run = plan_ahead(self._state(key), earlier.get(key), update, sequence)
+            except MustWait:
+                return None
+            if run is not None:
+                sequence += len(run.metas) + len(run.entries)
+                runs.append(run)
+        invariant(len(keys) == len(updates), "INV-LOGDB-ONE-UPDATE", keys=keys)
+        if all(map(commit_only, runs)):
+            return None
+        group = self._writer.begin_ahead(runs, before, next_write_sequence=sequence)
+        if group is not None:
+            self._begun.append(group)
+        return group
 
     def write(self, group: CommitGroup, *, sync: bool = True) -> None:
         """Write the group and fdatasync it. May run on any thread; any exception is fatal.
@@ -272,6 +314,8 @@ class LogDb:
         """
         if group.empty or (group.may_wait and not sync):
             return
+        # The group before this one may have failed after this one was begun (INV-LOGDB-2).
+        self._check_not_failed()
         try:
             self._writer.write(group, self._kv)
         except OutOfSpace:
@@ -282,13 +326,13 @@ class LogDb:
 
     def finish(self, group: CommitGroup) -> None:
         """Make the group visible to readers."""
-        invariant(self._in_flight is group, "INV-LOGDB-1")
-        invariant(not self._failure, "INV-LOGDB-2", failure=self._failure)
-        self._in_flight = None
+        invariant(bool(self._begun) and self._begun[0] is group, "INV-LOGDB-1")
+        invariant(not self._failure or group.written, "INV-LOGDB-2", failure=self._failure)
+        self._begun.popleft()
         if not group.written:
             invariant(group.empty or group.may_wait, "INV-LOGDB-UNWRITTEN")
             for run in group.runs:
-                self._let_wait(run)
+                self._unwritten.hold(run)
             return
         if group.checkpoint is not None:
             self._columns.saved(group.checkpoint.chunks)
@@ -305,12 +349,12 @@ class LogDb:
 
     def abandon(self, group: CommitGroup) -> None:
         """`write` said OutOfSpace: forget the group. Its updates were not applied to anything."""
-        invariant(self._in_flight is group and not group.written, "INV-LOGDB-4")
-        self._in_flight = None
+        alone = len(self._begun) == 1 and self._begun[0] is group
+        invariant(alone and not group.written, "INV-LOGDB-4")
+        self._begun.clear()
         if group.checkpoint is not None:
             self._owed = group.checkpoint
-        marks = (meta.kind is RecordKind.FAULTY for run in group.runs for meta in run.metas)
-        self._faults_wait = self._faults_wait or any(marks)
+        self._unwritten.gave_back(group.runs)
 
     def commit(self, updates: Sequence[Update], *, sync: bool = True) -> None:
         """begin, write and finish in one; after OutOfSpace the group is abandoned."""
@@ -335,7 +379,7 @@ class LogDb:
         A mark lost in a crash costs nothing while the damage is found again at the next start; but
         damage that is found by reading may not be.
         """
-        if self._faults_wait:
+        if self._unwritten.marks:
             self.commit(())
 
     # --- maintenance -----------------------------------------------------------------------------
@@ -343,6 +387,11 @@ class LogDb:
     def scrub_target(self, after: int) -> ScrubTarget | None:
         """The oldest sealed segment behind `after`; None when there is none."""
         return scrub_target(self._files, after, self._writer.position.segment)
+
+    def sealed_bytes(self, after: int) -> int:
+        """Size of the sealed segments behind `after`: what a scrub has before it."""
+        active = self._writer.position.segment
+        return sum(size for one, size in self._files.sizes.items() if after < one < active)
 
     def scrub_found(self, segment: int, damages: Sequence[DamagedRange]) -> Verdict:
         """See `scrub.attribute`."""
@@ -377,11 +426,7 @@ class LogDb:
         if not self._space.index_writable():
             return self._collection(GarbagePlan())
         newest = self._writer.position
-        if (
-            self._space.state.full
-            and self._in_flight is None
-            and mostly_garbage(self._usage, newest)
-        ):
+        if self._space.state.full and not self._begun and mostly_garbage(self._usage, newest):
             self._writer.seal_early()
         plan = plan_garbage(
             self._files.sizes, self._usage, self._writer.position.segment,
@@ -427,6 +472,11 @@ class LogDb:
         """Look how much room the disk has; one system call."""
         return self._space.sample(len(self._states))
 
+    def survey_oldest(self) -> Iterator[None]:
+        """See `OldestPins.survey`; of the segment that is being written nobody asks."""
+        oldest = min(self._files.sizes, default=0)
+        return self._pins.survey(oldest if oldest < self._writer.position.segment else 0)
+
     def stats(self) -> LogDbStats:
         """The figures of this moment."""
         counters, sizes, usage = self._writer.counters, self._files.sizes, self._usage
@@ -441,7 +491,7 @@ class LogDb:
             garbage_bytes=max(0, total - newest - live + usage.live_bytes(active)),
             spare_bytes=self._spares.bytes,
             groups=counters.groups,
-            fsyncs=counters.fsyncs,
+            durable_writes=counters.durable_writes,
             entries_written=counters.entries_written,
             bytes_written=counters.bytes_written,
             bytes_rewritten=counters.bytes_rewritten,
@@ -452,11 +502,12 @@ class LogDb:
             oldest_segment=oldest,
             oldest_live_bytes=usage.live_bytes(oldest),
             oldest_reason=self._why_kept(oldest),
+            oldest_pins=self._pins.top(oldest) if oldest < active else (),
             group_bytes_p50=counters.group_bytes.percentile(0.50),
             group_bytes_p99=counters.group_bytes.percentile(0.99),
-            sync_p50_us=counters.sync_us.percentile(0.50),
-            sync_p99_us=counters.sync_us.percentile(0.99),
-            sync_us=counters.sync_us.histogram(),
+            durable_write_p50_us=counters.durable_write_us.percentile(0.50),
+            durable_write_p99_us=counters.durable_write_us.percentile(0.99),
+            durable_write_us=counters.durable_write_us.histogram(),
             group_bytes=counters.group_bytes.histogram(),
             free_bytes=self._files.vfs.free_bytes(self.directory) + self._spares.bytes,
             disk=self._space.state,
@@ -488,7 +539,7 @@ class LogDb:
 
     def _check_usable(self) -> None:
         self._check_not_failed()
-        invariant(self._in_flight is None, "INV-LOGDB-1")
+        invariant(not self._begun, "INV-LOGDB-1")
 
     def _state(self, key: Key) -> ReplicaState:
         state = self._states.get(key)
@@ -513,7 +564,7 @@ class LogDb:
             runs, flags=flags, may_wait=may_wait, next_write_sequence=next_sequence,
             checkpoint=self._checkpoint_batch,
         )  # fmt: skip
-        self._in_flight = group
+        self._begun.append(group)
         return group
 
     def _commit_runs(self, runs: list[Run]) -> None:
@@ -528,56 +579,21 @@ class LogDb:
             raise
         self.finish(group)
 
-    def _pending_runs(self, sequence: int, present: Sequence[Run] = ()) -> list[Run]:
-        """Fault marks, and the commit indexes that wait, where no run of `present` says a newer."""
-        runs: list[Run] = []
-        busy = {(run.shard, run.replica) for run in present} if self._faults_wait else set()
-        unmarked = [
-            state for state in self._states.values() if state.fault not in (None, state.marked)
-        ] if self._faults_wait else []  # fmt: skip
-        for state in unmarked:
-            if state.key not in busy and state.fault is not None:
-                mark = Meta(RecordKind.FAULTY, sequence, state.fault)
-                runs.append(Run(*state.key, sequence, [mark]))
-                sequence += 1
-        self._faults_wait = len(runs) < len(unmarked)
-        if self._waiting:
-            newer = {(r.shard, r.replica) for r in present if any(map(_has_commit, r.metas))}
-            for key, commit in self._waiting.items():
-                if key not in newer:
-                    runs.append(Run(*key, sequence, [Meta(RecordKind.COMMIT, sequence, commit)]))
-                    sequence += 1
-        return runs
-
-    def _let_wait(self, run: Run) -> None:
-        """Show a commit index that is not on disk yet."""
-        state = self._states[run.shard, run.replica]
-        for meta in run.metas:
-            assert isinstance(meta.value, int)
-            hard = state.hard_state
-            state.hard_state = HardState(hard.term, hard.vote, meta.value)
-            self._waiting[state.key] = meta.value
-
     def _apply(self, run: Run) -> None:
         key = (run.shard, run.replica)
         state = self._states[key]
         state.apply(run)
+        if state.fault is not None and state.fault != state.marked:
+            # More was found, or written, while this was on its way.
+            self._unwritten.marks = True
+        self._unwritten.written(run, removed=state.removed)
         if state.removed:
             self._logs.pop(key, None)
-            self._waiting.pop(key, None)
             state.clear()
-            return
-        if self._waiting and any(map(_has_commit, run.metas)):
-            self._waiting.pop(key, None)
-        if run.entries and state.cached is not None:
+        elif run.entries and state.cached is not None:
             self._cache.put(state.cached, run.entries, run.size)
 
     def _fault_noted(self, shard: int, replica: int) -> None:
         self._states[shard, replica].dirty = True
-        self._faults_wait = True
+        self._unwritten.marks = True
         self.on_fault(ShardId(shard), ReplicaId(replica))
-
-
-def _has_commit(meta: Meta) -> bool:
-    """Whether the record says the commit index (a tombstone makes it pointless)."""
-    return meta.kind in (RecordKind.COMMIT, RecordKind.HARD_STATE, RecordKind.TOMBSTONE)

@@ -113,12 +113,34 @@ class MemoryVfs:
         self._need_space(max(0, offset + len(data) - len(file.cached)))
         self._change(file, _Pending(offset, data, None))
 
+    def write_durably(
+        self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
+    ) -> None:
+        """See `Vfs`: a write and `sync_written`, two calls so that a fault can come between."""
+        self.pwritev(handle, buffers, offset)
+        self.sync_written(handle, offset, sum(map(len, buffers)))
+
     def fdatasync(self, handle: int) -> None:
         """See `Vfs`."""
         file = self._file(handle)
         for operation in file.pending:
             _apply(file.durable, operation)
         file.pending.clear()
+
+    def sync_written(self, handle: int, offset: int, size: int) -> None:
+        """The second half of `write_durably`: these bytes and the file's size are durable. What
+        else was written waits, as the page cache has it now.
+        """
+        file = self._file(handle)
+        cached, durable, end = file.cached, file.durable, offset + size
+        del durable[len(cached) :]
+        durable.extend(bytes(len(cached) - len(durable)))
+        durable[offset:end] = cached[offset:end]
+        file.pending = [
+            _Pending(old.offset, bytes(cached[old.offset : old.offset + len(old.data)]), None)
+            for old in file.pending
+            if old.data and not (offset <= old.offset and old.offset + len(old.data) <= end)
+        ]
 
     def preallocate(self, handle: int, size: int) -> None:
         """See `Vfs`."""

@@ -2,7 +2,7 @@
 
 `check`, `dump`, `statistics` and `stored_log` read only (not even the lock file is made) and are of
 use on damaged directories, one without a readable identity file included (then every segment's
-header says which directory it is), and on disks that cannot read all of them (`readable_files`);
+header says which directory it is), and on disks that cannot read all of them (`survey`);
 `rebuild_index` replaces the derived index, and decides nothing where the disk does not answer.
 While a store runs they would see its un-synced tail, so they refuse, except with `live`, which may
 report a group as torn that is being written.
@@ -26,14 +26,19 @@ from logservice.logdb.checkpoint import build_checkpoint
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE
 from logservice.logdb.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
 from logservice.logdb.kv import KvEngine
-from logservice.logdb.readable_files import ReadableFiles
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, fields_of
 from logservice.logdb.recovery import recover
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.resolve import Damage
-from logservice.logdb.segment import SegmentFiles, decode_segment_header, segment_name
+from logservice.logdb.segment import (
+    SegmentFiles,
+    decode_segment_header,
+    incarnation_in,
+    segment_name,
+)
 from logservice.logdb.segment_scan import Hole, scan_segment
+from logservice.logdb.survey import Survey
 from logservice.logdb.vfs import Vfs
 
 UNKNOWN: Final = Identity(ClusterId(""), StoreId(""), Incarnation(0), 0, 0, 0)
@@ -126,26 +131,26 @@ def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False)
     Raises WrongCluster (no data directory, or nothing says which), InvalidArgument (a store runs
     there), OSError.
     """
-    with _files(vfs, path, live=live) as (identity, files):
-        recovered = recover(files, None)
+    with _files(vfs, path, live=live) as (identity, survey):
+        recovered = recover(survey, None)
         states = [recovered.states[key] for key in sorted(recovered.states)]
         entries = 0
         found: list[str] = []
         for state in states:
             if not read_entries or state.removed or state.faulty:
                 continue
-            log = ReplicaLog(state, files, lambda *_: None)
+            log = ReplicaLog(state, survey.files, lambda *_: None)
             try:
                 entries += _read_through(log)
             except Halted as error:
                 found.append(str(error))
-        report = recovered.report
+        report, sizes = recovered.report, survey.files.sizes
         return CheckReport(
-            identity, len(files.sizes), sum(files.sizes.values()), report.groups,
+            identity, len(sizes), sum(sizes.values()), report.groups,
             report.torn_bytes, entries,
             (
                 *_unidentified(identity), *(_words(d) for d in report.damages if not d.harmless),
-                *found, *_unreadable(files),
+                *found, *_unreadable(survey),
             ),
             tuple(_words(d) for d in report.damages if d.harmless),
             tuple(_verdict(state) for state in states if state.fault is not None),
@@ -155,17 +160,17 @@ def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False)
 
 def dump(vfs: Vfs, path: str, *, live: bool = False) -> Iterator[DumpedRecord]:
     """Every run of records in every segment, damaged places included. Errors as `check`."""
-    with _files(vfs, path, live=live) as (_, files):
-        for segment in files.ids():
-            yield from _dump_segment(files, segment)
+    with _files(vfs, path, live=live) as (_, survey):
+        for segment in survey.files.ids():
+            yield from _dump_segment(survey, segment)
 
 
 def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSummary, ...]:
     """Per segment: used and live bytes, and who keeps it from being collected. Errors as
     `check`.
     """
-    with _files(vfs, path, live=live) as (_, files):
-        recovered = recover(files, None)
+    with _files(vfs, path, live=live) as (_, survey):
+        recovered = recover(survey, None)
         live_bytes: dict[int, int] = {}
         pins: dict[int, set[tuple[int, int]]] = {}
         for state in recovered.states.values():
@@ -175,10 +180,10 @@ def statistics(vfs: Vfs, path: str, *, live: bool = False) -> tuple[SegmentSumma
             for origin in state.origins.values():
                 pins.setdefault(origin.segment, set()).add(state.key)
         summaries = []
+        files = survey.files
         for segment in files.ids():
-            scan = scan_segment(
-                files.read_all(segment), segment, SEGMENT_HEADER_BYTES, files.seed(segment)
-            )
+            view = survey.read_from(segment, 0)
+            scan = scan_segment(view, segment, SEGMENT_HEADER_BYTES, files.seed(segment))
             groups = list(scan.groups())
             replicas = {(run.shard, run.replica) for group in groups for run in group.runs}
             summaries.append(
@@ -201,15 +206,15 @@ def stored_log(vfs: Vfs, path: str, shard: int, *, live: bool = False) -> Iterat
     """The log of the shard's newest replica here, damaged or halted as it may be. Errors as
     `check`; ShardNotFound when there is none.
     """
-    with _files(vfs, path, live=live) as (_, files):
-        recovered = recover(files, None)
+    with _files(vfs, path, live=live) as (_, survey):
+        recovered = recover(survey, None)
         states = [s for s in recovered.states.values() if s.shard == shard and not s.removed]
         if not states:
             raise ShardNotFound(f"no replica of shard {shard} in {path}", shard=shard)
         state = max(states, key=lambda one: one.replica)
         damages = [d for d in recovered.report.damages if not d.harmless]
         mine = tuple(_words(d) for d in damages if d.key in (None, state.key))
-        yield StoredLog(state, files, mine)
+        yield StoredLog(state, survey.files, mine)
 
 
 class StoredLog:
@@ -257,15 +262,15 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
     be the newest group, and that must not be taken for torn.
     """
     read_identity(vfs, path)
-    with _locked(vfs, path), _files(vfs, path, live=True) as (identity, files):
-        recovered = recover(files, None)
-        if unread := _unreadable(files):
+    with _locked(vfs, path), _files(vfs, path, live=True) as (identity, survey):
+        recovered = recover(survey, None)
+        if unread := _unreadable(survey):
             raise OSError(errno.EIO, f"nothing was changed: {unread[0]}")
         position = recovered.position
         for segment, end in recovered.seal.items():
             # The index may cover only what is durable; whether to cut a torn tail is for the store.
             position = replace(position, segment=segment, offset=end)
-            files.sync(segment)
+            survey.files.sync(segment)
         batch = build_checkpoint(recovered.states.values(), position, identity.incarnation)
         index = posixpath.join(path, "index")
         kv.destroy(index)
@@ -278,7 +283,7 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
 
 
 @contextmanager
-def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, ReadableFiles]]:
+def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, Survey]]:
     why = ""
     segments = posixpath.join(path, "segments")
     try:
@@ -295,13 +300,24 @@ def _files(vfs: Vfs, path: str, *, live: bool) -> Iterator[tuple[Identity, Reada
         raise InvalidArgument(
             f"{path} has an {IDENTITY_NAME} file but no segments", field="data_directory"
         )
-    files = ReadableFiles(vfs, segments, identity.incarnation)
+    files = SegmentFiles(vfs, segments, identity.incarnation)
     try:
-        if why and not files.believe_headers():
+        survey = Survey(files)
+        if why and not _believe_headers(survey):
             raise WrongCluster(why)
-        yield replace(identity, incarnation=Incarnation(files.incarnation)), files
+        yield replace(identity, incarnation=Incarnation(files.incarnation)), survey
     finally:
         files.close()
+
+
+def _believe_headers(survey: Survey) -> bool:
+    """Take the incarnation from the first segment header that verifies; False: none does."""
+    for segment in survey.files.ids():
+        found = incarnation_in(survey.read(segment, 0, SEGMENT_HEADER_BYTES), segment)
+        if found is not None:
+            survey.files.incarnation = found
+            return True
+    return False
 
 
 @contextmanager
@@ -322,11 +338,11 @@ def _unidentified(identity: Identity) -> list[str]:
     return [f"the {IDENTITY_NAME} file is missing or damaged; a store does not start here"]
 
 
-def _unreadable(files: ReadableFiles) -> list[str]:
+def _unreadable(survey: Survey) -> list[str]:
     return [
         f"{segment_name(segment)} at {start}: the disk cannot read {end - start} bytes"
-        for segment in files.ids()
-        for start, end in files.unreadable(segment)
+        for segment in survey.files.ids()
+        for start, end in survey.unreadable(segment)
     ]
 
 
@@ -374,9 +390,10 @@ def _summary(state: ReplicaState) -> ReplicaSummary:
     )  # fmt: skip
 
 
-def _dump_segment(files: ReadableFiles, segment: int) -> Iterator[DumpedRecord]:
-    view, seed = files.read_all(segment), files.seed(segment)
-    for start, end in files.unreadable(segment):
+def _dump_segment(survey: Survey, segment: int) -> Iterator[DumpedRecord]:
+    files = survey.files
+    view, seed = survey.read_from(segment, 0), files.seed(segment)
+    for start, end in survey.unreadable(segment):
         detail = f"{end - start} bytes, shown as zeros below"
         yield DumpedRecord(segment, start, 0, False, "unreadable", detail=detail)
     if decode_segment_header(view[:SEGMENT_HEADER_BYTES], segment, files.incarnation) is None:

@@ -1,18 +1,28 @@
-"""Opening: recovery with the derived index if it is there and fits, else from the segments alone.
+"""Opening: recovery with the derived index if it is there and fits, else from the segments alone;
+then what recovery decided is made so.
 
 The index is derived (INV-CKPT-2), so anything wrong with it is answered by removing it. The reason
-is in the recovery report.
+is in the recovery report. It is removed only once the segments were read: on a disk that is lost
+nothing is changed.
+
+Every data directory opens whose folders can be listed, whose files can be opened and written, and
+of whose segments something can be read (`survey`). One of which nothing can be is a lost disk.
 """
 
 from __future__ import annotations
 
+import errno
+
 from logservice_wire.errors import Halted
 
+from logservice.bounds import LOGDB_UNREADABLE_PAGES_MAX
 from logservice.logdb.checkpoint import CheckpointUnusable, load_checkpoint
 from logservice.logdb.column_cache import ColumnCache
 from logservice.logdb.kv import Kv, KvEngine, KvError
+from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.recovery import Recovered, check_base, recover
 from logservice.logdb.segment import SegmentFiles
+from logservice.logdb.survey import PAGE_BYTES, Survey
 
 
 def open_and_recover(
@@ -26,6 +36,7 @@ def open_and_recover(
     cannot open what is there; but there is room for a new one, which removing the old one, and
     ending the newest segment, gives.
     """
+    survey = Survey(files, LOGDB_UNREADABLE_PAGES_MAX)
     why = ""
     try:
         kv = engine.open(path)
@@ -34,16 +45,48 @@ def open_and_recover(
     else:
         try:
             base = load_checkpoint(kv, files)
-            check_base(files, base)
+            check_base(survey, base)
             columns = ColumnCache(kv, files, cache_bytes)
             for state in base[1].values():
                 state.index.source = columns
-            return kv, columns, recover(files, base)
+            recovered = recover(survey, base)
+            _settle(survey, recovered)
+            return kv, columns, recovered
         except (CheckpointUnusable, KvError, Halted) as error:
             why = str(error)
             kv.close()
         except BaseException:
             kv.close()
             raise
+    recovered = recover(survey, None, why if files.sizes else "")
+    if survey.silent:
+        raise OSError(errno.EIO, "no segment can be read", files.directory)
     engine.destroy(path)
-    return None, None, recover(files, None, why if files.sizes else "")
+    _settle(survey, recovered)
+    return None, None, recovered
+
+
+def _settle(survey: Survey, recovered: Recovered) -> None:
+    """Make durable what is kept, cut what is dropped, remove what is empty."""
+    files, last = survey.files, recovered.position.last
+    for segment, end in recovered.seal.items():
+        first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
+        start = 0 if first else last.offset
+        # A group that the index covers was not read yet.
+        kept = survey.read(segment, start, end - start)
+        files.write_again(segment, start, kept, survey.unreadable(segment))
+        if segment in recovered.hiding:
+            # Perhaps a group is there; who it may have cost something is not marked on disk yet.
+            continue
+        if survey.touches(segment, end, end + 1):
+            # To cut inside a page the kernel has to read it.
+            end += -end % PAGE_BYTES
+        files.cut(segment, end)
+    for segment in recovered.hiding - recovered.seal.keys():
+        files.sync(segment)
+    files.condemned |= recovered.hiding
+    for segment in recovered.empty:
+        files.retire(segment)
+    files.remove(recovered.empty)
+    # A killed process may have synced a new segment but not yet its name.
+    files.vfs.fsync_directory(files.directory)

@@ -17,6 +17,8 @@ log, and writing would turn that into damage.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA
@@ -27,6 +29,10 @@ from logservice.logdb.record import COMMIT, Installed, Meta, RecordKind
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.snapshot import Snapshot
+
+
+class MustWait(Exception):
+    """What the update becomes is only known once the group before it is durable."""
 
 
 def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | None:
@@ -50,14 +56,7 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
         _check_entries(state, update, snapshot, last, tail_lsn)
         last = entries[-1].index
     if hard is not None:
-        old = state.hard_state
-        if hard.term != old.term or hard.vote != old.vote:
-            _check_hard_state(old, hard, last, state.key)
-            metas.append(Meta(RecordKind.HARD_STATE, write_sequence, hard))
-        elif hard.commit != old.commit:
-            if not old.commit < hard.commit <= last:
-                _check_hard_state(old, hard, last, state.key)
-            metas.append(Meta(COMMIT, write_sequence, hard.commit))
+        _add_hard_state(metas, state, state.hard_state, hard, last, write_sequence)
     if update.bootstrap is not None:
         metas.append(Meta(RecordKind.BOOTSTRAP, write_sequence + len(metas), update.bootstrap))
     if snapshot is not None:
@@ -67,6 +66,47 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
         return None
     if update.repair and _restored(state, update):
         metas.append(Meta(RecordKind.FAULTY, write_sequence + len(metas), REPAIRED))
+    return Run(
+        update.shard, update.replica, write_sequence, metas, entries, repair=update.repair
+    )  # fmt: skip
+
+
+def plan_ahead(
+    state: ReplicaState, before: Run | None, update: Update, write_sequence: int
+) -> Run | None:
+    """The same while `before`, the replica's run in the group at the disk, is not in `state` yet.
+
+    INV-PLAN-AHEAD: only entries that continue the log and hard states are planned like this, behind
+    nothing but such: what `before` will make of the state is then its last entry and its newest
+    hard state. All else, wrong updates too, raises `MustWait`.
+    """
+    entries, hard = update.entries, update.hard_state
+    if state.removed or update.remove or update.repair or update.bootstrap or update.snapshot:
+        raise MustWait
+    last, tail_lsn, old, term = state.index.last_index, state.index.tail_lsn, state.hard_state, -1
+    if before is not None:
+        for meta in before.metas:
+            if meta.kind is COMMIT and isinstance(meta.value, int):
+                old = HardState(old.term, old.vote, meta.value)
+            elif isinstance(meta.value, HardState):
+                old = meta.value
+            else:
+                raise MustWait
+        if before.entries:
+            if before.entries[0].index != last + 1:
+                raise MustWait
+            newest = before.entries[-1]
+            last, tail_lsn, term = newest.index, newest.next_lsn, newest.term
+    if entries:
+        if entries[0].index != last + 1:
+            raise MustWait
+        _check_joined(state, entries, tail_lsn, state.index.tail_term() if term < 0 else term)
+        last = entries[-1].index
+    metas: list[Meta] = []
+    if hard is not None:
+        _add_hard_state(metas, state, old, hard, last, write_sequence)
+    if not metas and not entries:
+        return None
     return Run(update.shard, update.replica, write_sequence, metas, entries)
 
 
@@ -102,6 +142,19 @@ def _restored(state: ReplicaState, update: Update) -> bool:
         # may say that more is committed.
         return False
     return end.index >= fault.acked_through or end.term > state.hard_state.term
+
+
+def _add_hard_state(
+    metas: list[Meta], state: ReplicaState, old: HardState, new: HardState, last: int, sequence: int
+) -> None:
+    """Append the record that makes `new` of `old`, if one is needed."""
+    if new.term != old.term or new.vote != old.vote:
+        _check_hard_state(old, new, last, state.key)
+        metas.append(Meta(RecordKind.HARD_STATE, sequence, new))
+    elif new.commit != old.commit:
+        if not old.commit < new.commit <= last:
+            _check_hard_state(old, new, last, state.key)
+        metas.append(Meta(COMMIT, sequence, new.commit))
 
 
 def _check_hard_state(old: HardState, new: HardState, last: int, key: tuple[int, int]) -> None:
@@ -155,6 +208,12 @@ def _check_entries(
         lsn, term = tail_lsn, state.index.tail_term()
     else:
         lsn, term = _before(state, snapshot, position, last, tail_lsn)
+    _check_joined(state, entries, lsn, term)
+
+
+def _check_joined(state: ReplicaState, entries: Sequence[Entry], lsn: int, term: int) -> None:
+    """The entries join each other, and the first of them what ends at (LSN, term)."""
+    position: int = entries[0].index
     for entry in entries:
         if entry.index != position or entry.lsn != lsn or entry.term < term:
             invariant(

@@ -1,4 +1,22 @@
-"""PosixVfs: the one file of `logdb/` that makes file system calls."""
+"""PosixVfs: the one file of `logdb/` that makes file system calls.
+
+**A durable write in one call.** A thread gives up the interpreter lock for a system call and must
+get it back behind it, from a loop that has work of its own: for a write and its sync that is twice.
+`pwritev2` with RWF_DSYNC is both. It is used where it can be trusted only, and everywhere else, as
+after a short write, everything is written and one fdatasync ends it:
+
+- The file system must be one of `_HONOURS_DSYNC`. Those end a buffered write with the kernel's
+  `generic_write_sync`, which is `vfs_fsync_range` with `datasync` for the bytes of that call (Linux
+  4.7 and newer, fs.h): what fdatasync does, size and mapping of the blocks included, but for other
+  bytes of the file. Network, FUSE, 9p and overlay file systems hand the flag to somebody else, who
+  may drop it. Which one a file is on says the kernel: its mount in `/proc/self/fdinfo`, and that
+  one's line in `/proc/self/mountinfo`; the device number would not do, since btrfs has one per
+  subvolume and others are used again. Who does not know does not trust.
+- A kernel, or a filter in front of it, that does not take the flag refuses the first such call
+  before it writes. That counts as a refusal as long as no call with the flag has succeeded; later
+  the same error is the disk's (INV-VFS-3). All bytes are written anew then, so that the fdatasync
+  that follows speaks of pages that are dirty.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +30,43 @@ from collections.abc import Sequence
 _IOV_MAX = 1024
 """Buffers of one pwritev (IOV_MAX on Linux and the BSDs)."""
 
+_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
+"""0 where there is no such flag."""
+
+_HONOURS_DSYNC = frozenset((b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs", b"tmpfs"))
+"""On a tmpfs nothing is durable, whatever is called."""
+
+_REFUSALS = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM))
+"""Kernels since 4.6, 4.6, older ones, and filters of system calls that do not know pwritev2."""
+
+
+def _file_system(handle: int) -> bytes:
+    """The type of the file system that an open file is on; empty when the kernel does not say."""
+    try:
+        with open(f"/proc/self/fdinfo/{handle}", "rb") as about:
+            words = about.read().split()
+        mount = words[words.index(b"mnt_id:") + 1]
+        with open("/proc/self/mountinfo", "rb") as mounts:
+            for line in mounts:
+                where, _, what = line.partition(b" - ")
+                if where.split(b" ", 1)[0] == mount:
+                    return what.split(b" ", 1)[0]
+    except (OSError, ValueError, IndexError):
+        pass
+    return b""
+
 
 class PosixVfs:
-    """See `vfs.Vfs`. Stateless: any thread may use it, handles are file descriptors."""
+    """See `vfs.Vfs`. Any thread may use it; handles are file descriptors."""
+
+    def __init__(self) -> None:
+        """Nothing is known of any file system."""
+        self._trusted: dict[int, bool] = {}
+        """Open files that were written durably: whether theirs honours RWF_DSYNC. Asked once per
+        file, so that a mount over a directory is not missed, and not per write, since every system
+        call costs the interpreter lock."""
+        self._dsync_works: bool | None = None if _DSYNC else False
+        """Whether this kernel takes the flag; None: nobody tried."""
 
     def create(self, path: str) -> int:
         """See `Vfs`."""
@@ -30,6 +82,7 @@ class PosixVfs:
 
     def close(self, handle: int) -> None:
         """See `Vfs`."""
+        self._trusted.pop(handle, None)  # the next file may get the same number
         os.close(handle)
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
@@ -61,15 +114,60 @@ class PosixVfs:
         if not wanted:
             return offset
         written = os.pwritev(handle, buffers, offset)
-        while written < wanted:
-            if written <= 0:
-                raise OSError(errno.EIO, "the file takes no more bytes")
-            rest = memoryview(b"".join(buffers))[written:]
-            more = os.pwrite(handle, rest, offset + written)
+        if written < wanted:
+            self._write_rest(handle, buffers, offset, written)
+        return offset + wanted
+
+    @staticmethod
+    def _write_rest(
+        handle: int, buffers: Sequence[bytes | memoryview], offset: int, written: int
+    ) -> None:
+        """Go on behind a short write of `written` bytes."""
+        whole = memoryview(b"".join(buffers))
+        while written < len(whole):
+            more = os.pwrite(handle, whole[written:], offset + written) if written else 0
             if more <= 0:
                 raise OSError(errno.EIO, "the file takes no more bytes")
             written += more
-        return offset + wanted
+
+    def write_durably(
+        self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
+    ) -> None:
+        """See `Vfs`, and the head of this file."""
+        if len(buffers) > _IOV_MAX:
+            # One copy is quicker than further calls, or than fewer copies that end below the limit
+            # (docs/performance.md).
+            buffers = [b"".join(buffers)]
+        if not self._written_with_dsync(handle, buffers, offset):
+            os.fdatasync(handle)
+
+    def _written_with_dsync(
+        self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
+    ) -> bool:
+        """Write all; whether all is durable, too."""
+        wanted = sum(map(len, buffers))
+        if wanted and self._honours_dsync(handle):
+            try:
+                written = os.pwritev(handle, buffers, offset, _DSYNC)
+            except OSError as error:
+                if self._dsync_works or error.errno not in _REFUSALS:
+                    raise
+                self._dsync_works = False
+            else:
+                self._dsync_works = True
+                if written < wanted:
+                    self._write_rest(handle, buffers, offset, written)
+                return written == wanted
+        self.pwritev(handle, buffers, offset)
+        return False
+
+    def _honours_dsync(self, handle: int) -> bool:
+        if self._dsync_works is False:
+            return False
+        trusted = self._trusted.get(handle)
+        if trusted is None:
+            trusted = self._trusted[handle] = _file_system(handle) in _HONOURS_DSYNC
+        return trusted
 
     def fdatasync(self, handle: int) -> None:
         """See `Vfs`."""

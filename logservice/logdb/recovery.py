@@ -4,7 +4,8 @@
 2. *Scan* the segments from the base's position on (`segment_scan`).
 3. *Judge* what does not verify. At most one group was ever un-synced (INV-GROUP-2), so:
    - a damaged group, or garbage, with nothing written after it is **torn**: never acked (or inside
-     the stated window before the durable mark), dropped whole;
+     the stated window before the durable mark), dropped whole. Only the newest file can end with
+     one: the file after it was made for a later group;
    - a damaged group with a successor was durable: **corruption** of what may have been acked. Its
      directory says whose; what nobody can be blamed for makes every replica faulty. A successor
      names its predecessor, so garbage behind a torn point of an earlier life is known as such.
@@ -13,6 +14,13 @@
 5. Make durable what is kept, cut what is dropped, go on in a new segment: never behind a torn
    point.
 
+What the disk cannot read any more (`survey`) is damage like flipped bits, with one difference: a
+torn write leaves bytes that can be read, so bytes that cannot are no sign of one.
+
+- INV-REC-4: nothing is taken for torn, and nowhere is the end of the log, because of bytes that
+  cannot be read. The newest group is torn only if all of it could be read, and the header of one
+  that may follow; the log ends where such a header could be read and is none. Else a group may be
+  there that was acked and whose owner nobody knows; the place is kept as it is.
 - INV-REC-3: recovery writes nothing before it has decided everything; run twice it decides the
   same.
 """
@@ -28,16 +36,13 @@ from logservice.logdb.commit_group import (
     GroupPosition,
     Run,
     decode_group_header,
+    group_bytes,
 )
 from logservice.logdb.fault import Fault
-from logservice.logdb.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.record import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from logservice.logdb.replica_state import Key, ReplicaState
 from logservice.logdb.resolve import Damage, resolve
-from logservice.logdb.segment import (
-    SegmentFiles,
-    decode_segment_header,
-    segment_name,
-)
+from logservice.logdb.segment import decode_segment_header, segment_name
 from logservice.logdb.segment_scan import (
     DamagedRun,
     Hole,
@@ -45,13 +50,15 @@ from logservice.logdb.segment_scan import (
     SegmentScan,
     scan_segment,
 )
+from logservice.logdb.survey import Survey
 
 
 @dataclass(slots=True)
 class RecoveryReport:
     """What recovery found. rebuilt: why the derived index was not used, empty if it was.
 
-    newly_faulty: replicas of which more is damaged than their mark on disk says.
+    unreadable_bytes: of the segments, what the disk did not give. newly_faulty: replicas of which
+    more is damaged than their mark on disk says.
     """
 
     rebuilt: str = ""
@@ -59,23 +66,32 @@ class RecoveryReport:
     groups: int = 0
     bytes_scanned: int = 0
     torn_bytes: int = 0
+    unreadable_bytes: int = 0
     damages: list[Damage] = field(default_factory=list)
     newly_faulty: list[Key] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Recovered:
-    """The outcome. position: where the next group goes. seal: segment to cut -> its size."""
+    """The outcome. position: where the next group goes. seal: segment -> where what is kept of it
+    ends. hiding: of those, which may hold more behind that (INV-REC-4). empty: segments to remove.
+    """
 
     states: dict[Key, ReplicaState]
     position: LogPosition
     report: RecoveryReport
     seal: dict[int, int]
+    hiding: set[int]
     empty: list[int]
 
 
-def check_base(files: SegmentFiles, base: tuple[LogPosition, dict[Key, ReplicaState]]) -> None:
-    """Raise CheckpointUnusable unless every place that the base names exists."""
+def check_base(survey: Survey, base: tuple[LogPosition, dict[Key, ReplicaState]]) -> None:
+    """Raise CheckpointUnusable unless every place that the base names exists.
+
+    What cannot be read contradicts nothing: the index then knows what the segments cannot tell any
+    more, above all whose the unreadable bytes are.
+    """
+    files = survey.files
     position, states = base
     if position.offset and position.segment not in files.sizes:
         raise CheckpointUnusable(f"{segment_name(position.segment)} is missing")
@@ -89,27 +105,31 @@ def check_base(files: SegmentFiles, base: tuple[LogPosition, dict[Key, ReplicaSt
             raise CheckpointUnusable(f"{segment_name(min(missing))} is missing")
     last = position.last
     if last != NO_GROUP and last.segment in files.sizes:
-        data = files.read(last.segment, last.offset, GROUP_HEADER_BYTES)
+        data = survey.read(last.segment, last.offset, GROUP_HEADER_BYTES)
         header = decode_group_header(
             data, last.segment, last.offset, files.seed(last.segment), last.offset
         )
-        if header is None or header.position != last:
+        known = header is not None and last.names(header.position)
+        if not known and not survey.touches(last.segment, last.offset, last.offset + len(data)):
             raise CheckpointUnusable("its last group is not in its segment")
 
 
 def recover(
-    files: SegmentFiles, base: tuple[LogPosition, dict[Key, ReplicaState]] | None, why: str = ""
+    survey: Survey, base: tuple[LogPosition, dict[Key, ReplicaState]] | None, why: str = ""
 ) -> Recovered:
     """Decide what the files say. Reads only; `why` is the reason for having no base.
 
-    Raises CheckpointUnusable when the segments contradict the base; call again without one.
+    Raises CheckpointUnusable when the segments contradict the base; call again without one. OSError
+    when the disk is lost (INV-SURVEY-1).
     """
+    files = survey.files
     report = RecoveryReport(rebuilt=why)
     position, states = base or (LogPosition(), {})
-    scans = [_scan(files, segment, position, report) for segment in files.ids()
+    scans = [_scan(survey, segment, position, report) for segment in files.ids()
              if segment >= position.segment]  # fmt: skip
+    report.unreadable_bytes = survey.unreadable_bytes()
     damages = report.damages
-    kept = _judge(scans, position, damages, report)
+    kept, hiding = _judge(scans, position, report, survey)
     if base is not None and damages and _contradicts(kept, position):
         raise CheckpointUnusable("the segments do not continue it")
     next_sequence = position.next_write_sequence
@@ -147,47 +167,53 @@ def recover(
             max(highest, position.segment) + 1, 0, last.position if last else position.last,
             last.sequence if last else position.sequence, next_sequence,
         ),
-        report, *_leftovers(scans, kept, position),
+        report, *_leftovers(scans, kept, position, hiding),
     )  # fmt: skip
 
 
 def _scan(
-    files: SegmentFiles, segment: int, position: LogPosition, report: RecoveryReport
+    survey: Survey, segment: int, position: LogPosition, report: RecoveryReport
 ) -> SegmentScan:
+    files = survey.files
     start = SEGMENT_HEADER_BYTES
     if segment == position.segment:
         start = max(start, position.offset)
-    head = files.read(segment, 0, SEGMENT_HEADER_BYTES)
+    head = survey.read(segment, 0, SEGMENT_HEADER_BYTES)
     decode_segment_header(head, segment, files.incarnation)
     if start >= files.sizes[segment]:
         return SegmentScan(segment, end=start)
     report.segments_scanned += 1
     report.bytes_scanned += files.sizes[segment] - start
-    return scan_segment(files.read_all(segment), segment, start, files.seed(segment))
+    return scan_segment(survey.read_from(segment, start), segment, start, files.seed(segment))
 
 
 def _judge(
-    scans: list[SegmentScan], position: LogPosition, damages: list[Damage], report: RecoveryReport
-) -> list[ScannedGroup]:
-    """The groups that count, oldest first; what is corrupt goes to `damages`."""
+    scans: list[SegmentScan], position: LogPosition, report: RecoveryReport, survey: Survey
+) -> tuple[list[ScannedGroup], set[int]]:
+    """The groups that count, oldest first; what is corrupt goes to the report's damages. And which
+    segments may hold more behind their last group.
+    """
+    damages = report.damages
     kept: list[ScannedGroup] = []
+    hiding: set[int] = set()
     successor: GroupPosition | None = None
     for scan in reversed(scans):
         items = _before(scan, successor)
-        if successor is None:
-            newest = items[-1] if items else None
-            if isinstance(newest, ScannedGroup) and not newest.intact:
-                items.pop()
-                report.torn_bytes += newest.size
-        elif successor.segment == scan.segment and not _reaches(items, successor, position):
-            damages.append(
-                Damage(scan.segment, successor.offset, "the last group of the segment is lost")
-            )
+        if successor is not None and successor.segment == scan.segment:
+            if not _reaches(items, successor, position):
+                damages.append(
+                    Damage(scan.segment, successor.offset, "the last group of the segment is lost")
+                )
+        elif successor is None or successor.segment > scan.segment:
+            newest_file = scan is scans[-1]
+            if newest_file and items and _torn(items[-1], survey):
+                report.torn_bytes += items.pop().size
+            if _may_hide(scan, survey, newest_file=newest_file):
+                hiding.add(scan.segment)
+                damages.append(Damage(scan.segment, scan.end, "a group there cannot be read"))
         for item in reversed(items):
             if isinstance(item, Hole):
-                damages.append(
-                    Damage(item.segment, item.start, f"{item.end - item.start} unreadable bytes")
-                )
+                damages.append(Damage(item.segment, item.start, f"{item.size} unreadable bytes"))
                 continue
             kept.append(item)
             if item.header is not None:
@@ -197,7 +223,28 @@ def _judge(
     kept.reverse()
     report.groups = len(kept)
     _check_chain(kept, position, damages)
-    return kept
+    return kept, hiding
+
+
+def _torn(newest: ScannedGroup | Hole, survey: Survey) -> bool:
+    """Whether the last thing in the newest file is a group that was never acked (INV-REC-4)."""
+    if isinstance(newest, Hole) or newest.intact:
+        return False
+    end = newest.end + GROUP_HEADER_BYTES
+    return not survey.touches(newest.position.segment, newest.position.offset, end)
+
+
+def _may_hide(scan: SegmentScan, survey: Survey, *, newest_file: bool) -> bool:
+    """Whether a group that may have been acked can lie behind the last one that was found, of
+    which no later one tells (INV-REC-4). A durable mark says nothing of anybody.
+    """
+    end = scan.end
+    if end + group_bytes(1, RECORD_HEADER_BYTES) > survey.files.sizes[scan.segment]:
+        return False
+    if scan.lost_end and not newest_file:
+        return True
+    known_end = max(scan.lost_end, end) + GROUP_HEADER_BYTES
+    return survey.touches(scan.segment, end, known_end)
 
 
 def _before(scan: SegmentScan, successor: GroupPosition | None) -> list[ScannedGroup | Hole]:
@@ -246,7 +293,7 @@ def _check_chain(kept: list[ScannedGroup], position: LogPosition, damages: list[
                 damage.segment == previous.segment and damage.offset <= previous.offset
                 for damage in damages
             )
-            if previous != expected and not between:
+            if not (previous.names(expected) or between):
                 damages.append(
                     Damage(group.position.segment, group.position.offset, "broken chain")
                 )
@@ -277,9 +324,10 @@ def _blame_all(
 
 
 def _leftovers(
-    scans: list[SegmentScan], kept: list[ScannedGroup], position: LogPosition
-) -> tuple[dict[int, int], list[int]]:
-    """(segment to cut and sync -> its size, segments to remove) at the end of the log.
+    scans: list[SegmentScan], kept: list[ScannedGroup], position: LogPosition, hiding: set[int]
+) -> tuple[dict[int, int], set[int], list[int]]:
+    """(segment to seal -> where what is kept of it ends, those that may hold more behind that,
+    segments to remove) at the end of the log.
 
     Removed is only the newest, if nothing but one torn group ever got into it: a life that was cut
     short before its first fdatasync. Anything else that is unreadable stays as evidence.
@@ -291,6 +339,9 @@ def _leftovers(
     for scan in scans:
         if scan.segment == end_segment and end_offset:
             seal[scan.segment] = end_offset
-        elif scan.segment >= end_segment and scan is scans[-1] and len(scan.items) <= 1:
+        elif (
+            scan.segment >= end_segment and scan is scans[-1] and len(scan.items) <= 1
+            and scan.segment not in hiding
+        ):  # fmt: skip
             empty.append(scan.segment)
-    return seal, empty
+    return seal, hiding, empty

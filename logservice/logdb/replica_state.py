@@ -8,6 +8,8 @@ segment must not go before the record was copied.
 - INV-STATE-2: a *cut* (an overwrite or a reset at write sequence w from index i on) is
   remembered while a segment older than the one it was made in exists: entries with smaller
   sequences may still lie there, and whatever superseded them may be collected first.
+- INV-STATE-3: damage found while a mark, or the end of a repair, is on its way to the disk is
+  neither forgotten nor made less by it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ from logservice.logdb.commit_group import Run
 from logservice.logdb.entry_cache import CachedEntries
 from logservice.logdb.fault import Fault
 from logservice.logdb.index import EntryIndex
-from logservice.logdb.record import COMMIT, CUT, INSTALLED, Installed, Meta, RecordKind
+from logservice.logdb.record import (
+    COMMIT,
+    CUT,
+    FAULTY,
+    INSTALLED,
+    Installed,
+    Meta,
+    RecordKind,
+)
 from logservice.logdb.update import Bootstrap, InstalledSnapshot
 
 Key = tuple[int, int]
@@ -108,7 +118,10 @@ class ReplicaState:
         """Take in a run that was written after everything known so far."""
         self.dirty = True
         for meta in run.metas:
+            found = self.fault
             self.apply_meta(meta, run.segment)
+            if meta.kind is FAULTY and found not in (None, meta.value, run.repair):
+                self.fault = found  # INV-STATE-3
             if meta.kind is INSTALLED and isinstance(meta.value, Installed):
                 snapshot = meta.value.snapshot.snapshot
                 if meta.value.reset:
@@ -125,6 +138,8 @@ class ReplicaState:
                 self.add_cut(Cut(sequence, first, run.segment, run.segment))
                 index.cut(first)
             index.add(entries, run.segment, run.offset, sequence)
+            if self.fault is not None and run.repair is None:
+                self.fault = self.fault.reaching(index.last_index)  # INV-FAULT-1
 
     def apply_meta(self, meta: Meta, segment: int) -> None:
         """Take in one record that is not an entry, unless a newer one of its kind is known.

@@ -91,6 +91,9 @@ def resolve(
         state.blame(Fault(str(serious[0]), Index(state.index.last_index + 1), Index(acked)))
     elif serious:
         state.blame(Fault(str(serious[0])))
+    if state.fault is not None:
+        # The newest mark may be older than the newest entries (INV-FAULT-1).
+        state.fault = state.fault.reaching(state.index.last_index)
     return damages
 
 

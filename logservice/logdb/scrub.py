@@ -3,7 +3,8 @@
 `read_slice` belongs on a worker thread: it opens the segment for itself, reads at most the slice
 (one group, if that is larger) and verifies every checksum in it. It says *where* something does not
 verify; *whom* that costs what is for the index (`affected`), on the thread that owns it. So damage
-is attributed even where the directory that names the owner is gone.
+is attributed even where the directory that names the owner is gone. Pages that the disk cannot give
+are read around (`survey`): one of them costs those whose bytes are in it, not all in the slice.
 
 - INV-SCRUB-1: only sealed segments are scrubbed: their bytes do not change any more.
 - INV-SCRUB-2: what follows the last group of a segment (zeros, or bytes of an earlier life) counts
@@ -16,11 +17,13 @@ copying and unlinked, once its replicas are whole and no older segment is left (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from logservice_wire.errors import Halted
 
+from logservice.bounds import LOGDB_UNREADABLE_PAGES_MAX
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.logdb.commit_group import (
     DIRECTORY_HEADER_BYTES,
@@ -32,10 +35,19 @@ from logservice.logdb.commit_group import (
     group_bytes,
 )
 from logservice.logdb.index import EntryIndex
-from logservice.logdb.record import RecordCorrupt, decode_header, payload_view, record_bytes
+from logservice.logdb.record import (
+    RECORD_MAGIC,
+    RecordCorrupt,
+    decode_header,
+    payload_view,
+    record_bytes,
+)
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles, segment_name
+from logservice.logdb.survey import PAGE_BYTES, read_around
 from logservice.logdb.vfs import Vfs
+
+_RECORD_START: Final = RECORD_MAGIC.to_bytes(2, "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +90,8 @@ class Slice:
 
 
 def read_slice(vfs: Vfs, target: ScrubTarget, offset: int, budget: int) -> Slice:
-    """Verify the groups from `offset` on, about `budget` bytes. What cannot be read is damaged;
-    a segment that was collected meanwhile is at its end.
+    """Verify the groups from `offset` on, about `budget` bytes. What cannot be read is damaged, all
+    of it if that is much; a segment that was collected meanwhile is at its end.
     """
     try:
         handle = vfs.open_read(target.path)
@@ -114,10 +126,22 @@ def affected(index: EntryIndex, segment: int, damage: DamagedRange) -> int | Non
 
 def _slice(vfs: Vfs, handle: int, target: ScrubTarget, offset: int, budget: int) -> Slice:
     want = budget
+    dead: dict[int, OSError] = {}
+
+    def unreadable(page: int, error: OSError) -> None:
+        dead[page] = error
+        if len(dead) > LOGDB_UNREADABLE_PAGES_MAX:
+            raise error
+
     while True:
-        data = vfs.pread(handle, min(want, target.size - offset), offset)
+        data = read_around(vfs, handle, offset, min(offset + want, target.size), unreadable)
         at_end = offset + len(data) >= target.size or len(data) < want
         found = Slice(offset, len(data))
+        # Behind the last group a page costs something only if the index has an entry there.
+        found.damages.extend(
+            DamagedRange(page, page + PAGE_BYTES, f"unreadable: {error}", tail=True)
+            for page, error in sorted(dead.items())
+        )
         needed = _groups(memoryview(data), target, offset, found, at_end=at_end)
         if found.next_offset > offset:
             return found
@@ -140,8 +164,10 @@ def _groups(view: memoryview, target: ScrubTarget, base: int, found: Slice, *, a
             following = _following(view, target, base, position + 8)
             if following is None:
                 return 0
-            damage = DamagedRange(position, following, f"{following - position} unreadable bytes")
-            found.damages.append(damage)
+            end = following - base
+            for low, high in _unverified(view, position - base, end, target.seed):
+                detail = f"{high - low} unreadable bytes"
+                found.damages.append(DamagedRange(base + low, base + high, detail))
             position = following
         elif position - base + outcome > len(view):
             if at_end:
@@ -176,15 +202,28 @@ def _group(
     records = start + DIRECTORY_HEADER_BYTES + DIRECTORY_ROW_BYTES * runs
     if directory is None:
         damages.append(DamagedRange(base + start, base + records, "group directory"))
-        sizes: Iterable[int] = (body_bytes,)
-    else:
-        sizes = (row.size for row in directory.rows)
-    for run_bytes in sizes:
-        detail = _records(view, records, records + run_bytes, target.seed)
+        end = records + body_bytes
+        if detail := _records(view, records, end, target.seed):
+            damages.extend(
+                DamagedRange(base + low, base + high, detail)
+                for low, high in _unverified(view, records, end, target.seed)
+            )
+        return size
+    for run_bytes in (row.size for row in directory.rows):
+        first, end = base + records, base + records + run_bytes
+        detail = _records(view, records, records + run_bytes, target.seed) or _refused(
+            damages, first, end
+        )
         if detail:
-            damages.append(DamagedRange(base + records, base + records + run_bytes, detail))
+            damages.append(DamagedRange(first, end, detail))
         records += run_bytes
     return size
+
+
+def _refused(damages: list[DamagedRange], start: int, end: int) -> str:
+    """Why some of the bytes could not be read although they verify: there were zeros."""
+    pages = (one for one in damages if one.tail and one.start < end and start < one.end)
+    return next((page.detail for page in pages), "")
 
 
 def _records(view: memoryview, start: int, end: int, seed: int) -> str:
@@ -197,6 +236,25 @@ def _records(view: memoryview, start: int, end: int, seed: int) -> str:
     except RecordCorrupt as error:
         return str(error)
     return "" if start == end else "run length differs from the directory"
+
+
+def _unverified(view: memoryview, start: int, end: int, seed: int) -> Iterator[tuple[int, int]]:
+    """The parts of ``start .. end`` in which no record verifies: where nobody says what ought to be
+    there, what verifies is whole all the same.
+    """
+    data, gap, at = bytes(view[start:end]), 0, 0
+    while (at := data.find(_RECORD_START, at)) >= 0:
+        try:
+            header = decode_header(data, at, seed)
+            payload_view(data, at, header, seed)
+        except RecordCorrupt:
+            at += 1
+            continue
+        if gap < at:
+            yield start + gap, start + at
+        gap = at = at + record_bytes(header.length)
+    if gap < len(data):
+        yield start + gap, end
 
 
 def _following(view: memoryview, target: ScrubTarget, base: int, offset: int) -> int | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import posixpath
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -156,25 +156,32 @@ class SegmentFiles:
         """A segment was created."""
         self.sizes[segment] = size
 
-    def cut(self, segment: int, size: int, tail: int | None = None) -> None:
-        """Shorten a segment and make that, and what it keeps, durable.
-
-        The bytes from `tail` on (None: there are none), which may never have been synced, are
-        written again: after a failed fdatasync the page cache can hold them as clean, so that
-        reading finds them and no later fdatasync writes them ("Can applications recover from fsync
-        failures?", ATC 2020).
-        """
+    def cut(self, segment: int, size: int) -> None:
+        """Shorten a segment and make that durable."""
         handle = self.vfs.open_write(self.path(segment))
         try:
             if self.vfs.size(handle) > size:
                 self.vfs.truncate(handle, size)
-            if tail is not None and tail < size:
-                kept = self.vfs.pread(handle, size - tail, tail)
-                self.vfs.pwritev(handle, [kept], tail)
             self.vfs.fdatasync(handle)
         finally:
             self.vfs.close(handle)
         self.sizes[segment] = min(size, self.sizes[segment])
+
+    def write_again(
+        self, segment: int, start: int, data: bytes, unreadable: Sequence[tuple[int, int]]
+    ) -> None:
+        """Write `data`, which is there from `start` on, once more, but for what is unreadable, and
+        make it durable: it may never have been synced. After a failed fdatasync the page cache can
+        hold such bytes as clean, so that reading finds them and no later fdatasync writes them
+        ("Can applications recover from fsync failures?", ATC 2020).
+        """
+        handle = self.vfs.open_write(self.path(segment))
+        try:
+            for low, high in _between(start, start + len(data), unreadable):
+                self.vfs.pwritev(handle, [data[low - start : high - start]], low)
+            self.vfs.fdatasync(handle)
+        finally:
+            self.vfs.close(handle)
 
     def sync(self, segment: int) -> None:
         """Make the bytes of a segment durable as they are."""
@@ -221,3 +228,13 @@ class SegmentFiles:
         handle = self._handles.pop(segment, None)
         if handle is not None:
             self.vfs.close(handle)
+
+
+def _between(start: int, end: int, gaps: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts of ``start .. end`` that lie in none of the gaps, which are in order."""
+    for low, high in gaps:
+        if start < min(low, end):
+            yield start, min(low, end)
+        start = max(start, high)
+    if start < end:
+        yield start, end

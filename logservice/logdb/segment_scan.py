@@ -89,14 +89,23 @@ class Hole:
     start: int
     end: int
 
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.end - self.start
+
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a segment holds from the scanned offset on. end: offset after the last group."""
+    """What a segment holds from the scanned offset on. end: offset after the last group. lost_end:
+    where a group at `end` ends whose header verifies, and nothing that says whose it was; 0: there
+    is none.
+    """
 
     segment: int
     items: list[ScannedGroup | Hole] = field(default_factory=list)
     end: int = 0
+    lost_end: int = 0
 
     def groups(self) -> Iterator[ScannedGroup]:
         """The groups, in order."""
@@ -112,6 +121,9 @@ def scan_segment(view: memoryview, segment: int, start: int, seed: int) -> Segme
         if group is None:
             found = _next_group(view, segment, offset + 8, seed)
             if found is None:
+                header = decode_group_header(view, segment, offset, seed)
+                if header is not None:
+                    scan.lost_end = offset + group_bytes(header.runs, header.body_bytes)
                 break
             scan.items.append(Hole(segment, offset, found))
             offset = found
@@ -122,12 +134,23 @@ def scan_segment(view: memoryview, segment: int, start: int, seed: int) -> Segme
 
 
 def scan_entries(
-    view: memoryview, segment: int, seed: int, key: tuple[int, int], first: int, last: int
-) -> EntryRun | None:
-    """Columns of a replica's newest entries ``first .. last`` in a segment, None if not all."""
+    view: memoryview, segment: int, seed: int, key: tuple[int, int], first: int, last: int,
+    end: int = 0,
+) -> EntryRun | None:  # fmt: skip
+    """Columns of a replica's newest entries ``first .. last`` in a segment, None if not all, or if
+    newer ones may lie in what does not verify: what those replaced would be taken for the log.
+    `end`: where the last group of the segment begins, as its successor says; 0: nobody does.
+    """
+    scan = scan_segment(view, segment, SEGMENT_HEADER_BYTES, seed)
+    rows = [bad.row for group in scan.groups() for bad in group.damaged]
+    lost = [row for row in rows if (row.shard, row.replica) == key]
+    holes = any(isinstance(item, Hole) for item in scan.items)
+    hidden = holes or scan.lost_end or scan.end <= end
+    if hidden or any(row.index <= last and first <= row.last_index for row in lost):
+        return None
     runs = [
         run.columns
-        for group in scan_segment(view, segment, SEGMENT_HEADER_BYTES, seed).groups()
+        for group in scan.groups()
         for run in group.runs
         if (run.shard, run.replica) == key and run.columns is not None
     ]

@@ -8,6 +8,9 @@ ballast, when the disk is full), so nothing is shared while it runs.
   is).
 - INV-WRITER-3: `OutOfSpace` means that nothing of the group was written. It is only raised before
   the first byte, and for what was reserved before (a segment is preallocated) there is always room.
+- INV-WRITER-4: a group is begun ahead of the one before it only if that one is *solid*: for it
+  nothing is created, removed or written into the derived index, so it becomes durable where it was
+  placed, or the store stops. The chain that the next one is encoded with is the chain on the disk.
 - INV-WRITER-2: a new segment's name is durable (directory fsync) before its first group counts as
   written.
 """
@@ -23,7 +26,7 @@ from logservice.clock import Clock
 from logservice.invariants import invariant
 from logservice.logdb.ballast import Ballast
 from logservice.logdb.checkpoint import CheckpointBatch, LogPosition
-from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, Run
+from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, GroupPosition, Run
 from logservice.logdb.disk_space import DiskSpace, OutOfSpace
 from logservice.logdb.group_encoder import EncodedGroup, encode_group
 from logservice.logdb.kv import Kv
@@ -54,12 +57,19 @@ class CommitGroup:
     retired: tuple[int, ...] = ()
     handle: int = -1
     written: bool = False
-    sync_s: float = 0.0
+    write_s: float = 0.0
 
     @property
     def has_bytes(self) -> bool:
         """Something goes into a segment."""
         return bool(self.runs) or bool(self.flags & FLAG_MARK)
+
+    @property
+    def solid(self) -> bool:
+        """It will become durable where it is, unless the store stops (INV-WRITER-4)."""
+        return self.has_bytes and not (
+            self.may_wait or self.new_segment_bytes or self.checkpoint or self.retired
+        )
 
     @property
     def empty(self) -> bool:
@@ -109,14 +119,14 @@ class SegmentWriter:
         at = self.position
         sequence = at.sequence + 1
         if at.offset:
-            encoded = self._encode(runs, sequence, flags, at.segment, at.offset)
+            encoded = self._encode(runs, sequence, flags, at.segment, at.offset, at.last)
             if at.offset + encoded.size <= self._capacity:
                 return CommitGroup(
                     encoded, runs, sequence, next_write_sequence, flags, may_wait,
                     handle=self._handle,
                 )  # fmt: skip
         segment = at.segment + 1 if at.offset else at.segment
-        encoded = self._encode(runs, sequence, flags, segment, SEGMENT_HEADER_BYTES)
+        encoded = self._encode(runs, sequence, flags, segment, SEGMENT_HEADER_BYTES, at.last)
         group = CommitGroup(encoded, runs, sequence, next_write_sequence, flags, may_wait)
         if group.has_bytes:
             group.new_segment_bytes = max(self._segment_bytes, SEGMENT_HEADER_BYTES + encoded.size)
@@ -124,8 +134,24 @@ class SegmentWriter:
             group.checkpoint = checkpoint() if at.offset and not may_wait else None
         return group
 
+    def begin_ahead(
+        self, runs: list[Run], before: CommitGroup, *, next_write_sequence: int
+    ) -> CommitGroup | None:
+        """Encode a group for the place behind `before`, which is solid and not durable yet. None
+        when it has no room in that segment.
+        """
+        invariant(before.solid, "INV-WRITER-4", sequence=before.sequence)
+        last, sequence = before.encoded.position, before.sequence + 1
+        offset = last.offset + before.encoded.size
+        encoded = self._encode(runs, sequence, 0, last.segment, offset, last)
+        if offset + encoded.size > self._capacity:
+            return None
+        return CommitGroup(
+            encoded, runs, sequence, next_write_sequence, 0, False, handle=before.handle
+        )
+
     def write(self, group: CommitGroup, kv: Kv) -> None:
-        """Create the segment if need be, write, fdatasync; then the derived index, then remove
+        """Create the segment if need be, write durably; then the derived index, then remove
         what is retired (INV-GC-1). Any exception but OutOfSpace is fatal to the store.
         """
         if group.checkpoint is not None and not self._space.index_writable():
@@ -142,7 +168,9 @@ class SegmentWriter:
 
     def _remove(self, segments: Sequence[int]) -> None:
         for segment in segments:
-            if self._spares.wants(self._files.sizes[segment]) and self._space.has_plenty():
+            # What is overwritten in part has to be read first: not a file with bad places.
+            good = segment not in self._files.condemned
+            if good and self._spares.wants(self._files.sizes[segment]) and self._space.has_plenty():
                 self._spares.keep(self._files.path(segment))
                 self.counters.segments_recycled += 1
             else:
@@ -155,12 +183,12 @@ class SegmentWriter:
         if group.new_segment_bytes:
             self._create(group, at.segment)
             head = encode_segment_header(at.segment, self._files.incarnation, group.sequence)
-            vfs.pwritev(group.handle, [head, *group.encoded.buffers], 0)
+            buffers, offset = [head, *group.encoded.buffers], 0
         else:
-            vfs.pwritev(group.handle, group.encoded.buffers, at.offset)
+            buffers, offset = group.encoded.buffers, at.offset
         started = self._clock.monotonic()
-        vfs.fdatasync(group.handle)
-        group.sync_s = self._clock.monotonic() - started
+        vfs.write_durably(group.handle, buffers, offset)
+        group.write_s = self._clock.monotonic() - started
         if group.new_segment_bytes:
             vfs.fsync_directory(self._files.directory)
 
@@ -178,8 +206,8 @@ class SegmentWriter:
         self.unmarked = not group.flags & FLAG_MARK
         counters = self.counters
         counters.groups += 1
-        counters.fsyncs += 1
-        counters.sync_us.add(int(group.sync_s * 1_000_000))
+        counters.durable_writes += 1
+        counters.durable_write_us.add(int(group.write_s * 1_000_000))
         counters.group_bytes.add(encoded.size)
         if group.flags & FLAG_REWRITE:
             counters.bytes_rewritten += encoded.size
@@ -197,11 +225,12 @@ class SegmentWriter:
         self._close_handle()
 
     def _encode(
-        self, runs: Sequence[Run], sequence: int, flags: int, segment: int, offset: int
-    ) -> EncodedGroup:
+        self, runs: Sequence[Run], sequence: int, flags: int, segment: int, offset: int,
+        previous: GroupPosition,
+    ) -> EncodedGroup:  # fmt: skip
         return encode_group(
             runs, sequence=sequence, flags=flags, seed=self._files.seed(segment), segment=segment,
-            offset=offset, previous=self.position.last,
+            offset=offset, previous=previous,
         )  # fmt: skip
 
     def _create(self, group: CommitGroup, segment: int) -> None:

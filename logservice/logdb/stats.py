@@ -12,10 +12,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from logservice.bounds import LOGDB_SYNC_SAMPLES
+from logservice.bounds import LOGDB_GROUP_SAMPLES
 from logservice.logdb.disk_space import DiskState
+from logservice.logdb.oldest_pins import OldestPin
 
-SYNC_BUCKETS_US: Final = (
+DURABLE_WRITE_BUCKETS_US: Final = (
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000, 2_000_000, 5_000_000,
 )  # fmt: skip
@@ -44,10 +45,11 @@ class LogDbStats:
     bytes_written: segment bytes without copies; bytes_rewritten: copies made by garbage collection;
     index_bytes_written: rows of the derived index. segments_retired: collected, segments_recycled:
     of these, kept for reuse. column_bytes: index columns of sealed entries in memory.
-    oldest_segment: its id (0: there is none), what is live in it, and `oldest_reason` why it is
-    still there. sync_us, group_bytes: of every group. free_bytes: what the file system still has,
-    spares included. ballast: whether the reserve for a full disk is there. disk: the newest sample
-    of the disk's state, see `disk_space`.
+    oldest_segment: its id (0: there is none), what is live in it, `oldest_reason` why it is
+    still there, and `oldest_pins` whose most of it is. durable_write_us (until a group is on the
+    disk), group_bytes: of every group.
+    free_bytes: what the file system still has, spares included. ballast: whether the reserve for a
+    full disk is there. disk: the newest sample of the disk's state, see `disk_space`.
     """
 
     segment_bytes: int
@@ -56,7 +58,7 @@ class LogDbStats:
     garbage_bytes: int
     spare_bytes: int
     groups: int
-    fsyncs: int
+    durable_writes: int
     entries_written: int
     bytes_written: int
     bytes_rewritten: int
@@ -67,11 +69,12 @@ class LogDbStats:
     oldest_segment: int
     oldest_live_bytes: int
     oldest_reason: str
+    oldest_pins: tuple[OldestPin, ...]
     group_bytes_p50: int
     group_bytes_p99: int
-    sync_p50_us: int
-    sync_p99_us: int
-    sync_us: Histogram
+    durable_write_p50_us: int
+    durable_write_p99_us: int
+    durable_write_us: Histogram
     group_bytes: Histogram
     free_bytes: int
     ballast: bool
@@ -90,7 +93,7 @@ class Samples:
 
     def __init__(self, bounds: tuple[int, ...]) -> None:
         """No samples. `bounds`: of the buckets, ascending."""
-        self._samples: deque[int] = deque(maxlen=LOGDB_SYNC_SAMPLES)
+        self._samples: deque[int] = deque(maxlen=LOGDB_GROUP_SAMPLES)
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._total = 0
@@ -118,12 +121,12 @@ class Counters:
     """What a writer has done since the directory was opened."""
 
     groups: int = 0
-    fsyncs: int = 0
+    durable_writes: int = 0
     entries_written: int = 0
     bytes_written: int = 0
     bytes_rewritten: int = 0
     index_bytes_written: int = 0
     segments_retired: int = 0
     segments_recycled: int = 0
-    sync_us: Samples = field(default_factory=lambda: Samples(SYNC_BUCKETS_US))
+    durable_write_us: Samples = field(default_factory=lambda: Samples(DURABLE_WRITE_BUCKETS_US))
     group_bytes: Samples = field(default_factory=lambda: Samples(GROUP_BUCKETS_BYTES))

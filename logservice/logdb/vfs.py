@@ -5,11 +5,13 @@ from what the disk holds, so that a test can pull the plug; `tests/logdb/test_vf
 runs one suite over both. The contract is written so that the weaker promise of a real disk is the
 promise:
 
-- INV-VFS-1: written bytes are durable only after `fdatasync` of their file returned.
+- INV-VFS-1: written bytes are durable only after `fdatasync` of their file returned, or the
+  `write_durably` that wrote them. The latter says nothing of what else was written to the file: a
+  real one syncs the range of its own bytes.
 - INV-VFS-2: a created, renamed or unlinked name is durable only after `fsync_directory`.
-- INV-VFS-3: after a failed `fdatasync` nothing is known and it must not be tried again: kernels
-  mark the pages clean ("Can Applications Recover from fsync Failures?", ATC '20). The caller
-  stops the store.
+- INV-VFS-3: after a failed `fdatasync` or `write_durably` nothing is known and it must not be tried
+  again: kernels mark the pages clean ("Can Applications Recover from fsync Failures?", ATC '20).
+  The caller stops the store.
 
 Every call raises OSError as the operating system would.
 """
@@ -50,6 +52,17 @@ class Vfs(Protocol):
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """Write all buffers one after the other from `offset` on; OSError if not all were taken."""
+        ...
+
+    def write_durably(
+        self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
+    ) -> None:
+        """Write as `pwritev` does; these bytes and the file's size are durable when it returns.
+
+        After an error any part of the bytes may be in the file, and on the disk (INV-VFS-3). For
+        files that are written again and again: what the first time costs, to find out what the file
+        system can do, would be lost on a small file.
+        """
         ...
 
     def fdatasync(self, handle: int) -> None:

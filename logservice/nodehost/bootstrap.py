@@ -14,7 +14,8 @@ emptied disk never votes. HAKeeper replaces it later like any lost replica.
 INV-BOOT-1: shard 0 is bootstrapped only by the first member, only after every member was heard to
 be never bootstrapped in this very attempt. INV-BOOT-2: a store never starts an initial replica of
 shard 0 under a membership that names it with an incarnation that it has not, nor when it remembers
-a running HAKeeper, nor when shard 0 has data here (NodeHost starts that).
+a running HAKeeper, nor when shard 0 has data here (NodeHost starts that), nor when log storage here
+has lost something of which nobody knows whose it was: that may have been it.
 
 A store that decided to start says so when asked, before its record is durable: the answer errs
 towards "bootstrapped", which only makes others wait.
@@ -84,12 +85,20 @@ class Bootstrapper:
     """One per store. `serve` before the transport starts, then `run` once."""
 
     def __init__(
-        self, host: HAKeeperHost, book: AddressBook, members: Sequence[InitialMember]
+        self,
+        host: HAKeeperHost,
+        book: AddressBook,
+        members: Sequence[InitialMember],
+        *,
+        lost_track: bool = False,
     ) -> None:
-        """`members` in the order of the configuration, the same on every store."""
+        """`members` in the order of the configuration, the same on every store. lost_track:
+        recovery found damage that it could not attribute.
+        """
         self._host = host
         self._book = book
         self._members = tuple(members)
+        self._lost_track = lost_track
         self._starting: Membership | None = None
 
     def serve(self) -> None:
@@ -130,8 +139,12 @@ class Bootstrapper:
 
     @property
     def _has_data(self) -> bool:
-        """Shard 0 was here, be it damaged beyond its bootstrap record: this is no first start."""
-        return any(shard == HAKEEPER_SHARD for shard, _ in self._host.stored_replicas())
+        """Shard 0 was here, be it damaged beyond its bootstrap record, or may have been: this is no
+        first start.
+        """
+        return self._lost_track or any(
+            shard == HAKEEPER_SHARD for shard, _ in self._host.stored_replicas()
+        )
 
     async def _decide(self, probes: Mapping[StoreId, _Probe]) -> BootstrapOutcome | None:
         """Start, refuse, or None: ask again."""

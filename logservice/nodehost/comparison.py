@@ -13,7 +13,8 @@ At the end of a shard its state is compared in the same way, if it pauses (`comp
                 own range again, judges by itself, and only then halts the replica: faulty from the
                 range on, so it is repaired in place from its peers (`repair`), or replaced; one
                 with a wrong state is replaced
-    UNDECIDED   reported, and looked at again soon, by whoever leads then; like CONTESTED when
+    UNDECIDED   reported, and looked at again every COMPARE_RETRY_S, that range alone and whatever
+                else is under way, by whoever leads then; like CONTESTED when
                 COMPARE_UNDECIDED_S_MAX have passed
     CONTESTED   every replica that was asked halts, for good (G7): no append, no read, until a
                 person decides
@@ -32,6 +33,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -85,6 +87,14 @@ class _Compared:
 
 
 @value
+class _Undecided:
+    """A difference: since when, and where its range begins (STATE: it is the state's)."""
+
+    since_s: float
+    low: Index
+
+
+@value
 class _Seen:
     """Where the next range begins, None to end here. whole: every member answered. settled: a
     majority agrees, and whoever does not was told.
@@ -96,7 +106,10 @@ class _Seen:
 
 
 class Comparer:
-    """One per store. `run` until cancelled, or `run_once` by whoever keeps the time."""
+    """One per store. `run` until cancelled, or `run_once` by whoever keeps the time.
+
+    pass_shards, pass_shards_done: of the pass under way; 0 between passes.
+    """
 
     def __init__(
         self, host: ComparisonHost, *, pass_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
@@ -106,8 +119,11 @@ class Comparer:
         self._pass_interval_s = pass_interval_s
         self._due_s = host.clock.monotonic() + min(bounds.COMPARE_FIRST_PASS_S, pass_interval_s)
         self._compared: dict[ShardId, _Compared] = {}
-        self._undecided: dict[ShardId, float] = {}
+        self._undecided: dict[ShardId, _Undecided] = {}
+        self._looked_s = 0.0
+        self._work: deque[tuple[ShardId, Index | None]] = deque()
         self._silent: set[StoreId] = set()
+        self.pass_shards = self.pass_shards_done = 0
         self._answers = ComparisonAnswers(host, self._note_undecided)
         self._totals = self._answers.totals
 
@@ -134,7 +150,10 @@ class Comparer:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """A whole pass when one is due, else another look at what is undecided."""
+        """A whole pass when one is due, else another look at what is undecided.
+
+        What a difference kept from being compared, behind it, follows when it is decided.
+        """
         self._silent.clear()
         is_pass = self._host.clock.monotonic() >= self._due_s
         if is_pass:
@@ -143,14 +162,20 @@ class Comparer:
             led = set(shards)
             for shard in [shard for shard in self._compared if shard not in led]:
                 del self._compared[shard]
+            self.pass_shards, self.pass_shards_done = len(shards), 0
+            self._work = deque((shard, None) for shard in shards)
+            self._looked_s = self._host.clock.monotonic()
         else:
-            shards = list(self._undecided)
-        for shard in shards:
+            await self._look_again()
+        while self._work:
+            shard, low = self._work.popleft()
             try:
-                await self._compare(shard)
+                await self._compare(shard, low)
             except LogServiceError as error:
                 logger.info("shard %d: the comparison did not get on: %s", shard, error.message)
+            self.pass_shards_done += is_pass and low is None
         if is_pass:
+            self.pass_shards = self.pass_shards_done = 0
             self._totals["passes"] += 1
             self._due_s = self._host.clock.monotonic() + self._pass_interval_s
 
@@ -158,31 +183,65 @@ class Comparer:
         replica = self._host.running(shard)
         return replica if replica is not None and replica.ready_to_lead else None
 
-    def _note_undecided(self, shard: ShardId) -> None:
-        self._undecided.setdefault(shard, self._host.clock.monotonic())
+    def _note_undecided(self, shard: ShardId, low: Index) -> None:
+        self._undecided.setdefault(shard, _Undecided(self._host.clock.monotonic(), low))
 
-    async def _compare(self, shard: ShardId) -> None:
-        """One shard, from its first entry through what is applied now."""
+    async def _look_again(self) -> None:
+        """At every difference that is undecided, and at nothing else of its shard: how long that
+        takes must not depend on how much is to be compared, or the copy of one side that HAKeeper
+        makes of a lost member would decide (COMPARE_UNDECIDED_S_MAX).
+        """
+        # Who did not answer is asked again: it may be the one that decides.
+        silent, self._silent = self._silent, set()
+        for shard, noted in list(self._undecided.items()):
+            try:
+                await self._look_again_at(shard, noted.low)
+            except LogServiceError as error:
+                logger.info("shard %d: nothing was decided: %s", shard, error.message)
+        self._silent |= silent
+        self._looked_s = self._host.clock.monotonic()
+
+    async def _look_again_at(self, shard: ShardId, low: Index) -> None:
         replica = self._led(shard)
         if replica is None:
             return
-        membership = replica.raft.membership
-        present = _Compared(membership.change_epoch, replica.applied)
-        others = [one for one in holders(membership) if one != replica.replica_id]
-        if not others or self._compared.get(shard) == present:
+        others = _others(replica)
+        if low == STATE:
+            seen = await self._state(replica, others)
+        else:
+            seen = await self._range(replica, others, low, replica.applied)
+        if seen.settled and (seen.next is None or seen.next > low):
+            self._undecided.pop(shard, None)
+            if seen.next is not None and low != STATE:
+                self._work.append((shard, seen.next))
+
+    async def _compare(self, shard: ShardId, low: Index | None) -> None:
+        """One shard, from `low` or else from its first entry through what is applied now."""
+        replica = self._led(shard)
+        if replica is None:
             return
-        low: Index | None = replica.reader.first_index()
-        whole = settled = True
+        present = _Compared(replica.raft.membership.change_epoch, replica.applied)
+        others = _others(replica)
+        if not others or (low is None and self._compared.get(shard) == present):
+            return
+        start, settled = low, True
+        whole = start is None
+        if low is None:
+            low = replica.reader.first_index()
         while low is not None and low <= present.through:
             if self._led(shard) is not replica:
                 return
             seen = await self._range(replica, others, low, present.through)
             low, whole, settled = seen.next, whole and seen.whole, settled and seen.settled
+            if self._host.clock.monotonic() - self._looked_s >= bounds.COMPARE_RETRY_S:
+                await self._look_again()
         if settled and self._led(shard) is replica:
             seen = await self._state(replica, others)
             whole, settled = whole and seen.whole, seen.settled
         if settled:
-            self._undecided.pop(shard, None)
+            noted = self._undecided.get(shard)
+            if noted is not None and (start is None or noted.low == STATE or noted.low >= start):
+                del self._undecided[shard]
             if whole:
                 self._compared[shard] = present
 
@@ -262,8 +321,8 @@ class Comparer:
                 self._totals["undecided"] += 1
                 who = sorted(digests)
                 emit(logger, Event.DIVERGENCE_UNDECIDED, shard=shard, replicas=who, **where)
-            self._note_undecided(shard)
-            waited = now_s - self._undecided[shard] > bounds.COMPARE_UNDECIDED_S_MAX
+            self._note_undecided(shard, low)
+            waited = now_s - self._undecided[shard].since_s > bounds.COMPARE_UNDECIDED_S_MAX
         told = tuple(digests)
         if verdict is Verdict.WRONG:
             told = judgement.wrong
@@ -284,7 +343,7 @@ class Comparer:
         if verdict is Verdict.WRONG and all(heard) and not replica.stopped:
             return _Seen(high, whole=False)
         # Undecided; or a store could not be told, and its replica may go on being read.
-        self._note_undecided(shard)
+        self._note_undecided(shard, low)
         return _Seen(None, settled=False)
 
     async def _ask(
@@ -340,6 +399,11 @@ class Comparer:
             logger.warning("shard %d: %s was not told: %s", replica.shard, store, error)
             return False
         return True
+
+
+def _others(replica: Replica) -> list[ReplicaId]:
+    """The other members that have the entries."""
+    return [one for one in holders(replica.raft.membership) if one != replica.replica_id]
 
 
 def _near(answer: Answer, low: Index, high: Index) -> bool:

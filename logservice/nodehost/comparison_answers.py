@@ -77,9 +77,11 @@ class ComparisonHost(Protocol):
 class ComparisonAnswers:
     """One per store; answers its peers from the beginning."""
 
-    def __init__(self, host: ComparisonHost, on_undecided: Callable[[ShardId], None]) -> None:
-        """Take the requests of `host`'s peers. `on_undecided`: there is a difference that whoever
-        leads has to look at again.
+    def __init__(
+        self, host: ComparisonHost, on_undecided: Callable[[ShardId, Index], None]
+    ) -> None:
+        """Take the requests of `host`'s peers. `on_undecided`: there is a difference, in the range
+        that begins there, that whoever leads has to look at again.
         """
         self.totals: Counter[str] = Counter()
         self._host = host
@@ -117,7 +119,7 @@ class ComparisonAnswers:
             emit(logger, Event.SHARD_CONTESTED, shard=replica.shard, **where)
         else:
             if judgement.verdict is not Verdict.EQUAL:
-                self._on_undecided(replica.shard)
+                self._on_undecided(replica.shard, low)
             return
         self.totals["halted"] += 1
         self._host.halt(replica, reason)

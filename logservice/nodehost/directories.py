@@ -23,6 +23,7 @@ from logservice.logdb.update import Bootstrap
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.info import DirectoryInfo
+from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.seam import Transport
 
 
@@ -54,14 +55,14 @@ class Directories:
         self,
         transport: Transport,
         clock: Clock,
-        fsync_inline_max_s: float,
+        options: NodeHostOptions,
         on_fatal: Callable[[BaseException], None],
         on_disk_failed: Callable[[Directory, BaseException], None],
         on_fault: Callable[[ShardId, ReplicaId], None],
     ) -> None:
         """Give each its engine. See `Engine`; `on_fault`: see `LogDb`."""
         # A stuck disk must not stop the others: with several, none is waited for on the loop.
-        inline_max_s = fsync_inline_max_s if len(self._all) == 1 else -1.0
+        inline_max_s = options.fsync_inline_max_s if len(self._all) == 1 else -1.0
         for directory in self._all:
             directory.engine = Engine(
                 directory.logdb,
@@ -69,6 +70,7 @@ class Directories:
                 directory.executor,
                 clock,
                 inline_max_s,
+                options.group_bytes_goal,
                 on_fatal,
                 functools.partial(on_disk_failed, directory),
             )

@@ -72,7 +72,8 @@ class Directory:
         return (before.room, before.closed) != (now.room, now.closed)
 
     async def collect_garbage(self) -> None:
-        """Free what installs and removals left in log storage, in slices between commit groups.
+        """Free what installs and removals left in log storage, in slices between commit groups;
+        then look whose the oldest segment is that stays.
 
         Ends early when the disk has no room for copies: it is tried again. Nothing happens after
         the directory failed. Raises NotReady or Halted when the engine stops first.
@@ -85,11 +86,15 @@ class Directory:
                 if step.reads:
                     await asyncio.wrap_future(self.read_executor.submit(step.read))
                 await self.engine.own_group(step.begin)
+        for _ in self.logdb.survey_oldest():
+            await asyncio.sleep(0)
 
     def record_faults_soon(self) -> None:
-        """Put the marks of damaged replicas on the disk between two groups, unless it failed."""
+        """Put the marks of damaged replicas on the disk, unless it failed: in a group of their own,
+        or in one that takes them along first.
+        """
         if not self.failed:
-            self.engine.between_groups_soon(self.logdb.record_faults)
+            self.engine.own_group_soon(lambda: self.logdb.begin(()))
 
     def info(self) -> DirectoryInfo:
         """What operators and HAKeeper are told; `look_at_disk` says how much is free."""

@@ -1,4 +1,4 @@
-"""Engine: the pass. One event loop, one commit group at a time, for every shard of the store.
+"""Engine: the pass. One event loop, one commit group after the other, for every shard of the store.
 
 A pass: collect what the active replicas want done (their Readys) -> send what may leave before the
 disk has it -> one commit group, one fdatasync for all of them -> hand each replica its part, which
@@ -6,15 +6,25 @@ acks, votes, applies and completes requests. While a group is at the disk, furth
 collecting and sending; their writes share the next group. So the group grows with the load by
 itself and nobody waits for a timer.
 
+A group is full at its goal of bytes, and once so much waits that the next one would not grow any
+more, that one is begun *ahead*: encoded while its predecessor is at the disk, and handed to the
+executor, which goes from one to the other without asking the loop. Under such a load the disk never
+waits for Python, nor Python for the disk. The goal is one at which the sync is a small part of the
+write on any disk; a disk so fast that Python is what counts gets smaller groups, so that what waits
+is at least two of them, one to be encoded while the other is written.
+
 The disk policy: while the device answers within `fsync_inline_max_s` the loop waits for the group
 (a busy loop gives the interpreter lock back so late that going on meanwhile costs more than a fast
 fsync), else it goes on, so that ticks and heartbeats do, too. It is measured all the time.
 
-INV-ENGINE-5: no commit group holds up the loop for longer than FSYNC_PATIENCE_S. The write itself
-is always the executor's: nobody can call an fdatasync back that hangs on a disk that was fast.
+INV-ENGINE-5: commit groups do not hold up the loop for longer than FSYNC_PATIENCE_S at a time. The
+write itself is always the executor's: nobody can call an fdatasync back that hangs on a disk that
+was fast.
 
 INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.
 INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.
+INV-ENGINE-6: nothing is begun ahead while log storage wants a group of its own: that one gets its
+turn when the group at the disk is durable.
 INV-ENGINE-3: a group for which the disk has no room (`OutOfSpace`: nothing was written) is taken
 apart again, and its writes wait, in their order, for the next attempt. Ticks, messages and reads go
 on; so does garbage collection, which may make the room. Nothing that waits is acknowledged.
@@ -31,7 +41,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from logservice_wire.errors import Halted, NotReady
@@ -59,11 +69,30 @@ _ROUNDS_PER_PASS_MAX = 8
 
 @dataclass(slots=True)
 class Write:
-    """Updates that go into one group together, and what to do when they are durable."""
+    """Updates that go into one group together, and what to do when they are durable. size: bytes of
+    their entries.
+    """
 
     updates: Sequence[Update]
     sync: bool
     done: Callable[[], None]
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = sum([len(e.payload) for update in self.updates for e in update.entries])
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """A group that the executor has. own: who waits for it, if it is of log storage's own making.
+    alone: none can be begun ahead behind it.
+    """
+
+    group: CommitGroup
+    writes: list[Write]
+    finished: Future[float]
+    own: asyncio.Future[None] | None = None
+    alone: bool = False
 
 
 class Active(Protocol):
@@ -84,6 +113,7 @@ class Engine:
         executor: Executor,
         clock: Clock,
         fsync_inline_max_s: float,
+        group_bytes_goal: int,
         on_fatal: Callable[[BaseException], None],
         on_disk_failed: Callable[[BaseException], None],
     ) -> None:
@@ -95,23 +125,25 @@ class Engine:
         self._executor = executor
         self._clock = clock
         self._inline_max_s = fsync_inline_max_s
+        self._goal_bytes = group_bytes_goal
+        self._fast_goal_bytes = min(group_bytes_goal, bounds.LOGDB_GROUP_BYTES_FAST)
         self._on_fatal = on_fatal
         self._on_disk_failed = on_disk_failed
         self._loop = asyncio.get_running_loop()
         self._active: dict[Active, None] = {}
         self._writes: list[Write] = []
+        self._waiting_bytes = 0
+        self._under_way: deque[_UnderWay] = deque()
+        self._called_back = False
         self._scheduled = False
-        self._writing = False
         self._stopped = False
         self._out_of_space = False
-        self._between_waits = False
         self._attempts = 0
         self._write_s = 0.0
         self._idle: asyncio.Future[None] | None = None
         self._last_write_s = clock.monotonic()
         self._marked = False
         self._own: deque[tuple[Callable[[], CommitGroup], asyncio.Future[None]]] = deque()
-        self._between: list[Callable[[], None]] = []
         self._waiters: set[asyncio.Future[None]] = set()
 
     def activate(self, replica: Active) -> None:
@@ -131,7 +163,7 @@ class Engine:
         Raises NotReady when the engine stops first: they may be durable then, or not.
         """
         future = self._waiter()
-        self._writes.append(Write(updates, True, lambda: _settle(future)))
+        self._add(Write(updates, True, lambda: _settle(future)))
         self._run_guarded(self._write_waiting)
         await future
 
@@ -144,23 +176,36 @@ class Engine:
         """
         future = self._waiter()
         self._own.append((begin, future))
-        if not self._writing:
-            self._run_guarded(self._write_own)
+        self._run_guarded(self._write_own)
         await future
 
-    def between_groups_soon(self, work: Callable[[], None]) -> None:
-        """Run `work` on log storage while no group is at the disk, on the loop, in a later turn at
-        the earliest: the caller may itself be inside a pass. For lack of space it is done again
-        later, as a group is; any other exception in it is fatal. Lost if the engine stops first.
+    def own_group_soon(self, begin: Callable[[], CommitGroup]) -> None:
+        """`own_group` that nobody waits for, in a later turn of the loop: the caller may itself be
+        inside a pass. For lack of space it is done again later, as others are. Lost if the engine
+        stops first.
         """
-        self._between.append(work)
-        if not self._writing:
-            self._loop.call_soon(self._run_guarded, self._run_between)
+        if self._stopped:
+            return
+        future = self._waiter()
+        future.add_done_callback(lambda done: self._own_group_again(begin, done.exception()))
+        self._own.append((begin, future))
+        self._loop.call_soon(self._run_guarded, self._write_own)
+
+    def _own_group_again(
+        self, begin: Callable[[], CommitGroup], error: BaseException | None
+    ) -> None:
+        if isinstance(error, OutOfSpace):
+            self._loop.call_later(bounds.DISK_FULL_RETRY_S, self.own_group_soon, begin)
 
     def mark_if_idle(self) -> None:
         """Write the durable mark after DURABLE_MARK_MS without a write. Called every tick."""
         idle_s = self._clock.monotonic() - self._last_write_s
-        if self._marked or self._writing or self._writes or idle_s * 1000 < bounds.DURABLE_MARK_MS:
+        if (
+            self._marked
+            or self._under_way
+            or self._writes
+            or idle_s * 1000 < bounds.DURABLE_MARK_MS
+        ):
             return
         self._marked = True
         self._run_guarded(self._write_mark)
@@ -171,10 +216,10 @@ class Engine:
         return self._attempts > 0
 
     async def stop(self) -> None:
-        """No further pass; waits for the group at the disk."""
+        """No further pass; waits for what is at the disk."""
         self._stopped = True
         self._active.clear()
-        if self._writing:
+        if self._under_way:
             self._idle = self._loop.create_future()
             await self._idle
         for future in list(self._waiters):
@@ -197,88 +242,175 @@ class Engine:
         for _ in range(_ROUNDS_PER_PASS_MAX):
             if self._stopped or not self._active:
                 break
-            active, self._active = self._active, {}
-            for replica in active:
-                write = replica.collect()
-                if write is not None:
-                    self._writes.append(write)
-            self._transport.flush()
+            self._collect()
             self._write_waiting()
         if self._active and not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._pass)
 
+    def _collect(self) -> None:
+        active, self._active = self._active, {}
+        for replica in active:
+            write = replica.collect()
+            if write is not None:
+                self._add(write)
+        self._transport.flush()
+
+    def _add(self, write: Write) -> None:
+        self._writes.append(write)
+        self._waiting_bytes += write.size
+
     def _write_waiting(self) -> None:
+        """Hand what waits to the disk, and wait for it as long as the disk policy allows."""
+        since_s: float | None = None
+        while True:
+            self._begin_waiting()
+            if self._called_back or not self._under_way:
+                return
+            first = self._under_way[0]
+            now_s = self._clock.monotonic()
+            since_s = now_s if since_s is None else since_s
+            patience_s = bounds.FSYNC_PATIENCE_S - (now_s - since_s)
+            goes_on = self._write_s > self._inline_max_s and not first.finished.done()
+            if goes_on or patience_s <= 0 or not self._executor.wait(first.finished, patience_s):
+                self._call_back(first)
+                return
+            self._finish_first()
+            self._collect_behind()
+
+    def _collect_behind(self) -> None:
+        """What a group that is durable now has made active can be the one that is begun behind
+        that at the disk.
+        """
+        if self._under_way and self._active and not self._stopped:
+            self._collect()
+
+    def _begin_waiting(self) -> None:
         # Not after a stop: nobody would wait for the group, and log storage is closed next.
-        while self._writes and not (self._writing or self._stopped or self._out_of_space):
+        while self._writes and not (self._stopped or self._out_of_space):
+            ahead = bool(self._under_way)
+            if ahead and not self._may_go_ahead():
+                return
             updates, sync, writes = self._next_group()
             if not updates:
+                invariant(not ahead, "INV-ENGINE-1", writes=len(writes))
                 # Nothing for the disk, but these had to wait for the groups before (INV-ENGINE-1).
                 self._durable(None, writes)
                 continue
-            group = self._logdb.begin(updates)
+            group = (self._logdb.begin_ahead if ahead else self._logdb.begin)(updates)
+            if group is None:
+                self._under_way[0].alone = True
+                self._put_back(writes)
+                return
+            self._submit(group, writes, sync=sync)
+
+    @property
+    def _group_bytes(self) -> int:
+        """The goal of a group."""
+        fast = self._write_s <= bounds.LOGDB_FAST_WRITE_S
+        return self._fast_goal_bytes if fast else self._goal_bytes
+
+    def _may_go_ahead(self) -> bool:
+        """A full group waits, and one is at the disk that another can be begun behind."""
+        return (
+            self._waiting_bytes >= self._group_bytes
+            and len(self._under_way) == 1
+            and not self._under_way[0].alone
+            and not self._own
+        )
+
+    def _submit(
+        self,
+        group: CommitGroup,
+        writes: list[Write],
+        *,
+        sync: bool = True,
+        own: asyncio.Future[None] | None = None,
+        mark: bool = False,
+    ) -> _UnderWay:
+        finished = self._executor.submit(lambda: self._timed_write(group, sync))
+        under_way = _UnderWay(group, writes, finished, own, alone=own is not None)
+        self._under_way.append(under_way)
+        if not mark:
+            # The newest group is not marked any more.
             self._last_write_s = self._clock.monotonic()
             self._marked = False
-            if not self._write(group, sync, writes):
-                return
+        return under_way
 
-    def _write(self, group: CommitGroup, sync: bool, writes: list[Write]) -> bool:
-        """Whether the group is durable; else it is under way, or the disk has no room."""
-
-        def work() -> float:
-            return self._timed_write(group, sync)
-
-        if self._write_s > self._inline_max_s:
-            finished = self._executor.submit(work)
-        else:
-            finished = self._executor.run(work, bounds.FSYNC_PATIENCE_S)
-            if finished.done():
-                return self._finish(finished, group, writes)
-        self._writing = True
-        finished.add_done_callback(
-            lambda finished: self._loop.call_soon_threadsafe(
-                self._run_guarded, lambda: self._written(finished, group, writes)
-            )
+    def _call_back(self, first: _UnderWay) -> None:
+        """Go on meanwhile; `_written` when it is done."""
+        self._called_back = True
+        self._executor.call_back(
+            first.finished,
+            lambda: self._loop.call_soon_threadsafe(self._run_guarded, self._written),
         )
-        return False
 
-    def _finish(self, finished: Future[float], group: CommitGroup, writes: list[Write]) -> bool:
-        """Whether it was written; False when the disk has no room."""
+    def _written(self) -> None:
+        own = self._under_way[0].own is not None
+        self._called_back = False
+        self._finish_first()
+        self._collect_behind()
+        # What log storage wants for itself and what the shards want take turns.
+        if not own:
+            self._write_own()
+        self._write_waiting()
+        self._write_own()
+
+    def _finish_first(self) -> None:
+        """Its result is there."""
+        first = self._under_way.popleft()
         try:
-            self._measured(finished.result())
+            seconds = first.finished.result()
         except OutOfSpace as full:
-            self._wait_for_space(full, group, writes)
-            return False
-        if self._attempts:
-            logger.warning("commit groups go on after %d attempts", self._attempts)
-            self._attempts = 0
-        self._durable(group, writes)
-        return True
+            self._logdb.abandon(first.group)
+            if first.own is not None:
+                _settle(first.own, full)
+            elif first.writes:
+                self._wait_for_space(full, first.writes)
+            else:
+                self._marked = False  # it was a mark: the next tick tries again
+        else:
+            if first.own is None:
+                self._measured(seconds)
+                if self._attempts:
+                    logger.warning("commit groups go on after %d attempts", self._attempts)
+                    self._attempts = 0
+            self._durable(first.group, first.writes)
+            if first.own is not None:
+                _settle(first.own)
+        self._wake_stop()
 
-    def _wait_for_space(self, full: OutOfSpace, group: CommitGroup, writes: list[Write]) -> None:
+    def _wait_for_space(self, full: OutOfSpace, writes: list[Write]) -> None:
         """INV-ENGINE-3."""
-        self._logdb.abandon(group)
-        self._writes[:0] = writes
+        self._put_back(writes)
         if not self._attempts:
             logger.error("commit groups wait: %s", full.strerror)
         self._attempts += 1
         self._out_of_space = True
         self._loop.call_later(bounds.DISK_FULL_RETRY_S, self._run_guarded, self._try_again)
 
+    def _put_back(self, writes: list[Write]) -> None:
+        self._writes[:0] = writes
+        self._waiting_bytes += sum(write.size for write in writes)
+
     def _try_again(self) -> None:
         self._out_of_space = False
         self._write_waiting()
 
     def _next_group(self) -> tuple[list[Update], bool, list[Write]]:
-        """What goes to the disk next: all that waits, up to a write that must have its own group.
+        """What goes to the disk next: what waits, up to the goal of a group, or up to a write that
+        must have its own.
 
         Several writes of one replica become one update where that leaves the same: log storage
         takes one per replica and group.
         """
         merged: dict[tuple[ShardId, ReplicaId], Update] = {}
         sync = False
-        taken = 0
+        taken = size = 0
+        goal = self._group_bytes
         for write in self._writes:
+            if size >= goal:
+                break
             step: dict[tuple[ShardId, ReplicaId], Update] = {}
             for update in write.updates:
                 key = (update.shard, update.replica)
@@ -291,14 +423,17 @@ class Engine:
                 merged.update(step)
                 sync = sync or write.sync
                 taken += 1
+                size += write.size
                 continue
             break
         invariant(taken > 0, "INV-ENGINE-1", write=self._writes[0])
         writes, self._writes = self._writes[:taken], self._writes[taken:]
+        self._waiting_bytes -= size
         return list(merged.values()), sync, writes
 
     def _write_mark(self) -> None:
-        self._write(self._logdb.begin_mark(), True, [])
+        self._submit(self._logdb.begin_mark(), [], mark=True)
+        self._write_waiting()
 
     def _timed_write(self, group: CommitGroup, sync: bool) -> float:
         started = self._clock.monotonic()
@@ -306,71 +441,15 @@ class Engine:
             self._logdb.write(group, sync=sync)
         return self._clock.monotonic() - started
 
-    def _written(self, finished: Future[float], group: CommitGroup, writes: list[Write]) -> None:
-        self._disk_is_free()
-        self._finish(finished, group, writes)
-        self._run_between()
-        # What log storage wants for itself and what the shards want take turns.
-        self._write_own()
-        self._write_waiting()
-
-    def _disk_is_free(self) -> None:
-        self._writing = False
-        if self._idle is not None and not self._idle.done():
+    def _wake_stop(self) -> None:
+        if not self._under_way and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
     def _write_own(self) -> None:
-        if not self._own or self._writing or self._stopped:
+        if not self._own or self._under_way or self._stopped:
             return
         begin, future = self._own.popleft()
-        group = begin()
-        # The newest group is not marked any more.
-        self._last_write_s = self._clock.monotonic()
-        self._marked = False
-        self._writing = True
-        self._executor.submit(lambda: self._timed_write(group, sync=True)).add_done_callback(
-            lambda finished: self._loop.call_soon_threadsafe(
-                self._run_guarded, lambda: self._own_written(finished, group, future)
-            )
-        )
-
-    def _own_written(
-        self, finished: Future[float], group: CommitGroup, future: asyncio.Future[None]
-    ) -> None:
-        self._disk_is_free()
-        try:
-            finished.result()
-        except OutOfSpace as full:
-            self._logdb.abandon(group)
-            _settle(future, full)
-        else:
-            self._durable(group, [])
-            _settle(future)
-        self._run_between()
-        self._write_waiting()
-        self._write_own()
-
-    def _run_between(self) -> None:
-        # Called again when the group is durable, if one went to the disk in between.
-        if self._writing or not self._between:
-            return
-        waiting, self._between = self._between, []
-        for step in waiting:
-            try:
-                with _disk_failures():
-                    step()
-            except OutOfSpace:
-                self._between.append(step)
-        if self._between and not self._between_waits:
-            self._between_waits = True
-            self._loop.call_later(bounds.DISK_FULL_RETRY_S, self._run_guarded, self._between_again)
-        # It may have written a group of its own: the newest one is not marked any more.
-        self._last_write_s = self._clock.monotonic()
-        self._marked = False
-
-    def _between_again(self) -> None:
-        self._between_waits = False
-        self._run_between()
+        self._call_back(self._submit(begin(), [], own=future))
 
     def _measured(self, seconds: float) -> None:
         self._write_s += (seconds - self._write_s) * _SMOOTHING
@@ -385,7 +464,7 @@ class Engine:
     def _run_guarded(self, step: Callable[[], None]) -> None:
         # An exception here is a broken invariant or a failed disk: going on could turn it into lost
         # data, and asyncio would only log it.
-        if self._stopped and not self._writing:
+        if self._stopped and not self._under_way:
             return
         try:
             step()
@@ -394,6 +473,9 @@ class Engine:
             self._active.clear()
             self._writes.clear()
             self._own.clear()
+            # One begun ahead writes nothing any more (INV-LOGDB-2).
+            self._under_way.clear()
+            self._wake_stop()
             error = failed.error
             for future in list(self._waiters):
                 if not future.done():

@@ -1,7 +1,7 @@
 """Executor: where blocking disk work runs. A seam, because the simulator has no threads.
 
 `ThreadExecutor` is the real one: one thread, so that what is submitted runs in order. Whoever would
-rather wait than go on meanwhile uses `run`: nobody can call a system call back, so work that the
+rather wait than go on meanwhile uses `wait`: nobody can call a system call back, so work that the
 disk may hold up for ever is never done by the thread that has other duties.
 `InlineExecutor` runs at once on the caller. Both pass `tests/nodehost/test_executor.py`.
 """
@@ -23,8 +23,12 @@ class Executor(Protocol):
         """Run `work` later or now; its result or exception is in the future."""
         ...
 
-    def run(self, work: Callable[[], T], patience_s: float) -> Future[T]:
-        """`submit`, and wait for the result for at most `patience_s`: it may not be there then."""
+    def wait(self, submitted: Future[T], patience_s: float) -> bool:
+        """Wait for what `submit` gave for at most `patience_s`; whether it is done."""
+        ...
+
+    def call_back(self, submitted: Future[T], callback: Callable[[], object]) -> None:
+        """Run `callback` once it is done, on whatever thread."""
         ...
 
     def shutdown(self) -> None:
@@ -33,26 +37,42 @@ class Executor(Protocol):
 
 
 class ThreadExecutor:
-    """One worker thread of its own, so that fsyncs never wait behind other blocking calls."""
+    """One worker thread of its own, so that fsyncs never wait behind other blocking calls.
+
+    Who wants to be called back is called by a second thread. To wake an event loop takes a system
+    call, and that gives the interpreter lock to the loop, which has the worker's news to work on:
+    the worker would not get it back, and so not begin what is submitted next, for as long as the
+    interpreter lets a thread run (measured: 230 us between two writes instead of 35).
+    """
 
     def __init__(self, name: str) -> None:
         """`name` shows in thread dumps."""
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._teller = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"{name}-done")
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """See `Executor`."""
         return self._pool.submit(work)
 
-    def run(self, work: Callable[[], T], patience_s: float) -> Future[T]:
+    def wait(self, submitted: Future[T], patience_s: float) -> bool:
         """See `Executor`."""
-        future = self._pool.submit(work)
         with contextlib.suppress(TimeoutError):
-            future.exception(patience_s)
-        return future
+            submitted.exception(patience_s)
+        return submitted.done()
+
+    def call_back(self, submitted: Future[T], callback: Callable[[], object]) -> None:
+        """See `Executor`."""
+
+        def tell() -> None:
+            submitted.exception()
+            callback()
+
+        self._teller.submit(tell)
 
     def shutdown(self) -> None:
         """See `Executor`."""
         self._pool.shutdown(wait=True)
+        self._teller.shutdown(wait=True)
 
 
 class InlineExecutor:
@@ -67,9 +87,13 @@ class InlineExecutor:
             future.set_exception(error)
         return future
 
-    def run(self, work: Callable[[], T], patience_s: float) -> Future[T]:
+    def wait(self, submitted: Future[T], patience_s: float) -> bool:
         """See `Executor`."""
-        return self.submit(work)
+        return True
+
+    def call_back(self, submitted: Future[T], callback: Callable[[], object]) -> None:
+        """See `Executor`."""
+        submitted.add_done_callback(lambda _: callback())
 
     def shutdown(self) -> None:
         """See `Executor`."""

@@ -112,7 +112,7 @@ class NodeHost:
         self.directories.start_engines(
             self.transport,
             self.clock,
-            self.options.fsync_inline_max_s,
+            self.options,
             self._on_fatal,
             self._directory_failed,
             self._sleeping.damaged,

@@ -15,7 +15,8 @@ class NodeHostOptions:
 
     entry_bytes_target: how much waits for a shard before it goes into an entry of its own; blocks
     that arrive in one pass share an entry up to this. fsync_inline_max_s: a disk slower than this
-    gets its own thread, so that ticks go on (DESIGN section 8). quiesce_ticks: an idle shard falls
+    gets its own thread, so that ticks go on (DESIGN section 8). group_bytes_goal: see `Engine`.
+    quiesce_ticks: an idle shard falls
     silent after that many; 0: never. lease_read: linearizable reads without a round to the others
     while a lease holds; the same on every store, and no clock may run 10 % faster than another.
     """
@@ -27,6 +28,7 @@ class NodeHostOptions:
     lease_read: bool = False
     entry_bytes_target: int = 1024 * 1024
     fsync_inline_max_s: float = 0.0005
+    group_bytes_goal: int = bounds.LOGDB_GROUP_BYTES_GOAL
     pending_proposals_max: int = bounds.PENDING_PROPOSALS_MAX
     pending_proposal_bytes_max: int = bounds.PENDING_PROPOSAL_BYTES_MAX
     pending_reads_max: int = bounds.PENDING_READS_MAX

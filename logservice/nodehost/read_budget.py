@@ -18,14 +18,14 @@ class ReadBudget:
 
     def __init__(self, clock: Clock, bytes_per_s: float = bounds.SCRUB_BYTES_PER_S) -> None:
         """Nothing was read yet."""
+        self.bytes_per_s = bytes_per_s
         self._clock = clock
-        self._bytes_per_s = bytes_per_s
         self._paid_s = clock.monotonic()
 
     async def spend(self, size: int) -> None:
         """`size` bytes were read. Returns when those before them are paid for."""
         now_s = self._clock.monotonic()
         wait_s = max(0.0, self._paid_s - now_s)
-        self._paid_s = now_s + wait_s + size / self._bytes_per_s
+        self._paid_s = now_s + wait_s + size / self.bytes_per_s
         if wait_s:
             await asyncio.sleep(wait_s)

@@ -24,15 +24,7 @@ from logservice_wire.errors import Busy, Halted, NotLeader, NotReady, Reason, Un
 
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
-from logservice.ids import (
-    NO_REPLICA,
-    Index,
-    Lsn,
-    ReplicaId,
-    ShardId,
-    StoreId,
-    Term,
-)
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import invariant
 from logservice.logdb.entry_read import Fetch
 from logservice.logdb.replica_log import ReplicaLog
@@ -242,13 +234,21 @@ class Replica:
 
     @property
     def damaged(self) -> bool:
-        """Its log was found damaged; the next tick halts it."""
+        """Its log was found damaged; whatever it does next, a tick at the latest, halts it."""
         return bool(self._log.faulty)
+
+    def _halts_damaged(self) -> bool:
+        """Halts if its log was found damaged, by whoever reads there: garbage collection, another
+        replica's pass. Asked before anything is acknowledged or decided by what it has.
+        """
+        if not self._log.faulty:
+            return False
+        self._host.halt(self, self._log.faulty)
+        return True
 
     def tick(self, now_s: float) -> None:
         """One tick passed."""
-        if self._log.faulty:
-            self._host.halt(self, self._log.faulty)
+        if self._halts_damaged():
             return
         self._ticks += 1
         try:
@@ -334,7 +334,7 @@ class Replica:
 
     def collect(self) -> Write | None:
         """See `engine.Active`."""
-        if self.stopped:
+        if self.stopped or self._halts_damaged():
             return None
         try:
             if self.reader.take_arrived():
@@ -421,7 +421,7 @@ class Replica:
 
     def _durable(self, accepted: Sequence[_Accepted]) -> None:
         """The group with these is on the disk and visible in the log."""
-        if self.stopped:
+        if self.stopped or self._halts_damaged():
             return
         try:
             self._tell_durable(accepted)

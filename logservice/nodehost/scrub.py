@@ -5,7 +5,7 @@ One per data directory. A *pass* visits every sealed segment, oldest first, in s
 loop; `run` paces it (`read_budget`). What it finds makes the replica faulty, and that replica
 halts at once, be it asleep (quiesced) or not; what follows is the repair's (`repair`).
 
-It may be cancelled between any two slices and forgets nothing but where it was.
+It may be cancelled between any two slices and goes on where it was.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from logservice.nodehost.read_budget import ReadBudget
 
 @dataclass(slots=True)
 class ScrubProgress:
-    """Since the store started. segment, offset: where the pass under way is; 0 between passes.
+    """Since the store started. segment, offset: where the pass under way is; finished_bytes: size
+    of the segments that it is through with; all 0 between passes.
 
     damages: places that did not verify, each counted once per pass.
     """
@@ -38,6 +39,21 @@ class ScrubProgress:
     damages: int = 0
     segment: int = 0
     offset: int = 0
+    finished_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubPass:
+    """A pass as an operator sees it. rate: bytes per second at most, what the comparison of
+    replicas reads included. bytes: what the pass under way has to go through, segments that were
+    sealed meanwhile included; between passes, what the next one has. done_bytes: of them, done; 0
+    between passes. last_s: how long the newest whole pass took; 0 before the first.
+    """
+
+    rate: float
+    bytes: int
+    done_bytes: int
+    last_s: float
 
 
 class Scrubber:
@@ -67,6 +83,17 @@ class Scrubber:
         self._slice_bytes = slice_bytes
         self._target: ScrubTarget | None = None
         self._due_s = clock.monotonic() + min(bounds.SCRUB_FIRST_PASS_S, pass_interval_s)
+        self._began_s = self._due_s
+        self._last_s = 0.0
+
+    def look(self) -> ScrubPass:
+        """Where it stands."""
+        progress = self.progress
+        done, left = progress.finished_bytes, self._logdb.sealed_bytes(progress.segment)
+        if self._target is not None:
+            done += progress.offset
+            left += self._target.size - progress.offset
+        return ScrubPass(self._budget.bytes_per_s, done + left, done, self._last_s)
 
     async def run(self) -> None:
         """Scrub for ever, at the bounded rate."""
@@ -82,11 +109,11 @@ class Scrubber:
         if self._clock.monotonic() < self._due_s:
             return
         if self._target is None:
+            if progress.segment == 0:
+                self._began_s = self._clock.monotonic()
             self._target = self._logdb.scrub_target(progress.segment)
             if self._target is None:
-                progress.passes += 1
-                progress.segment = progress.offset = 0
-                self._due_s = self._clock.monotonic() + self._pass_interval_s
+                self._end_pass()
                 return
             progress.segment, progress.offset = self._target.segment, SEGMENT_HEADER_BYTES
         target, offset = self._target, progress.offset
@@ -99,7 +126,15 @@ class Scrubber:
         if found.next_offset >= target.size:
             self._target = None
             progress.segments += 1
+            progress.finished_bytes += target.size
         if found.damages:
             verdict = self._logdb.scrub_found(target.segment, found.damages)
             progress.damages += verdict.damages
             self._on_damaged(verdict.replicas)
+
+    def _end_pass(self) -> None:
+        progress, now_s = self.progress, self._clock.monotonic()
+        progress.passes += 1
+        progress.segment = progress.offset = progress.finished_bytes = 0
+        self._last_s = now_s - self._began_s
+        self._due_s = now_s + self._pass_interval_s

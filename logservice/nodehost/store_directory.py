@@ -81,6 +81,7 @@ class StoreDirectory:
         options: LogDbOptions,
         exports_max: int,
         clock: Clock,
+        scrub_bytes_per_s: int,
     ) -> None:
         """Check the identity, recover log storage, find the exports.
 
@@ -126,7 +127,7 @@ class StoreDirectory:
             self.exports.newest,
             self.exports.remove_replica,
             self._forget_exports,
-            ReadBudget(clock),
+            ReadBudget(clock, scrub_bytes_per_s),
         )
 
     def _tell_recovery(self, path: str) -> None:
@@ -167,7 +168,7 @@ class StoreDirectory:
                     if running.replica_id == replica:
                         host.halt(running, reason)
             if keys:
-                self.used.engine.between_groups_soon(self.logdb.record_faults)
+                self.used.record_faults_soon()
 
         return Scrubber(
             self.logdb, self.seams.vfs, self.seams.export_executor, clock, self.used.budget,

@@ -29,7 +29,14 @@ from logservice_wire.errors import InvalidArgument, NotReady, ShardNotFound
 from logservice import bounds
 from logservice.clock import Clock
 from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.ids import HAKEEPER_SHARD, ClusterId, ReplicaId, ShardId, StoreId
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    ClusterId,
+    Incarnation,
+    ReplicaId,
+    ShardId,
+    StoreId,
+)
 from logservice.logdb.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.replica_log import ReplicaLog
@@ -44,6 +51,7 @@ from logservice.nodehost.info import DirectoryInfo
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.repair import Repairer
+from logservice.nodehost.scrub import ScrubPass
 from logservice.nodehost.store_directory import DiskSeams, StoreDirectory, disk_failed, unopened
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.rsm.log_rsm import LogRsm
@@ -85,6 +93,7 @@ class StoreSettings:
     hakeeper_tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S
     heartbeat_interval_s: float = 1.0
     scrub_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
+    scrub_bytes_per_s: int = bounds.SCRUB_BYTES_PER_S
     compare_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
 
 
@@ -160,6 +169,7 @@ class StoreParts:
             options=settings.logdb,
             exports_max=settings.exports_max,
             clock=seams.clock,
+            scrub_bytes_per_s=settings.scrub_bytes_per_s,
         )
 
     def _assemble(self) -> None:
@@ -201,7 +211,10 @@ class StoreParts:
         )
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
-        self.bootstrapper = Bootstrapper(self.host, self.book, settings.members)
+        self.bootstrapper = Bootstrapper(
+            self.host, self.book, settings.members,
+            lost_track=any(directory.unattributed for directory in self.directories),
+        )  # fmt: skip
         self.bootstrapper.serve()
         self.workers = [directory.worker(self.host) for directory in self.directories]
         self.scrubbers = [
@@ -275,6 +288,13 @@ class StoreParts:
             for name, count in found.items():
                 counts[f"{prefix}_{name}"] += count
         return counts
+
+    def scrub_passes(self) -> Mapping[Incarnation, ScrubPass]:
+        """Where the scrub stands in each data directory."""
+        return {
+            directory.incarnation: scrubber.look()
+            for directory, scrubber in zip(self.host.directories, self.scrubbers, strict=True)
+        }
 
     def exports_count(self, shard: ShardId, replica: ReplicaId) -> int:
         """Exported snapshots of a replica."""

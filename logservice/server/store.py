@@ -333,6 +333,7 @@ def _settings(config: StoreConfig) -> StoreSettings:
         ),
         exports_max=config.truncation.exports_max,
         scrub_interval_s=config.storage.scrub_interval_s,
+        scrub_bytes_per_s=config.storage.scrub_bytes_per_s,
         compare_interval_s=config.storage.compare_interval_s,
         hakeeper_tick_s=config.hakeeper.tick_ms / 1000,
         heartbeat_interval_s=config.hakeeper.heartbeat_interval_s,

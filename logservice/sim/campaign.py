@@ -137,6 +137,7 @@ class Totals:
             ("entries applied", f"{counts['entries applied']}"),
             ("acked records, read back", f"{counts['acked records']}"),
             ("process lives ended", f"{counts['lives ended']}"),
+            ("groups begun ahead", f"{counts['groups begun ahead']}"),
             ("batches lost, doubled", f"{counts['batches lost']}, {counts['batches doubled']}"),
         ]
         rows += [(name, str(count)) for name, count in sorted(counts.items())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, fields
 
-from logservice.bounds import SCRUB_PASS_INTERVAL_S
+from logservice.bounds import LOGDB_GROUP_BYTES_GOAL, SCRUB_PASS_INTERVAL_S
 from logservice.sim.net import NetFaults
 
 SHORT_S = 20.0
@@ -47,6 +47,7 @@ class SimConfig:
     segment_bytes: int = 32 * 1024
     entry_cache_bytes: int = 1024 * 1024
     entry_bytes_target: int = 64 * 1024
+    group_bytes_goal: int = LOGDB_GROUP_BYTES_GOAL
     rewrite_live_ratio: float = 0.25
     exports_max: int = 3
     truncation_interval_s: float = 1.0
@@ -89,6 +90,10 @@ class SimConfig:
     rot: bool = False
     read_fail_interval_s: float = 0.0
     """On the victim's disk, if it rots: a sector that cannot be read, now and then."""
+    dead_sector_interval_s: float = 0.0
+    """Its process ends, and some sector of its segments is dead for good, often the derived index
+    with it, so that recovery meets them.
+    """
     scrub_interval_s: float = 3.0
     diverges: bool = False
     """A committed entry changes on one disk, with valid checksums; see `diverging`."""
@@ -154,6 +159,10 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
         fenced=chance.random() < 0.3,
         truncates=chance.random() < 0.8,
     )
+    # From a chance of its own: the seeds of before keep the rest of their worlds.
+    config.group_bytes_goal = random.Random(f"group/{seed}").choice(
+        (1, 1, 300, 2000, LOGDB_GROUP_BYTES_GOAL)
+    )
     config.net.through_codec = chance.random() < 0.3
     config.net.delay_mean_s = chance.choice((0.0003, 0.001, 0.003))
     if not config.calm:
@@ -177,8 +186,13 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
         config.operations_per_s = min(config.operations_per_s, 5.0)
     if config.lease_read and not config.calm and chance.random() < 0.3:
         watch_leases(config)
-    # Drawn last: what a seed drew before there were several directories stays the same.
-    config.directories = tuple(chance.choice((1, 1, 1, 2, 3)) for _ in range(stores))
+    _draw_more(config, chance)
+    return config
+
+
+def _draw_more(config: SimConfig, chance: random.Random) -> None:
+    """Drawn last, in this order: what a seed drew before these came stays the same."""
+    config.directories = tuple(chance.choice((1, 1, 1, 2, 3)) for _ in range(config.stores))
     if config.victim and chance.random() < 0.5:
         config.disk_death = config.directories[config.victim - 1] > 1
     if not config.calm and chance.random() < 0.25:
@@ -186,7 +200,8 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
         config.compare_interval_s = chance.choice((1.0, 3.0, 5.0))
     if config.rot and chance.random() < 0.6:
         config.read_fail_interval_s = chance.choice((1.0, 3.0, 8.0))
-    return config
+    if config.rot and chance.random() < 0.6:
+        config.dead_sector_interval_s = chance.choice((2.0, 4.0, 8.0))
 
 
 def watch_leases(config: SimConfig) -> None:

@@ -6,9 +6,12 @@ things go wrong:
 - `cut_after(n)`: the n-th call from now never returns: power goes, or the process is killed, in the
   middle of whatever it is doing (`PowerCut`). Everything before it happened, nothing after it does;
   of what was not synced, `lose_power` keeps a part that chance chooses (torn writes), or none.
-- a failing disk: `fail(errno)` makes one of the next calls raise. After a failed fdatasync the
-  pages count as clean: what they held is gone from the disk and still in the cache.
-- an unreadable sector: `fail_read()` makes one of the next reads of a segment raise, once.
+- a failing disk: `fail(errno)` makes one of the next calls raise. Of a write that failed some
+  first bytes are in the cache. After a failed sync, that of `write_durably` included, the pages
+  count as clean: what they held is gone from the disk and still in the cache.
+- an unreadable sector: `fail_read()` makes one of the next reads of a segment raise, once;
+  `kill_sector()` makes every read of a sector raise, until it is written whole. What changes only a
+  part of one has to read it first, and raises as well.
 - a lost disk: below one data directory every call fails from now on (`lose`).
 - a full disk: `capacity_bytes` of MemoryVfs.
 - rot: `rot` flips bits in durable bytes.
@@ -23,16 +26,19 @@ import errno
 import os
 import posixpath
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from logservice.logdb.memory_kv import MemoryKvEngine
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.sim.loop import Process, SimLoop
 
 T = TypeVar("T")
+
+SECTOR_BYTES: Final = 4096
 
 
 class PowerCut(BaseException):
@@ -63,6 +69,10 @@ class SimDisk(MemoryVfs):
         self._reads_left = -1
         self._dead = False
         self._gone: set[str] = set()
+        self._bad: dict[int, set[int]] = {}
+        """Sectors that cannot be read, by inode."""
+        self.refused_write = False
+        """This process wrote to a part of one."""
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -78,6 +88,16 @@ class SimDisk(MemoryVfs):
     def fail_read(self, reads: int) -> None:
         """The read of a segment after `reads` more raises EIO."""
         self._reads_left = reads
+
+    def kill_sector(self, path: str, number: int) -> None:
+        """The `number`-th sector of a file cannot be read any more."""
+        self._bad.setdefault(self._files[posixpath.normpath(path)].inode, set()).add(number)
+
+    def good_sectors(self, path: str) -> list[int]:
+        """Those of a file that can be read."""
+        file = self._files[posixpath.normpath(path)]
+        count = -(-len(file.durable) // SECTOR_BYTES)
+        return sorted(set(range(count)) - self._bad.get(file.inode, set()))
 
     def lose(self, directory: str) -> None:
         """What is below `directory` is on a disk that never answers again."""
@@ -102,7 +122,7 @@ class SimDisk(MemoryVfs):
     @property
     def fault_waits(self) -> bool:
         """The next process may fail because of the disk."""
-        return bool(self._fail_at or self._gone or self._reads_left >= 0)
+        return bool(self._fail_at or self._gone)
 
     @property
     def full(self) -> bool:
@@ -144,7 +164,7 @@ class SimDisk(MemoryVfs):
     def up(self) -> None:
         """A new process begins to use it."""
         self.kill()
-        self._dead = False
+        self._dead = self.refused_write = False
 
     def rot(self, path: str, count: int, end: int | None = None) -> list[int]:
         """Flip one bit in each of `count` bytes of a file (before `end`); returns where."""
@@ -214,34 +234,44 @@ class SimDisk(MemoryVfs):
         """See `Vfs`."""
         before = self._cut_at
         try:
-            self._call(self._paths[handle], writing=True)
+            self._call(self._path(handle), writing=True)
         except PowerCut:
             if before:
                 # The write was on its way: it may reach the page cache, and the disk, in part.
                 super().pwritev(handle, buffers, offset)
             raise
+        except OSError:
+            if not self._is_gone(self._path(handle)):
+                data = b"".join(buffers)
+                first = data[: self._chance.randrange(len(data) + 1)]
+                with contextlib.suppress(OSError):  # it may be full, too
+                    super().pwritev(handle, [first], offset)
+            raise
+        self._written(handle, offset, offset + sum(map(len, buffers)))
         super().pwritev(handle, buffers, offset)
 
     def fdatasync(self, handle: int) -> None:
         """See `Vfs`."""
-        self.syncs += 1
-        try:
-            self._call(self._paths[handle], writing=True)
-        except OSError:
-            self._file(handle).pending.clear()
-            raise
+        self._sync_call(handle)
         super().fdatasync(handle)
+
+    def sync_written(self, handle: int, offset: int, size: int) -> None:
+        """See `MemoryVfs`. A call of its own: power may go between a write and its sync."""
+        self._sync_call(handle)
+        super().sync_written(handle, offset, size)
 
     def preallocate(self, handle: int, size: int) -> None:
         """See `Vfs`."""
-        self._call(self._paths[handle], writing=True)
+        self._call(self._path(handle), writing=True)
         super().preallocate(handle, size)
-        if self.full and self._paths[handle].endswith(".segment"):
+        if self.full and self._path(handle).endswith(".segment"):
             self.least_after_segment = min(self.least_after_segment, self.free_bytes("/"))
 
     def truncate(self, handle: int, size: int) -> None:
         """See `Vfs`."""
-        self._call(self._paths[handle], writing=True)
+        self._call(self._path(handle), writing=True)
+        end = -(-max(size, self.size(handle)) // SECTOR_BYTES) * SECTOR_BYTES
+        self._written(handle, size, end)
         super().truncate(handle, size)
 
     def rename(self, source: str, target: str) -> None:
@@ -271,22 +301,46 @@ class SimDisk(MemoryVfs):
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         """See `Vfs`."""
-        path = self._paths[handle]
+        path = self._path(handle)
         self._call(path, writing=False)
+        met = not self._bad_of(handle).isdisjoint(_sectors(offset, offset + size))
         if self._reads_left >= 0 and path.endswith(".segment"):
             self._reads_left -= 1
-            if self._reads_left < 0:
-                self.counts["fault unreadable sector met"] += 1
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            met = met or self._reads_left < 0
+        if met:
+            self.counts["fault unreadable sector met"] += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         return super().pread(handle, size, offset)
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _bad_of(self, handle: int) -> set[int]:
+        return self._bad.get(self._file(handle).inode, set()) if self._bad else set()
+
+    def _written(self, handle: int, start: int, end: int) -> None:
+        """The bytes are written, or cut off: a bad sector that goes whole is another one then."""
+        bad = self._bad_of(handle)
+        touched = bad & set(_sectors(start, end)) if bad else bad
+        for number in touched:
+            if number * SECTOR_BYTES < start or (number + 1) * SECTOR_BYTES > end:
+                self.refused_write = True
+                self.counts["fault unreadable sector written in part"] += 1
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        bad -= touched
 
     def _need_space(self, growth: int) -> None:
         try:
             super()._need_space(growth)
         except OSError:
             self.counts["fault no space left"] += 1
+            raise
+
+    def _sync_call(self, handle: int) -> None:
+        self.syncs += 1
+        try:
+            self._call(self._path(handle), writing=True)
+        except OSError:
+            self._file(handle).pending.clear()
             raise
 
     def _call(self, path: str, *, writing: bool) -> None:
@@ -298,16 +352,27 @@ class SimDisk(MemoryVfs):
             self._dead = True
             self._on_cut()
             raise PowerCut
-        if self._gone and any(f"{path}/".startswith(f"{lost}/") for lost in self._gone):
+        if self._is_gone(path):
             raise OSError(errno.EIO, f"the disk of {path} is gone")
         if writing and self._fail_at and self.calls >= self._fail_at:
             self._fail_at = 0
             self.counts[f"fault {errno.errorcode[self._errno]} raised"] += 1
             raise OSError(self._errno, os.strerror(self._errno))
 
+    def _path(self, handle: int) -> str:
+        """Of an open file; empty for what `MemoryVfs` is going to refuse."""
+        return self._paths.get(handle, "")
+
+    def _is_gone(self, path: str) -> bool:
+        return bool(self._gone) and any(f"{path}/".startswith(f"{lost}/") for lost in self._gone)
+
     def before_kv_write(self) -> None:
         """A batch is on its way to the key-value rows; all of it arrives or nothing."""
         self._call("", writing=True)
+
+
+def _sectors(start: int, end: int) -> range:
+    return range(start // SECTOR_BYTES, -(-end // SECTOR_BYTES))
 
 
 class _Kv(MemoryKvEngine):
@@ -322,6 +387,15 @@ class _Kv(MemoryKvEngine):
         self._disk.before_kv_write()
 
 
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """Work that a `SimExecutor` has been given. due_s: when it is done."""
+
+    work: Callable[[], object]
+    future: Future[object]
+    due_s: float
+
+
 class SimExecutor:
     """See `executor.Executor`: work takes virtual time; what it does happens at the end of it.
 
@@ -334,28 +408,32 @@ class SimExecutor:
         self._process = process
         self._delay_s = delay_s
         self._free_at_s = 0.0
-        self._waiting: list[tuple[Callable[[], object], Future[object]]] = []
+        self._waiting: deque[_Piece] = deque()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """See `Executor`."""
-        return self._later(work, self._delay_s())
-
-    def _later(self, work: Callable[[], T], delay_s: float) -> Future[T]:
         future: Future[T] = Future()
-        start_s = max(self._loop.now_s, self._free_at_s)
-        self._free_at_s = start_s + delay_s
-        self._waiting.append((work, future))  # type: ignore[arg-type]
-        self._loop.call_in(self._process, self._free_at_s - self._loop.now_s, self._next)
+        self._free_at_s = max(self._loop.now_s, self._free_at_s) + self._delay_s()
+        piece = _Piece(work, future, self._free_at_s)  # type: ignore[arg-type]
+        self._waiting.append(piece)
+        self._loop.call_in(
+            self._process, piece.due_s - self._loop.now_s, lambda: self._through(piece)
+        )
         return future
 
-    def run(self, work: Callable[[], T], patience_s: float) -> Future[T]:
+    def wait(self, submitted: Future[T], patience_s: float) -> bool:
         """See `Executor`. Work that is done in time takes no virtual time."""
-        delay_s = self._delay_s()
-        if self._waiting or delay_s > patience_s:
-            return self._later(work, delay_s)
-        future: Future[T] = Future()
-        self._do(work, future)
-        return future
+        for piece in self._waiting:
+            if piece.future is submitted and piece.due_s - self._loop.now_s <= patience_s:
+                self._through(piece)
+                break
+        if not self._waiting:
+            self._free_at_s = self._loop.now_s
+        return submitted.done()
+
+    def call_back(self, submitted: Future[T], callback: Callable[[], object]) -> None:
+        """See `Executor`."""
+        submitted.add_done_callback(lambda _: callback())
 
     def shutdown(self) -> None:
         """See `Executor`. Work that waits is done now."""
@@ -363,25 +441,27 @@ class SimExecutor:
             self._next()
 
     def cut_short(self) -> None:
-        """The process ends while the first piece is under way: run it until the disk says so."""
-        if self._waiting:
-            work, _ = self._waiting[0]
-            # Nobody is left who could be told.
-            with contextlib.suppress(BaseException):
-                work()
+        """The process ends while this is under way: run what waits, piece by piece as a thread
+        does, until the disk says so. The loop has heard of none of them.
+        """
+        # Nobody is left who could be told.
+        with contextlib.suppress(BaseException):
+            for piece in self._waiting:
+                piece.work()
         self._waiting.clear()
 
-    def _next(self) -> None:
-        if not self._waiting:
-            return
-        work, future = self._waiting.pop(0)
-        self._do(work, future)
+    def _through(self, piece: _Piece) -> None:
+        """Do what waits, up to this piece; nothing if it was done before."""
+        while piece in self._waiting:
+            self._next()
 
-    def _do(self, work: Callable[[], T], future: Future[T]) -> None:
+    def _next(self) -> None:
+        piece = self._waiting.popleft()
+        future = piece.future
         if not future.set_running_or_notify_cancel():
             return
         try:
-            result = work()
+            result = piece.work()
         except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
             future.set_exception(error)
         else:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import posixpath
 import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import HAKEEPER_SHARD
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.segment_scan import scan_segment
+from logservice.nodehost.replica import Replica
 from logservice.raft.ready import Role
 from logservice.sim.store import DATA_DIRECTORY, Crash, SimStore
 
@@ -32,6 +35,7 @@ class Faults:
         self.world = world
         self.chance = random.Random(f"faults/{world.config.seed}")
         self._disk_died = False
+        self._sectors = random.Random(f"sectors/{world.config.seed}")
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """The faults of this configuration."""
@@ -42,6 +46,7 @@ class Faults:
             (config.partition_interval_s, self._partition),
             (config.disk_fail_interval_s, self._disk_fails),
             (config.read_fail_interval_s, self._read_fails),
+            (config.dead_sector_interval_s, self._dead_sectors),
             (config.disk_full_interval_s, self._disk_full),
             (config.stall_interval_s, self._stall),
         ]
@@ -154,6 +159,37 @@ class Faults:
             self.world.note("rot", kind, store.store_id, path, where)
         if self.chance.random() < 0.3:
             store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
+
+    async def _dead_sectors(self) -> None:
+        """Sectors are found dead at the next start, the newest ones more often; in the newest group
+        and behind it, too: nothing of it may be taken for torn (INV-REC-4). One stays good: a disk
+        that gives nothing is lost, which is another fault. And HAKeeper knows of all that is there:
+        a replica that was never reported, and of which nothing is left, is begun again (the stated
+        window of G6; short seed 63090).
+        """
+        chance, store = self._sectors, self.world.stores[self.world.config.victim - 1]
+        disk = store.disk
+        heard = store.up and store.parts is not None and store.parts.book.knows_hakeeper
+        if not heard or not all(self._reported(replica) for replica in store.replicas()):
+            return
+        store.crash(self._draw_crash())
+        folder = f"{chance.choice(store.directories)}/segments"
+        if not disk.exists(folder):
+            return
+        for _ in range(chance.choice((1, 1, 2))):
+            paths = [f"{folder}/{n}" for n in disk.listdir(folder) if n.endswith(".segment")]
+            good = [(path, number) for path in paths for number in disk.good_sectors(path)]
+            if len(good) < 2:
+                break
+            place = chance.choice(good[-8:] if chance.random() < 0.5 else good)
+            disk.kill_sector(*place)
+            self._count("dead sector")
+            self.world.note("dead-sector", store.store_id, *place)
+        if chance.random() < 0.3:
+            disk.fail_read(chance.choice((0, 1, 2)))
+        if chance.random() < 0.5:
+            self._count("index-damage")
+            disk.kv.damage(posixpath.dirname(folder) + "/index")
 
     def _known_durable(self, store: SimStore, path: str, name: str) -> int:
         """Where the newest segment's last group begins: all before it has a successor."""
@@ -271,6 +307,16 @@ class Faults:
         store.fail_read(self.chance.choice((0, 0, 1, 5, 20)))
         if len(store.directories) > 1:
             self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
+
+    def _reported(self, replica: Replica) -> bool:
+        """HAKeeper remembers that it has run."""
+        machines = (one.state_machine for store in self.world.stores for one in store.replicas())
+        return any(
+            isinstance(machine, HAKeeperRsm)
+            and (shard := machine.state.shards.get(replica.shard)) is not None
+            and replica.replica_id in shard.started
+            for machine in machines
+        )
 
     async def _disk_full(self) -> None:
         stores = [self._any()]

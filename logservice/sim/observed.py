@@ -68,7 +68,7 @@ def observe_logdb(store: SimStore, parts: StoreParts, checks: Checks) -> None:
 
 
 def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -> None:
-    begin, finish = logdb.begin, logdb.finish
+    begin, begin_ahead, finish = logdb.begin, logdb.begin_ahead, logdb.finish
     updates_of: dict[int, Sequence[Update]] = {}
 
     def observed_begin(updates: Sequence[Update]) -> CommitGroup:
@@ -76,9 +76,17 @@ def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -
         updates_of[id(group)] = updates
         return group
 
+    def observed_begin_ahead(updates: Sequence[Update]) -> CommitGroup | None:
+        group = begin_ahead(updates)
+        if group is not None:
+            store.world.counts["groups begun ahead"] += 1
+            updates_of[id(group)] = updates
+        return group
+
     def observed_finish(group: CommitGroup) -> None:
         finish(group)
         checks.finished(store, parts, group, updates_of.pop(id(group), ()))
 
     logdb.begin = observed_begin  # type: ignore[method-assign]
+    logdb.begin_ahead = observed_begin_ahead  # type: ignore[method-assign]
     logdb.finish = observed_finish  # type: ignore[method-assign]

@@ -5,7 +5,8 @@ Between lives only the disk remains. A life is a `Process` that runs the product
 goes and what was not synced with it; at any moment, or inside the n-th disk call from now), by a
 clean stop, or because the store itself gave up.
 
-INV-SIM-CAUSE: a store gives up only for a reason that the world gave it (a disk fault).
+INV-SIM-CAUSE: a store gives up, or leaves a directory out, only for a reason that the world gave it
+(a disk fault). Sectors that cannot be read are none.
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ class SimStore:
             unusable = self._disk_faults or self.disk.full
             return unusable and error.metadata.get("field") == "data_directory"
         if isinstance(error, OSError | KvError | Halted | WrongCluster):
-            return self._disk_faults
+            return self._disk_faults or self.disk.refused_write
         return isinstance(error, PowerCut)
 
     def _cut(self) -> None:
@@ -268,6 +269,9 @@ class SimStore:
             self.world.checks.started(self, parts)
             observe_logdb(self, parts, self.world.checks)
             self.parts = parts
+            caused = self._disk_faults or self.disk.full or self.disk.refused_write
+            if self.gave_up_a_directory and not caused:
+                self.world.violate("directories", f"{self.store_id} left one out at its start")
             await parts.start()
             description = StoreDescription(
                 f"host-{self.number}", self.address, f"{self.store_id}:client", {}
@@ -300,6 +304,7 @@ class SimStore:
                 quiesce_ticks=config.quiesce_ticks,
                 lease_read=config.lease_read,
                 entry_bytes_target=config.entry_bytes_target,
+                group_bytes_goal=config.group_bytes_goal,
                 fsync_inline_max_s=-1.0 if config.threaded_disks[self.number - 1] else 1.0,
             ),
             logdb=LogDbOptions(

@@ -29,7 +29,7 @@ changed = msgspec.structs.replace
 def store(name: str, **changes: Any) -> StoreRow:
     values: dict[str, Any] = {
         "alive": True, "answers": True, "phase": "serving", "ready": True, "version": "1.0",
-        "client_address": f"{name}:1", "replicas": 2, "bytes_written": 1000, "fsyncs": 10,
+        "client_address": f"{name}:1", "replicas": 2, "bytes_written": 1000, "durable_writes": 10,
     }  # fmt: skip
     return StoreRow(store=name, **(values | changes))
 
@@ -129,7 +129,7 @@ def reason(code: str) -> tuple[Reason, ...]:
         (with_store(2, ready=False, reasons=reason("halted")), "halted", 1),
         (with_store(2, ready=False, reasons=reason("truncation_stalled")), "truncation_stalled", 2),
         (with_store(2, alarms=("peer plane: expires",)), "alarm", 2),
-        (with_store(2, fsync_p99_us=bounds.SLOW_FSYNC_US + 1), "slow_disk", 2),
+        (with_store(2, durable_write_p99_us=bounds.SLOW_DURABLE_WRITE_US + 1), "slow_disk", 2),
         (with_store(2, version="1.1"), "versions", 3),
         (with_store(2, clock_offset_us=-CLOCK_SKEW_US - 1), "clock", 2),
         (report(operators=(OLD,)), "slow_repair", 2),
@@ -157,7 +157,7 @@ def test_one_thing_wrong_is_one_finding(seen: ClusterReport, code: str, severity
 @pytest.mark.parametrize(
     "seen",
     [
-        with_store(2, fsync_p99_us=bounds.SLOW_FSYNC_US),
+        with_store(2, durable_write_p99_us=bounds.SLOW_DURABLE_WRITE_US),
         with_store(2, clock_offset_us=CLOCK_SKEW_US),
         report(operators=(OPERATOR,)),
         with_shard(shard(1, holds=1, requested_truncation_lsn=4, truncated_lsn=4)),
@@ -231,11 +231,11 @@ def test_rates_are_differences() -> None:
     after = report(
         cluster=changed(before.cluster, time_us=3_000_000),
         shards=(changed(shard(1), applied_lsn=500),),
-        stores=(store("s1", bytes_written=3000, fsyncs=30),),
+        stores=(store("s1", bytes_written=3000, durable_writes=30),),
     )
     rates = Rates(after, before)
     assert rates.records(after.shards[0]) == 250
-    assert (rates.written(after.stores[0]), rates.fsyncs(after.stores[0])) == (1000, 10)
+    assert (rates.written(after.stores[0]), rates.durable_writes(after.stores[0])) == (1000, 10)
     other = changed(before, cluster=changed(before.cluster, asked_store="s2"))
     assert Rates(after, other).records(after.shards[0]) == 0
     restarted = report(stores=(store("s1", bytes_written=5000),))

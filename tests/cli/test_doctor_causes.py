@@ -151,8 +151,8 @@ def test_a_disk_that_cannot_be_written(cluster: LocalCluster, ctl: Program, smal
 def test_a_slow_disk(cluster: LocalCluster, ctl: Program) -> None:
     pid = cluster.pids()[ILL]
     command = [
-        "strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", "-e", "trace=fdatasync",
-        "-e", "inject=fdatasync:delay_exit=150000",
+        "strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", "-e", "trace=fdatasync,pwritev2",
+        "-e", "inject=fdatasync,pwritev2:delay_exit=150000",
     ]  # fmt: skip
     tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:

@@ -20,7 +20,8 @@ from logservice.logdb.record import RECORD_HEADER_BYTES
 from logservice.logdb.recovery import Recovered, recover
 from logservice.logdb.replica_state import ReplicaState
 from logservice.logdb.segment import SegmentFiles
-from tests.logdb.helpers import World, entries, log_of, update
+from logservice.logdb.survey import Survey
+from tests.logdb.helpers import World, commit_many_kinds, entries, log_of, update
 
 Picture = dict[tuple[int, int], object]
 
@@ -32,13 +33,17 @@ class OneSegment(SegmentFiles):
         self.incarnation = incarnation
         self.sizes = {1: len(data)}
         self._seeds = {}
+
+
+class InMemory(Survey):
+    """Its bytes."""
+
+    def __init__(self, data: bytes, incarnation: int) -> None:
+        super().__init__(OneSegment(data, incarnation))
         self._data = data
 
     def read(self, segment: int, offset: int, size: int) -> bytes:
         return self._data[offset : offset + size]
-
-    def read_all(self, segment: int) -> memoryview:
-        return memoryview(self._data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +62,7 @@ def write(size: int, *, mark: bool) -> Written:
     options = LogDbOptions(segment_bytes=size, entry_cache_bytes=0, ballast_bytes=0)
     world = World(options=options)
     db = world.open()
-    db.commit(
-        [update(1, 1, snapshot=1, reset=True, bootstrap=True), update(2, 5, hard=(1, 5, 0)),
-         update(3, 1, entries(1, 2), bootstrap=True), update(4, 1, entries(1, 1))]
-    )  # fmt: skip
-    db.commit([update(3, 1, remove=True), update(1, 1, entries(2, 9), hard=(2, 1, 3))])
+    commit_many_kinds(db)
     db.commit([update(1, 1, entries(8, 12, term=3), hard=(3, 3, 6))])
     db.commit([update(1, 1, snapshot=4, snapshot_term=1)])
     ends: list[int] = []
@@ -80,7 +81,7 @@ def write(size: int, *, mark: bool) -> Written:
     data = bytes(world.memory._files[world.segments()[0]].cached)
     assert len(world.segments()) == 1
     assert len(data) == size
-    earlier = picture(recover(OneSegment(before, world.incarnation), None))
+    earlier = picture(recover(InMemory(before, world.incarnation), None))
     return Written(data, world.incarnation, (newest, ends[-1]), earlier, mark)
 
 
@@ -120,7 +121,7 @@ def judge(written: Written, first: int = 0, last: int | None = None, step: int =
 
     Raises AssertionError with the place of the first flip that is answered wrongly.
     """
-    good = recover(OneSegment(written.data, written.incarnation), None)
+    good = recover(InMemory(written.data, written.incarnation), None)
     whole, owners = picture(good), live_bytes(good)
     low, high = written.newest
     found: Counter[str] = Counter()
@@ -128,7 +129,7 @@ def judge(written: Written, first: int = 0, last: int | None = None, step: int =
         offset = bit >> 3
         data = bytearray(written.data)
         data[offset] ^= 1 << (bit & 7)
-        recovered = recover(OneSegment(bytes(data), written.incarnation), None)
+        recovered = recover(InMemory(bytes(data), written.incarnation), None)
         seen = picture(recovered)
         where = f"bit {bit & 7} of byte {offset}"
         if seen == whole:

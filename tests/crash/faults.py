@@ -7,6 +7,8 @@ fewer bytes than asked for; once, or from then on. After each a healthy process 
 - A call that fails stops the store with a typed error; from then on it takes nothing. (A disk that
   is full before anything was written only refuses: OutOfSpace.)
 - Short reads and writes stop nothing: they are continued.
+- A write that syncs its own bytes (RWF_DSYNC) counts as two calls: it fails before its first byte,
+  or with all bytes in the file and the sync missing.
 - What was acked is there, of the step under way all or nothing; a replica whose bytes could not be
   *read* may be faulty instead, with the reason.
 
@@ -87,24 +89,27 @@ class FaultyOs:
         return now
 
     def failing(self, name: str, real: Callable[..., object]) -> Callable[..., object]:
+        code = KINDS[self.fault.kind]
+        assert code is not None
+
         def call(*arguments: object, **named: object) -> object:
             if self._now(name):
-                code = KINDS[self.fault.kind]
-                assert code is not None
+                raise OSError(code, os.strerror(code))
+            if name == "pwritev" and len(arguments) == 4 and self._now(name):
+                real(*arguments[:3])
                 raise OSError(code, os.strerror(code))
             return real(*arguments, **named)
 
         return call
 
     def short(self, name: str, real: Callable[..., int]) -> Callable[..., object]:
-        def call(handle: int, data: object, offset: int) -> object:
+        def call(handle: int, data: object, offset: int, flags: int = 0) -> object:
             if not self._now(name):
-                return real(handle, data, offset)
+                return real(handle, data, offset, *([flags] if flags else []))
             if isinstance(data, int):
                 return real(handle, max(1, data // 2), offset)
             whole = b"".join(data) if isinstance(data, list | tuple) else bytes(data)  # type: ignore[call-overload]
-            half = whole[: max(1, len(whole) // 2)]
-            return os.pwrite(handle, half, offset)
+            return os.pwritev(handle, [whole[: max(1, len(whole) // 2)]], offset, flags)
 
         return call
 

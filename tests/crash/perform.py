@@ -2,8 +2,8 @@
 
 ``python -m tests.crash.perform SCENARIO ROOT``: before and after each step it writes ``@@begin N``
 and ``@@end N`` to /dev/null, which the recording shows between the calls of the step. A
-third argument names a call of the Vfs to leave out: a store with a bug, by which the tester is
-tested.
+third argument names a call of the Vfs to leave out (of `write_durably` its sync): a store with a
+bug, by which the tester is tested.
 """
 
 from __future__ import annotations
@@ -39,33 +39,35 @@ STOPPED = 7
 
 class Files(PosixVfs):
     """The real file system. `inode` is the same for all files, because a tree that is put together
-    again has new ones (INV-DIR-3 would call it a copy); a write or a sync can be made to fail.
+    again has new ones (INV-DIR-3 would call it a copy); a durable write can be made to fail, with a
+    part of it written, or with all of it and the sync missing.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.written_share: float | None = None
         self.sync_fails = False
 
     def inode(self, handle: int) -> int:
         return 4242
 
-    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+    def write_durably(
+        self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
+    ) -> None:
+        if self.sync_fails:
+            self.sync_fails = False
+            self.pwritev(handle, buffers, offset)
+            raise OSError(errno.EIO, "sync fails on purpose")
         share, self.written_share = self.written_share, None
         if share is None:
-            super().pwritev(handle, buffers, offset)
+            super().write_durably(handle, buffers, offset)
             return
         data = b"".join(buffers)
         # Never all that counts: padding at the end is zeros, as what it overwrites.
         data = data[: min(int(len(data) * share), len(data.rstrip(b"\0")) - 1)]
         if data:
-            super().pwritev(handle, [data], offset)
+            self.pwritev(handle, [data], offset)
         raise OSError(errno.EIO, "torn on purpose")
-
-    def fdatasync(self, handle: int) -> None:
-        if self.sync_fails:
-            self.sync_fails = False
-            raise OSError(errno.EIO, "sync fails on purpose")
-        super().fdatasync(handle)
 
 
 class NoMeter:
@@ -190,7 +192,9 @@ class Performer:
 def main(name: str, root: str, without: str = "") -> None:
     """Perform a scenario in `root`, which does not exist yet or is empty."""
     script = script_of(name)
-    if without:
+    if without == "write_durably":
+        setattr(PosixVfs, without, PosixVfs.pwritev)
+    elif without:
         setattr(Files, without, lambda *_: None)
     mark = os.open("/dev/null", os.O_WRONLY)
     performer = Performer(root, script)

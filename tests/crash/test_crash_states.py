@@ -14,7 +14,7 @@ from tests.crash.campaign import run, work_directory
 from tests.crash.disk import Disk, Unknown
 from tests.crash.scenarios import SCENARIOS, script_of
 from tests.crash.states import states
-from tests.crash.trace import Call, calls
+from tests.crash.trace import SYNC_WRITTEN, Call, calls
 
 needs_strace = pytest.mark.skipif(
     shutil.which("strace") is None, reason="strace is not installed; `make strace` installs it"
@@ -46,7 +46,7 @@ def test_no_batch_of_leveldb_is_lost_between_others(work: Path) -> None:
 
 
 @needs_strace
-@pytest.mark.parametrize("left_out", ["fdatasync", "fsync_directory"])
+@pytest.mark.parametrize("left_out", ["fdatasync", "write_durably", "fsync_directory"])
 def test_a_store_that_leaves_out_a_sync_is_caught(work: Path, left_out: str) -> None:
     outcome = run("create", work, without=left_out, failures_max=1)
     assert len(outcome.failures) == 1
@@ -109,6 +109,70 @@ def test_a_sync_does_not_cover_what_was_written_while_it_ran() -> None:
     disk.follow(write(b"late", 0))
     disk.follow(call("fdatasync", "3", started=3))
     assert dict(states(disk))["none"] == {"a": b""}
+
+
+def synced_write(data: bytes, offset: int, result: int, started: int = 1 << 30) -> list[Call]:
+    """As `calls` gives a pwritev2 with RWF_DSYNC."""
+    arguments = f'3, [{{iov_base="", iov_len={len(data)}}}], 1, {offset}, RWF_DSYNC'
+    first = call("pwritev2", arguments, data, result=result, started=started)
+    return [first, call(SYNC_WRITTEN, arguments, started=started)]
+
+
+def test_a_write_with_its_own_sync_is_torn_before_and_durable_after() -> None:
+    disk = with_file()
+    disk.follow(call("fallocate", "3, 0, 0, 6"))
+    write_half, sync_half = synced_write(b"new!", 2, 4)
+    assert disk.follow(write_half)
+    found = dict(states(disk))
+    assert found["none"] == {"a": b""}
+    assert found["torn2"] == {"a": b"\0\0ne\0\0"}
+    assert found["drop-2"] == {"a": b"\0\0new!"}
+    assert disk.follow(sync_half)
+    assert not disk.pending
+    assert dict(states(disk))["none"] == {"a": b"\0\0new!"}
+
+
+def test_a_write_with_its_own_sync_covers_no_other_write() -> None:
+    """Log storage never needs to know, so the model is not asked to."""
+    disk = with_file()
+    disk.follow(write(b"x", 9))
+    write_half, sync_half = synced_write(b"new!", 2, 4)
+    disk.follow(write_half)
+    with pytest.raises(Unknown, match="beside"):
+        disk.follow(sync_half)
+
+
+def test_a_size_that_came_while_it_ran_is_not_covered() -> None:
+    disk = with_file()
+    disk.follow(call("fallocate", "3, 0, 0, 9"))
+    write_half, sync_half = synced_write(b"new!", 0, 4, started=3)
+    disk.follow(write_half)
+    disk.follow(sync_half)
+    assert [change.offset for change in disk.pending] == [9]
+    assert dict(states(disk))["none"] == {"a": b"new!"}
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("pwritev2(3, [{iov_base=\"\\x61\", iov_len=1}], 1, 4096, RWF_DSYNC) = 1",
+         ["pwritev2", SYNC_WRITTEN, "fsync"]),
+        ("pwritev2(3, [{iov_base=\"\\x61\", iov_len=1}], 1, 4096, RWF_DSYNC) = -1 EIO (I/O)",
+         ["pwritev2", "fsync"]),
+        ("pwritev2(3, [{iov_base=\"\\x61\", iov_len=1}], 1, 4096, 0) = 1",
+         ["pwritev2", "fsync"]),
+    ],
+)  # fmt: skip
+def test_a_write_with_its_own_sync_is_given_in_two_halves(
+    tmp_path: Path, line: str, names: list[str]
+) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text(f"1 {line}\n1 fsync(3) = 0\n")
+    found = list(calls(trace))
+    assert [one.name for one in found] == names
+    assert [one.started for one in found] == [0] * (len(names) - 1) + [len(names) - 1]
+    assert found[0].number(-2) == 4096
+    assert found[0].strings == (b"a",)
 
 
 def test_pages_of_a_write_are_written_in_any_order() -> None:

@@ -5,8 +5,9 @@ with every byte, and changes nothing in the process. A library put in front of l
 name every entry point that anything might use, and what it misses it misses silently.
 
 Calls are given in the order in which they *returned*, a close when it began. A sync covers what had
-returned before it was *called*: `started` says when that was. A call on a tracked file that `disk`
-does not know is an error there, not a gap here.
+returned before it was *called*: `started` says when that was. A write that syncs its own bytes
+(RWF_DSYNC) is given as two calls, the write and SYNC_WRITTEN: power can fail between the halves. A
+call on a tracked file that `disk` does not know is an error there, not a gap here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _CALLS = (
     "unlinkat,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,mmap,sendfile,copy_file_range,"
     "splice,lseek"
 )
+SYNC_WRITTEN = "sync_written"
+"""The second half of a pwritev2 with RWF_DSYNC. Its arguments and `started` are the call's."""
+
 _LINE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+|0x[0-9a-f]+|\?)")
 _UNFINISHED = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>$")
 _RESUMED = re.compile(r"(\d+) +<\.\.\. (\w+) resumed>(.*)$")
@@ -107,4 +111,8 @@ def calls(trace: Path) -> Iterator[Call]:
             texts = tuple(
                 bytes.fromhex(text.replace("\\x", "")) for text in _STRING.findall(arguments)
             )
-            yield Call(name, _STRING.sub('""', arguments), texts, int(result, 0), started)
+            arguments, code = _STRING.sub('""', arguments), int(result, 0)
+            yield Call(name, arguments, texts, code, started)
+            if name == "pwritev2" and arguments.endswith(", RWF_DSYNC") and code > 0:
+                done += 1
+                yield Call(SYNC_WRITTEN, arguments, (), 0, started)

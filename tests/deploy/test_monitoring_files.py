@@ -103,6 +103,18 @@ def test_grafana_finds_prometheus_and_the_dashboard() -> None:
     assert {one.rpartition(":")[0] for one in targets} <= services.keys()
 
 
+def test_every_alert_is_seen_firing_and_silent() -> None:
+    """By promtool, which runs them: `make test-prometheus`."""
+    cases = yaml.safe_load((PROMETHEUS / "alerts_test.yml").read_text())["tests"]
+    seen = {
+        (case["alertname"], bool(case.get("exp_alerts")))
+        for test in cases
+        for case in test.get("alert_rule_test", ())
+    }
+    alerts = re.findall(r"alert: (\w+)", ALERTS)
+    assert seen == {(alert, fires) for alert in alerts for fires in (True, False)}
+
+
 def test_every_alert_has_a_page() -> None:
     alerts = re.findall(r"alert: (\w+)", ALERTS)
     pages = re.findall(r"runbook: (\S+)", ALERTS)

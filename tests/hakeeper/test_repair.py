@@ -185,6 +185,21 @@ def test_a_new_data_directory_without_a_spare_store_is_swapped_in_place() -> Non
         assert back.incarnation == model.stores[StoreId("s1")].incarnation
 
 
+def test_a_replica_whose_data_is_gone_without_a_spare_store_is_swapped_in_place() -> None:
+    """Its directory is there: a place that could not be read was all that was left of it. The
+    store says so when it is told to start it; it was flagged, and waited for another store.
+    """
+    model = started(3)
+    old = next(iter(stores_of(model, ONE)))
+    del model.stores[StoreId(old)].copies[ONE]
+    model.run_until(model.healthy, 600)
+    truth = model.shards[ONE]
+    assert truth.changes == ["ADD_VOTER+REMOVE", "leave"]
+    [back] = [one for one in truth.membership.members if one.store_id == old]
+    assert back.incarnation == model.stores[StoreId(old)].incarnation
+    assert back.replica_id in truth.membership.voters
+
+
 def test_a_swap_in_place_is_refused_when_it_would_leave_no_active_majority() -> None:
     model = started(3)
     model.wipe("s1")

@@ -262,3 +262,26 @@ def test_columns_lost_in_the_index_and_in_the_segment_halt_one_replica() -> None
     assert not log_of(db, 2, 1).faulty
     db = world.reopen(db)
     assert log_of(db).faulty
+
+
+@pytest.mark.parametrize("also", [(), (20, 100)])
+def test_what_was_replaced_is_not_taken_for_columns_that_are_lost(also: tuple[int, ...]) -> None:
+    """The index has lost the columns, and the run in the segment that replaced others is damaged,
+    or its whole group: the others have the same LSNs.
+    """
+    world = World(options=OPTIONS)
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 8, size=200))])
+    start = 64 + db.stats().bytes_written
+    db.commit([update(1, 1, entries(5, 8, term=2, size=200))])
+    place = log_of(db)._state.index.place(6)
+    db.commit([update(1, 1, entries(9, 30, term=2, size=900))])
+    world.close(db)
+    rows = world.kv.open("/data/index")
+    rows.write([(key, value[:-1]) for key, value in rows.scan(b"d")])
+    for at in [start + offset for offset in also] or [place.offset + 80]:
+        world.memory.flip(world.segments()[0], at, 1)
+    db = world.open()
+    with pytest.raises(Halted):
+        all_entries(log_of(db))
+    assert log_of(db).faulty

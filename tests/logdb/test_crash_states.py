@@ -8,6 +8,7 @@ the derived index.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,8 +46,8 @@ class Recorder:
     def __post_init__(self) -> None:
         vfs = self.world.memory
         for name in (
-            "create", "pwritev", "fdatasync", "preallocate", "truncate", "rename", "unlink",
-            "fsync_directory",
+            "create", "pwritev", "fdatasync", "sync_written", "preallocate", "truncate", "rename",
+            "unlink", "fsync_directory",
         ):  # fmt: skip
             setattr(vfs, name, self._watched(name, getattr(vfs, name)))
         kv = self.world.kv
@@ -290,7 +291,7 @@ def test_every_third_crash_state_of_random_operations(seed: int) -> None:
     assert replay_all(recorder, 3) >= 50
 
 
-@pytest.mark.parametrize("left_out", ["fdatasync", "fsync_directory"])
+@pytest.mark.parametrize("left_out", ["sync_written", "fsync_directory"])
 def test_a_store_that_leaves_out_a_sync_is_caught(left_out: str) -> None:
     """The tester is tested: acked entries must be found missing."""
     recorder = Recorder()
@@ -299,6 +300,27 @@ def test_a_store_that_leaves_out_a_sync_is_caught(left_out: str) -> None:
     for index in range(1, 4):
         recorder.commit(db, [update(1, 1, entries(index, index))])
     with pytest.raises(AssertionError):
+        replay_all(recorder)
+
+
+@pytest.mark.parametrize("left_out", ["", "fdatasync"])
+def test_a_recovery_that_leaves_out_its_sync_is_caught(left_out: str) -> None:
+    """It takes what a killed process had written and not synced, so it must sync it."""
+    recorder = Recorder()
+    world = recorder.world
+    db = world.open()
+    recorder.commit(db, [update(1, 1, entries(1, 1))])
+    group = db.begin([update(1, 1, entries(2, 2))])
+    world.memory.pwritev(group.handle, group.encoded.buffers, group.encoded.position.offset)
+    recorder.moments.clear()
+    if left_out:
+        setattr(world.memory, left_out, lambda *_: None)
+    db = world.kill()
+    assert log_of(db).last_index() == 2
+    recorder.moments.clear()
+    recorder.quiet(db)
+    recorder.commit(db, [update(1, 1, entries(3, 3))])
+    with pytest.raises(AssertionError) if left_out else contextlib.nullcontext():
         replay_all(recorder)
 
 

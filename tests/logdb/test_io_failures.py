@@ -16,8 +16,9 @@ from tests.logdb.helpers import World, entries, log_of, picture, update
 from tests.logdb.test_crash_states import durable
 
 OPERATIONS = (
-    "create", "open_read", "open_write", "pread", "pwritev", "fdatasync", "preallocate", "truncate",
-    "rename", "unlink", "fsync_directory", "listdir", "make_directory", "lock",
+    "create", "open_read", "open_write", "pread", "pwritev", "fdatasync", "sync_written",
+    "preallocate", "truncate", "rename", "unlink", "fsync_directory", "listdir", "make_directory",
+    "lock",
 )  # fmt: skip
 
 

@@ -207,9 +207,9 @@ def test_a_commit_index_alone_waits_for_the_next_group(world: World) -> None:
     before = db.stats()
     db.commit([update(1, 1, hard=(1, 1, 2))], sync=False)
     assert log_of(db).hard_state.commit == 2
-    assert db.stats().fsyncs == before.fsyncs
+    assert db.stats().durable_writes == before.durable_writes
     db.commit([update(2, 1, entries(4, 4))], sync=False)
-    assert db.stats().fsyncs == before.fsyncs + 1
+    assert db.stats().durable_writes == before.durable_writes + 1
     if world.path == "/data":
         db = world.kill()
         assert log_of(db).hard_state == HardState(Term(1), ReplicaId(1), Index(2))
@@ -227,7 +227,7 @@ def test_an_empty_commit_writes_nothing(world: World) -> None:
     db = world.open()
     db.commit([])
     db.commit([update(1, 1)])
-    assert db.stats().fsyncs == 0
+    assert db.stats().durable_writes == 0
     assert db.replicas() == []
 
 
@@ -274,10 +274,10 @@ def test_after_a_failed_write_nothing_more_is_written() -> None:
     db = world.open()
     group = db.begin([update(1, 1, entries(1, 8))])
 
-    def fail(handle: int) -> None:
+    def fail(handle: int, offset: int, size: int) -> None:
         raise OSError(5, "injected")
 
-    world.memory.fdatasync = fail  # type: ignore[method-assign]
+    world.memory.sync_written = fail  # type: ignore[method-assign]
     with pytest.raises(OSError, match="injected"):
         db.write(group)
     with pytest.raises(InvariantViolation, match="INV-LOGDB-2"):
@@ -313,11 +313,11 @@ def test_stats_count(world: World) -> None:
     for index in range(1, 21):
         db.commit([update(1, 1, entries(index, index, size=100))])
     stats = db.stats()
-    assert stats.fsyncs == stats.groups == 20
+    assert stats.durable_writes == stats.groups == 20
     assert stats.entries_written == 20
     assert stats.bytes_written > 20 * 172
     assert stats.segment_bytes >= stats.bytes_written
-    assert stats.sync_p50_us <= stats.sync_p99_us
+    assert stats.durable_write_p50_us <= stats.durable_write_p99_us
     assert stats.faulty_replicas == 0
 
 
@@ -375,7 +375,7 @@ def test_what_the_bytes_are_and_why_the_oldest_segment_stays() -> None:
     assert oldest.pinned_by == ((1, 1), (2, 1))
     assert stats.live_bytes == 2 * 776 + 30 * 472
     assert 1300 <= stats.group_bytes_p50 <= stats.group_bytes_p99 < 2000
-    assert sum(stats.group_bytes.counts) == sum(stats.sync_us.counts) == stats.groups
+    assert sum(stats.group_bytes.counts) == sum(stats.durable_write_us.counts) == stats.groups
     assert stats.group_bytes.counts[stats.group_bytes.bounds.index(2048)] == 11
     assert stats.group_bytes.total == stats.bytes_written
     db.commit([update(1, 1, snapshot=30), update(2, 1, snapshot=1)])

@@ -4,7 +4,6 @@ read.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from logservice_wire.errors import InvalidArgument, WrongCluster
 from logservice.logdb import offline
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.memory_vfs import MemoryVfs
+from tests.logdb.dying import DyingVfs
 from tests.logdb.helpers import SMALL, World, entries, log_of, picture, update
 
 
@@ -263,26 +263,6 @@ def test_a_directory_without_its_identity(what: str) -> None:
 
 
 PAGE = 4096
-
-
-class DyingVfs(MemoryVfs):
-    """A disk with pages that cannot be read, by file."""
-
-    def __init__(self, healthy: MemoryVfs) -> None:
-        self.__dict__ = healthy.copy().__dict__
-        self.dead: dict[str, set[int]] = {}
-        self.names: dict[int, str] = {}
-
-    def open_read(self, path: str) -> int:
-        handle = super().open_read(path)
-        self.names[handle] = path
-        return handle
-
-    def pread(self, handle: int, size: int, offset: int) -> bytes:
-        pages = range(offset // PAGE, (offset + max(size, 1) - 1) // PAGE + 1)
-        if not self.dead.get(self.names.get(handle, ""), set()).isdisjoint(pages):
-            raise OSError(errno.EIO, "sector")
-        return super().pread(handle, size, offset)
 
 
 def wide() -> World:

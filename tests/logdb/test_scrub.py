@@ -10,8 +10,9 @@ import pytest
 from logservice.ids import ReplicaId, ShardId
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, read_slice
-from tests.logdb.helpers import World, all_entries, entries, update
+from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, affected, read_slice
+from tests.logdb.dying import DyingVfs
+from tests.logdb.helpers import SMALL, World, all_entries, entries, entry, update
 
 KEYS = ((ShardId(1), ReplicaId(1)), (ShardId(2), ReplicaId(2)))
 
@@ -152,3 +153,61 @@ def test_what_an_earlier_life_left_behind_the_last_group_is_no_damage() -> None:
     lost = DamagedRange(place.offset, place.offset + 8, "no group", tail=True)
     assert db.scrub_found(place.segment, [lost, left]) == Verdict([KEYS[0]], 1)
     assert db.scrub_found(place.segment, [lost]) == Verdict([], 1), "and each pass counts it"
+
+
+@pytest.mark.parametrize("sector", [512, 4096])
+def test_an_unreadable_page_costs_those_whose_bytes_are_in_it(sector: int) -> None:
+    """Not everybody who has something in the slice; and pages behind the last group cost nobody."""
+    world = World(options=replace(SMALL, segment_bytes=16 * 4096))
+    db = world.open()
+    for first in range(1, 40, 2):
+        db.commit([
+            update(1, 1, entries(first, first + 1, size=1000), hard=(1, 1, first - 1)),
+            update(2, 2, [entry(n, payload=bytes(6000)) for n in (first, first + 1)]),
+        ])  # fmt: skip
+    target = db.scrub_target(0)
+    assert target is not None
+    owners: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for key in KEYS:
+        index = db.log(*key)._state.index
+        places = (index.place(n) for n in range(1, index.last_index + 1))
+        owners[key] = [
+            (one.offset, one.offset + 72 + one.length)
+            for one in places if one.segment == target.segment
+        ]  # fmt: skip
+    whole = world.memory
+    blamed = []
+    for page in range(0, target.size, 4096):
+        vfs = DyingVfs(whole, sector)
+        vfs.kill_bytes(target.path, page + 512, page + 513)
+        offset, damages = SEGMENT_HEADER_BYTES, list[DamagedRange]()
+        while offset < target.size:
+            piece = read_slice(vfs, target, offset, 1 << 20)
+            offset = piece.next_offset
+            damages += piece.damages
+        found = set()
+        for key in KEYS:
+            index = db.log(*key)._state.index
+            if any(affected(index, target.segment, damage) is not None for damage in damages):
+                found.add(key)
+        mine = {
+            key for key in KEYS
+            if any(low < page + 4096 and page < high for low, high in owners[key])
+        }  # fmt: skip
+        assert found == mine, page
+        blamed.append(len(found))
+    assert blamed.count(1) > 3
+    assert 2 in blamed
+    assert 0 in blamed, "behind the last group"
+
+
+def test_a_disk_that_gives_nothing_is_not_asked_for_every_page() -> None:
+    world, db = filled()
+    target = db.scrub_target(0)
+    assert target is not None
+    large = replace(target, size=1 << 20)
+    vfs = DyingVfs(world.memory)
+    vfs.kill_bytes(target.path, 0, large.size)
+    piece = read_slice(vfs, large, 64, 1 << 20)
+    assert (piece.next_offset, len(piece.damages)) == (large.size, 1)
+    assert vfs.refused < 200

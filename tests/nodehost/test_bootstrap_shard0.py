@@ -176,6 +176,23 @@ async def test_a_store_that_remembers_hakeeper_never_bootstraps() -> None:
     assert stores.hosts["s1"].calls == []
 
 
+async def test_a_store_that_lost_something_of_nobody_knows_whom_never_bootstraps() -> None:
+    """It may have been its replica of shard 0, which has voted (short seed 64169)."""
+    stores = Stores()
+    await stores.run("s1")
+    del stores.hosts["s1"].bootstraps[HAKEEPER_SHARD]
+    stores.hosts["s1"].calls.clear()
+    stores.boots["s1"] = Bootstrapper(
+        stores.hosts["s1"], stores.books["s1"], MEMBERS, lost_track=True
+    )
+    stores.boots["s1"].serve()
+    assert await stores.run("s1") == [BootstrapOutcome.STORED]
+    assert stores.hosts["s1"].calls == []
+    with pytest.raises(NotReady):
+        await stores.run("s2", timeout_s=0.3)
+    assert stores.hosts["s2"].calls == [], "nor does it tell others that it never was"
+
+
 async def test_a_joined_replica_has_no_initial_membership_to_tell() -> None:
     stores = Stores()
     stores.hosts["s2"].bootstraps[HAKEEPER_SHARD] = Bootstrap(Membership(), join=True)

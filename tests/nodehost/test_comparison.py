@@ -20,70 +20,11 @@ from logservice_wire.errors import (
 from logservice import bounds
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
 from logservice.nodehost import comparison_wire
-from logservice.nodehost.comparison import Comparer
 from logservice.nodehost.comparison_wire import DIGEST, FINDING, Answer, Ask, Finding
-from logservice.nodehost.repair import Repairer
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
-from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
-from tests.nodehost.forgery import forge
-
-RECORDS = 40
-
-
-class Compared(Cluster):
-    """Three stores with what every store has beside its NodeHost."""
-
-    def __init__(self, directory: Path, stores: int = 3) -> None:
-        super().__init__(directory, stores)
-        for store in self.stores.values():
-            store.election_ticks = 100  # entries are counted: a slow disk must not cost a term
-        self.comparers: dict[int, Comparer] = {}
-        self.repairers: dict[int, Repairer] = {}
-
-    def equip(self, *numbers: int) -> None:
-        known = [store.store_id for store in self.stores.values()]
-        for number in numbers or self.stores:
-            host = self.host(number)
-            self.comparers[number] = Comparer(host, pass_interval_s=0.0)
-            self.repairers[number] = Repairer(host, lambda: known, log_machine)
-
-    async def fill(self, count: int = RECORDS) -> None:
-        host = self.host(await self.leader())
-        before = host.log_bounds(SHARD)[1]
-        for number in range(count):
-            await host.append(SHARD, request(block=b"record %3d" % number * 50), 30.0)
-        await self.level(before + count)
-
-    async def level(self, lsn: int) -> None:
-        for store in self.stores.values():
-            host = store.host
-            if host is not None and host.running(SHARD) is not None:
-                await eventually(lambda h=host: h.log_bounds(SHARD)[1] >= lsn)  # type: ignore[misc]
-
-    def forge(self, number: int, lsn: int) -> int:
-        """On the disk of one store, running or not; the entry's index."""
-        store = self.stores[number]
-        at = self.host(number).replica(SHARD).reader.index_of_lsn(Lsn(lsn))
-        forge(store.directory, store.incarnation, SHARD, number, at)
-        return at
-
-    async def compare(self) -> Comparer:
-        comparer = self.comparers[await self.leader()]
-        await comparer.run_once()
-        return comparer
-
-    async def follower(self) -> int:
-        return 1 + await self.leader() % 3
-
-    def stored(self, number: int, lsn: int) -> bytes:
-        """What the disk of a store has, past its cache."""
-        log = self.host(number).replica(SHARD).reader.durable_log()
-        index = log.index_of_lsn(Lsn(lsn))
-        fetch = log.fetch(index, Index(index + 1), 1 << 20, ahead=False)
-        fetch.run()
-        log.end_fetch(fetch)
-        return log.fetched(fetch)[0].payload
+from tests.nodehost.cluster import SHARD, eventually, request
+from tests.nodehost.compared import RECORDS, Compared, spoil
 
 
 @pytest.fixture
@@ -179,13 +120,6 @@ async def test_a_state_made_of_what_was_wrong_is_not_begun_with(cluster: Compare
     assert cluster.host(number).running(SHARD) is not None
 
 
-def spoil(cluster: Compared, number: int, lsn: int) -> None:
-    """The state machine of a replica has made something else of the same entries."""
-    rsm = cluster.host(number).replica(SHARD).log_rsm
-    assert rsm is not None
-    rsm.state.holds["nobody's"] = Lsn(lsn)
-
-
 async def test_a_state_that_differs_is_found_when_the_shard_pauses(cluster: Compared) -> None:
     await cluster.fill()
     number = await cluster.follower()
@@ -253,44 +187,6 @@ async def test_three_different_replicas_halt_all_until_a_person_decides(
         await cluster.stores[number].down()
         await cluster.stores[number].up()
         assert SHARD in cluster.host(number).halted()
-
-
-async def test_two_that_differ_wait_for_the_third(cluster: Compared) -> None:
-    await cluster.fill()
-    leader = await cluster.leader()
-    wrong, away = [n for n in cluster.stores if n != leader]
-    cluster.forge(wrong, 17)
-    await cluster.stores[away].down()
-    comparer = await cluster.compare()
-    assert comparer.counts["undecided"] == 1
-    assert comparer.undecided == [SHARD]
-    assert all(SHARD not in cluster.host(n).halted() for n in (leader, wrong))
-    await comparer.run_once()
-    assert comparer.counts["undecided"] == 1
-    # Whoever leads next knows that something is to be decided.
-    assert SHARD in cluster.comparers[wrong]._undecided
-    await cluster.stores[away].up()
-    cluster.introduce()
-    cluster.equip(away)
-    await cluster.level(RECORDS)
-    comparer = await cluster.compare()
-    assert SHARD in cluster.host(wrong).halted()
-    assert comparer.undecided == []
-
-
-async def test_nobody_decides_for_too_long(
-    cluster: Compared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await cluster.fill()
-    leader = await cluster.leader()
-    wrong, away = [n for n in cluster.stores if n != leader]
-    cluster.forge(wrong, 17)
-    await cluster.stores[away].down()
-    monkeypatch.setattr(bounds, "COMPARE_UNDECIDED_S_MAX", -1.0)
-    comparer = await cluster.compare()
-    assert comparer.counts["contested"] == 1
-    assert SHARD in cluster.host(leader).halted()
-    assert SHARD in cluster.host(wrong).halted()
 
 
 async def test_a_wrong_learner_is_found_too(tmp_path: Path) -> None:

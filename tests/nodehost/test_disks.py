@@ -6,7 +6,7 @@ import asyncio
 import errno
 import shutil
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ ONE, TWO = ShardId(1), ShardId(2)
 
 
 class DyingVfs(PosixVfs):
-    """A disk that dies when told, and one that gets stuck in fdatasync."""
+    """A disk that dies when told."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,6 +44,14 @@ class DyingVfs(PosixVfs):
         if self.dead:
             self.writes_after_death += 1
         super().pwritev(handle, buffers, offset)  # type: ignore[arg-type]
+
+    def write_durably(
+        self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
+    ) -> None:
+        if self.dead:
+            self.pwritev(handle, buffers, offset)
+            raise OSError(errno.EIO, "the disk is dead")
+        super().write_durably(handle, buffers, offset)
 
     def fdatasync(self, handle: int) -> None:
         if self.dead:
@@ -214,13 +222,13 @@ async def test_a_stuck_disk_stops_nobody_elses_ticks(cluster: TwoDiskCluster) ->
     number = await cluster.leader(ONE)
     host, store = cluster.host(number), cluster.disks[number]
     release = threading.Event()
-    original = store.vfs[1].fdatasync
+    original = store.vfs[1].write_durably
 
-    def stuck(handle: int) -> None:
+    def stuck(handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         release.wait()
-        original(handle)
+        original(handle, buffers, offset)
 
-    store.vfs[1].fdatasync = stuck  # type: ignore[method-assign]
+    store.vfs[1].write_durably = stuck  # type: ignore[method-assign]
     if not host.replica(TWO).ready_to_lead:
         await cluster.host(await cluster.leader(TWO)).append(TWO, request(block=b"x"), 30.0)
     else:

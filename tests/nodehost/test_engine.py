@@ -3,121 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future
 
 import pytest
 from logservice_wire.errors import Halted, NotReady
 
 from logservice import bounds
-from logservice.clock import ManualClock
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
-from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.data_directory import DataDirectory
+from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.disk_space import OutOfSpace
-from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.options import LogDbOptions
+from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import InstalledSnapshot, Update, merge
 from logservice.membership import Membership
-from logservice.nodehost.engine import Engine, Write
-from logservice.nodehost.executor import InlineExecutor
-from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
-from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.engine import Write
 from logservice.snapshot import Snapshot
-
-
-def entry(index: int, term: int = 1) -> Entry:
-    return Entry(Term(term), Index(index), Lsn(1), 0, EntryKind.NOOP, b"")
-
-
-def update(shard: int, *indexes: int, term: int = 1, commit: int | None = None) -> Update:
-    state = HardState(Term(term), ReplicaId(1), Index(commit)) if commit is not None else None
-    return Update(
-        ShardId(shard), ReplicaId(1), hard_state=state,
-        entries=tuple(entry(index, term) for index in indexes),
-    )  # fmt: skip
-
-
-class Scripted:
-    """Something active that wants the given writes, one per collect."""
-
-    def __init__(self, *writes: Write) -> None:
-        self.writes = list(writes)
-
-    def collect(self) -> Write | None:
-        return self.writes.pop(0) if self.writes else None
-
-
-class HeldExecutor:
-    """Runs nothing before `release`."""
-
-    def __init__(self) -> None:
-        self.held: list[tuple[Callable[[], object], Future[object]]] = []
-
-    def submit(self, work):  # type: ignore[no-untyped-def]
-        future: Future[object] = Future()
-        self.held.append((work, future))
-        return future
-
-    def run(self, work, patience_s):  # type: ignore[no-untyped-def]
-        assert patience_s == bounds.FSYNC_PATIENCE_S
-        return self.submit(work)
-
-    def release(self) -> None:
-        work, future = self.held.pop(0)
-        future.set_result(work())
-
-    def shutdown(self) -> None:
-        assert not self.held
-
-
-class Bench:
-    """An engine over log storage in memory."""
-
-    def __init__(self, executor: object = None, inline_max_s: float = 1.0) -> None:
-        self.vfs = MemoryVfs()
-        data = DataDirectory.open(
-            "/data", vfs=self.vfs, cluster_id=ClusterId("c"), store_id=StoreId("s")
-        )
-        self.logdb = LogDb.open(
-            "/data", identity=data, vfs=self.vfs, kv=MemoryKvEngine(),
-            options=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
-        )  # fmt: skip
-        identity = PeerIdentity(ClusterId("c"), StoreId("s"), (Incarnation(1),), 1)
-        self.fatal: list[BaseException] = []
-        self.disk_failures: list[BaseException] = []
-        self.clock = ManualClock()
-        self.engine = Engine(
-            self.logdb,
-            MemoryTransport(identity, MemoryNetwork()),
-            executor or InlineExecutor(),  # type: ignore[arg-type]
-            self.clock,
-            inline_max_s,
-            self.fatal.append,
-            self.disk_failures.append,
-        )
-        self.done: list[str] = []
-
-    def write(self, name: str, *updates: Update, sync: bool = True) -> Write:
-        return Write(list(updates), sync, lambda: self.done.append(name))
-
-    @property
-    def groups(self) -> int:
-        return self.logdb.stats().groups
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what is waited for is the engine's own loop
-            await asyncio.sleep(0.001)
+from tests.nodehost.engine_bench import (
+    Bench,
+    HeldExecutor,
+    Scripted,
+    turns,
+    until,
+    update,
+)
 
 
 async def test_all_that_is_active_in_a_pass_shares_one_group() -> None:
@@ -192,10 +99,10 @@ async def test_a_write_without_updates_waits_for_the_groups_before_it() -> None:
 async def test_a_failed_fsync_is_the_last_and_acknowledges_nothing(inline_max_s: float) -> None:
     bench = Bench(inline_max_s=inline_max_s)
 
-    def fail(handle: int) -> None:
+    def fail(handle: int, offset: int, size: int) -> None:
         raise OSError(5, "Input/output error")
 
-    bench.vfs.fdatasync = fail  # type: ignore[method-assign]
+    bench.vfs.sync_written = fail  # type: ignore[method-assign]
     waiting = asyncio.ensure_future(bench.engine.commit([update(3, 1)]))
     bench.engine.activate(Scripted(bench.write("lost", update(1, 1))))
     await turns()
@@ -346,11 +253,11 @@ async def test_a_mark_of_damage_without_room_waits_too(monkeypatch: pytest.Monke
     full_for(bench)
     tried: list[int] = []
 
-    def mark() -> None:
+    def mark() -> CommitGroup:
         tried.append(1)
-        bench.logdb.record_faults()
+        return bench.logdb.begin(())
 
-    bench.engine.between_groups_soon(mark)
+    bench.engine.own_group_soon(mark)
     await until(lambda: len(tried) > 3)
     assert not bench.fatal
     state = bench.logdb._states[1, 1]
@@ -360,6 +267,27 @@ async def test_a_mark_of_damage_without_room_waits_too(monkeypatch: pytest.Monke
     done = len(tried)
     await asyncio.sleep(0.02)
     assert len(tried) == done
+    await bench.engine.stop()
+
+
+async def test_a_durable_mark_without_room_is_tried_again() -> None:
+    """The newest group looks like a torn write until it is there (G6)."""
+    bench = Bench()
+    bench.engine.activate(Scripted(bench.write("a", large(1, 1))))
+    await turns()
+    bench.logdb._writer.seal_early()
+    full_for(bench)
+    bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
+    for _ in range(3):
+        bench.engine.mark_if_idle()
+        await turns()
+    assert not bench.engine.out_of_space, "no group waits"
+    assert bench.logdb._writer.unmarked
+    full_for(bench, left=64 << 20)
+    bench.engine.mark_if_idle()
+    await turns()
+    assert not bench.logdb._writer.unmarked
+    assert not bench.fatal
     await bench.engine.stop()
 
 

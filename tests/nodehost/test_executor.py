@@ -49,11 +49,15 @@ def test_shutdown_waits_for_what_was_submitted(executor: Executor) -> None:
     assert all(future.done() for future in futures)
 
 
-def test_run_waits_for_the_result_and_no_longer_than_it_has_patience(executor: Executor) -> None:
-    assert executor.run(lambda: 5, 60.0).result() == 5
-    failed = executor.run(lambda: 1 // 0, 60.0)
+def test_wait_ends_with_the_result_and_no_later_than_it_has_patience(executor: Executor) -> None:
+    done = executor.submit(lambda: 5)
+    assert executor.wait(done, 60.0)
+    assert done.result() == 5
+    failed = executor.submit(lambda: 1 // 0)
+    assert executor.wait(failed, 60.0)
     assert isinstance(failed.exception(), ZeroDivisionError)
-    timed_out = executor.run(_disk_timeout, 60.0)
+    timed_out = executor.submit(_disk_timeout)
+    assert executor.wait(timed_out, 60.0)
     assert isinstance(timed_out.exception(), TimeoutError), "the work's own"
     executor.shutdown()
 
@@ -62,13 +66,48 @@ def _disk_timeout() -> None:
     raise TimeoutError("ETIMEDOUT")
 
 
-def test_run_leaves_work_that_hangs_to_the_thread() -> None:
+def test_work_that_hangs_is_the_threads_alone() -> None:
     executor = ThreadExecutor("test")
     hangs = threading.Event()
-    future = executor.run(lambda: hangs.wait(60), 0.001)
-    assert not future.done()
-    after = executor.run(lambda: 3, 0.001)
-    assert not after.done()
+    future = executor.submit(lambda: hangs.wait(60))
+    assert not executor.wait(future, 0.001)
+    after = executor.submit(lambda: 3)
+    assert not executor.wait(after, 0.001)
     hangs.set()
     executor.shutdown()
     assert (future.result(), after.result()) == (True, 3)
+
+
+def test_who_wants_to_be_called_back_is_called_once_it_is_done(executor: Executor) -> None:
+    called: list[bool] = []
+    done = threading.Event()
+
+    def callback() -> None:
+        called.append(work.done())
+        done.set()
+
+    work = executor.submit(lambda: 5)
+    executor.call_back(work, callback)
+    assert done.wait(60)
+    failed = executor.submit(lambda: 1 // 0)
+    done.clear()
+    work = failed
+    executor.call_back(failed, callback)
+    assert done.wait(60)
+    executor.shutdown()
+    assert called == [True, True]
+
+
+def test_the_worker_goes_on_while_somebody_is_being_told() -> None:
+    executor = ThreadExecutor("test")
+    told, goes_on = threading.Event(), threading.Event()
+
+    def tell() -> None:
+        told.set()
+        goes_on.wait(60)
+
+    executor.call_back(executor.submit(lambda: 1), tell)
+    assert told.wait(60)
+    assert executor.submit(lambda: 2).result(60) == 2
+    goes_on.set()
+    executor.shutdown()

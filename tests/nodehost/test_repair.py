@@ -20,6 +20,7 @@ from logservice.invariants import InvariantViolation
 from logservice.logdb.fault import Fault
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update, merge
 from logservice.nodehost import repair
 from logservice.nodehost.repair import Repairer
@@ -91,7 +92,7 @@ def test_a_committed_entry_of_a_later_term_completes_it() -> None:
     assert world.without_index().open().log(*KEY).last_index() == 16
 
 
-def test_a_repair_reaches_what_was_committed_when_the_damage_was_found() -> None:
+def test_a_repair_reaches_what_was_on_its_way_when_the_damage_was_found() -> None:
     """Seed 967: a leader's group was on its way; its followers had made an entry of it committed.
     The repair ended before that entry, and the store died of a commit index beyond the log's end.
     """
@@ -104,14 +105,16 @@ def test_a_repair_reaches_what_was_committed_when_the_damage_was_found() -> None
     db.write(group)
     db.finish(group)
     db.record_faults()
-    db.commit([repair_update(entries(11, 30))])
-    assert log.fault == FAULT
-    db = world.kill()
-    log = db.log(*KEY)
-    assert log.fault == FAULT
-    db.commit([repair_update(entries(31, 31))])
+    fault = Fault("seen", Index(11), Index(32))
+    for last in (30, 31):
+        db.commit([replace(repair_update(entries(11, last)), repair=fault)])
+        assert log.fault == fault
+        db = world.kill()
+        log = db.log(*KEY)
+        assert log.fault == fault
+    db.commit([replace(repair_update(entries(32, 32)), repair=fault)])
     assert log.fault is None
-    assert log.last_index() == log.hard_state.commit == 31
+    assert (log.last_index(), log.hard_state.commit) == (32, 31)
 
 
 def test_damage_found_during_the_repair_keeps_the_fault() -> None:
@@ -267,6 +270,52 @@ async def test_flipped_bits_are_repaired_from_the_peers(cluster: Cluster) -> Non
     cluster.introduce()
     assert cluster.host(number).halted() == {}
     await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] >= 45)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("on_its_way", [False, True])
+async def test_what_was_found_damaged_acknowledges_nothing_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, leads: bool, on_its_way: bool
+) -> None:
+    """Seed 7310848: garbage collection found a leader's log damaged; before its next tick an entry
+    was committed with its help. The repair, which reaches what it had acknowledged when the damage
+    was found, took that entry away again, and it voted for a log without it.
+    """
+    host = cluster.host(await cluster.leader())
+    for number in range(10):
+        await host.append(SHARD, request(block=b"%d" % number), 30.0)
+    leader = await cluster.leader()
+    other, away = [number for number in cluster.stores if number != leader]
+    await cluster.stores[away].down()
+    damaged = leader if leads else other
+    replica = cluster.host(damaged).replica(SHARD)
+    monkeypatch.setattr(replica, "tick", lambda now_s: None)
+    logdb, log = replica.directory.logdb, replica.reader.durable_log()
+    faults: list[Fault | None] = []
+
+    def found() -> None:
+        logdb.fault_found((SHARD, replica.replica_id), "found by a test", Index(5))
+        faults.append(log.fault)
+
+    if on_its_way:
+        finish = logdb.finish
+
+        def found_before(group: CommitGroup) -> None:
+            if not faults:
+                found()
+            finish(group)
+
+        monkeypatch.setattr(logdb, "finish", found_before)
+    else:
+        found()
+    with pytest.raises(LogServiceError):
+        await cluster.host(leader).append(SHARD, request(block=b"new"), 2.0)
+    fault = faults[0]
+    assert fault is not None
+    assert fault.repairable
+    assert SHARD in cluster.host(damaged).halted()
+    (alone,) = {leader, other} - {damaged}
+    assert cluster.host(alone).replica(SHARD).raft.commit <= fault.acked_through
 
 
 async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(

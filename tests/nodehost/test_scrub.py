@@ -13,7 +13,7 @@ from logservice.ids import ReplicaId, ShardId
 from logservice.logdb.log_db import LogDb
 from logservice.nodehost.executor import InlineExecutor
 from logservice.nodehost.read_budget import ReadBudget
-from logservice.nodehost.scrub import Scrubber
+from logservice.nodehost.scrub import Scrubber, ScrubPass
 from tests.logdb.helpers import World, entries, update
 
 RATE = 1000.0
@@ -122,3 +122,49 @@ async def test_one_that_is_cancelled_goes_on_where_it_was(monkeypatch: pytest.Mo
         scrub.until_s = until_s
         await scrub.run()
     assert scrub.scrubber.progress == whole.scrubber.progress
+
+
+async def test_a_pass_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    scrub = Scrub(monkeypatch)
+    sealed = scrub.db.sealed_bytes(0)
+    memory, segments = scrub.world.memory, scrub.world.segments()
+    sizes = [memory.size(memory.open_read(path)) for path in segments]
+    assert sealed == sum(sizes[:-1]), "all but the one that is being written"
+    assert scrub.scrubber.look() == ScrubPass(RATE, sealed, 0, 0.0)
+    looks: list[tuple[float, ScrubPass]] = []
+    sleep = scrub._sleep
+
+    async def watched(seconds: float) -> None:
+        looks.append((scrub.clock.monotonic(), scrub.scrubber.look()))
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", watched)
+    scrub.until_s = PASS_S
+    await scrub.run()
+    under_way = [(at_s, look) for at_s, look in looks if look.done_bytes]
+    assert len(under_way) > 10
+    done = [look.done_bytes for _, look in under_way]
+    assert done == sorted(done), "it never goes back"
+    assert {look.bytes for _, look in under_way} == {sealed}
+    after = scrub.scrubber.look()
+    assert (after.bytes, after.done_bytes) == (sealed, 0)
+    assert after.last_s == pytest.approx(sealed / RATE, rel=0.2), "what was to be expected"
+    # Half-way through half of the time is gone.
+    at_s, look = min(under_way, key=lambda one: abs(one[1].done_bytes - sealed / 2))
+    began_s = under_way[0][0]
+    left_s = (look.bytes - look.done_bytes) / look.rate
+    assert at_s - began_s + left_s == pytest.approx(after.last_s, rel=0.2)
+
+
+async def test_what_is_sealed_during_a_pass_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    scrub = Scrub(monkeypatch)
+    before = scrub.scrubber.look().bytes
+    scrub.until_s = 6.0
+    await scrub.run()
+    half = scrub.scrubber.look()
+    assert 0 < half.done_bytes < half.bytes == before
+    for first in range(41, 61, 2):
+        scrub.db.commit([update(1, 1, entries(first, first + 1, size=300))])
+    grown = scrub.scrubber.look()
+    assert grown.done_bytes == half.done_bytes
+    assert grown.bytes == scrub.db.sealed_bytes(0) > before

@@ -60,7 +60,7 @@ class Machine:
         """Open, use, close."""
         settings = StoreSettings(
             CLUSTER, STORE, self.paths, (), FirstConfiguration(CLUSTER, 1, 1, 10.0),
-            logdb=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
+            logdb=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0), scrub_bytes_per_s=1 << 19,
         )  # fmt: skip
 
         def disk(path: str) -> DiskSeams:
@@ -182,6 +182,20 @@ def test_missing_rights_are_a_mistake_to_be_told_not_a_lost_disk() -> None:
     machine.disks[B].error, machine.disks[B].where = errno.EACCES, "IDENTITY"
     with pytest.raises(InvalidArgument):
         machine.open()
+
+
+def test_each_directory_is_read_at_the_rate_of_the_configuration() -> None:
+    """The scrub's and the comparison's: they share it."""
+    machine = Machine()
+    first = machine.incarnations()
+
+    def look(parts: StoreParts) -> None:
+        passes = parts.scrub_passes()
+        assert list(map(int, passes)) == first
+        assert {one.rate for one in passes.values()} == {1 << 19}
+        assert {one.budget.bytes_per_s for one in parts.host.directories} == {1 << 19}
+
+    machine.open(look)
 
 
 def test_what_was_all_of_a_replica_is_told_when_it_is_gone(

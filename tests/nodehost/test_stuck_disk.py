@@ -1,4 +1,4 @@
-"""A disk whose fdatasync does not return: the store goes on with all else, and a leader on it
+"""A disk whose writes do not return: the store goes on with all else, and a leader on it
 gives leadership away. One event loop runs all three stores here, so that a store that waited for
 its disk on the loop would stop the test, too.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,18 +24,28 @@ ELECTION_TICKS = 60
 
 
 class StuckVfs(PosixVfs):
-    """Hangs in fdatasync while `stuck`, like a device that does not answer."""
+    """Hangs before it makes anything durable, like a device that does not answer."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.answers = threading.Event()
         self.answers.set()
         self.hanging = 0
 
+    def write_durably(
+        self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
+    ) -> None:
+        self._answer()
+        super().write_durably(handle, buffers, offset)
+
     def fdatasync(self, handle: int) -> None:
+        self._answer()
+        super().fdatasync(handle)
+
+    def _answer(self) -> None:
         self.hanging += 1
         assert self.answers.wait(60)
         self.hanging -= 1
-        super().fdatasync(handle)
 
 
 @pytest.fixture(params=[1.0, -1.0], ids=["was fast", "was slow"])

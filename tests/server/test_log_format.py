@@ -29,13 +29,13 @@ class Call:
 
 def event_record(caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
     with caplog.at_level(logging.INFO):
-        emit(logging.getLogger("x"), Event.SLOW_FSYNC, p99_us=5)
+        emit(logging.getLogger("x"), Event.SLOW_DISK, p99_us=5)
     return caplog.records[-1]
 
 
 def test_json_keeps_name_and_fields_apart(caplog: pytest.LogCaptureFixture) -> None:
     line = json.loads(JsonFormat("s1").format(event_record(caplog)))
-    assert line["event"] == "slow_fsync"
+    assert line["event"] == "slow_disk"
     assert line["fields"] == {"p99_us": 5}
     assert (line["store"], line["level"]) == ("s1", "warning")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])

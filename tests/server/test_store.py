@@ -58,6 +58,7 @@ def configured(directory: Path) -> StoreConfig:
         [storage]
         segment_bytes = 1048576
         ballast_bytes = 0
+        scrub_bytes_per_s = 1000000
         [truncation]
         interval_s = 0.2
         """
@@ -134,7 +135,7 @@ async def test_store_status_and_cluster_report(client: Client) -> None:
     await client.append(1, b"a")
     status = await client.admin.GetStoreStatus(admin_pb2.GetStoreStatusRequest())
     assert (status.store_id, status.cluster_id) == ("s1", "c")
-    assert status.fsyncs > 0
+    assert status.durable_writes > 0
     assert status.segment_bytes > 0
     mine = next(item for item in status.replicas if item.shard_id == 1)
     assert (mine.role, mine.first_lsn) == ("leader", 1)

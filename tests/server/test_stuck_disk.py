@@ -1,4 +1,4 @@
-"""A real store process whose fdatasyncs hang (strace holds them): its ticks and heartbeats go on,
+"""A real store process whose disk hangs (strace holds every sync): its ticks and heartbeats go on,
 its leadership goes to others, and when the disk answers again it catches up.
 """
 
@@ -36,10 +36,12 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 @contextlib.contextmanager
 def hanging_disk(pid: int) -> Iterator[None]:
-    """Every fdatasync of a process takes a minute, until the end of the context."""
+    """Every fdatasync of a process, and every write that syncs its own bytes, takes a minute, until
+    the end of the context.
+    """
     command = [
-        "strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", "-e", "trace=fdatasync",
-        "-e", "inject=fdatasync:delay_enter=60000000",
+        "strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", "-e", "trace=fdatasync,pwritev2",
+        "-e", "inject=fdatasync,pwritev2:delay_enter=60000000",
     ]  # fmt: skip
     tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
@@ -105,7 +107,7 @@ def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
                 time.sleep(2 * STORE_TIMEOUT_S)  # as long as HAKeeper would take to miss it, twice
                 for _ in range(20):
                     eventually(append)
-                # Well within the minute that its fdatasync takes: its heartbeats go on.
+                # Well within the minute that its disk takes: its heartbeats go on.
                 eventually(lambda: stuck not in expired_stores(client), 30)
                 assert cluster.pids()[stuck] == pid
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 from logservice_wire.errors import Halted
@@ -56,6 +58,42 @@ def test_a_cut_ends_the_process_inside_the_call() -> None:
     with pytest.raises(PowerCut):
         here.create("/b")
     assert cuts == [1]
+
+
+def durable_write(faults: Callable[[SimDisk], None], seed: int) -> tuple[bytes, bytes, int]:
+    """What the cache and, after a power cut, the disk have of b"new!!" over b"old..", and how many
+    more calls the disk had to answer.
+    """
+    here = SimDisk(random.Random(seed), lambda: None)
+    handle = here.create("/a")
+    here.write_durably(handle, [b"old.."], 0)
+    here.fsync_directory("/")
+    before = here.calls
+    faults(here)
+    with contextlib.suppress(OSError, PowerCut):
+        here.write_durably(handle, [b"new", b"!!"], 0)
+    cached, made = bytes(here._files["/a"].cached), here.calls - before
+    here.lose_power(keep_names=False, survive=0.5)
+    return cached, here.image("/a"), made
+
+
+PREFIXES = {b"new!!"[:kept] + b"old.."[kept:] for kept in range(6)}
+
+
+def test_power_is_cut_before_or_within_a_durable_write() -> None:
+    """Within it, it may reach the disk in any part."""
+    assert durable_write(lambda here: here.cut_after(2), 1) == (b"new!!", b"new!!", 2)
+    for calls in (0, 1):
+        found = {durable_write(lambda here: here.cut_after(calls), s)[1] for s in range(200)}  # noqa: B023
+        assert found == PREFIXES
+
+
+def test_a_durable_write_fails_at_any_byte_or_at_its_sync() -> None:
+    written = [durable_write(lambda here: here.fail(errno.EIO, 0), seed) for seed in range(200)]
+    assert {cached for cached, _, _ in written} == PREFIXES
+    assert {disk for _, disk, _ in written} == PREFIXES
+    synced = {durable_write(lambda here: here.fail(errno.EIO, 1), seed) for seed in range(20)}
+    assert synced == {(b"new!!", b"old..", 2)}, "the pages count as clean"
 
 
 def test_what_a_failed_sync_left_in_the_cache_is_written_again_by_recovery() -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elogservice_wire/v1/admin.proto\x12\rlogservice.v1\"\x17\n\x15GetStoreStatusRequest\"\xdb\x02\n\x0cStoreReplica\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x12\n\nreplica_id\x18\x02 \x01(\x04\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x16\n\x0eleader_replica\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_index\x18\x06 \x01(\x04\x12\x15\n\rapplied_index\x18\x07 \x01(\x04\x12\x13\n\x0b\x66irst_index\x18\x08 \x01(\x04\x12\x12\n\nlast_index\x18\t \x01(\x04\x12\x11\n\tfirst_lsn\x18\n \x01(\x04\x12\x13\n\x0b\x61pplied_lsn\x18\x0b \x01(\x04\x12\x15\n\rtruncated_lsn\x18\x0c \x01(\x04\x12\x1a\n\x12\x65xported_snapshots\x18\r \x01(\r\x12\x18\n\x10membership_epoch\x18\x0e \x01(\x04\x12\x13\n\x0bincarnation\x18\x0f \x01(\x04\x12\x0e\n\x06halted\x18\x10 \x01(\t\"\x8b\x01\n\x0eStoreDirectory\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12\x10\n\x08replicas\x18\x05 \x01(\r\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\t\x12\x0c\n\x04\x66ull\x18\x07 \x01(\x08\"\xe0\x03\n\x0bStoreStatus\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x11\n\tuptime_ms\x18\x05 \x01(\x04\x12\x15\n\rsegment_bytes\x18\x06 \x01(\x04\x12\x15\n\rsegment_files\x18\x07 \x01(\r\x12\x0e\n\x06\x66syncs\x18\x08 \x01(\x04\x12\x17\n\x0f\x65ntries_written\x18\t \x01(\x04\x12\x15\n\rbytes_written\x18\n \x01(\x04\x12\x14\n\x0c\x66sync_p50_us\x18\x0b \x01(\r\x12\x14\n\x0c\x66sync_p99_us\x18\x0c \x01(\r\x12-\n\x08replicas\x18\r \x03(\x0b\x32\x1b.logservice.v1.StoreReplica\x12K\n\x11truncation_counts\x18\x0e \x03(\x0b\x32\x30.logservice.v1.StoreStatus.TruncationCountsEntry\x12\x32\n\x0b\x64irectories\x18\x0f \x03(\x0b\x32\x1d.logservice.v1.StoreDirectory\x1a\x37\n\x15TruncationCountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01J\x04\x08\x03\x10\x04\"\x19\n\x17GetClusterReportRequest\"\x1d\n\rClusterReport\x12\x0c\n\x04json\x18\x01 \x01(\x0c\";\n\x15TransferLeaderRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x10\n\x08store_id\x18\x02 \x01(\t\".\n\x16TransferLeaderResponse\x12\x14\n\x0cleader_store\x18\x01 \x01(\t2\x94\x02\n\x05\x41\x64min\x12R\n\x0eGetStoreStatus\x12$.logservice.v1.GetStoreStatusRequest\x1a\x1a.logservice.v1.StoreStatus\x12X\n\x10GetClusterReport\x12&.logservice.v1.GetClusterReportRequest\x1a\x1c.logservice.v1.ClusterReport\x12]\n\x0eTransferLeader\x12$.logservice.v1.TransferLeaderRequest\x1a%.logservice.v1.TransferLeaderResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elogservice_wire/v1/admin.proto\x12\rlogservice.v1\"\x17\n\x15GetStoreStatusRequest\"\xdb\x02\n\x0cStoreReplica\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x12\n\nreplica_id\x18\x02 \x01(\x04\x12\x0c\n\x04role\x18\x03 \x01(\t\x12\x0c\n\x04term\x18\x04 \x01(\x04\x12\x16\n\x0eleader_replica\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_index\x18\x06 \x01(\x04\x12\x15\n\rapplied_index\x18\x07 \x01(\x04\x12\x13\n\x0b\x66irst_index\x18\x08 \x01(\x04\x12\x12\n\nlast_index\x18\t \x01(\x04\x12\x11\n\tfirst_lsn\x18\n \x01(\x04\x12\x13\n\x0b\x61pplied_lsn\x18\x0b \x01(\x04\x12\x15\n\rtruncated_lsn\x18\x0c \x01(\x04\x12\x1a\n\x12\x65xported_snapshots\x18\r \x01(\r\x12\x18\n\x10membership_epoch\x18\x0e \x01(\x04\x12\x13\n\x0bincarnation\x18\x0f \x01(\x04\x12\x0e\n\x06halted\x18\x10 \x01(\t\"\x8b\x01\n\x0eStoreDirectory\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x12\n\nused_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12\x10\n\x08replicas\x18\x05 \x01(\r\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\t\x12\x0c\n\x04\x66ull\x18\x07 \x01(\x08\"\xf8\x03\n\x0bStoreStatus\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x11\n\tuptime_ms\x18\x05 \x01(\x04\x12\x15\n\rsegment_bytes\x18\x06 \x01(\x04\x12\x15\n\rsegment_files\x18\x07 \x01(\r\x12\x16\n\x0e\x64urable_writes\x18\x08 \x01(\x04\x12\x17\n\x0f\x65ntries_written\x18\t \x01(\x04\x12\x15\n\rbytes_written\x18\n \x01(\x04\x12\x1c\n\x14\x64urable_write_p50_us\x18\x0b \x01(\r\x12\x1c\n\x14\x64urable_write_p99_us\x18\x0c \x01(\r\x12-\n\x08replicas\x18\r \x03(\x0b\x32\x1b.logservice.v1.StoreReplica\x12K\n\x11truncation_counts\x18\x0e \x03(\x0b\x32\x30.logservice.v1.StoreStatus.TruncationCountsEntry\x12\x32\n\x0b\x64irectories\x18\x0f \x03(\x0b\x32\x1d.logservice.v1.StoreDirectory\x1a\x37\n\x15TruncationCountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01J\x04\x08\x03\x10\x04\"\x19\n\x17GetClusterReportRequest\"\x1d\n\rClusterReport\x12\x0c\n\x04json\x18\x01 \x01(\x0c\";\n\x15TransferLeaderRequest\x12\x10\n\x08shard_id\x18\x01 \x01(\x04\x12\x10\n\x08store_id\x18\x02 \x01(\t\".\n\x16TransferLeaderResponse\x12\x14\n\x0cleader_store\x18\x01 \x01(\t2\x94\x02\n\x05\x41\x64min\x12R\n\x0eGetStoreStatus\x12$.logservice.v1.GetStoreStatusRequest\x1a\x1a.logservice.v1.StoreStatus\x12X\n\x10GetClusterReport\x12&.logservice.v1.GetClusterReportRequest\x1a\x1c.logservice.v1.ClusterReport\x12]\n\x0eTransferLeader\x12$.logservice.v1.TransferLeaderRequest\x1a%.logservice.v1.TransferLeaderResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,17 +40,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOREDIRECTORY']._serialized_start=425
   _globals['_STOREDIRECTORY']._serialized_end=564
   _globals['_STORESTATUS']._serialized_start=567
-  _globals['_STORESTATUS']._serialized_end=1047
-  _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_start=986
-  _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_end=1041
-  _globals['_GETCLUSTERREPORTREQUEST']._serialized_start=1049
-  _globals['_GETCLUSTERREPORTREQUEST']._serialized_end=1074
-  _globals['_CLUSTERREPORT']._serialized_start=1076
-  _globals['_CLUSTERREPORT']._serialized_end=1105
-  _globals['_TRANSFERLEADERREQUEST']._serialized_start=1107
-  _globals['_TRANSFERLEADERREQUEST']._serialized_end=1166
-  _globals['_TRANSFERLEADERRESPONSE']._serialized_start=1168
-  _globals['_TRANSFERLEADERRESPONSE']._serialized_end=1214
-  _globals['_ADMIN']._serialized_start=1217
-  _globals['_ADMIN']._serialized_end=1493
+  _globals['_STORESTATUS']._serialized_end=1071
+  _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_start=1010
+  _globals['_STORESTATUS_TRUNCATIONCOUNTSENTRY']._serialized_end=1065
+  _globals['_GETCLUSTERREPORTREQUEST']._serialized_start=1073
+  _globals['_GETCLUSTERREPORTREQUEST']._serialized_end=1098
+  _globals['_CLUSTERREPORT']._serialized_start=1100
+  _globals['_CLUSTERREPORT']._serialized_end=1129
+  _globals['_TRANSFERLEADERREQUEST']._serialized_start=1131
+  _globals['_TRANSFERLEADERREQUEST']._serialized_end=1190
+  _globals['_TRANSFERLEADERRESPONSE']._serialized_start=1192
+  _globals['_TRANSFERLEADERRESPONSE']._serialized_end=1238
+  _globals['_ADMIN']._serialized_start=1241
+  _globals['_ADMIN']._serialized_end=1517
 # @@protoc_insertion_point(module_scope)

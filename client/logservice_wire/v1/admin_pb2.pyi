@@ -65,7 +65,7 @@ class StoreDirectory(_message.Message):
     def __init__(self, path: _Optional[str] = ..., incarnation: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., replicas: _Optional[int] = ..., failed: _Optional[str] = ..., full: bool = ...) -> None: ...
 
 class StoreStatus(_message.Message):
-    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "fsyncs", "entries_written", "bytes_written", "fsync_p50_us", "fsync_p99_us", "replicas", "truncation_counts", "directories")
+    __slots__ = ("store_id", "cluster_id", "version", "uptime_ms", "segment_bytes", "segment_files", "durable_writes", "entries_written", "bytes_written", "durable_write_p50_us", "durable_write_p99_us", "replicas", "truncation_counts", "directories")
     class TruncationCountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -79,11 +79,11 @@ class StoreStatus(_message.Message):
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FILES_FIELD_NUMBER: _ClassVar[int]
-    FSYNCS_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_WRITES_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
     BYTES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
-    FSYNC_P50_US_FIELD_NUMBER: _ClassVar[int]
-    FSYNC_P99_US_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_WRITE_P50_US_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_WRITE_P99_US_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATION_COUNTS_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
@@ -93,15 +93,15 @@ class StoreStatus(_message.Message):
     uptime_ms: int
     segment_bytes: int
     segment_files: int
-    fsyncs: int
+    durable_writes: int
     entries_written: int
     bytes_written: int
-    fsync_p50_us: int
-    fsync_p99_us: int
+    durable_write_p50_us: int
+    durable_write_p99_us: int
     replicas: _containers.RepeatedCompositeFieldContainer[StoreReplica]
     truncation_counts: _containers.ScalarMap[str, int]
     directories: _containers.RepeatedCompositeFieldContainer[StoreDirectory]
-    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., fsyncs: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., fsync_p50_us: _Optional[int] = ..., fsync_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ...) -> None: ...
+    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., durable_writes: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., durable_write_p50_us: _Optional[int] = ..., durable_write_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ...) -> None: ...
 
 class GetClusterReportRequest(_message.Message):
     __slots__ = ()

@@ -66,9 +66,9 @@ class StoreRow(Struct, frozen=True, kw_only=True):
     disk_free_bytes: int = 0
     replicas: int = 0
     leaders: int = 0
-    fsync_p50_us: int = 0
-    fsync_p99_us: int = 0
-    fsyncs: int = 0
+    durable_write_p50_us: int = 0
+    durable_write_p99_us: int = 0
+    durable_writes: int = 0
     entries_written: int = 0
     bytes_written: int = 0
     segment_files: int = 0
@@ -268,9 +268,9 @@ def _store(store: str, view: StoreView | None, word: StoreWord) -> StoreRow:
         disk_free_bytes=_disk(figures, "free_bytes", view.disk_free_bytes if view else 0),
         replicas=len(status.replicas) if serving else (view.replicas if view else 0),
         leaders=sum(replica.role == "leader" for replica in status.replicas),
-        fsync_p50_us=int(figures.get("sync_p50_us", 0)),
-        fsync_p99_us=int(figures.get("sync_p99_us", 0)),
-        fsyncs=int(figures.get("fsyncs", 0)),
+        durable_write_p50_us=int(figures.get("durable_write_p50_us", 0)),
+        durable_write_p99_us=int(figures.get("durable_write_p99_us", 0)),
+        durable_writes=int(figures.get("durable_writes", 0)),
         entries_written=int(figures.get("entries_written", 0)),
         bytes_written=int(figures.get("bytes_written", 0)),
         segment_files=int(figures.get("segment_files", 0)),

@@ -59,7 +59,9 @@ _LOGDB: Final[Mapping[str, _Figure]] = {
     "oldest_segment": _Figure("oldest_segment", False, "Id of the oldest segment."),
     "oldest_live_bytes": _Figure("oldest_segment_live_bytes", False, "Live bytes in it."),
     "groups": _Figure("commit_groups", True, "Commit groups written."),
-    "fsyncs": _Figure("fsyncs", True, "fdatasync calls on segments."),
+    "durable_writes": _Figure(
+        "durable_writes", True, "Writes of commit groups that waited for the disk."
+    ),
     "entries_written": _Figure("entries_written", True, "Entries written to segments."),
     "bytes_written": _Figure("segment_bytes_written", True, "Bytes written, without copies."),
     "bytes_rewritten": _Figure(
@@ -72,6 +74,21 @@ _LOGDB: Final[Mapping[str, _Figure]] = {
     "ballast": _Figure("ballast_present", False, "The reserve for a full disk is there."),
     "faulty_replicas": _Figure("faulty_replicas", False, "Replicas whose log is damaged."),
 }  # fmt: skip
+
+_SCRUB: Final[Mapping[str, _Figure]] = {
+    "rate": _Figure(
+        "scrub_rate_bytes_per_second", False, "At most, with what the comparison reads."
+    ),
+    "bytes": _Figure(
+        "scrub_pass_bytes", False, "Sealed bytes of the pass under way, else of the next one."
+    ),
+    "done_bytes": _Figure(
+        "scrub_pass_done_bytes", False, "Of them, done; 0 while no pass is under way."
+    ),
+    "last_s": _Figure(
+        "scrub_last_pass_seconds", False, "What the newest whole pass took; 0 before the first."
+    ),
+}
 
 _INTEGRITY: Final[Mapping[str, tuple[str, str]]] = {
     "recovery_damages": ("recovery_damages", "Damaged places found at the start."),
@@ -98,7 +115,13 @@ _INTEGRITY: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 _TWICE: Final = frozenset(
-    {"disk_free_bytes", "group_bytes_p50", "group_bytes_p99", "sync_p50_us", "sync_p99_us"}
+    {
+        "disk_free_bytes",
+        "group_bytes_p50",
+        "group_bytes_p99",
+        "durable_write_p50_us",
+        "durable_write_p99_us",
+    }
 )
 """Figures of `LogDbStats` that another one says, too."""
 
@@ -204,6 +227,10 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
         family = CounterMetricFamily(f"logservice_{name}", text)
         family.add_metric([], number)
         yield family
+    yield _gauge("compare_pass_shards", "Of the comparison under way.", status.compare_shards)
+    yield _gauge(
+        "compare_pass_shards_done", "Of them, compared or passed over.", status.compare_shards_done
+    )
     errors = CounterMetricFamily(
         "logservice_rpc_errors", "Failed calls by method and reason.", labels=["method", "reason"]
     )
@@ -300,15 +327,19 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
         "logservice_oldest_segment_kept", "1: why the oldest segment is still there.",
         labels=["directory", "reason"],
     )  # fmt: skip
+    pinned = GaugeMetricFamily(
+        "logservice_oldest_segment_pinned_bytes",
+        f"Whose live bytes are in it: the {bounds.METRIC_PINS_MAX} replicas with most of them.",
+        labels=["directory", "shard", "replica"],
+    )
     families: dict[str, Any] = {}
     for place, directory in enumerate(directories):
         working.add_metric([str(place), directory.path], int(not directory.failed))
         if directory.oldest_reason:
             kept.add_metric([str(place), directory.oldest_reason], 1)
-        for field, number in directory.logdb.items():
-            if field in _TWICE:
-                continue
-            figure = _LOGDB.get(field, _Figure(f"logdb_{field}", False, f"LogDbStats.{field}."))
+        for pin in directory.oldest_pins:
+            pinned.add_metric([str(place), str(pin.shard), str(pin.replica)], pin.live_bytes)
+        for figure, number in _figures(directory):
             name = f"logservice_{figure.name}"
             if name not in families:
                 kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
@@ -316,17 +347,28 @@ def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
             families[name].add_metric([str(place)], number)
     yield working
     yield kept
+    yield pinned
     yield from families.values()
     yield _histogram(
-        "fsync_seconds",
-        "fdatasync of commit groups.",
-        [directory.fsync_seconds for directory in directories],
+        "durable_write_seconds",
+        "What a commit group took to be written and on the disk.",
+        [directory.durable_write_seconds for directory in directories],
     )
     yield _histogram(
         "commit_group_bytes",
         "Size of commit groups.",
         [directory.group_bytes for directory in directories],
     )
+
+
+def _figures(directory: DirectoryStatus) -> Iterator[tuple[_Figure, float]]:
+    for field, number in directory.logdb.items():
+        if field not in _TWICE:
+            unnamed = _Figure(f"logdb_{field}", False, f"LogDbStats.{field}.")
+            yield _LOGDB.get(field, unnamed), number
+    for field, figure in _SCRUB.items():
+        if field in directory.scrub:
+            yield figure, directory.scrub[field]
 
 
 def _histogram(name: str, text: str, directories: Sequence[Buckets]) -> Metric:

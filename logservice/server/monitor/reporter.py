@@ -23,6 +23,7 @@ from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId
 from logservice.logdb.stats import Histogram
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.scrub import ScrubPass
 from logservice.nodehost.store_parts import StoreParts
 from logservice.nodehost.transport.stats import TransportStats
 from logservice.nodehost.truncation import TruncationAlarm
@@ -34,6 +35,7 @@ from logservice.server.monitor.status import (
     Buckets,
     DirectoryStatus,
     FollowerStatus,
+    OldestPinStatus,
     ReplicaStatus,
     StoreStatus,
     encode,
@@ -119,8 +121,10 @@ class StatusReporter:
         )
         if parts is None or self.phase == "starting":
             return common
+        scrubs = parts.scrub_passes()
         directories = tuple(
-            directory_status(directory) for directory in parts.host.directories
+            directory_status(directory, scrubs[directory.incarnation])
+            for directory in parts.host.directories
         ) + tuple(
             DirectoryStatus(path=one.path, incarnation=one.incarnation, failed=one.failed)
             for one in parts.unopened
@@ -139,6 +143,8 @@ class StatusReporter:
             transport=figures(self._transport_stats()),
             truncation=dict(parts.truncation_counts()),
             integrity=dict(parts.integrity_counts()),
+            compare_shards=parts.comparer.pass_shards,
+            compare_shards_done=parts.comparer.pass_shards_done,
             replicas=replicas,
         )
 
@@ -250,7 +256,7 @@ def _followers(info: ReplicaInfo) -> tuple[FollowerStatus, ...]:
     )
 
 
-def directory_status(directory: Directory) -> DirectoryStatus:
+def directory_status(directory: Directory, scrub: ScrubPass) -> DirectoryStatus:
     """One data directory; without figures once it has failed."""
     common = DirectoryStatus(
         path=directory.path, incarnation=directory.incarnation, failed=directory.failed
@@ -262,8 +268,13 @@ def directory_status(directory: Directory) -> DirectoryStatus:
         common,
         logdb=figures(stats),
         oldest_reason=stats.oldest_reason,
-        fsync_seconds=buckets(stats.sync_us, 1e6),
+        oldest_pins=tuple(
+            OldestPinStatus(shard=pin.shard, replica=pin.replica, live_bytes=pin.live_bytes)
+            for pin in stats.oldest_pins
+        ),
+        durable_write_seconds=buckets(stats.durable_write_us, 1e6),
         group_bytes=buckets(stats.group_bytes, 1),
+        scrub=figures(scrub),
     )
 
 

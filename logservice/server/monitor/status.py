@@ -88,9 +88,18 @@ class Buckets(Struct, frozen=True, kw_only=True):
     total: float = 0.0
 
 
+class OldestPinStatus(Struct, frozen=True, kw_only=True):
+    """A replica with live bytes in the oldest segment of a data directory."""
+
+    shard: int
+    replica: int
+    live_bytes: int
+
+
 class DirectoryStatus(Struct, frozen=True, kw_only=True):
     """One data directory. failed: why it is not used any more. logdb: `LogDbStats` by field;
-    oldest_reason: why its oldest segment is still there. fsync_seconds, group_bytes: histograms.
+    oldest_reason: why its oldest segment is still there; oldest_pins: the replicas that most of it
+    belongs to. durable_write_seconds, group_bytes: histograms. scrub: `ScrubPass` by field.
     """
 
     path: str = ""
@@ -98,8 +107,10 @@ class DirectoryStatus(Struct, frozen=True, kw_only=True):
     failed: str = ""
     logdb: dict[str, float] = {}
     oldest_reason: str = ""
-    fsync_seconds: Buckets = Buckets()
+    oldest_pins: tuple[OldestPinStatus, ...] = ()
+    durable_write_seconds: Buckets = Buckets()
     group_bytes: Buckets = Buckets()
+    scrub: dict[str, float] = {}
 
 
 class StoreStatus(Struct, frozen=True, kw_only=True):
@@ -109,7 +120,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     look at although it is ready. certificates: by plane, when it expires, seconds since 1970.
     heartbeat_age_s: since HAKeeper last answered, -1 before the first time. logdb: that of all data
     directories, see `reporter.merged`; transport: `TransportStats` by field. integrity: what scrub,
-    comparison and repair have done, see `StoreParts.integrity_counts`.
+    comparison and repair have done, see `StoreParts.integrity_counts`. compare_shards,
+    compare_shards_done: of the comparison that is under way; 0 while none is.
     """
 
     store: str = ""
@@ -130,6 +142,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     transport: dict[str, float] = {}
     truncation: dict[str, int] = {}
     integrity: dict[str, int] = {}
+    compare_shards: int = 0
+    compare_shards_done: int = 0
     rpc_errors: dict[str, int] = {}
     replicas: tuple[ReplicaStatus, ...] = ()
     events: tuple[EventLine, ...] = ()

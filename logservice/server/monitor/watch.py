@@ -55,17 +55,17 @@ class Watch:
         for code in sorted(self._wrong - set(now)):
             emit(logger, Event.REASON_GONE, reason=code)
         self._wrong = set(now)
-        self._disk(int(status.logdb.get("sync_p99_us", 0)))
+        self._disk(int(status.logdb.get("durable_write_p99_us", 0)))
         self._hakeeper(status.heartbeat_age_s)
 
     def _disk(self, p99_us: int) -> None:
         # Half the threshold ends it: a disk at the threshold would flap otherwise.
-        if not self._slow and p99_us > bounds.SLOW_FSYNC_US:
+        if not self._slow and p99_us > bounds.SLOW_DURABLE_WRITE_US:
             self._slow = True
-            emit(logger, Event.SLOW_FSYNC, p99_us=p99_us)
-        elif self._slow and p99_us <= bounds.SLOW_FSYNC_US // 2:
+            emit(logger, Event.SLOW_DISK, p99_us=p99_us)
+        elif self._slow and p99_us <= bounds.SLOW_DURABLE_WRITE_US // 2:
             self._slow = False
-            emit(logger, Event.FSYNC_NORMAL, p99_us=p99_us)
+            emit(logger, Event.SLOW_DISK_OVER, p99_us=p99_us)
 
     def _hakeeper(self, age_s: float) -> None:
         silent = age_s > bounds.HAKEEPER_SILENT_S

@@ -3,7 +3,8 @@ entry that it acknowledged.
 
 Kept while it runs: what it has told others. Compared with what a new life recovers from the disk,
 before it may speak. An acknowledged entry may be missing only after a later term, which may have
-replaced it, or a truncation.
+replaced it, or a truncation. A replica of which nothing is left, in a directory that says that it
+lost something of nobody knows whom, may be gone; then it never speaks again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId
+from logservice.logdb.log_db import LogDb
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.store_parts import StoreParts
 from logservice.raft.messages import AppendResponse, Message, RequestVote, VoteResponse
@@ -31,6 +33,7 @@ class _Promise:
     acked_term: int = 0
     """The leader's term in which `acked` was acknowledged."""
     acked: int = 0
+    gone: bool = False
 
 
 class Promises(Checker):
@@ -50,6 +53,8 @@ class Promises(Checker):
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = _Promise()
+        if made.gone:
+            self.wrong(f"{key}: speaks again, and its data was gone")
         term = int(message.term)
         # What waited for the disk may leave behind what did not: terms need not come in order.
         made.term = max(made.term, term)
@@ -74,6 +79,9 @@ class Promises(Checker):
             directory = parts.host.directories.of(incarnation)
             if directory is None or (shard, replica) in directory.logdb.removed():
                 continue
+            made.gone = made.gone or _may_be_gone(directory.logdb, shard, replica)
+            if made.gone:
+                continue
             log = directory.logdb.log(shard, replica)
             if log.faulty:
                 continue
@@ -96,3 +104,8 @@ class Promises(Checker):
                 # What the leader of the acknowledged term committed itself was acknowledged here.
                 if found != wanted == made.acked_term and hard.term <= made.acked_term:
                     self.wrong(f"{who}: recovered term {found} at committed index {through}")
+
+
+def _may_be_gone(logdb: LogDb, shard: ShardId, replica: ReplicaId) -> bool:
+    lost = any(damage.key is None for damage in logdb.recovery_report.damages)
+    return lost and not logdb.knows(shard, replica)

@@ -70,10 +70,27 @@ def _self_acknowledgement_before_fsync() -> None:
 
 
 @mutation
+def _group_ahead_acknowledged_with_the_one_before() -> None:
+    def make(original: Any) -> Any:
+        def finish_first(self: engine.Engine) -> None:
+            ahead = list(self._under_way)[1:]
+            original(self)
+            for group in ahead:
+                writes, group.writes = group.writes, []
+                for write in writes:
+                    write.done()
+
+        return finish_first
+
+    wrap(engine.Engine, "_finish_first", make)
+
+
+@mutation
 def _no_fsync() -> None:
     def make(original: Any) -> Any:
         def write(self: SegmentWriter, group: Any, kv: Any) -> None:
-            files, self._files = self._files, _Files(self._files, "fdatasync")  # type: ignore
+            files = self._files
+            self._files = _Files(files, _Unsynced(files.vfs))  # type: ignore
             try:
                 original(self, group, kv)
             finally:
@@ -88,7 +105,8 @@ def _no_fsync() -> None:
 def _new_segment_without_directory_fsync() -> None:
     def make(original: Any) -> Any:
         def write(self: SegmentWriter, group: Any, kv: Any) -> None:
-            files, self._files = self._files, _Files(self._files, "fsync_directory")  # type: ignore
+            files = self._files
+            self._files = _Files(files, Without(files.vfs, "fsync_directory"))  # type: ignore
             try:
                 original(self, group, kv)
             finally:
@@ -99,12 +117,19 @@ def _new_segment_without_directory_fsync() -> None:
     wrap(SegmentWriter, "write", make)
 
 
-class _Files(Without):
-    """Segment files on a file system that leaves one call out."""
+class _Unsynced(Without):
+    """Writes what it should write durably, and no more."""
 
-    def __init__(self, files: SegmentFiles, name: str) -> None:
+    def write_durably(self, handle: int, buffers: Any, offset: int) -> None:
+        self._inner.pwritev(handle, buffers, offset)
+
+
+class _Files(Without):
+    """Segment files on another file system."""
+
+    def __init__(self, files: SegmentFiles, vfs: Without) -> None:
         super().__init__(files)
-        self.vfs = Without(files.vfs, name)
+        self.vfs = vfs
 
 
 @mutation
@@ -136,7 +161,7 @@ def _merged_updates_forget_the_vote() -> None:
 @mutation
 def _unsynced_tail_kept_after_a_restart() -> None:
     def make(original: Any) -> Any:
-        def cut(self: SegmentFiles, segment: int, size: int, tail: int | None = None) -> None:
+        def cut(self: SegmentFiles, segment: int, size: int) -> None:
             vfs, self.vfs = self.vfs, Without(self.vfs, "fdatasync")
             try:
                 original(self, segment, size)
@@ -150,20 +175,18 @@ def _unsynced_tail_kept_after_a_restart() -> None:
 
 @mutation
 def _tail_of_a_failed_fsync_trusted() -> None:
-    def make(original: Any) -> Any:
-        def cut(self: SegmentFiles, segment: int, size: int, tail: int | None = None) -> None:
-            original(self, segment, size)
+    def write_again(self: SegmentFiles, segment: int, *_: Any) -> None:
+        self.sync(segment)
 
-        return cut
-
-    wrap(SegmentFiles, "cut", make)
+    wrap(SegmentFiles, "write_again", lambda _: write_again)
 
 
 @mutation
 def _recovery_drops_the_newest_group() -> None:
     def make(original: Any) -> Any:
         def judge(*arguments: Any) -> Any:
-            return original(*arguments)[:-1]
+            kept, hiding = original(*arguments)
+            return kept[:-1], hiding
 
         return judge
 

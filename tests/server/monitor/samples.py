@@ -15,7 +15,9 @@ from logservice.hakeeper.views import (
 )
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.disk_space import DiskState
+from logservice.logdb.oldest_pins import OldestPin
 from logservice.logdb.stats import Histogram, LogDbStats
+from logservice.nodehost.scrub import ScrubPass
 from logservice.nodehost.store_parts import INTEGRITY
 from logservice.nodehost.transport.stats import TransportStats
 from logservice.server.monitor.reporter import buckets, figures
@@ -23,6 +25,7 @@ from logservice.server.monitor.status import (
     DirectoryStatus,
     EventLine,
     FollowerStatus,
+    OldestPinStatus,
     Reason,
     ReplicaStatus,
     StoreStatus,
@@ -36,10 +39,11 @@ def logdb_stats() -> LogDbStats:
     }
     disk = DiskState(1 << 40, full=False, closed=False, room=9)
     histograms = {
-        "sync_us": Histogram((100, 1000), (5, 2, 1), 3_000),
+        "durable_write_us": Histogram((100, 1000), (5, 2, 1), 3_000),
         "group_bytes": Histogram((512, 4096), (1, 0, 3), 60_000),
     }
     more = {"disk": disk, "oldest_reason": "mostly live", **histograms}
+    more["oldest_pins"] = (OldestPin(4, 40, 900), OldestPin(2, 21, 500))
     return LogDbStats(**(values | more))
 
 
@@ -48,7 +52,13 @@ def directory(**changes: Any) -> DirectoryStatus:
     values: dict[str, Any] = {
         "path": "/d", "incarnation": 5, "logdb": figures(stats),
         "oldest_reason": stats.oldest_reason,
-        "fsync_seconds": buckets(stats.sync_us, 1e6), "group_bytes": buckets(stats.group_bytes, 1),
+        "oldest_pins": tuple(
+            OldestPinStatus(shard=pin.shard, replica=pin.replica, live_bytes=pin.live_bytes)
+            for pin in stats.oldest_pins
+        ),
+        "durable_write_seconds": buckets(stats.durable_write_us, 1e6),
+        "group_bytes": buckets(stats.group_bytes, 1),
+        "scrub": figures(ScrubPass(4096.0, 300, 100, 7.5)),
     }  # fmt: skip
     return DirectoryStatus(**(values | changes))
 
@@ -74,6 +84,7 @@ def status(store: str = "s1", **changes: Any) -> StoreStatus:
         "heartbeat_age_s": 0.5, "logdb": figures(logdb_stats()), "directories": (directory(),),
         "transport": figures(TransportStats(messages_sent=7, round_trip_us=1500)),
         "truncation": {"installed": 3}, "integrity": dict.fromkeys(INTEGRITY, 4),
+        "compare_shards": 12, "compare_shards_done": 5,
         "rpc_errors": {"Append/FENCED": 2},
         "certificates": {"peer": 2e9},
         "replicas": (replica(),),

@@ -91,9 +91,11 @@ async def test_metrics(port: Port) -> None:
         for sample in family.samples
     }
     assert found["logservice_loop_responsive"] == 1
-    assert found["logservice_fsyncs_total"] > 0
+    assert found["logservice_durable_writes_total"] > 0
     assert found["process_resident_memory_bytes"] > 0
     assert found["logservice_cluster_shards"] >= 2
+    assert found["logservice_scrub_rate_bytes_per_second"] == 1_000_000
+    assert found["logservice_scrub_pass_bytes"] == 0, "nothing is sealed yet"
     accepted = "application/openmetrics-text; version=1.0.0"
     assert (await port.get("/metrics", Accept=accepted)).body.endswith(b"# EOF\n")
 

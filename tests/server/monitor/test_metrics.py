@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from prometheus_client.core import Metric
 
 from logservice import bounds
+from logservice.nodehost.scrub import ScrubPass
 from logservice.nodehost.store_parts import INTEGRITY
 from logservice.server.monitor.cluster_rows import HAKeeperWord, StoreWord, build
 from logservice.server.monitor.metrics import (
     _INTEGRITY,
     _LOGDB,
+    _SCRUB,
     cluster_families,
     replica_families,
     store_families,
@@ -62,6 +65,10 @@ def test_every_count_of_scrub_comparison_and_repair_has_a_name_of_its_own() -> N
     assert value("compare_wrong_replicas_total") == value("repairs_total") == 4
 
 
+def test_every_figure_of_a_pass_has_a_name() -> None:
+    assert {field.name for field in fields(ScrubPass)} == set(_SCRUB)
+
+
 def test_values() -> None:
     assert value("ready") == 1
     assert value("peer_messages_sent_total") == 7
@@ -74,15 +81,23 @@ def test_values() -> None:
     assert value("cluster_stores", state="expired") == 1
     assert value("cluster_oldest_operator_ticks") == 40
     assert value("oldest_segment_kept", directory="0", reason="mostly live") == 1
+    assert value("oldest_segment_pinned_bytes", directory="0", shard="4", replica="40") == 900
+    assert value("oldest_segment_pinned_bytes", directory="0", shard="2", replica="21") == 500
+    assert value("scrub_rate_bytes_per_second", directory="0") == 4096
+    assert value("scrub_pass_bytes", directory="0") == 300
+    assert value("scrub_pass_done_bytes", directory="0") == 100
+    assert value("scrub_last_pass_seconds", directory="0") == 7.5
+    assert value("compare_pass_shards") == 12
+    assert value("compare_pass_shards_done") == 5
 
 
 def test_histograms() -> None:
     """Buckets add up, bounds are in base units, and the last one holds everything."""
-    assert value("fsync_seconds_bucket", directory="0", le="0.0001") == 5
-    assert value("fsync_seconds_bucket", directory="0", le="0.001") == 7
-    assert value("fsync_seconds_bucket", directory="0", le="+Inf") == 8
-    assert value("fsync_seconds_count", directory="0") == 8
-    assert value("fsync_seconds_sum", directory="0") == 0.003
+    assert value("durable_write_seconds_bucket", directory="0", le="0.0001") == 5
+    assert value("durable_write_seconds_bucket", directory="0", le="0.001") == 7
+    assert value("durable_write_seconds_bucket", directory="0", le="+Inf") == 8
+    assert value("durable_write_seconds_count", directory="0") == 8
+    assert value("durable_write_seconds_sum", directory="0") == 0.003
     assert value("commit_group_bytes_bucket", directory="0", le="512.0") == 1
     assert value("commit_group_bytes_bucket", directory="0", le="+Inf") == 4
     assert value("commit_group_bytes_sum", directory="0") == 60_000
@@ -94,7 +109,7 @@ def test_a_directory_that_failed_has_no_histogram() -> None:
         sample.labels["directory"]
         for family in store_families(status(directories=(failed, directory())))
         for sample in family.samples
-        if sample.name == "logservice_fsync_seconds_count"
+        if sample.name == "logservice_durable_write_seconds_count"
     ]
     assert found == ["1"]
 

@@ -42,7 +42,11 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
     ("bad", "begins", "ends"),
     [
         ({"reasons": (not_ready("no_leader", 4),)}, "not_ready", "reason_gone"),
-        ({"logdb": {"sync_p99_us": bounds.SLOW_FSYNC_US + 1}}, "slow_fsync", "fsync_normal"),
+        (
+            {"logdb": {"durable_write_p99_us": bounds.SLOW_DURABLE_WRITE_US + 1}},
+            "slow_disk",
+            "slow_disk_over",
+        ),
         (
             {"heartbeat_age_s": bounds.HAKEEPER_SILENT_S + 1},
             "hakeeper_silent",
@@ -54,7 +58,7 @@ def test_once_when_it_comes_and_once_when_it_goes(
     watch: Watch, caplog: pytest.LogCaptureFixture, bad: dict[str, object], begins: str, ends: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    good = {"logdb": {"sync_p99_us": 100.0}}
+    good = {"logdb": {"durable_write_p99_us": 100.0}}
     watch.look(status(**good))
     assert events(caplog) == []
     for _ in range(3):

@@ -7,7 +7,7 @@
 const PERIOD_MS = 2000;
 const PAGE_ROWS = 25;
 const PAGE_ROWS_NARROW = 10;
-const SLOW_FSYNC_US = 100000;
+const SLOW_DURABLE_WRITE_US = 100000;
 const SKEWED_CLOCK_US = 500000;
 const TICKS_PER_S = 10;
 
@@ -104,7 +104,7 @@ function takeRates() {
   for (const shard of data.shards) rates.set(`shard ${shard.shard}`, rate(`shard ${shard.shard}`, shard.applied_lsn));
   for (const store of data.stores) {
     rates.set(`bytes ${store.store}`, rate(`bytes ${store.store}`, store.bytes_written));
-    rates.set(`fsyncs ${store.store}`, rate(`fsyncs ${store.store}`, store.fsyncs));
+    rates.set(`durable writes ${store.store}`, rate(`durable writes ${store.store}`, store.durable_writes));
   }
 }
 
@@ -124,7 +124,7 @@ function drawTop() {
   for (const shard of shards) records += rates.get(`shard ${shard.shard}`) || 0;
   let written = 0;
   for (const store of stores) written += rates.get(`bytes ${store.store}`) || 0;
-  const slowest = Math.max(0, ...stores.map((store) => store.fsync_p99_us));
+  const slowest = Math.max(0, ...stores.map((store) => store.durable_write_p99_us));
   const free = stores.filter((store) => store.disk_free_bytes).map((store) => store.disk_free_bytes);
   const tiles = [
     ["stores ready", `${cluster.stores_ready} / ${cluster.stores}`, cluster.stores_ready < cluster.stores],
@@ -132,7 +132,7 @@ function drawTop() {
     ["short of replicas", number(cluster.shards_lacking_replicas), cluster.shards_lacking_replicas > 0],
     ["records/s", number(records), false],
     ["written/s, all copies", bytes(written), false],
-    ["slowest fsync p99", micros(slowest), slowest > SLOW_FSYNC_US],
+    ["slowest durable write p99", micros(slowest), slowest > SLOW_DURABLE_WRITE_US],
     ["least disk free", free.length ? bytes(Math.min(...free)) : "–", false],
     ["repairs", number(cluster.operators), false],
   ];
@@ -161,15 +161,15 @@ function storeCard(store) {
     disk.append(filled);
     card.append(disk);
   }
-  const fsyncs = rates.get(`fsyncs ${store.store}`);
+  const durableWrites = rates.get(`durable writes ${store.store}`);
   const written = rates.get(`bytes ${store.store}`);
   const facts = [
     ["log", bytes(store.disk_used_bytes)],
     ["disk free", bytes(store.disk_free_bytes)],
     ["leads", `${store.leaders} of ${store.replicas}`],
-    ["fsync p50", micros(store.fsync_p50_us)],
-    ["fsync p99", micros(store.fsync_p99_us)],
-    ["fsyncs/s", fsyncs === null || fsyncs === undefined ? "–" : number(fsyncs)],
+    ["durable write p50", micros(store.durable_write_p50_us)],
+    ["durable write p99", micros(store.durable_write_p99_us)],
+    ["durable writes/s", durableWrites === null || durableWrites === undefined ? "–" : number(durableWrites)],
     ["written/s", written === null || written === undefined ? "–" : bytes(written)],
     ["up", store.answers ? span(store.uptime_s) : "–"],
     ["heard", store.heartbeat_age_ticks < 0 ? "never" : `${(store.heartbeat_age_ticks / TICKS_PER_S).toFixed(1)} s ago`],

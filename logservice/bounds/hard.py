@@ -1,0 +1,158 @@
+"""Hard bounds: replicated or on disk. Changing one is a format change.
+
+Their hash is in every data directory's identity file, and a store refuses to start on another one.
+A bound that is added here goes into `_HARD`, too, unless it follows from others there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logservice.checksum import crc32
+
+# --- logs -----------------------------------------------------------------------------------------
+
+BLOCK_RECORDS_MAX: Final = 1_000_000
+"""Records in a block. Bounds the offsets column at 4 MB."""
+
+BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of a block with its header. Client, leader and followers hold a block whole in memory."""
+
+RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
+"""Bytes of one record: what fits a block of one."""
+
+ENTRY_PAYLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Payload of one entry: one block of the largest size plus what waited with it."""
+
+SESSION_WINDOW: Final = 64
+"""Sequences of a session whose LSNs are remembered; at least what a client may have in flight."""
+
+SESSIONS_MAX: Final = 4096
+"""Sessions of a shard. The oldest by last use goes first, and only when outside its window."""
+
+SESSION_IDLE_ENTRIES: Final = 2048
+"""A session unused for this many log entries may be evicted when room is needed. Below
+SESSIONS_MAX: opening a session is an entry, so a client that opens one after another and never uses
+them makes room for others by itself instead of locking them out."""
+
+HOLDS_MAX: Final = 256
+"""Named holds of a shard."""
+
+NAME_BYTES_MAX: Final = 128
+"""Names of holds, writers' holders, shards, stores."""
+
+REJECTED_RANGES_MAX: Final = 65_536
+"""Gaps above the truncation LSN that a shard remembers; one more is BUSY."""
+
+TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
+"""Largest range of one AllocateTimestamps."""
+
+COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A state machine command; HAKeeper's largest is the heartbeat of a store with many replicas."""
+
+# --- HAKeeper (every replica of shard 0 must decide alike) ----------------------------------------
+
+HAKEEPER_TICKS_PER_S: Final = 10
+"""The leader of shard 0 proposes one tick per 100 ms."""
+
+HAKEEPER_FIRST_REPLICA_ID: Final = 1024
+"""Ids below are those of shard 0's initial replicas: they exist before ids are allocated."""
+
+HAKEEPER_STORES_MAX: Final = 1024
+HAKEEPER_SERVICES_MAX: Final = 4096
+HAKEEPER_SHARDS_MAX: Final = 65_536
+"""Their reports must fit the state of one shard that is snapshotted whole."""
+
+HAKEEPER_REPLICAS_MAX: Final = 9
+"""Replicas of one shard: more cost latency and gain nothing."""
+
+HAKEEPER_LABELS_MAX: Final = 64
+"""Labels of a store or a service."""
+
+DATA_DIRECTORIES_MAX: Final = 16
+"""Of a store. Each has a writer thread and its own segments; every heartbeat reports them all."""
+
+HAKEEPER_OPERATORS_MAX: Final = 16
+"""Membership repairs at once, so that a lost store does not make every shard catch up together."""
+
+HAKEEPER_OPERATORS_PER_STORE_MAX: Final = 4
+"""Of them, learners catching up on one store: its disk and network are shared with live shards."""
+
+HAKEEPER_COMMANDS_PER_REPLY_MAX: Final = 64
+"""Commands in one heartbeat's answer; the others follow with the next."""
+
+HAKEEPER_QUEUE_MAX: Final = 1024
+"""Commands queued for one service; HAKeeper's own for stores are bounded by the replicas there."""
+
+HAKEEPER_COMMAND_RETRY_TICKS: Final = 30
+"""A step whose command was executed but whose effect is not reported is tried again after 3 s:
+three heartbeats."""
+
+HAKEEPER_IDLE_CHECK_TICKS: Final = 200
+"""The checkers run at once when a report or the time changed something, while operators are under
+way every HAKEEPER_OPERATOR_CHECK_TICKS, and otherwise, to be sure, every 20 s: a pass over a
+thousand shards costs 15 ms."""
+
+HAKEEPER_OPERATOR_CHECK_TICKS: Final = 5
+"""Half a heartbeat interval."""
+
+HAKEEPER_BOOTSTRAP_TICKS_MAX: Final = 3000
+"""300 s from placing the first shards to a majority of each running; then a person must look."""
+
+HAKEEPER_PLACEMENT_QUIET_TICKS: Final = 10
+"""The first shards are placed when no new store was seen for one heartbeat interval: stores started
+together all take part."""
+
+HAKEEPER_CAUGHT_UP_ENTRIES: Final = 1024
+"""A replica this close behind the commit index counts as caught up: less than what a busy shard
+replicates between two heartbeats, and an idle one reaches 0."""
+
+HAKEEPER_LEADER_FRESH_TICKS: Final = 30
+"""A swap is decided on a leader's report at most three heartbeats old."""
+
+HAKEEPER_STEP_FAILURES_MAX: Final = 5
+"""A learner that could not be started this often is given up; another store is tried."""
+
+HAKEEPER_AVOID_TICKS: Final = 3000
+"""How long a store that could not take a shard is not asked again for that shard."""
+
+HAKEEPER_SLOW_OPERATOR_TICKS: Final = 3000
+"""A repair older than five minutes is flagged."""
+
+HAKEEPER_SERVICE_TIMEOUT_TICKS: Final = 300
+"""A service silent for 30 s is shown as expired; one expired makes room when the table is full."""
+
+HAKEEPER_BOOTS_REMEMBERED: Final = 8
+"""Earlier process starts of a store whose late heartbeats are still recognised and ignored."""
+
+ACCESS_GRANTS_MAX: Final = 4096
+"""Grants of the access list: the whole of it goes out with a heartbeat's answer."""
+
+ACCESS_TEXT_BYTES_MAX: Final = 512
+"""An identity or a scope: three names and what is around them."""
+
+ALLOCATE_IDS_MAX: Final = 1_000_000
+"""Largest range of one AllocateIds."""
+
+ALLOCATE_KEYS_MAX: Final = 16_384
+ALLOCATE_REQUESTS_REMEMBERED: Final = 16_384
+"""Allocations whose request id still gives the same answer."""
+
+_HARD: Final = (
+    BLOCK_RECORDS_MAX, BLOCK_BYTES_MAX, ENTRY_PAYLOAD_BYTES_MAX, SESSION_WINDOW, SESSIONS_MAX,
+    SESSION_IDLE_ENTRIES, HOLDS_MAX, NAME_BYTES_MAX, REJECTED_RANGES_MAX, TIMESTAMPS_PER_CALL_MAX,
+    COMMAND_BYTES_MAX, HAKEEPER_TICKS_PER_S, HAKEEPER_FIRST_REPLICA_ID, HAKEEPER_STORES_MAX,
+    HAKEEPER_SERVICES_MAX, HAKEEPER_SHARDS_MAX, HAKEEPER_REPLICAS_MAX, HAKEEPER_LABELS_MAX,
+    DATA_DIRECTORIES_MAX, HAKEEPER_OPERATORS_MAX, HAKEEPER_OPERATORS_PER_STORE_MAX,
+    HAKEEPER_COMMANDS_PER_REPLY_MAX, HAKEEPER_QUEUE_MAX, HAKEEPER_COMMAND_RETRY_TICKS,
+    HAKEEPER_IDLE_CHECK_TICKS, HAKEEPER_OPERATOR_CHECK_TICKS, HAKEEPER_BOOTSTRAP_TICKS_MAX,
+    HAKEEPER_CAUGHT_UP_ENTRIES, HAKEEPER_LEADER_FRESH_TICKS, HAKEEPER_STEP_FAILURES_MAX,
+    HAKEEPER_AVOID_TICKS, HAKEEPER_SLOW_OPERATOR_TICKS, HAKEEPER_SERVICE_TIMEOUT_TICKS,
+    HAKEEPER_BOOTS_REMEMBERED, ACCESS_GRANTS_MAX, ACCESS_TEXT_BYTES_MAX, ALLOCATE_IDS_MAX,
+    ALLOCATE_KEYS_MAX, ALLOCATE_REQUESTS_REMEMBERED,
+)  # fmt: skip
+
+
+def hard_bounds_hash() -> int:
+    """Identifies the hard bounds; stored in every data directory."""
+    return crc32(repr(_HARD).encode())

@@ -1,0 +1,97 @@
+"""Soft bounds of `logdb/`, and of those who wait for its disks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logservice.bounds.raft import RAFT_UNCOMMITTED_BYTES_MAX
+
+LOGDB_SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""A segment file: creating one (two directory syncs) is rare, and a whole one is garbage soon."""
+
+LOGDB_SEGMENT_BYTES_MIN: Final = 4096
+"""Smaller segments cannot hold their header and one group."""
+
+LOGDB_GROUP_BYTES_GOAL: Final = 4 * 1024 * 1024
+"""Payload at which a commit group is full: the sync is a small part of it on any disk by then."""
+
+LOGDB_GROUP_BYTES_FAST: Final = 1024 * 1024
+LOGDB_FAST_WRITE_S: Final = 0.002
+"""The same for a fast disk, on which encoding a group takes a tenth to the whole of this time."""
+
+LOGDB_ENTRY_CACHE_BYTES: Final = 64 * 1024 * 1024
+"""Newest entries kept in memory: what is applied and replicated next is not read back."""
+
+LOGDB_SPARE_SEGMENTS_MAX: Final = 8
+"""Files of retired segments kept for reuse: what one truncation of half a gigabyte frees."""
+
+LOGDB_CHUNK_ENTRIES_MAX: Final = 8192
+"""Entries of one row of the derived index, 16 bytes each: loaded in well under a millisecond."""
+
+LOGDB_COLUMN_CACHE_BYTES: Final = 32 * 1024 * 1024
+"""Columns of sealed entries kept in memory for all replicas together: 2 M entries, 250 chunks."""
+
+LOGDB_REWRITE_LIVE_RATIO: Final = 0.25
+"""Copy what is live out of a segment at or below this share: at most 1/3 more writes, 4x space."""
+
+LOGDB_REWRITE_OLD_LIVE_RATIO: Final = 0.5
+"""The same when LOGDB_REWRITE_OLD_SEGMENTS old: what lives stays long, a copy pays; space <= 2x."""
+
+LOGDB_REWRITE_OLD_SEGMENTS: Final = 32
+"""Segments (2 GiB of them) written since: old."""
+
+LOGDB_REWRITE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes copied by one garbage collection: a segment; it ends, and what it frees pays for more."""
+
+LOGDB_COLLECT_SLICE_BYTES: Final = 512 * 1024
+"""Bytes copied at once by garbage collection: a millisecond of an interpreter, and of a disk."""
+
+LOGDB_COLLECT_SLICE_STEPS: Final = 512
+"""Chunks, records and replicas looked at at once by garbage collection: under a millisecond."""
+
+LOGDB_READ_SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Asked of the disk at a time, in one segment."""
+
+LOGDB_READ_COPY_BYTES_MAX: Final = 64 * 1024
+"""Copied at a time from there; a larger record alone. Half of what malloc begins to map anew."""
+
+LOGDB_READ_GAP_BYTES_MAX: Final = 64 * 1024
+"""Other replicas' bytes read over rather than skipped with another system call."""
+
+LOGDB_READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
+"""Asked of the disk ahead of a sequential reader: 256 pieces of 32 KiB, as many as one queues."""
+
+LOGDB_READ_AHEAD_BYTES_MAX: Final = 256 * 1024 * 1024
+"""For all readers of a data directory, 32 or more: page cache that is taken back if it is short."""
+
+LOGDB_OPEN_SEGMENTS_MAX: Final = 64
+"""Segment files kept open for reading."""
+
+LOGDB_UNREADABLE_PAGES_MAX: Final = 64
+"""Pages of 4 KiB that recovery reads around, each seconds for a disk; one with more is dying."""
+
+LOGDB_BALLAST_BYTES: Final = 64 * 1024 * 1024
+"""Space given up when the disk is full: one segment, so that copying and start-up can work."""
+
+LOGDB_RESERVE_BYTES: Final = 256 * 1024 * 1024
+"""Free bytes below which the disk counts as full for blocks. A quarter for what leaders were
+promised, one for control entries and collection, the rest beside blocks; see `logdb.disk_space`."""
+
+LOGDB_SMALL_SEGMENT_BYTES: Final = 1024 * 1024
+"""A segment without room for a whole one: tiny ones cost directory syncs, larger ones that room."""
+
+DISK_ROOM_BYTES_MAX: Final = RAFT_UNCOMMITTED_BYTES_MAX
+"""The most that a disk promises to a leader: it may not have more uncommitted anyway."""
+
+FSYNC_PATIENCE_S: Final = 0.005
+"""How long the loop waits for a commit group on a fast disk: a tenth of a tick; then its thread."""
+
+DISK_FULL_RETRY_S: Final = 0.2
+"""Between attempts to write a commit group for which the disk had no room."""
+
+LOGDB_GROUP_SAMPLES: Final = 1024
+"""Latest commit groups that the percentiles of their sizes and durations are taken from."""
+
+DURABLE_MARK_MS: Final = 200
+"""A store that wrote nothing for so long says on disk that its newest commit group was durable;
+until then damage to that one group looks like a torn write (G6's stated window)."""

@@ -1,0 +1,92 @@
+"""Soft bounds of the edge: what one identity, call or stream may take; audit and certificates."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logservice.bounds.hard import BLOCK_BYTES_MAX, SESSION_WINDOW
+
+CONNECTION_AGE_MAX_S: Final = 900.0
+"""A connection is replaced after a quarter of an hour, so that a CA that was taken away, or a
+certificate that expired, ends what was begun with it."""
+
+CONNECTION_GRACE_S: Final = 30.0
+"""Calls of a client's connection that reached its age may go on for so long; then they are cut, and
+the client resumes them on a new one."""
+
+PEER_DRAIN_S: Final = 0.5
+"""Answers that a peer connection which reached its age is still given: less than an election."""
+
+GATE_CALLERS_MAX: Final = 4096
+"""Certificates, and identities, whose bearers are remembered; more are worked out again."""
+
+GATE_DECISIONS_MAX: Final = 65_536
+"""Decisions about (identity, RPC, shard) that are remembered for one version of the access list."""
+
+GATE_NAMES_MAX: Final = 65_536
+"""Names of shards that are remembered: as many as there can be shards."""
+
+IDENTITY_RPCS_MAX: Final = 8192
+"""Unary calls of one identity under way: less than a store serves in all, so that one client that
+goes astray leaves room for others."""
+
+IDENTITY_STREAMS_MAX: Final = 4096
+"""Streams of one identity."""
+
+SMALL_REQUEST_BYTES_MAX: Final = 64 * 1024
+"""A request without blocks: a few numbers, names and labels. Parsed, lists may take 80 times as
+much memory."""
+
+STREAM_MESSAGE_FIELDS_MAX: Final = SESSION_WINDOW + 1
+"""Fields of one AppendStream message: as many blocks as may be in flight, and its opening."""
+
+REQUEST_BYTES_MAX: Final = BLOCK_BYTES_MAX + 1024 * 1024
+"""Any request: one block of the largest size and the fields around it."""
+
+METADATA_BYTES_MAX: Final = 8 * 1024
+"""Headers of a call."""
+
+STREAM_OPEN_TIMEOUT_S: Final = 10.0
+"""A stream on which nothing is sent holds a place that others could use."""
+
+STREAM_WRITE_STALL_S: Final = 60.0
+"""A reader that takes nothing for so long is cut; its last message waits in memory."""
+
+CONNECTION_IDLE_MAX_S: Final = 600.0
+"""A client's connection without a call is closed; the next call opens another."""
+
+PING_STRIKES_MAX: Final = 2
+"""Pings that come too soon before a connection is closed for it (ENHANCE_YOUR_CALM)."""
+
+AUDIT_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""An audit file; then the next one begins."""
+
+AUDIT_FILES_MAX: Final = 16
+"""Audit files kept; with the size of one this bounds the log at 1 GiB."""
+
+AUDIT_QUEUE_LINES_MAX: Final = 65_536
+"""Lines waiting for the disk; beyond it data calls are only counted, administration is refused."""
+
+AUDIT_BATCH_LINES_MAX: Final = 4096
+"""Lines written at a time."""
+
+AUDIT_ADMIT_S: Final = 5.0
+"""A call of administration waits for so long until its line is on disk; then it is refused."""
+
+STOP_FLUSH_S: Final = 5.0
+"""A store that stops waits for so long until its audit log is written, or its spans are sent."""
+
+AUDIT_REPEAT_S: Final = 10.0
+"""The same denial within this time is one line with a count."""
+
+AUDIT_REPEATS_MAX: Final = 1024
+"""Different denials that are counted at a time."""
+
+PEM_FILE_BYTES_MAX: Final = 1024 * 1024
+"""A CA bundle of hundreds of certificates; a larger file is not one."""
+
+BOOTSTRAP_ADMINS_MAX: Final = 16
+"""Identities of the configuration that may do everything."""
+
+CERTIFICATE_WARNING_SHARE: Final = 0.2
+"""A certificate with less than this share of its life left is an alarm: renewal was forgotten."""

@@ -1,0 +1,75 @@
+"""Three stores that compare their replicas, for the tests beside this file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from logservice.ids import Index, Lsn
+from logservice.nodehost.comparison import Comparer
+from logservice.nodehost.repair import Repairer
+from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
+from tests.nodehost.forgery import forge
+
+RECORDS = 40
+
+
+class Compared(Cluster):
+    """Three stores with what every store has beside its NodeHost."""
+
+    def __init__(self, directory: Path, stores: int = 3) -> None:
+        super().__init__(directory, stores)
+        for store in self.stores.values():
+            store.election_ticks = 100  # entries are counted: a slow disk must not cost a term
+        self.comparers: dict[int, Comparer] = {}
+        self.repairers: dict[int, Repairer] = {}
+
+    def equip(self, *numbers: int) -> None:
+        known = [store.store_id for store in self.stores.values()]
+        for number in numbers or self.stores:
+            host = self.host(number)
+            self.comparers[number] = Comparer(host, pass_interval_s=0.0)
+            self.repairers[number] = Repairer(host, lambda: known, log_machine)
+
+    async def fill(self, count: int = RECORDS) -> None:
+        host = self.host(await self.leader())
+        before = host.log_bounds(SHARD)[1]
+        for number in range(count):
+            await host.append(SHARD, request(block=b"record %3d" % number * 50), 30.0)
+        await self.level(before + count)
+
+    async def level(self, lsn: int) -> None:
+        for store in self.stores.values():
+            host = store.host
+            if host is not None and host.running(SHARD) is not None:
+                await eventually(lambda h=host: h.log_bounds(SHARD)[1] >= lsn)  # type: ignore[misc]
+
+    def forge(self, number: int, lsn: int) -> int:
+        """On the disk of one store, running or not; the entry's index."""
+        store = self.stores[number]
+        at = self.host(number).replica(SHARD).reader.index_of_lsn(Lsn(lsn))
+        forge(store.directory, store.incarnation, SHARD, number, at)
+        return at
+
+    async def compare(self) -> Comparer:
+        comparer = self.comparers[await self.leader()]
+        await comparer.run_once()
+        return comparer
+
+    async def follower(self) -> int:
+        return 1 + await self.leader() % 3
+
+    def stored(self, number: int, lsn: int) -> bytes:
+        """What the disk of a store has, past its cache."""
+        log = self.host(number).replica(SHARD).reader.durable_log()
+        index = log.index_of_lsn(Lsn(lsn))
+        fetch = log.fetch(index, Index(index + 1), 1 << 20, ahead=False)
+        fetch.run()
+        log.end_fetch(fetch)
+        return log.fetched(fetch)[0].payload
+
+
+def spoil(cluster: Compared, number: int, lsn: int) -> None:
+    """The state machine of a replica has made something else of the same entries."""
+    rsm = cluster.host(number).replica(SHARD).log_rsm
+    assert rsm is not None
+    rsm.state.holds["nobody's"] = Lsn(lsn)
