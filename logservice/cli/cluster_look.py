@@ -1,8 +1,8 @@
 """cluster_look: what `logctl top` and `doctor` see of a cluster from outside.
 
 Two things are asked: every store whether it answers from *here*, and one store for the report of
-the whole cluster. Addresses are those the caller named and those the report knows. The report of a
-store that reaches HAKeeper is preferred: the others show an old view.
+the whole cluster, made after it was asked. Addresses are those the caller named and those the
+report knows. The report of a store that reaches HAKeeper is preferred: the others show an old view.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from logservice.cli.direct_call import call_store
 from logservice.server.monitor.cluster_rows import ClusterReport
 
 _AT_ONCE = 16
+
+_KNOCK_S = 3.0
+"""For one store's own status; a dead one must not make the look slow. A report waits for others."""
 
 _decoder = msgspec.json.Decoder(ClusterReport)
 
@@ -55,12 +58,16 @@ def addresses_of(endpoints: str) -> list[str]:
 
 
 def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:
-    """Ask every store. Raises InvalidArgument without endpoints; else failures are in the Look."""
+    """Ask every store; `timeout_s`: for the report, which asks all stores and HAKeeper in its turn.
+
+    Raises InvalidArgument without endpoints; other failures are in the Look.
+    """
     addresses = addresses_of(endpoints)
     with ThreadPoolExecutor(_AT_ONCE, "look") as pool:
 
         def knock(named: Iterable[str]) -> list[Knock]:
-            return list(pool.map(lambda address: _knock(address, timeout_s, tls), named))
+            limit_s = min(timeout_s, _KNOCK_S)
+            return list(pool.map(lambda address: _knock(address, limit_s, tls), named))
 
         knocks = knock(addresses)
         report, error = _report(knocks, timeout_s, tls)
@@ -77,11 +84,13 @@ def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:
     return Look(tuple(knocks), report, error)
 
 
-def fetch(address: str, timeout_s: float, tls: TlsFiles | None) -> ClusterReport:
-    """The report of the store at `address`. Raises what `call_store` raises, and InvalidArgument
-    when the store is of another version and its report cannot be read.
+def fetch(address: str, timeout_s: float, tls: TlsFiles | None, *, made_now: bool) -> ClusterReport:
+    """The report of the store at `address`; `made_now`: none from before this call.
+
+    Raises what `call_store` raises, and InvalidArgument when the store is of another version and
+    its report cannot be read.
     """
-    request = admin_pb2.GetClusterReportRequest()
+    request = admin_pb2.GetClusterReportRequest(made_now=made_now)
     found = call_store(address, GET_CLUSTER_REPORT, request, timeout_s, tls)
     try:
         return _decoder.decode(found.json)
@@ -108,7 +117,7 @@ def _report(
             error = error or one.error
             continue
         try:
-            report = fetch(one.address, timeout_s, tls)
+            report = fetch(one.address, timeout_s, tls, made_now=True)
         except LogServiceError as failed:
             error = str(failed)
             continue

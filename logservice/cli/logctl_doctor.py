@@ -11,9 +11,6 @@ from logservice.cli import exit_codes
 from logservice.cli.client_session import Session, pass_session
 from logservice.cli.output import output_option
 
-_ATTEMPT_S = 3.0
-"""For one store's answer; a dead one must not make the doctor slow."""
-
 _COLOURS = {"broken": "red", "danger": "red", "warning": "yellow", "notice": "blue"}
 
 
@@ -32,7 +29,7 @@ def doctor(session: Session, strict: bool, form: str) -> int:
     from logservice.cli.cluster_look import look
     from logservice.cli.diagnosis import Finding, Severity, diagnose
 
-    seen = look(session.endpoints, min(session.timeout_s, _ATTEMPT_S), session.tls)
+    seen = look(session.endpoints, session.timeout_s, session.tls)
     findings = diagnose(seen)
 
     def fields(finding: Finding) -> dict[str, str]:

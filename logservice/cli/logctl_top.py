@@ -36,7 +36,7 @@ class Source:
         for _ in range(len(self._addresses)):
             try:
                 limit_s = min(self._session.timeout_s, _ATTEMPT_S)
-                return fetch(self._addresses[0], limit_s, self._session.tls)
+                return fetch(self._addresses[0], limit_s, self._session.tls, made_now=False)
             except LogServiceError as error:
                 failure = str(error)
                 self._addresses.append(self._addresses.pop(0))

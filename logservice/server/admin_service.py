@@ -23,9 +23,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self,
         store: StoreContext,
         status: Callable[[], StoreStatus],
-        report: Callable[[], Awaitable[ClusterReport]],
+        report: Callable[[bool], Awaitable[ClusterReport]],
     ) -> None:
-        """`status`: of this store; `report`: the cluster's; see `server.monitor`."""
+        """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`."""
         self._store = store
         self._host = store.host
         self._status = status
@@ -62,7 +62,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.GetClusterReportRequest, context: Context
     ) -> admin_pb2.ClusterReport:
         """The whole cluster as seen from here."""
-        return admin_pb2.ClusterReport(json=to_json(await self._report()))
+        return admin_pb2.ClusterReport(json=to_json(await self._report(request.made_now)))
 
     @handler
     async def TransferLeader(

@@ -40,7 +40,7 @@ HEARS, SPEAKS = "INPUT", "OUTPUT"
 """What a one-way cut takes from a store."""
 
 _GRACE_S = 20
-_LOOK_S = 2.0
+_LOOK_S = 10.0
 
 
 class StoreContainers:
@@ -160,7 +160,7 @@ class StoreContainers:
         return look(",".join(self.addresses.values()), _LOOK_S, self.tls).report
 
     def until_well(self, timeout_s: float = 180) -> ClusterReport:
-        """Every store is ready and every shard has a leader."""
+        """Every store is ready and every shard has a leader, at a moment after this call."""
         deadline = time.monotonic() + timeout_s
         while True:
             report = self.report()

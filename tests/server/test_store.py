@@ -143,6 +143,8 @@ async def test_store_status_and_cluster_report(client: Client) -> None:
     found = json.loads(report.json)
     assert found["cluster"]["asked_store"] == "s1"
     assert {shard["shard"] for shard in found["shards"]} >= {0, 1}
+    later = await client.admin.GetClusterReport(admin_pb2.GetClusterReportRequest(made_now=True))
+    assert json.loads(later.json)["cluster"]["time_us"] > found["cluster"]["time_us"]
 
 
 async def test_shard_info(client: Client) -> None:

@@ -104,8 +104,10 @@ class StoreStatus(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_files: _Optional[int] = ..., durable_writes: _Optional[int] = ..., entries_written: _Optional[int] = ..., bytes_written: _Optional[int] = ..., durable_write_p50_us: _Optional[int] = ..., durable_write_p99_us: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[StoreReplica, _Mapping]]] = ..., truncation_counts: _Optional[_Mapping[str, int]] = ..., directories: _Optional[_Iterable[_Union[StoreDirectory, _Mapping]]] = ...) -> None: ...
 
 class GetClusterReportRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("made_now",)
+    MADE_NOW_FIELD_NUMBER: _ClassVar[int]
+    made_now: bool
+    def __init__(self, made_now: bool = ...) -> None: ...
 
 class ClusterReport(_message.Message):
     __slots__ = ("json",)

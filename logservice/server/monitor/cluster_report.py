@@ -7,9 +7,12 @@ shown as such, with what HAKeeper last knew of it. If HAKeeper cannot be asked, 
 was seen is shown with its age, and shards come from the stores' own words: an operator needs the
 picture most when the cluster is at its worst.
 
-Made when somebody asks; asked again within ADMIN_CLUSTER_AGE_S the same picture is given out. On
-the loop it costs one pass over the replicas of the cluster; to keep that below a tenth of the loop,
-a picture that took long to put together is also kept ten times as long.
+Made when somebody asks; asked again within ADMIN_CLUSTER_AGE_S the same picture is given out, so
+that many pages cost one. Who decides by it what to do next (the doctor between two steps of an
+upgrade) says so and gets a picture begun after he asked: in one made a moment earlier the store
+that he has just stopped is still well. On the loop a picture costs one pass over the replicas of
+the cluster; to keep that below a tenth of the loop, the next one begins ten times as long after it,
+whoever asks.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ STATUS_METHOD = "monitor.status"
 """The peer request that asks a store for its status."""
 
 _BUSY_SHARE = 10
-"""A picture that took t seconds of the loop is kept at least ten times t."""
+"""After a picture that took t seconds of the loop there is none for ten times t."""
 
 
 class ClusterReporter:
@@ -50,21 +53,29 @@ class ClusterReporter:
         self._error = ""
         self._newest: ClusterReport | None = None
         self._good_until_s = 0.0
-        self._making: asyncio.Task[ClusterReport] | None = None
+        self._rest_until_s = 0.0
+        self._making: asyncio.Task[tuple[ClusterReport, float]] | None = None
         parts.host.register_handler(STATUS_METHOD, self._answer)
 
-    async def report(self) -> ClusterReport:
-        """The picture; several who ask at once wait for the same one."""
-        if self._newest is not None and self._clock.monotonic() < self._good_until_s:
+    async def report(self, *, made_now: bool = False) -> ClusterReport:
+        """The picture; `made_now`: one begun after this call. Those who wait share what is made."""
+        asked_s = self._clock.monotonic()
+        if not made_now and self._newest is not None and asked_s < self._good_until_s:
             return self._newest
-        if self._making is None or self._making.done():
-            self._making = asyncio.get_running_loop().create_task(self._make())
-        return await asyncio.shield(self._making)
+        while True:
+            if self._making is None or self._making.done():
+                self._making = asyncio.get_running_loop().create_task(self._make())
+            report, begun_s = await asyncio.shield(self._making)
+            if not made_now or begun_s >= asked_s:
+                return report
 
     async def _answer(self, peer: PeerIdentity, body: bytes) -> bytes:
         return self._reporter.encoded()
 
-    async def _make(self) -> ClusterReport:
+    async def _make(self) -> tuple[ClusterReport, float]:
+        """A picture, and when the first question for it was asked."""
+        await asyncio.sleep(self._rest_until_s - self._clock.monotonic())
+        begun_s = self._clock.monotonic()
         await self._ask_hakeeper()
         view = self._view
         addresses: dict[StoreId, str] = dict(self._parts.book.peer_addresses())
@@ -80,10 +91,9 @@ class ClusterReporter:
         )
         now_s = self._clock.monotonic()
         self._newest = report
-        self._good_until_s = now_s + max(
-            bounds.ADMIN_CLUSTER_AGE_S, _BUSY_SHARE * (now_s - started_s)
-        )
-        return report
+        self._rest_until_s = now_s + _BUSY_SHARE * (now_s - started_s)
+        self._good_until_s = max(now_s + bounds.ADMIN_CLUSTER_AGE_S, self._rest_until_s)
+        return report, begun_s
 
     async def _ask_hakeeper(self) -> None:
         try:

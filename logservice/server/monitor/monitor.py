@@ -63,11 +63,11 @@ class Monitor:
         self._cluster = ClusterReporter(parts, self.reporter)
         self._board.started(self.report)
 
-    async def report(self) -> ClusterReport:
-        """The whole cluster. Raises NotReady before log storage is open."""
+    async def report(self, made_now: bool = False) -> ClusterReport:
+        """See `ClusterReporter.report`. Raises NotReady before log storage is open."""
         if self._cluster is None:
             raise NotReady("the store is starting")
-        return await self._cluster.report()
+        return await self._cluster.report(made_now=made_now)
 
     def serving(self, client_address: str, peer_address: str) -> Callable[[], Awaitable[None]]:
         """The store serves; returns what has to run beside it until it is cancelled."""
