@@ -56,6 +56,7 @@ class Shell:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": ":".join(sys.path),
             "LOGSERVICE_ENDPOINTS": ",".join(cluster.endpoints()),
+            "LOGSERVICE_TIMEOUT": "60",  # the machine may be busy
         }
 
     def run(self, script: str) -> str:

@@ -122,7 +122,7 @@ def test_healthy_writes_to_its_volume_only_and_stops_in_good_order(store: Contai
     mode = store.exec_run(["stat", "-c", "%a %u", "/var/lib/logservice"]).output.decode()
     assert mode.split() == ["700", "10001"]
 
-    store.stop(timeout=20)
+    store.stop(timeout=120)
     store.reload()
     assert store.attrs["State"]["ExitCode"] == 0, store.logs().decode()
 
