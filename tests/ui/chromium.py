@@ -116,10 +116,11 @@ class Chromium:
             features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
         self.call("Page.navigate", url=url)
-        # The second picture has rates.
+        # The second picture has rates; where the store did not answer nothing is drawn.
         self.wait(
             f"location.href === {json.dumps(url)}"
             " && Number(document.documentElement?.dataset.drawn || 0) >= 2"
+            " && document.querySelector('#live').textContent === 'live'"
         )
 
     def run(self, script: str) -> Any:

@@ -93,7 +93,7 @@ def test_it_fits(
     browser.wait("document.querySelectorAll('.card .good').length === 3")
     picture(browser, f"{width}-{'dark' if dark else 'light'}")
     assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.run("document.querySelector('#stores-count').textContent") == "3"
+    browser.wait("document.querySelector('#stores-count').textContent === '3'")
     ground = browser.run("getComputedStyle(document.body).backgroundColor")
     brightness = sum(int(part) for part in ground.strip("rgb()").split(","))
     assert (brightness < 200) == dark
@@ -113,7 +113,7 @@ def test_what_others_said_is_text(browser: Chromium, cluster: LocalCluster) -> N
     assert browser.run("document.querySelectorAll('#shards img').length") == 0
     assert "broken" not in browser.run("document.title")
     held = "document.querySelector('#shards tr[data-shard=\"3\"]').textContent"
-    assert "held" in browser.run(held)
+    browser.wait(f"{held}.includes('held')")
 
 
 def test_sort_filter_and_pages(browser: Chromium, cluster: LocalCluster) -> None:
@@ -125,7 +125,8 @@ def test_sort_filter_and_pages(browser: Chromium, cluster: LocalCluster) -> None
     click(browser, "th[data-key=shard] button")
     assert rows(browser)[:2] == [str(SHARDS), str(SHARDS - 1)]
     click(browser, "th[data-key=applied_lsn] button")
-    assert rows(browser)[0] == "3"
+    # A store whose answer comes too late for one picture is in the next.
+    browser.wait("document.querySelector('#shards tbody tr').dataset.shard === '3'")
     browser.run(
         "const field = document.querySelector('#filter'); field.value = 'LOG-5';"
         " field.dispatchEvent(new Event('input'))"
@@ -137,7 +138,8 @@ def test_sort_filter_and_pages(browser: Chromium, cluster: LocalCluster) -> None
     assert browser.run("document.querySelector('#filter').value") == "LOG-5"
     assert len(rows(browser)) == 11
     click(browser, "#troubled")
-    assert browser.run("document.querySelector('#shards tbody').textContent") == "no shard matches"
+    # On a busy machine a shard may be between two leaders, which is a trouble.
+    browser.wait("document.querySelector('#shards tbody').textContent === 'no shard matches'")
 
 
 def test_a_lost_store_then_a_lost_majority(browser: Chromium, cluster: LocalCluster) -> None:
@@ -159,7 +161,7 @@ def test_a_lost_store_then_a_lost_majority(browser: Chromium, cluster: LocalClus
     cluster.start("store-1")
     cluster.start("store-3")
     browser.wait("document.querySelectorAll('.card .good').length === 3")
-    assert browser.run("document.querySelector('#live').textContent") == "live"
+    browser.wait("document.querySelector('#live').textContent === 'live'")
 
 
 def test_repairs_and_events_are_listed(browser: Chromium, cluster: LocalCluster) -> None:
