@@ -34,6 +34,10 @@ KILL_LEADER_AT: Final = 500
 AFTER_FAILOVER: Final = 1000
 """Transactions acked before the leader is killed, and until the next trouble."""
 
+UNTIL_TOLD: Final = 1_000_000
+"""More transactions than there is time for: however slow the machine, a fault hits a writer that
+writes."""
+
 BEFORE_CHECKPOINT: Final = 2000
 AFTER_CHECKPOINT: Final = 1500
 PAUSE_DURING_REPAIR_S: Final = 0.02
@@ -100,20 +104,20 @@ class Story:
             self.log = ServiceLog(self.cluster.endpoints(), SHARD)
             self.writer = Writer(self.directory / "shop.db", self.log, seed=SEED)
             self.writer.open()
-            self.writer.run_to(KILL_LEADER_AT + AFTER_FAILOVER)
+            self.writer.run_to(UNTIL_TOLD)
             self._wait_acked(KILL_LEADER_AT)
             step.say(f"{self.writer.acked} transactions acked")
 
     def kill_leader(self) -> str:
         """SIGKILL of shard 1's leader in the middle of the writing."""
         with self.screen.step(f"the leader of shard {SHARD} is killed (SIGKILL)") as step:
-            leader = self.watch.leader(SHARD)
-            check(leader is not None, "shard 1 has no leader to kill")
-            assert leader is not None
+            leader = self._leader()
             killed_at = time.monotonic()
             acked = self.writer.acked
             check(self.cluster.kill(leader), f"{leader} did not run")
             gone_at = time.monotonic()
+            goal = self.writer.acked + AFTER_FAILOVER
+            self.writer.run_to(goal)
             self._wait_acked(acked + 1, lambda: self.writer.acks[-1].began > gone_at)
             # An ack that the dying leader had sent already does not count: wait for a commit that
             # began without it, and say how long any commit had to wait.
@@ -122,7 +126,7 @@ class Story:
             step.say(f"{leader} killed at transaction {acked}")
             step.say(f"next ack {first.ended - killed_at:.2f} s after the kill")
             step.say(f"the longest wait of a commit was {longest:.2f} s")
-            self._wait_acked(KILL_LEADER_AT + AFTER_FAILOVER)
+            self._wait_acked(goal)
             step.say(f"writing went on to transaction {self.writer.acked}")
         return leader
 
@@ -144,13 +148,16 @@ class Story:
         if lost is None or lost == spare:
             lost = next(name for name in self.cluster.stores if name != spare)
         with self.screen.step(f"{lost} is lost for good, a new store joins") as step:
-            self.writer.run_to(BEFORE_CHECKPOINT * 10, pause_s=PAUSE_DURING_REPAIR_S)
+            self.writer.run_to(UNTIL_TOLD, pause_s=PAUSE_DURING_REPAIR_S)
             before = self.writer.acked
             self.cluster.forget(lost)
             new = self.cluster.add(f"store-{STORES + 1}")
             began = time.monotonic()
-            self._wait_until("HAKeeper notices", lambda: not self.watch.full(), REPAIR_LIMIT_S)
-            self._wait_until("HAKeeper repairs every shard", self._repaired(new), REPAIR_LIMIT_S)
+            repaired = self._repaired(new)
+            self._wait_until(
+                "HAKeeper notices", lambda: not self.watch.full() or repaired(), REPAIR_LIMIT_S
+            )
+            self._wait_until("HAKeeper repairs every shard", repaired, REPAIR_LIMIT_S)
             step.say(f"{new} replaced {lost} in shards 0 and {SHARD}")
             step.say(f"all full again after {time.monotonic() - began:.1f} s (10 s of it silence)")
             step.say(f"{self.writer.acked - before} transactions acked meanwhile")
@@ -246,6 +253,18 @@ class Story:
             check(recovered.rolled_back_rows == 0, "a transaction that was rolled back is there")
             step.say(f"{versions.transactions} transactions, {len(versions.pages)} pages applied")
             step.say("integrity_check ok; content hash is that of the last acked transaction")
+
+    def _leader(self) -> str:
+        """Of shard 1; there may be none for a moment."""
+        found: list[str] = []
+
+        def somebody() -> bool:
+            leader = self.watch.leader(SHARD)
+            found.extend([leader] if leader is not None else [])
+            return bool(found)
+
+        self._wait_until(f"shard {SHARD} has a leader", somebody, START_LIMIT_S)
+        return found[0]
 
     def _repaired(self, new_store: str) -> Callable[[], bool]:
         def repaired() -> bool:

@@ -7,6 +7,7 @@ so a dead one is skipped.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -88,7 +89,11 @@ def shard_is_full(shard: hakeeper_pb2.ShardInfo, alive: set[str]) -> bool:
 
 def bytes_on_disk(folder: Path) -> int:
     """Size of the log's segment files below a store's folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if is_segment(path))
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # garbage collection goes on meanwhile
+            total += path.stat().st_size if is_segment(path) else 0
+    return total
 
 
 def is_segment(path: Path) -> bool:
