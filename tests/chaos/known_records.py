@@ -6,17 +6,36 @@ import time
 from collections.abc import Callable
 
 from logservice_client.read_result import Records
-from logservice_client.sync import SyncShard
+from logservice_client.sync import SyncLogClient, SyncShard
+from logservice_wire.errors import LogServiceError
 
 
 def record(block: int, number: int) -> bytes:
     return b"block %4d record %3d " % (block, number) * 8
 
 
-def append_blocks(shard: SyncShard, first: int, last: int, records: int) -> None:
-    """Blocks first .. last - 1, of so many records each."""
+def append_blocks(shard: SyncShard, first: int, last: int, records: int) -> int:
+    """Blocks first .. last - 1, of so many records each; the LSN of the last record."""
+    lsn = 0
     for block in range(first, last):
-        shard.append([record(block, number) for number in range(records)], timeout=30.0)
+        lsn = shard.append([record(block, number) for number in range(records)], timeout=60.0)
+    return lsn + records - 1
+
+
+def everywhere(client: SyncLogClient, shard: int, lsn: int) -> Callable[[], bool]:
+    """Whether all three replicas of the shard have applied `lsn`: what is acked a majority has."""
+
+    def applied() -> bool:
+        try:
+            shards = client.hakeeper.cluster_state().shards
+        except LogServiceError as error:
+            if not error.retryable:
+                raise
+            return False
+        replicas = [replica for one in shards if one.shard_id == shard for replica in one.replicas]
+        return sum(replica.applied_lsn >= lsn for replica in replicas) == 3
+
+    return applied
 
 
 def read_all(shard: SyncShard) -> list[bytes]:

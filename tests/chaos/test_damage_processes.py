@@ -10,7 +10,7 @@ import pytest
 from logservice_client.sync import SyncLogClient
 
 from logservice.cli.local_cluster import LocalCluster
-from tests.chaos.known_records import append_blocks, read_all, record, until
+from tests.chaos.known_records import append_blocks, everywhere, read_all, record, until
 
 pytestmark = pytest.mark.processes
 
@@ -44,7 +44,8 @@ def test_g6_bits_flipped_in_a_stopped_store_are_repaired_when_it_runs_again(
         cluster.up(60)
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
-            append_blocks(shard, 0, BLOCKS, RECORDS)
+            last_lsn = append_blocks(shard, 0, BLOCKS, RECORDS)
+            until(everywhere(client, 1, last_lsn))
             victim = cluster.process("store-2")
             cluster.stop("store-2")
             flip(victim.directory, record(40, 7))

@@ -13,7 +13,7 @@ from logservice_wire.errors import LogServiceError, Reason
 from logservice.cli.local_cluster import LocalCluster
 from logservice.logdb.data_directory import read_identity
 from logservice.logdb.posix_vfs import PosixVfs
-from tests.chaos.known_records import append_blocks, read_all, record, until
+from tests.chaos.known_records import append_blocks, everywhere, read_all, record, until
 from tests.nodehost.forgery import forge_where
 
 pytestmark = pytest.mark.processes
@@ -37,7 +37,8 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
         cluster.up(60)
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
-            append_blocks(shard, 0, BLOCKS, RECORDS)
+            last_lsn = append_blocks(shard, 0, BLOCKS, RECORDS)
+            until(everywhere(client, 1, last_lsn))
             victim = cluster.process("store-2")
             data = victim.directory / "data"
             incarnation = read_identity(PosixVfs(), str(data)).incarnation
@@ -72,7 +73,8 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
         cluster.up(60)
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
-            append_blocks(shard, 0, 20, RECORDS)
+            last_lsn = append_blocks(shard, 0, 20, RECORDS)
+            until(everywhere(client, 1, last_lsn))
             # All at once: of one that differs alone the others would be sure.
             for name in STORES:
                 cluster.stop(name)

@@ -56,13 +56,23 @@ def hanging_disk(pid: int) -> Iterator[None]:
 
 
 def traced(pid: int) -> bool:
-    tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    return all("TracerPid:\t0" not in (task / "status").read_text() for task in tasks)
+    for task in list(Path(f"/proc/{pid}/task").iterdir()):
+        with contextlib.suppress(OSError):  # a thread may end meanwhile
+            if "TracerPid:\t0" in (task / "status").read_text():
+                return False
+    return True
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    """Who asks while a leader is missing is asked again."""
     deadline = time.monotonic() + timeout_s
-    while not condition():
+    while True:
+        try:
+            if condition():
+                return
+        except LogServiceError as error:
+            if not error.retryable:
+                raise
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.05)
 
@@ -86,12 +96,7 @@ def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
 
             def append() -> bool:
                 record = b"%d" % next(numbers)
-                try:
-                    acked[shard.append(record)] = record
-                except LogServiceError as error:
-                    if not error.retryable:
-                        raise
-                    return False
+                acked[shard.append(record)] = record
                 return True
 
             for _ in range(20):
@@ -112,7 +117,8 @@ def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
                 assert cluster.pids()[stuck] == pid
 
             def caught_up() -> bool:
-                return {one.applied_lsn for one in shard_of(client).replicas} == {max(acked)}
+                applied = {one.applied_lsn for one in shard_of(client).replicas}
+                return len(applied) == 1 and min(applied) >= max(acked)
 
             eventually(caught_up)
             assert cluster.pids()[stuck] == pid
