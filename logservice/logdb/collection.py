@@ -158,17 +158,19 @@ class Collection:
         for read, entries in zip(reads, found, strict=True):
             self.files.unpin(read.segment)
             state = self._states[read.key]
+            first, last = self._still_live(state, read)
+            if first > last:
+                continue  # what could not be read is no damage, either
             if isinstance(entries, Exception):
                 self._host.fault_found(
-                    read.key, f"copying entries from {read.first} on: {entries}", Index(read.first)
+                    read.key, f"copying entries from {first} on: {entries}", Index(first)
                 )
+            if state.faulty or isinstance(entries, Exception):
+                # Or the scrub found it since: a faulty replica's entries stay where they are.
                 self._leave(read.segment, "entries of a faulty replica")
-            elif live := self._still_live(state, read, entries):
-                if state.faulty:
-                    # The scrub found it since: a faulty replica's entries stay where they are.
-                    self._leave(read.segment, "entries of a faulty replica")
-                else:
-                    runs += runs_of_entries(state, live)
+            else:
+                live = entries[first - read.first : last - read.first + 1]
+                runs += runs_of_entries(state, live)
         for state in states:
             runs += runs_of_records(state, self._victims, self._oldest)
         self.report.rewritten_records += sum(run.record_count for run in runs)
@@ -254,10 +256,9 @@ class Collection:
         )  # fmt: skip
         return size
 
-    def _still_live(
-        self, state: ReplicaState, read: EntryRead, entries: list[tuple[int, Entry]]
-    ) -> list[tuple[int, Entry]]:
-        """Those that neither a truncation nor an overwrite has taken since they were read.
+    def _still_live(self, state: ReplicaState, read: EntryRead) -> tuple[int, int]:
+        """The first and the last of those that neither a truncation nor an overwrite has taken
+        since they were read; (1, 0) when none is left.
 
         Both leave a stretch: the one takes a prefix, the other all from some index on, and what
         replaces it lies in another segment.
@@ -265,9 +266,8 @@ class Collection:
         index = state.index
         first = max(read.first, index.floor_index + 1)
         if first > min(read.last, index.last_index):
-            return []
+            return 1, 0
         chunk = index.chunk(first)
         if chunk.segment != read.segment:
-            return []
-        last = min(read.last, chunk.last)
-        return entries[first - read.first : last - read.first + 1]
+            return 1, 0
+        return first, min(read.last, chunk.last)

@@ -11,7 +11,7 @@ log, and writing would turn that into damage.
   entry on; it is over when the log holds everything that the replica knows to be committed, and
   everything it may have acknowledged: through `acked_through`, or up to a committed entry of a term
   beyond its own (whatever was committed in the terms it acknowledged in lies before that: leader
-  completeness).
+  completeness). What an installed snapshot covers is not missed: that was committed, too.
 - INV-PLAN-SNAPSHOT: an installed snapshot agrees with the entry at its index, if there is one.
 """
 
@@ -62,10 +62,10 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
     if snapshot is not None:
         installed = Installed(snapshot, update.reset_log)
         metas.append(Meta(RecordKind.INSTALLED, write_sequence + len(metas), installed))
-    if not metas and not entries:
-        return None
     if update.repair and _restored(state, update):
         metas.append(Meta(RecordKind.FAULTY, write_sequence + len(metas), REPAIRED))
+    if not metas and not entries:
+        return None
     return Run(
         update.shard, update.replica, write_sequence, metas, entries, repair=update.repair
     )  # fmt: skip
@@ -137,7 +137,9 @@ def _restored(state: ReplicaState, update: Update) -> bool:
     end: Entry | Snapshot | None = update.entries[-1] if update.entries else None
     if end is None and update.snapshot is not None:
         end = update.snapshot.snapshot
-    if end is None or end.index < state.hard_state.commit:
+    if end is None:
+        return state.index.floor_index >= max(fault.acked_through, state.hard_state.commit)
+    if end.index < state.hard_state.commit:
         # A group that was on its way when the damage was found acknowledged nothing any more, but
         # may say that more is committed.
         return False

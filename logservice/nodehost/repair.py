@@ -174,7 +174,11 @@ class Repairer:
             start = max(fault.damaged_from, log.first_index())
             known, reached = self._positions.get(key, (fault, start))
             position = max(reached, start) if known == fault else start
-            update = await self._next(log, fault, position)
+            if log.first_index() > max(fault.acked_through, log.hard_state.commit):
+                # A snapshot that was on its way covers all of it; nobody has to help.
+                update: Update | None = Update(*key, repair=fault)
+            else:
+                update = await self._next(log, fault, position)
             if update is None:
                 self._totals["waited"] += 1
                 return

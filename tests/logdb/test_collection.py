@@ -14,6 +14,9 @@ from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import InvariantViolation
 from logservice.logdb import collection as collecting
 from logservice.logdb.log_db import LogDb
+from logservice.logdb.record import RECORD_HEADER_BYTES
+from logservice.logdb.segment import segment_name
+from logservice.logdb.update import Update
 from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, picture, update
 
 
@@ -185,3 +188,37 @@ def test_a_replica_that_becomes_faulty_between_two_slices_keeps_its_segments() -
         db.finish(group)
     assert "entries of a faulty replica" in {pin.reason for pin in collection.report.pinned}
     assert db.log(ShardId(3), ReplicaId(1)).last_index() == 24
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize(
+    "gone",
+    [update(3, 1, snapshot=24), update(3, 1, entries(1, 1, term=2)), update(3, 1, remove=True)],
+    ids=["truncated", "replaced", "removed"],
+)
+def test_what_cannot_be_read_and_is_dead_by_then_is_no_damage(gone: Update) -> None:
+    """A replica that had lost nothing halted; what was left of it could not even be repaired before
+    its shard went on.
+    """
+    world, db = loaded()
+    collection = db.begin_collection()
+    dead = False
+    while (step := collection.next_step()) is not None:
+        reads = [read for read in step.reads if read.key == (3, 1) and not dead]
+        for read in reads:
+            path = f"/data/segments/{segment_name(read.segment)}"
+            world.memory.flip(path, read.offsets[0] + RECORD_HEADER_BYTES, 1)
+        step.read()
+        if reads:
+            dead = True
+            db.commit([gone])
+        group = step.begin()
+        db.write(group)
+        db.finish(group)
+    assert dead
+    assert not db._states[3, 1].fault
+    assert not db._unwritten.marks
+    assert "entries of a faulty replica" not in {pin.reason for pin in collection.report.pinned}
+    seen = picture(db)
+    assert picture(world.without_index().open()) == seen
+    assert picture(world.reopen(db)) == seen

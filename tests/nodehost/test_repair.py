@@ -149,6 +149,7 @@ class LateHost:
 
     def __init__(self, db: LogDb, log: ReplicaLog, late: Update) -> None:
         self.log = log
+        self.last = 31
         self.started = False
         self.identity = SimpleNamespace(store_id=StoreId("store-1"))
         self.clock = SystemClock()
@@ -175,7 +176,7 @@ class LateHost:
         before = entries(low - 1, low - 1)[0]
         rows: list[tuple[int, int, int, int, int, bytes]] = [
             (one.term, one.index, one.lsn, one.record_count, int(one.kind), bytes(one.payload))
-            for one in entries(low, 31)
+            for one in entries(low, self.last)
         ]
         return repair._encoder.encode(repair._Fetched(b"", (before.term, before.next_lsn), rows))
 
@@ -200,6 +201,45 @@ async def test_what_was_on_its_way_when_the_damage_was_found_is_written_first() 
     assert log.fault is None
     assert log.hard_state == HardState(Term(2), ReplicaId(3), Index(31))
     assert all_entries(log) == entries(1, 31)
+
+
+async def test_what_was_truncated_when_the_damage_was_found_needs_no_repair() -> None:
+    """The snapshot over all that it had acknowledged was on its way. Its peers had no entry behind
+    that, either, and it waited for one: on an idle shard until HAKeeper replaced it.
+    """
+    world = World()
+    db = world.open()
+    db.commit([log_update(new=entries(1, 30), hard=(1, 1, 30), bootstrap=True)])
+    group = db.begin([log_update(snapshot=30)])
+    log = db.log(*KEY)
+    log.blame("seen", Index(11))
+    db.write(group)
+    db.finish(group)
+    db.record_faults()
+    assert log.fault == Fault("seen", Index(11), Index(30))
+    host = LateHost(db, log, Update(*KEY))
+    host.last = 30
+    repairer = Repairer(host, lambda: [StoreId("store-2")], log_machine)  # type: ignore[arg-type]
+    await repairer.run_once()
+    assert host.started
+    assert repairer.counts == {"repaired": 1}
+    for reopened in (world.kill(), world.without_index().open()):
+        log = reopened.log(*KEY)
+        assert log.fault is None
+        assert (log.first_index(), log.last_index(), log.hard_state.commit) == (31, 30, 30)
+
+
+@pytest.mark.parametrize("floor", [10, 29])
+def test_an_empty_repair_repairs_nothing(floor: int) -> None:
+    world = World()
+    db = world.open()
+    db.commit([log_update(new=entries(1, 30), hard=(1, 1, 29))])
+    db.commit([log_update(snapshot=floor)])
+    log = db.log(*KEY)
+    log.blame("seen", Index(11))
+    fault = log.fault
+    db.commit([repair_update(())])
+    assert log.fault == fault == FAULT
 
 
 # --- a cluster ------------------------------------------------------------------------------------
