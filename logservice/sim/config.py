@@ -94,6 +94,8 @@ class SimConfig:
     """Its process ends, and some sector of its segments is dead for good, often the derived index
     with it, so that recovery meets them.
     """
+    damage_interval_s: float = 0.0
+    """Some place of it goes bad while its process runs, at a moment that counts; see `damage`."""
     scrub_interval_s: float = 3.0
     diverges: bool = False
     """A committed entry changes on one disk, with valid checksums; see `diverging`."""
@@ -202,6 +204,8 @@ def _draw_more(config: SimConfig, chance: random.Random) -> None:
         config.read_fail_interval_s = chance.choice((1.0, 3.0, 8.0))
     if config.rot and chance.random() < 0.6:
         config.dead_sector_interval_s = chance.choice((2.0, 4.0, 8.0))
+    if config.rot and chance.random() < 0.6:
+        config.damage_interval_s = chance.choice((1.0, 2.0, 4.0))
 
 
 def watch_leases(config: SimConfig) -> None:

@@ -47,6 +47,7 @@ class Faults:
             (config.disk_fail_interval_s, self._disk_fails),
             (config.read_fail_interval_s, self._read_fails),
             (config.dead_sector_interval_s, self._dead_sectors),
+            (config.damage_interval_s, self._damage),
             (config.disk_full_interval_s, self._disk_full),
             (config.stall_interval_s, self._stall),
         ]
@@ -169,8 +170,7 @@ class Faults:
         """
         chance, store = self._sectors, self.world.stores[self.world.config.victim - 1]
         disk = store.disk
-        heard = store.up and store.parts is not None and store.parts.book.knows_hakeeper
-        if not heard or not all(self._reported(replica) for replica in store.replicas()):
+        if not self._known(store):
             return
         store.crash(self._draw_crash())
         folder = f"{chance.choice(store.directories)}/segments"
@@ -307,6 +307,32 @@ class Faults:
         store.fail_read(self.chance.choice((0, 0, 1, 5, 20)))
         if len(store.directories) > 1:
             self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
+
+    async def _damage(self) -> None:
+        store = self.world.stores[self.world.config.victim - 1]
+        store.damage.arm(sectors=lambda: self._known(store) and self._good_sectors(store) > 2)
+        for _ in range(50):
+            await asyncio.sleep(0.1)
+            if not store.damage.armed:
+                break
+        store.damage.strike_anyhow()
+        if len(store.directories) > 1:
+            self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
+
+    def _good_sectors(self, store: SimStore) -> int:
+        """The least of any of its data directories, in segments."""
+        disk = store.disk
+        folders = [f"{one}/segments" for one in store.directories]
+        return min(
+            sum(len(disk.good_sectors(f"{folder}/{name}")) for name in disk.listdir(folder))
+            for folder in folders
+            if disk.exists(folder)
+        )
+
+    def _known(self, store: SimStore) -> bool:
+        """HAKeeper knows of all that is there."""
+        heard = store.up and store.parts is not None and store.parts.book.knows_hakeeper
+        return heard and all(self._reported(replica) for replica in store.replicas())
 
     def _reported(self, replica: Replica) -> bool:
         """HAKeeper remembers that it has run."""

@@ -13,6 +13,7 @@ from logservice.entry import Entry
 from logservice.envelope import ProposalId
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import ShardId
+from logservice.logdb.commit_group import Run
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update
@@ -69,11 +70,14 @@ def observe_logdb(store: SimStore, parts: StoreParts, checks: Checks) -> None:
 
 def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -> None:
     begin, begin_ahead, finish = logdb.begin, logdb.begin_ahead, logdb.finish
+    copies, removal, abandon = logdb.begin_copies, logdb.begin_removal, logdb.abandon
+    damage = store.damage
     updates_of: dict[int, Sequence[Update]] = {}
 
     def observed_begin(updates: Sequence[Update]) -> CommitGroup:
         group = begin(updates)
         updates_of[id(group)] = updates
+        damage.begun(logdb, updates)
         return group
 
     def observed_begin_ahead(updates: Sequence[Update]) -> CommitGroup | None:
@@ -81,12 +85,33 @@ def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -
         if group is not None:
             store.world.counts["groups begun ahead"] += 1
             updates_of[id(group)] = updates
+            damage.comes(logdb, "group ahead")
         return group
+
+    def observed_copies(runs: list[Run]) -> CommitGroup:
+        group = copies(runs)
+        if runs:
+            damage.comes(logdb, "copies", (runs[0].shard, runs[0].replica))
+        return group
+
+    def observed_removal(segment: int, *, checkpoint: bool) -> CommitGroup:
+        damage.comes(logdb, "removal of a segment")
+        return removal(segment, checkpoint=checkpoint)
+
+    def observed_abandon(group: CommitGroup) -> None:
+        abandon(group)
+        damage.comes(logdb, "no room")
 
     def observed_finish(group: CommitGroup) -> None:
         finish(group)
+        if group.written and group.has_bytes:
+            at = group.encoded.position
+            damage.durable(logdb, (at.segment, at.offset))
         checks.finished(store, parts, group, updates_of.pop(id(group), ()))
 
     logdb.begin = observed_begin  # type: ignore[method-assign]
     logdb.begin_ahead = observed_begin_ahead  # type: ignore[method-assign]
     logdb.finish = observed_finish  # type: ignore[method-assign]
+    logdb.begin_copies = observed_copies  # type: ignore[method-assign]
+    logdb.begin_removal = observed_removal  # type: ignore[method-assign]
+    logdb.abandon = observed_abandon  # type: ignore[method-assign]

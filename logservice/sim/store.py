@@ -38,6 +38,7 @@ from logservice.nodehost.store_directory import DiskSeams
 from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.truncation import TruncationWorker
+from logservice.sim.damage import Damage
 from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
 from logservice.sim.loop import Process, SimClock
 from logservice.sim.net import SimTransport
@@ -80,6 +81,7 @@ class SimStore:
         self.process: Process | None = None
         self.parts: StoreParts | None = None
         self.transport: SimTransport | None = None
+        self.damage = Damage(self)
         self.wanted_up = True
         self.stall_s = 0.0
         self._executors: list[SimExecutor] = []
@@ -132,6 +134,7 @@ class SimStore:
         self._executors, self._tasks = [], []
         self.parts = None
         self.transport = None
+        self.damage.began()
         self._disk_faults = self.disk.fault_waits
         self.world.note("start", self.store_id, self.lives)
         loop.spawn(self.process, self._live())

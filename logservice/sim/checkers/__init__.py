@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logservice.sim.checkers.acknowledgements import Acknowledgements
 from logservice.sim.checkers.commit_quorum import CommitQuorum
+from logservice.sim.checkers.damaged import Damaged
 from logservice.sim.checkers.disk_room import DiskRoom
 from logservice.sim.checkers.durability import Durability
 from logservice.sim.checkers.election_safety import ElectionSafety
@@ -28,6 +29,7 @@ ALL: tuple[type[Checker], ...] = (
     Promises,
     Acknowledgements,
     Zombies,
+    Damaged,
     StateMachineSafety,
     CommitQuorum,
     LeaderCompleteness,

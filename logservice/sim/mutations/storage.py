@@ -216,5 +216,20 @@ def _damaged_replica_goes_on() -> None:
 
 
 @mutation
+def _damaged_replica_goes_on_until_its_next_tick() -> None:
+    halts = Replica._halts_damaged
+
+    def make(original: Any) -> Any:
+        def tick(self: Replica, now_s: float) -> None:
+            if not halts(self):
+                original(self, now_s)
+
+        return tick
+
+    wrap(Replica, "_halts_damaged", lambda _: lambda self: False)
+    wrap(Replica, "tick", make)
+
+
+@mutation
 def _repair_is_over_after_its_first_entries() -> None:
     wrap(plan, "_restored", lambda _: lambda state, update: bool(update.entries))

@@ -1,0 +1,152 @@
+"""Damage: under a running store a bit of an entry flips, or its sector dies, at a chosen moment.
+
+What else happens to a disk that rots happens between two lives, or once in a read. This damage
+comes while the store works, and the moment is one at which its log storage has something to do:
+entries, votes and membership changes on their way to the disk, snapshots that are installed,
+repairs, the steps of garbage collection, a full disk, groups begun ahead. Mostly the place is read
+at once, so that it is found at that moment; else by whoever comes first.
+
+Damaged is an entry before the newest group that is durable: what is behind it, nothing but a
+durable mark tells from a torn write (G6).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from logservice_wire.errors import Halted
+
+from logservice.entry import EntryKind
+from logservice.ids import Index
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.record import RECORD_HEADER_BYTES
+from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.replica_state import Key
+from logservice.logdb.segment import segment_name
+from logservice.logdb.update import Update
+from logservice.sim.disk import SECTOR_BYTES
+
+if TYPE_CHECKING:
+    from logservice.sim.store import SimStore
+
+MOMENTS = (
+    "append", "vote", "membership change", "truncation", "leader's snapshot", "repair",
+    "removal of a replica", "copies", "removal of a segment", "group ahead", "no room",
+)  # fmt: skip
+"""What log storage may be at; see `moment_of` and `observed`."""
+
+
+def moment_of(update: Update) -> str:
+    """What an update is about."""
+    if update.remove:
+        return "removal of a replica"
+    if update.repair is not None:
+        return "repair"
+    if update.snapshot is not None:
+        return "leader's snapshot" if update.reset_log else "truncation"
+    if any(entry.kind is EntryKind.CONFIG for entry in update.entries):
+        return "membership change"
+    return "append" if update.entries else "vote"
+
+
+class Damage:
+    """One per store. It is armed by `Faults` and told of moments by `observed`."""
+
+    def __init__(self, store: SimStore) -> None:
+        """Nothing is wrong until it is armed."""
+        self.armed: frozenset[str] = frozenset()
+        self._store = store
+        self._chance = random.Random(f"damage/{store.number}/{store.world.config.seed}")
+        self._newest: dict[str, tuple[int, int]] = {}
+        self._sectors: Callable[[], bool] = lambda: False
+
+    def arm(self, *, sectors: Callable[[], bool]) -> None:
+        """The next moment of one of the kinds that chance chooses is the one. `sectors`: whether
+        one may die then, and take with it what HAKeeper has to know of a replica of which nothing
+        is left.
+        """
+        self.armed = frozenset(self._chance.sample(MOMENTS, self._chance.choice((1, 3))))
+        self._sectors = sectors
+
+    def begun(self, logdb: LogDb, updates: Sequence[Update]) -> None:
+        """A group with these updates is on its way."""
+        for update in updates if self.armed else ():
+            self.comes(logdb, moment_of(update), (update.shard, update.replica))
+
+    def comes(self, logdb: LogDb, moment: str, key: Key | None = None) -> None:
+        """A moment of this kind has come, to the replica `key` if it is one's own."""
+        store = self._store
+        if moment not in self.armed or store.process is None or store.world.healing:
+            return
+        self.armed = frozenset()
+        delay_s = self._chance.choice((0.0, 0.0, store.world.config.disk_delay_s))
+        store.world.loop.call_in(store.process, delay_s, self._strike, logdb, moment, key)
+
+    def durable(self, logdb: LogDb, place: tuple[int, int]) -> None:
+        """The newest durable group of a data directory begins there: (segment, offset)."""
+        self._newest[logdb.directory] = place
+
+    def began(self) -> None:
+        """A new life: nothing that it finds is known to be durable before its first group is."""
+        self.armed = frozenset()
+        self._newest = {}
+
+    def strike_anyhow(self) -> None:
+        """The moment did not come in time."""
+        if self.armed and self._store.parts is not None and self._store.up:
+            self.armed = frozenset()
+            directory = self._chance.choice(self._store.parts.directories)
+            self._strike(directory.logdb, "none in particular", None)
+
+    def _strike(self, logdb: LogDb, moment: str, key: Key | None) -> None:
+        store, chance = self._store, self._chance
+        if store.world.healing or not store.up or store.parts is None:
+            return
+        keys = logdb.replicas()
+        if not keys:
+            return
+        own = key is not None and key in keys and chance.random() < 0.7
+        shard, replica = next(one for one in keys if one == key) if own else chance.choice(keys)
+        log = logdb.log(shard, replica)
+        found = self._place(logdb, log)
+        if found is None:
+            return
+        index, path, offset, size = found
+        if chance.random() < 0.3 and self._sectors():
+            store.disk.kill_sector(path, chance.randrange(offset, offset + size) // SECTOR_BYTES)
+        else:
+            store.disk.flip(path, chance.randrange(offset, offset + size), 1 << chance.randrange(8))
+        store.world.counts[f"fault damage at a moment: {moment}"] += 1
+        store.world.note("damage", store.store_id, moment, shard, replica, index, path, offset)
+        if chance.random() < 0.7:
+            # A faulty replica reads nothing: that is left to the scrub.
+            with contextlib.suppress(Halted):
+                self._read(log, index)
+
+    def _place(self, logdb: LogDb, log: ReplicaLog) -> tuple[Index, str, int, int] | None:
+        """An entry before the newest durable group: index, file, offset and size of its record."""
+        first, last = log.first_index(), log.last_index()
+        newest = self._newest.get(logdb.directory)
+        if newest is None or first > last:
+            return None
+        for low in (max(first, last - 3), first, first):
+            index = Index(self._chance.randint(low, last))
+            try:
+                place = log.place(index)
+            except Halted:
+                return None
+            if (place.segment, place.offset) < newest:
+                path = f"{logdb.directory}/segments/{segment_name(place.segment)}"
+                return index, path, place.offset, RECORD_HEADER_BYTES + place.length
+        return None
+
+    def _read(self, log: ReplicaLog, index: Index) -> None:
+        fetch = log.fetch(index, Index(index + 1), 1, ahead=False)
+        try:
+            fetch.run()
+        finally:
+            log.end_fetch(fetch)
+        log.fetched(fetch)

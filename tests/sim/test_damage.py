@@ -1,0 +1,136 @@
+"""Damage at a moment: moments are what they are called, and what is hit is nobody's torn write."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from logservice_wire.errors import Halted
+
+from logservice.ids import ClusterId, Index, ReplicaId, ShardId, StoreId
+from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.fault import Fault
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.update import Update
+from logservice.sim.config import draw
+from logservice.sim.damage import MOMENTS, Damage, moment_of
+from logservice.sim.disk import SimDisk
+from logservice.sim.world import World as SimWorld
+from tests.logdb.helpers import entries, update
+
+KEY = (ShardId(1), ReplicaId(1))
+OPTIONS = LogDbOptions(segment_bytes=4096, ballast_bytes=0, entry_cache_bytes=0)
+
+
+class Store:
+    """As much of a store as damage needs: a disk, log storage, and a loop without time."""
+
+    def __init__(self, seed: int) -> None:
+        self.number = self.store_id = seed
+        self.disk = SimDisk(random.Random(seed), lambda: None)
+        self.up, self.process = True, object()
+        self.world = SimpleNamespace(
+            config=SimpleNamespace(seed=seed, disk_delay_s=0.1), healing=False, counts=Counter(),
+            note=lambda *_: None, loop=SimpleNamespace(world=None, call_in=self._call),
+        )  # fmt: skip
+        self.logdb = self.open()
+        self.parts = SimpleNamespace(directories=[SimpleNamespace(logdb=self.logdb)])
+
+    def open(self) -> LogDb:
+        self.disk.up()
+        identity = DataDirectory.open(
+            "/data", vfs=self.disk, cluster_id=ClusterId("c"), store_id=StoreId("s")
+        )
+        return LogDb.open(
+            "/data", identity=identity, vfs=self.disk, kv=self.disk.kv, options=OPTIONS
+        )
+
+    def _call(self, _: object, delay_s: float, work: Callable[..., None], *what: object) -> None:
+        assert 0 <= delay_s <= 0.1
+        work(*what)
+
+
+def commit(store: Store, damage: Damage, one: Update) -> None:
+    group = store.logdb.begin([one])
+    damage.begun(store.logdb, [one])
+    store.logdb.write(group)
+    store.logdb.finish(group)
+    at = group.encoded.position
+    damage.durable(store.logdb, (at.segment, at.offset))
+
+
+@pytest.mark.parametrize(
+    ("one", "moment"),
+    [
+        (update(new=entries(1, 2)), "append"),
+        (update(hard=(1, 1, 0)), "vote"),
+        (update(snapshot=3), "truncation"),
+        (update(snapshot=3, reset=True), "leader's snapshot"),
+        (update(remove=True), "removal of a replica"),
+        (Update(*KEY, repair=Fault("seen", Index(1), Index(2))), "repair"),
+    ],
+)
+def test_moments_have_names(one: Update, moment: str) -> None:
+    assert moment_of(one) == moment
+    assert moment in MOMENTS
+
+
+@pytest.mark.parametrize("sectors", [False, True])
+def test_what_is_hit_is_damage_and_never_torn(*, sectors: bool) -> None:
+    found: Counter[str] = Counter()
+    for seed in range(40):
+        store: Any = Store(seed)
+        damage = Damage(store)
+        for index in range(1, 5):
+            commit(store, damage, update(new=entries(index, index, size=700)))
+        damage.arm(sectors=lambda: sectors)
+        assert damage.armed <= set(MOMENTS)
+        damage.armed = frozenset(["append"])
+        damage.comes(store.logdb, "repair")
+        assert damage.armed, "that was another one"
+        commit(store, damage, update(new=entries(5, 5, size=700)))
+        assert not damage.armed
+        hit = store.world.counts["fault damage at a moment: append"]
+        at_once = bool(store.logdb.log(*KEY).faulty)
+        found["at once" if at_once else "later"] += hit
+        store.logdb.record_faults()
+        store.disk.kill()
+        again = store.open().log(*KEY)
+        assert again.last_index() == 5, "nothing is dropped"
+        if hit and not again.faulty:
+            with pytest.raises(Halted):
+                again.entries(Index(1), Index(6), 1 << 20)
+        assert bool(again.faulty) == bool(hit)
+    assert found["at once"] > found["later"] > 0
+
+
+def test_nothing_is_hit_before_something_is_durable_or_once_all_is_healed() -> None:
+    store: Any = Store(1)
+    damage = Damage(store)
+    damage.armed = frozenset(["append", "vote"])
+    commit(store, damage, update(hard=(1, 1, 0)))
+    damage.strike_anyhow()
+    damage.armed = frozenset(["append"])
+    store.world.healing = True
+    commit(store, damage, update(new=entries(1, 3)))
+    assert damage.armed
+    damage.strike_anyhow()
+    assert not store.world.counts
+    damage.began()
+    assert not damage.armed
+
+
+def test_a_world_whose_store_is_hit_while_it_works_ends_well() -> None:
+    config = draw(2_200_001, short=True)
+    config.calm, config.victim, config.rot, config.damage_interval_s = False, 1, True, 0.5
+    config.fault_s = config.least_s = 8.0
+    report = SimWorld(config).run()
+    assert not report.violations
+    moments = [name for name in report.counts if name.startswith("fault damage at a moment: ")]
+    assert sum(report.counts[name] for name in moments) > 1
+    assert report.counts["repair repaired"]
