@@ -58,6 +58,16 @@ class Port:
     async def get(self, path: str, method: str = "GET", **headers: str) -> Answered:
         return await asyncio.to_thread(ask, self.address, path, method, **headers)
 
+    async def until_applied(self, shard: int, lsn: int) -> None:
+        """What the port says may be as old as ADMIN_CLUSTER_AGE_S and ADMIN_STATUS_AGE_S."""
+        async with asyncio.timeout(60):
+            while True:
+                answer = await self.get("/api/v1/shards")
+                shards = answer.json() if answer.status == 200 else []
+                if any((one["shard"], one["applied_lsn"]) == (shard, lsn) for one in shards):
+                    return
+                await asyncio.sleep(0.05)
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def port(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Port]:
@@ -69,7 +79,9 @@ async def port(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Port]:
     client = Client(store)
     await client.shard_ready(1)
     await client.append(1, b"a", b"b")
-    yield Port(store)
+    found = Port(store)
+    await found.until_applied(1, 2)
+    yield found
     await client.channel.close(None)
     await store.stop()
     logger.setLevel(level)
