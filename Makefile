@@ -107,8 +107,7 @@ nightly-crash: .venv strace ## the same and random scenarios, longer; its ledger
 	for seed in 1 2 3; do $(BIN)/python -m tests.crash.rot --seed $$seed || exit 1; done
 
 strace: ## the recorder of `make crash`, from Debian; as root it is installed
-	@command -v strace >/dev/null || \
-	    (apt-get update -qq && apt-get install -y --no-install-recommends strace)
+	@tools/need_program.sh strace strace
 
 nightly-rotation: .venv ## certificates replaced every 10 s under load: SOAK_SECONDS=7200
 	$(BIN)/python -m tests.security.rotation --seconds $(SOAK_SECONDS) --every 10 \

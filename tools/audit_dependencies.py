@@ -102,7 +102,8 @@ def _run_pip_audit(pins: str, database: str) -> str:
     command += ["--timeout", "10", "-r", str(ROOT / "requirements" / f"{pins}.txt")]
     result = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
     if not result.stdout.strip():
-        raise NotAnswered(result.stderr.decode(errors="replace").strip().splitlines()[-1])
+        said = result.stderr.decode(errors="replace").strip().splitlines()
+        raise NotAnswered(said[-1] if said else f"it ended with {result.returncode}")
     return result.stdout.decode()
 
 

@@ -9,8 +9,10 @@ if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1 || {
+# A new machine may be busy installing something else.
+install=(apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600 "$package")
+"${install[@]}" >/dev/null 2>&1 || {
     apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "$package" >/dev/null
+    "${install[@]}" >/dev/null
 }
 command -v "$program" >/dev/null

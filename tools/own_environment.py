@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _TIMEOUT_S = 300
+_ATTEMPTS = 3
+"""As in setup_environment: a registry that answers slowly gets a few."""
 
 
 def own_environment(name: str) -> Path:
@@ -25,7 +27,11 @@ def own_environment(name: str) -> Path:
         venv.create(place, clear=True, with_pip=True)
         install = [str(place / "bin" / "python"), "-m", "pip", "install", "-q"]
         install += ["--disable-pip-version-check", "--no-deps", "--require-hashes", "-r", str(pins)]
-        subprocess.run(install, timeout=_TIMEOUT_S, check=True, stdout=sys.stderr)
+        for attempt in range(1, _ATTEMPTS + 1):
+            last = attempt == _ATTEMPTS
+            done = subprocess.run(install, timeout=_TIMEOUT_S, check=last, stdout=sys.stderr)
+            if done.returncode == 0:
+                break
         stamp.touch()
     return place / "bin"
 

@@ -121,7 +121,9 @@ def _provide_system_packages() -> bool:
         return False
     print(f"installing system packages: {line}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update"], install):
+    # A new machine may be busy installing something else.
+    patient = [*install, "-o", "DPkg::Lock::Timeout=600"]
+    for command in (["apt-get", "update"], patient):
         if subprocess.run(command, env=environment, check=False).returncode != 0:
             print(f"failed: {' '.join(command)}")
             return False

@@ -18,7 +18,8 @@ import pyspark_logservice
 
 from examples.sqlite_wal.screen import DemoFailed
 
-SUBMIT_TIMEOUT_S = 180
+SUBMIT_TIMEOUT_S = 600
+"""Against hanging: on a busy machine it takes a minute."""
 CORES = 2
 PARTITIONS = 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,12 @@ def test_garbage_is_not_checked(
     monkeypatch.setattr(audit_dependencies, "_run_pip_audit", lambda *_: garbage)
     assert audit_dependencies.main() == 0
     assert capsys.readouterr().out.startswith("not checked")
+
+
+def test_a_program_that_says_nothing_is_not_an_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "python").symlink_to("/bin/false")
+    monkeypatch.setattr(audit_dependencies, "own_environment", lambda name: tmp_path)
+    with pytest.raises(NotAnswered, match="ended with 1"):
+        audit_dependencies._run_pip_audit("runtime", "pypi")
