@@ -49,6 +49,7 @@ class Program:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
             patch.setattr(sys, "argv", ["program", *text])
+            patch.setenv("LOGSERVICE_TIMEOUT", "60")  # the machine may be busy
             with pytest.raises(SystemExit) as caught:
                 exit_codes.run(self._command, "program")
         shown = self._capture.readouterr()
