@@ -81,13 +81,17 @@ class Engine:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        # It leaves the mount of its own network namespace behind.
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for mount in sorted((one for one in mounts if one.startswith(f"{self.folder}/")), key=len)[
-            ::-1
-        ]:
-            subprocess.run(["umount", "--lazy", mount], check=True)
+        # It leaves the mount of its own network namespace behind; others may be about to go.
+        for mount in self._mounts():
+            subprocess.run(["umount", "--lazy", mount], check=False)
+        assert self._mounts() == []
         shutil.rmtree(self.folder)
+
+    def _mounts(self) -> list[str]:
+        """Below its folder, the innermost first."""
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        here = [one for one in mounts if one.startswith(f"{self.folder}/")]
+        return sorted(here, key=len, reverse=True)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_S
