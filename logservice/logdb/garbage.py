@@ -71,9 +71,12 @@ def plan_garbage(
     faulty: segments with entries of faulty replicas. read: whether somebody is reading a segment.
     condemned: damaged ones; each is worth emptying however much is alive in it, once nothing older
     is left: the first group of a segment says where the segment before it ends, and only that tells
-    a rebuild of the derived index whether the end of that one is lost.
+    a rebuild of the derived index whether the end of that one is lost. The newest file stays until
+    there is a newer one (after a start `active` is none yet): perhaps it holds nothing but the
+    durable mark, and is what tells the newest group from a torn one.
     """
     plan = GarbagePlan()
+    active = min(active, max(sizes, default=active))
     budget = options.rewrite_bytes_max
     copies = False
     oldest = True

@@ -42,10 +42,7 @@ from logservice.clock import Clock, SystemClock
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import invariant
 from logservice.logdb.ballast import Ballast
-from logservice.logdb.checkpoint import (
-    CheckpointBatch,
-    build_checkpoint,
-)
+from logservice.logdb.checkpoint import CheckpointBatch, build_checkpoint
 from logservice.logdb.collection import Collection
 from logservice.logdb.column_cache import ColumnCache
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, Run
@@ -109,6 +106,7 @@ class LogDb:
         self._writer = SegmentWriter(
             files, ballast, spares, space, recovered.position, options.segment_bytes, clock
         )
+        self._writer.unmarked = recovered.unmarked
         self._states = recovered.states
         self._usage = SegmentUsage()
         for state in self._states.values():
@@ -364,8 +362,11 @@ class LogDb:
         """A group that says that all before it is durable; empty when the newest group says so.
 
         To be written and finished like any other once the store was idle for DURABLE_MARK_MS.
+        Marks of damage that wait go instead: they, too, follow the newest group (INV-REC-4).
         """
         self._check_usable()
+        if self._unwritten.marks:
+            return self.begin(())
         flags = FLAG_MARK if self._writer.unmarked else 0
         return self._begin_runs([], self._next_write_sequence, flags=flags)
 

@@ -31,8 +31,10 @@ from dataclasses import dataclass, field
 
 from logservice.logdb.checkpoint import CheckpointUnusable, LogPosition
 from logservice.logdb.commit_group import (
+    FLAG_MARK,
     GROUP_HEADER_BYTES,
     NO_GROUP,
+    GroupHeader,
     GroupPosition,
     Run,
     decode_group_header,
@@ -75,6 +77,8 @@ class RecoveryReport:
 class Recovered:
     """The outcome. position: where the next group goes. seal: segment -> where what is kept of it
     ends. hiding: of those, which may hold more behind that (INV-REC-4). empty: segments to remove.
+    unmarked: the newest group is no durable mark, as far as anybody can tell: one has to follow, or
+    damage to that group would look like a torn write for as long as nothing is written (G6).
     """
 
     states: dict[Key, ReplicaState]
@@ -83,6 +87,7 @@ class Recovered:
     seal: dict[int, int]
     hiding: set[int]
     empty: list[int]
+    unmarked: bool
 
 
 def check_base(survey: Survey, base: tuple[LogPosition, dict[Key, ReplicaState]]) -> None:
@@ -105,12 +110,10 @@ def check_base(survey: Survey, base: tuple[LogPosition, dict[Key, ReplicaState]]
             raise CheckpointUnusable(f"{segment_name(min(missing))} is missing")
     last = position.last
     if last != NO_GROUP and last.segment in files.sizes:
-        data = survey.read(last.segment, last.offset, GROUP_HEADER_BYTES)
-        header = decode_group_header(
-            data, last.segment, last.offset, files.seed(last.segment), last.offset
-        )
+        header = _header(survey, last)
         known = header is not None and last.names(header.position)
-        if not known and not survey.touches(last.segment, last.offset, last.offset + len(data)):
+        end = last.offset + GROUP_HEADER_BYTES
+        if not known and not survey.touches(last.segment, last.offset, end):
             raise CheckpointUnusable("its last group is not in its segment")
 
 
@@ -168,7 +171,23 @@ def recover(
             last.sequence if last else position.sequence, next_sequence,
         ),
         report, *_leftovers(scans, kept, position, hiding),
+        not last.flags & FLAG_MARK if last else _unmarked(survey, position.last),
     )  # fmt: skip
+
+
+def _unmarked(survey: Survey, newest: GroupPosition) -> bool:
+    """Whether the group that the base ends with is no durable mark."""
+    header = _header(survey, newest)
+    return newest != NO_GROUP and (header is None or not header.flags & FLAG_MARK)
+
+
+def _header(survey: Survey, group: GroupPosition) -> GroupHeader | None:
+    """A group's header, None if there is none or it does not verify."""
+    if group.segment not in survey.files.sizes:
+        return None
+    data = survey.read(group.segment, group.offset, GROUP_HEADER_BYTES)
+    seed = survey.files.seed(group.segment)
+    return decode_group_header(data, group.segment, group.offset, seed, group.offset)
 
 
 def _scan(

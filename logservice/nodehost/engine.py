@@ -432,7 +432,9 @@ class Engine:
         return list(merged.values()), sync, writes
 
     def _write_mark(self) -> None:
-        self._submit(self._logdb.begin_mark(), [], mark=True)
+        group = self._logdb.begin_mark()
+        # Perhaps it says of damage: then the mark follows.
+        self._submit(group, [], mark=not group.runs)
         self._write_waiting()
 
     def _timed_write(self, group: CommitGroup, sync: bool) -> float:

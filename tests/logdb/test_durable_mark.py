@@ -1,0 +1,103 @@
+"""The durable mark: the newest group does not look like a torn write for longer than G6 says.
+
+A replica that forgets what it acknowledged is worse than a damaged one: it goes on voting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from logservice_wire.errors import Halted
+
+from logservice.ids import Index
+from logservice.logdb.disk_space import OutOfSpace
+from logservice.logdb.log_db import LogDb
+from tests.logdb.helpers import SMALL, World, all_entries, entries, entry, log_of, update
+
+GROUP_HEADERS_BYTES = 80 + 32 + 80
+RECORD_HEADER_BYTES = 72
+
+
+def acked() -> tuple[World, LogDb]:
+    """Two groups, and the process dies before the newest is marked."""
+    world = World(options=SMALL)
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0))])
+    db.commit([update(1, 1, entries(4, 6), hard=(1, 1, 3))])
+    return world, world.kill()
+
+
+def damaged(world: World, place: int, *, index: bool) -> LogDb:
+    """A bit of the oldest segment flips; opened with the derived index, or without."""
+    hurt = world.copy() if index else world.without_index()
+    hurt.memory.flip(hurt.segments()[0], place, 4)
+    return hurt.open()
+
+
+@pytest.mark.parametrize("ended", ["closed", "idle, then killed"])
+@pytest.mark.parametrize("index", [True, False])
+def test_what_recovery_kept_is_marked_when_nothing_follows(ended: str, index: bool) -> None:
+    """The group was acked; that nothing was written since does not make it a torn one (G6)."""
+    world, db = acked()
+    newest = db._writer.position.last.offset
+    if ended == "closed":
+        world.close(db)
+    else:
+        db.mark_durable()
+        world.memory.kill()
+    for place in range(newest, newest + GROUP_HEADERS_BYTES + 4 * RECORD_HEADER_BYTES, 8):
+        log = log_of(damaged(world, place, index=index))
+        with contextlib.suppress(Halted):
+            assert log.faulty or all_entries(log) == entries(1, 6), place
+
+
+def test_a_store_that_is_only_opened_and_closed_makes_one_mark() -> None:
+    world, db = acked()
+    for _ in range(4):
+        db = world.reopen(db)
+    assert db.stats().segment_files == 2
+    assert log_of(db).last_index() == 6
+
+
+def test_garbage_collection_leaves_the_mark_until_something_follows() -> None:
+    """A mark that found no room in the segment lies alone in the next one, where nothing lives."""
+    world = World(options=SMALL)
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0))])
+    place = db._writer.position.offset
+    size = SMALL.segment_bytes - place - GROUP_HEADERS_BYTES - 2 * RECORD_HEADER_BYTES
+    db.commit([update(1, 1, [entry(4, payload=bytes(size - 64))], hard=(1, 1, 3))])
+    db.mark_durable()
+    assert len(world.segments()) == 2
+    world.memory.kill()
+    db = world.open()
+    assert db.collect_garbage().unlinked == ()
+    world.close(db)
+    log = log_of(damaged(world, place + 20, index=False))
+    assert log.faulty or log.last_index() == 4
+    db = world.open()
+    db.commit([update(1, 1, entries(5, 5))])
+    assert db.collect_garbage().unlinked == (2,)
+
+
+def test_marks_of_damage_that_wait_go_before_a_durable_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is behind a place that cannot be read counts as dropped once a later group tells: that
+    one has to say whom it may have cost something (INV-REC-4).
+    """
+    _, db = acked()
+    log = log_of(db)
+
+    def full(*_: object) -> None:
+        raise OutOfSpace("a test")
+
+    log.blame("by a test", Index(5))
+    with monkeypatch.context() as patched:
+        patched.setattr(db._writer, "write", full)
+        with pytest.raises(OutOfSpace):
+            db.record_faults()
+    assert db._states[1, 1].marked is None
+    db.mark_durable()
+    assert db._states[1, 1].marked == log.fault
