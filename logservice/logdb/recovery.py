@@ -27,6 +27,7 @@ torn write leaves bytes that can be read, so bytes that cannot are no sign of on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from logservice.logdb.checkpoint import CheckpointUnusable, LogPosition
@@ -241,7 +242,7 @@ def _judge(
                 successor = item.position
     kept.reverse()
     report.groups = len(kept)
-    _check_chain(kept, position, damages)
+    _check_chain(kept, position, damages, survey.files.sizes.keys())
     return kept, hiding
 
 
@@ -295,10 +296,24 @@ def _reaches(
     return last.position.offset == successor.offset
 
 
-def _check_chain(kept: list[ScannedGroup], position: LogPosition, damages: list[Damage]) -> None:
-    """Every group must name the one before it, unless that was collected or is damaged."""
+def _check_chain(
+    kept: list[ScannedGroup],
+    position: LogPosition,
+    damages: list[Damage],
+    existing: Collection[int],
+) -> None:
+    """Every group must name the one before it, unless that was collected or is damaged. And where
+    no segment in between was collected, the numbers go up by one: the group that would name a lost
+    one may have lost its own header.
+    """
     before: ScannedGroup | None = None
+    segment, sequence = position.segment, position.sequence
     for group in kept:
+        following = all(one in existing for one in range(segment + 1, group.position.segment))
+        if sequence and following and group.sequence > sequence + 1:
+            at = group.position
+            damages.append(Damage(at.segment, at.offset, "what was before it is lost"))
+        segment, sequence = group.position.segment, group.sequence
         header = group.header
         if header is not None:
             previous = header.previous

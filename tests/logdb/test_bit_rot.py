@@ -111,6 +111,34 @@ def test_behind_the_durable_mark_nothing_is_dropped() -> None:
         assert healthy.items() <= pictures[-1].items(), offset
 
 
+@pytest.mark.parametrize("index", ["no index", "old index"])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_lost_group_is_missed_when_nobody_can_name_it(index: str, alone: bool) -> None:
+    """Header and directory of the last group of a segment are gone, and the header of the group
+    that follows, in the next segment, is, too: that one still has its number (G6).
+    """
+    world = World()
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 12, size=200)), update(2, 1, hard=(1, 1, 0))])
+    if alone:
+        db._writer.seal_early()
+    db.commit([update(2, 1, hard=(9, 2, 0))])
+    lost = db._writer.position.last
+    db._writer.seal_early()
+    db.commit([update(1, 1, entries(13, 14))])
+    db.commit([update(1, 1, entries(15, 16))])
+    world.memory.kill()
+    hurt = world.without_index() if index == "no index" else world.copy()
+    paths = hurt.segments()
+    assert len(paths) == lost.segment + 1 == 2 + alone
+    hurt.memory.flip(paths[-2], lost.offset + 20, 4)
+    hurt.memory.flip(paths[-2], lost.offset + 90, 4)
+    hurt.memory.flip(paths[-1], 64 + 20, 4)
+    db = hurt.open()
+    log = log_of(db, 2, 1)
+    assert log.faulty or log.hard_state.term == 9
+
+
 def test_damage_found_while_reading_makes_one_replica_faulty() -> None:
     world = World()
     db = world.open()
