@@ -47,7 +47,7 @@ def test_a_signal_during_the_start_ends_it_in_good_order(tmp_path: Path) -> None
         caught = int(status.partition("SigCgt:")[2].split()[0], 16)
         assert caught & 1 << (signal.SIGTERM - 1)
         store.terminate()
-        assert store.wait(30) == exit_codes.OK
+        assert store.wait(60) == exit_codes.OK
 
 
 @contextmanager

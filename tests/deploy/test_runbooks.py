@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "truncation": {"interval_s": 1.0},
 }
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 def blocks(page: str) -> list[str]:
@@ -62,7 +62,7 @@ class Shell:
     def run(self, script: str) -> str:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
-            cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=240,
+            cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=600,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
