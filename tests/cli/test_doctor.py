@@ -14,7 +14,7 @@ from logservice.cli.local_cluster import LocalCluster
 from logservice.cli.logctl import logctl
 from tests.cli.test_processes import SETTINGS, Program, wait_for
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes]
 
 
 @pytest.fixture(scope="module")

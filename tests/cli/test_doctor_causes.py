@@ -25,7 +25,7 @@ from logservice.cli.logctl import logctl
 from tests.cli.test_processes import Program, wait_for
 from tests.tmpfs import fill, mounted
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes]
 
 SETTINGS: dict[str, dict[str, object]] = {
     "storage": {"segment_bytes": 1 << 20, "ballast_bytes": 0, "reserve_bytes": 2 << 20},

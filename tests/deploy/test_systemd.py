@@ -24,7 +24,7 @@ from logservice.cli.local_cluster import LocalCluster
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "logservice@.service"
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes]
 
 
 def need(program: str) -> None:

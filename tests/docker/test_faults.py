@@ -27,7 +27,7 @@ from tests.docker.engine import Engine
 from tests.docker.images import next_version
 from tests.tmpfs import fill
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(3600)]
 
 SHARDS = [1, 2]
 PROGRESS_RECORDS = 100

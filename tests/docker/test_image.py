@@ -11,7 +11,7 @@ from docker.models.containers import Container
 
 from tests.docker.engine import Engine
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 SIZE_MAX = 300_000_000
 """188 MB with Debian's minimal system below it (124 MB of them)."""

@@ -23,7 +23,7 @@ from logservice.cli.local_cluster import free_ports
 from tests.docker.engine import Engine
 from tests.docker.images import ROOT, prometheus_image
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(3600)]
 
 PAGE = ROOT / "docs" / "operations" / "quickstart.md"
 STORES = ("store-1", "store-2", "store-3")

@@ -19,7 +19,7 @@ from logservice_wire.v1 import hakeeper_pb2
 from logservice.cli.local_cluster import LocalCluster
 from tests.tmpfs import fill, free_bytes, mounted
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes]
 
 MIB = 1 << 20
 DISK_BYTES = 24 * MIB

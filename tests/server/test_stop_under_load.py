@@ -21,7 +21,7 @@ from logservice_client.batch import Batch, BatchQueue
 
 from logservice.cli.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes]
 
 SHARDS = (1, 2, 3)
 CALLERS = 4

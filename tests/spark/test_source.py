@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
-    # A Java machine and its first query take a minute where others use the same cores.
-    pytest.mark.timeout(600),
-    # Spark takes seconds to start, minutes on a busy machine; its first test pays for that.
-    pytest.mark.timeout(400),
     # Spark and py4j leave sockets to the garbage collector and use what Python deprecates.
     pytest.mark.filterwarnings("default"),
 ]

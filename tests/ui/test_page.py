@@ -28,7 +28,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 SIZES = ((400, 800), (1600, 1000))
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
