@@ -12,8 +12,10 @@ call on a tracked file that `disk` does not know is an error there, not a gap he
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ _CALLS = (
 )
 SYNC_WRITTEN = "sync_written"
 """The second half of a pwritev2 with RWF_DSYNC. Its arguments and `started` are the call's."""
+
+RECORD_S = 120.0
+"""The longest scenario takes a second on a quiet machine."""
 
 _LINE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+|0x[0-9a-f]+|\?)")
 _UNFINISHED = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>$")
@@ -64,16 +69,23 @@ def record(
 ) -> int:
     """Run `command` to its end and write its calls to `trace`; its exit code.
 
-    `inject`: make a call fail, in strace's words (``write:error=EIO:when=7``).
+    `inject`: make a call fail, in strace's words (``write:error=EIO:when=7``). A command that takes
+    longer than RECORD_S is killed and counts as killed: it hangs.
     """
     if shutil.which("strace") is None:
         raise StraceMissing("strace is not installed (apt-get install strace)")
     faults = ["-e", f"inject={inject}"] if inject else []
-    return subprocess.run(
+    output = subprocess.DEVNULL if inject else None
+    traced = subprocess.Popen(
         ["strace", *faults, "-f", "--seccomp-bpf", "-q", "-v", "-xx", "-s", "100000000",
          "-e", "signal=none", "-e", f"trace={_CALLS}", "-o", str(trace), *command],
-        check=False, env=environment, capture_output=bool(inject),
-    ).returncode  # fmt: skip
+        env=environment, start_new_session=True, stdout=output, stderr=output,
+    )  # fmt: skip
+    try:
+        return traced.wait(RECORD_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(traced.pid, signal.SIGKILL)  # what is traced would go on without its tracer
+        return traced.wait()
 
 
 def calls(trace: Path) -> Iterator[Call]:
