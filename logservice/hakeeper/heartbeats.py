@@ -13,10 +13,20 @@ different memberships of one epoch are a bug or a broken disk somewhere: the kno
 flag is raised, HAKeeper goes on (in MatrixOne it panics on every replica). A shard that HAKeeper
 did not create is never touched; reports of it are only shown.
 
+INV-HK-LOST-TRACK: a replica that may have voted or acknowledged is never begun again under its id.
+Normally HAKeeper knows from reports who has run (`started`). But what a store was told to begin it
+may have begun, and lost before its next heartbeat, together with every trace of it. A process whose
+data directory has lost track of something says so; from its first heartbeat on every member that is
+bound to that directory counts as one that has run, and what was queued for the store before is
+dropped: it was planned without knowing that. Members that come later are none that this process can
+have lost. A member that really never ran is replaced under a new id, which is the price.
+
 Everything is checked before anything is changed, so a refused heartbeat changed nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Set
 
 from logservice_wire.errors import Reason
 
@@ -30,7 +40,7 @@ from logservice.hakeeper.proposals import (
     StoreHeartbeat,
 )
 from logservice.hakeeper.state import ServiceState, ShardState, State, StoreState, decoded
-from logservice.ids import NO_REPLICA, ShardId
+from logservice.ids import NO_REPLICA, Incarnation, ShardId
 from logservice.membership import MembershipCorrupt
 from logservice.outcome import Applied, Outcome, Rejected
 
@@ -60,6 +70,8 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
             delivery.acknowledge(state, store, beat.results)
         return _reply(state, store, beat.access_version, need_full=True)
     store = _identify(state, store, beat)
+    if not same_boot and beat.lost_track:
+        _distrust(state, store, frozenset(beat.lost_track))
     _mark_alive(state, store)
     _take_reports(state, store, beat)
     delivery.acknowledge(state, store, beat.results)
@@ -154,6 +166,19 @@ def _take_directories(state: State, store: StoreState, beat: StoreHeartbeat) -> 
     if before != after:
         state.dirty = True
     store.directories = beat.directories
+
+
+def _distrust(state: State, store: StoreState, lost_track: Set[Incarnation]) -> None:
+    """INV-HK-LOST-TRACK. Who runs there, or is stored there, is reported in the same heartbeat."""
+    store.queue = []
+    state.dirty = True
+    for shard in state.sorted_shards():
+        bound = {
+            member.replica_id
+            for member in (shard.members.members if shard.initial else ())
+            if member.store_id == store.store and member.incarnation in lost_track
+        }
+        shard.started = sorted({*shard.started, *bound})
 
 
 def _mark_alive(state: State, store: StoreState) -> None:

@@ -43,7 +43,7 @@ from logservice.hakeeper.wire_types import (
 )  # fmt: skip
 from logservice.ids import NO_REPLICA, Index, Lsn
 
-_VERSION = b"\x02"
+_VERSION = b"\x03"
 
 Wanted = Annotated[int, Meta(ge=0, le=bounds.HAKEEPER_REPLICAS_MAX)]
 
@@ -132,7 +132,8 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
 
     `base`: 0 for a full report, else the sequence whose state `replicas` and `gone` (shards no
     longer running) are the difference to. `stored`: (shard, replica) with data here that do not
-    run; None when unchanged. `results` acknowledge commands.
+    run; None when unchanged. `results` acknowledge commands. `lost_track`: data directories that
+    when this process opened them had lost something of which nobody knows whose it was.
     """
 
     store: Store
@@ -152,6 +153,9 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
     results: tuple[CommandResult, ...] = ()
     access_version: Natural = 0
     """Of the access list that the store has."""
+    lost_track: Annotated[
+        tuple[StoreIncarnation, ...], Meta(max_length=bounds.DATA_DIRECTORIES_MAX)
+    ] = ()
 
 
 class ServiceHeartbeat(

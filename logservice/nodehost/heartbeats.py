@@ -8,8 +8,11 @@ runs, or before HAKeeper has seen its result, is recognised by its id and not re
 restart it may be repeated, so all are idempotent (`hakeeper.store_commands`).
 
 What this file alone decides: that a replica is created here only in the data directory the command
-names, and only if HAKeeper has never seen it run (`fresh`); for all others missing data is reported
-as SHARD_NOT_FOUND, and HAKeeper replaces the replica instead of letting it begin again empty.
+names, and only if HAKeeper knows that it has never run (`fresh`); for all others missing data is
+reported as SHARD_NOT_FOUND, and HAKeeper replaces the replica instead of letting it begin again
+empty. A data directory that has lost track may have lost replicas that HAKeeper never heard of:
+which ones those are is said with every heartbeat (INV-HK-LOST-TRACK). So the first answer this
+process gets, and with it the first command, is of after HAKeeper learned it.
 
 INV-BEAT-1: a living store is heard. A heartbeat of its earlier process may arrive late, after its
 own first one, and HAKeeper takes it for a newer process. Only the store can know better: it holds
@@ -25,7 +28,7 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from logservice_wire.errors import (
@@ -49,7 +52,7 @@ from logservice.hakeeper.store_commands import (
     StartReplica,
     TransferLeader,
 )
-from logservice.ids import Index, ShardId
+from logservice.ids import Incarnation, Index, ShardId
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook
@@ -88,14 +91,16 @@ class HeartbeatSender:
         access: AccessBook,
         describe: Callable[[], StoreDescription],
         interval_s: float = 1.0,
+        lost_track: Sequence[Incarnation] = (),
     ) -> None:
-        """`describe` is asked before every heartbeat."""
+        """`describe` is asked before every heartbeat; `lost_track`: see the module's text."""
         self._host = host
         self._client = client
         self._book = book
         self._access = access
         self._describe = describe
         self._interval_s = interval_s
+        self._lost_track = tuple(lost_track)
         self._boot_id = host.identity.boot_id
         self._sequence = 0
         self._base = 0
@@ -213,6 +218,7 @@ class HeartbeatSender:
             stored=stored,
             results=tuple(self._results[number] for number in sorted(self._results)),
             access_version=self._access.list.version,
+            lost_track=self._lost_track,
         )
         return beat, reports
 

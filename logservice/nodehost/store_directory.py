@@ -131,8 +131,9 @@ class StoreDirectory:
         )
 
     def _tell_recovery(self, path: str) -> None:
-        """Damage of which nobody knows whose it is may be all that was left of a replica. It is not
-        reported to HAKeeper then, which replaces it; but a person should know why.
+        """Damage of which nobody knows whose it is may be all that was left of a replica. HAKeeper
+        replaces it then, also one that it never heard of (`heartbeats`, INV-HK-LOST-TRACK); but a
+        person should know why.
         """
         report = self.logdb.recovery_report
         logger.info("log storage in %s is open: %s", path, report)

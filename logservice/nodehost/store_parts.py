@@ -211,10 +211,10 @@ class StoreParts:
         )
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
+        self.lost_track = [one.data.incarnation for one in self.directories if one.unattributed]
         self.bootstrapper = Bootstrapper(
-            self.host, self.book, settings.members,
-            lost_track=any(directory.unattributed for directory in self.directories),
-        )  # fmt: skip
+            self.host, self.book, settings.members, lost_track=bool(self.lost_track)
+        )
         self.bootstrapper.serve()
         self.workers = [directory.worker(self.host) for directory in self.directories]
         self.scrubbers = [
@@ -243,6 +243,7 @@ class StoreParts:
             self.access,
             describe,
             self.settings.heartbeat_interval_s,
+            self.lost_track,
         )
         scrubs = [scrubber.run for scrubber in self.scrubbers]
         return [

@@ -13,11 +13,9 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import HAKEEPER_SHARD
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.segment_scan import scan_segment
-from logservice.nodehost.replica import Replica
 from logservice.raft.ready import Role
 from logservice.sim.store import DATA_DIRECTORY, Crash, SimStore
 
@@ -164,13 +162,11 @@ class Faults:
     async def _dead_sectors(self) -> None:
         """Sectors are found dead at the next start, the newest ones more often; in the newest group
         and behind it, too: nothing of it may be taken for torn (INV-REC-4). One stays good: a disk
-        that gives nothing is lost, which is another fault. And HAKeeper knows of all that is there:
-        a replica that was never reported, and of which nothing is left, is begun again (the stated
-        window of G6; short seed 63090).
+        that gives nothing is lost, which is another fault.
         """
         chance, store = self._sectors, self.world.stores[self.world.config.victim - 1]
         disk = store.disk
-        if not self._known(store):
+        if not self._heard(store):
             return
         store.crash(self._draw_crash())
         folder = f"{chance.choice(store.directories)}/segments"
@@ -310,7 +306,7 @@ class Faults:
 
     async def _damage(self) -> None:
         store = self.world.stores[self.world.config.victim - 1]
-        store.damage.arm(sectors=lambda: self._known(store) and self._good_sectors(store) > 2)
+        store.damage.arm(sectors=lambda: self._heard(store) and self._good_sectors(store) > 2)
         for _ in range(50):
             await asyncio.sleep(0.1)
             if not store.damage.armed:
@@ -329,20 +325,11 @@ class Faults:
             if disk.exists(folder)
         )
 
-    def _known(self, store: SimStore) -> bool:
-        """HAKeeper knows of all that is there."""
-        heard = store.up and store.parts is not None and store.parts.book.knows_hakeeper
-        return heard and all(self._reported(replica) for replica in store.replicas())
-
-    def _reported(self, replica: Replica) -> bool:
-        """HAKeeper remembers that it has run."""
-        machines = (one.state_machine for store in self.world.stores for one in store.replicas())
-        return any(
-            isinstance(machine, HAKeeperRsm)
-            and (shard := machine.state.shards.get(replica.shard)) is not None
-            and replica.replica_id in shard.started
-            for machine in machines
-        )
+    def _heard(self, store: SimStore) -> bool:
+        """That there is a cluster. Until then a damaged store may not take part in its first start,
+        and waits for a person (INV-BOOT-2).
+        """
+        return store.up and store.parts is not None and store.parts.book.knows_hakeeper
 
     async def _disk_full(self) -> None:
         stores = [self._any()]

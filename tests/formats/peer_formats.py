@@ -108,7 +108,7 @@ _PROPOSALS: dict[str, proposals.Proposal] = {
     "store heartbeat": proposals.StoreHeartbeat(
         StoreId("s9"), "host-1", "[::1]:1", "[::1]:2",
         (_DIRECTORY, DirectoryReport(Incarnation(12))), 2**62, 8, 7, {"zone": "a"}, (_REPLICA,),
-        (ShardId(4),), ((ShardId(5), HERE),), (_RESULT,), 3,
+        (ShardId(4),), ((ShardId(5), HERE),), (_RESULT,), 3, (Incarnation(12),),
     ),
     "smallest heartbeat": proposals.StoreHeartbeat(
         StoreId("s9"), "", "", "", (DirectoryReport(Incarnation(12)),), 1, 1

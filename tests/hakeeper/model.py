@@ -84,6 +84,8 @@ class Store:
     """Shards it fails to start, e.g. because its disk is full."""
     others: tuple[Incarnation, ...] = ()
     failed: dict[Incarnation, str] = field(default_factory=dict)
+    lost_track: tuple[Incarnation, ...] = ()
+    """As the process that runs now found them."""
 
     @property
     def directories(self) -> tuple[Incarnation, ...]:
@@ -402,6 +404,7 @@ class Model:
                 if not copy.running
             ),
             results=tuple(store.results),
+            lost_track=store.lost_track,
         )  # fmt: skip
         outcome = self.propose(beat)
         if lose_reply or self.drop_reply(store.name):
