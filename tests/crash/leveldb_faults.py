@@ -27,7 +27,7 @@ from tests.crash.trace import Call, calls
 SCENARIO = "everything"
 NAMES = ("write", "fdatasync", "rename", "unlink", "openat")
 ERRORS = ("EIO", "ENOSPC", "EINTR")
-REPEATED = ("write", "openat")
+REPEATED = ("write", "fdatasync", "openat")
 """Repeated when interrupted, by LevelDB and by Python, as long as it takes. No kernel interrupts
 for ever; with one that did both would wait for it.
 """
