@@ -11,7 +11,8 @@ log, and writing would turn that into damage.
   entry on; it is over when the log holds everything that the replica knows to be committed, and
   everything it may have acknowledged: through `acked_through`, or up to a committed entry of a term
   beyond its own (whatever was committed in the terms it acknowledged in lies before that: leader
-  completeness). What an installed snapshot covers is not missed: that was committed, too.
+  completeness). What an installed snapshot covers is not missed: that was committed, too. Until
+  it is over a mark on disk says so, from its first entries on at the latest.
 - INV-PLAN-SNAPSHOT: an installed snapshot agrees with the entry at its index, if there is one.
 """
 
@@ -62,8 +63,14 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
     if snapshot is not None:
         installed = Installed(snapshot, update.reset_log)
         metas.append(Meta(RecordKind.INSTALLED, write_sequence + len(metas), installed))
-    if update.repair and _restored(state, update):
-        metas.append(Meta(RecordKind.FAULTY, write_sequence + len(metas), REPAIRED))
+    if update.repair:
+        over = _restored(state, update)
+        changes = bool(entries) or snapshot is not None
+        if over or (changes and state.fault != state.marked):
+            # The mark would wait for a group without this replica (`unwritten`), and not even the
+            # damage would be left to tell that more is missing.
+            said = REPAIRED if over else state.fault
+            metas.append(Meta(RecordKind.FAULTY, write_sequence + len(metas), said))
     if not metas and not entries:
         return None
     return Run(

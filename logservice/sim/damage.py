@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from logservice_wire.errors import Halted
 
 from logservice.entry import EntryKind
-from logservice.ids import Index
+from logservice.ids import Index, ShardId
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.record import RECORD_HEADER_BYTES
 from logservice.logdb.replica_log import ReplicaLog
@@ -112,7 +112,7 @@ class Damage:
         shard, replica = next(one for one in keys if one == key) if own else chance.choice(keys)
         log = logdb.log(shard, replica)
         found = self._place(logdb, log)
-        if found is None:
+        if found is None or self._another_is_given_up(shard):
             return
         index, path, offset, size = found
         if chance.random() < 0.3 and self._sectors():
@@ -125,6 +125,17 @@ class Damage:
             # A faulty replica reads nothing: that is left to the scrub.
             with contextlib.suppress(Halted):
                 self._read(log, index)
+
+    def _another_is_given_up(self, shard: ShardId) -> bool:
+        """A voter in a failed directory may be on its way out, in place. While that change is joint
+        its half of the old voters and its successor's of the new ones are never there at once, so
+        one more that is damaged stops the shard, for good (short seed 2300261).
+        """
+        others = [one for one in self._store.world.stores if one is not self._store]
+        running = [one.running(shard) for one in self._store.world.stores]
+        return any(one.gave_up_a_directory for one in others) or any(
+            one.raft.membership.joint for one in running if one is not None
+        )
 
     def _place(self, logdb: LogDb, log: ReplicaLog) -> tuple[Index, str, int, int] | None:
         """An entry before the newest durable group: index, file, offset and size of its record."""

@@ -117,6 +117,48 @@ def test_a_repair_reaches_what_was_on_its_way_when_the_damage_was_found() -> Non
     assert (log.last_index(), log.hard_state.commit) == (32, 31)
 
 
+@pytest.mark.parametrize("index", [True, False], ids=["index", "no index"])
+@pytest.mark.parametrize("why", ["late", "found anew"])
+@pytest.mark.parametrize(
+    "brings",
+    [log_update(new=entries(11, 20)), log_update(snapshot=20, reset=True)],
+    ids=["entries", "a snapshot"],
+)
+def test_the_first_entries_of_a_repair_bring_the_mark_that_is_not_there_yet(
+    brings: Update, why: str, *, index: bool
+) -> None:
+    """They replace what was acknowledged: after a crash nothing else said that more is missing.
+
+    The mark waits for another group when the replica itself is in this one. So it may be missing
+    when a late group of it went along with the one that its repair begins with, on a disk that was
+    full as the damage was found; or when more was found as a repair ended.
+    """
+    world = World()
+    db = world.open()
+    db.commit([log_update(new=entries(1, 30), hard=(1, 1, 15), bootstrap=True)])
+    log = db.log(*KEY)
+    if why == "late":
+        log.blame("seen", Index(11))
+        db.commit([log_update(hard=(2, 1, 15))])
+    else:
+        log.blame("seen", Index(21))
+        db.record_faults()
+        fault = log.fault
+        group = db.begin([replace(repair_update(entries(21, 30)), repair=fault)])
+        log.blame("seen again", Index(11))
+        db.write(group)
+        db.finish(group)
+    fault = log.fault
+    assert fault is not None
+    assert (fault.damaged_from, fault.acked_through) == (11, 30)
+    db.commit([replace(brings, repair=fault)])
+    world = world if index else world.without_index()
+    world.memory.kill()
+    again = world.open().log(*KEY).fault
+    assert again is not None, "entries that it had acknowledged are missing"
+    assert (again.damaged_from, again.acked_through) == (11, 30)
+
+
 def test_damage_found_during_the_repair_keeps_the_fault() -> None:
     world = World()
     log = damaged_log(world)

@@ -36,7 +36,7 @@ class Store:
         self.up, self.process = True, object()
         self.world = SimpleNamespace(
             config=SimpleNamespace(seed=seed, disk_delay_s=0.1), healing=False, counts=Counter(),
-            note=lambda *_: None, loop=SimpleNamespace(world=None, call_in=self._call),
+            note=lambda *_: None, stores=[], loop=SimpleNamespace(world=None, call_in=self._call),
         )  # fmt: skip
         self.logdb = self.open()
         self.parts = SimpleNamespace(directories=[SimpleNamespace(logdb=self.logdb)])
@@ -123,6 +123,32 @@ def test_nothing_is_hit_before_something_is_durable_or_once_all_is_healed() -> N
     assert not store.world.counts
     damage.began()
     assert not damage.armed
+
+
+@pytest.mark.parametrize(("given_up", "joint"), [(True, False), (False, True)])
+def test_nothing_is_hit_while_another_voter_may_be_swapped_in_place(
+    *, given_up: bool, joint: bool
+) -> None:
+    """Short seed 2300261: of three one was in a failed directory, its successor on the same store,
+    and one damaged.
+    """
+    store: Any = Store(1)
+    damage = Damage(store)
+    for index in range(1, 5):
+        commit(store, damage, update(new=entries(index, index, size=700)))
+    raft = SimpleNamespace(membership=SimpleNamespace(joint=joint))
+    other = SimpleNamespace(
+        gave_up_a_directory=given_up, running=lambda _: SimpleNamespace(raft=raft)
+    )
+    store.world.stores.append(other)
+    for _ in range(20):
+        damage.armed = frozenset(["append"])
+        damage.strike_anyhow()
+    assert not store.world.counts
+    store.world.stores.clear()
+    damage.armed = frozenset(["append"])
+    damage.strike_anyhow()
+    assert store.world.counts
 
 
 def test_a_world_whose_store_is_hit_while_it_works_ends_well() -> None:
