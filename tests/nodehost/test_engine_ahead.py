@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from itertools import pairwise
 
 import pytest
-from logservice_wire.errors import NotReady
+from logservice_wire.errors import Halted, NotReady
 
 from logservice import bounds
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
@@ -283,6 +283,37 @@ async def test_a_failed_group_takes_the_one_ahead_with_it() -> None:
     assert [type(error) for error in bench.disk_failures] == [OSError]
     assert len(syncs) == 1, "the one ahead was not even written"
     assert (bench.done, bench.fatal) == ([], [])
+    await bench.engine.stop()
+
+
+async def test_a_failed_group_takes_what_log_storage_wants_for_itself_with_it() -> None:
+    """A step of garbage collection and a mark of damage wait behind two groups, and hear of it."""
+    bench, executor = await a_group_at_the_disk(goal=1)
+    bench.engine.activate(Scripted(bench.write("b", block(1, 2))))
+    await turns()
+    bench.logdb.log(ShardId(1), ReplicaId(1)).blame("a sector", Index(1))
+    begun: list[int] = []
+
+    def begin() -> CommitGroup:
+        begun.append(1)
+        return bench.logdb.begin(())
+
+    collection = asyncio.ensure_future(bench.engine.own_group(begin))
+    bench.engine.own_group_soon(begin)
+    await turns()
+    assert len(executor.held) == 2
+
+    def fail(handle: int, offset: int, size: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    bench.vfs.sync_written = fail  # type: ignore[method-assign]
+    results = [InlineExecutor().submit(work) for work, _ in executor.held]
+    for (_, future), result in zip(executor.held, results, strict=True):
+        future.set_exception(result.exception())
+    with pytest.raises(Halted):
+        await collection
+    await turns()
+    assert (begun, bench.done, bench.fatal, len(bench.disk_failures)) == ([], [], [], 1)
     await bench.engine.stop()
 
 

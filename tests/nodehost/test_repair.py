@@ -245,14 +245,15 @@ async def test_what_was_on_its_way_when_the_damage_was_found_is_written_first() 
     assert all_entries(log) == entries(1, 31)
 
 
-async def test_what_was_truncated_when_the_damage_was_found_needs_no_repair() -> None:
+@pytest.mark.parametrize("reset", [False, True], ids=["truncated", "leader's snapshot"])
+async def test_what_was_truncated_when_the_damage_was_found_needs_no_repair(*, reset: bool) -> None:
     """The snapshot over all that it had acknowledged was on its way. Its peers had no entry behind
     that, either, and it waited for one: on an idle shard until HAKeeper replaced it.
     """
     world = World()
     db = world.open()
     db.commit([log_update(new=entries(1, 30), hard=(1, 1, 30), bootstrap=True)])
-    group = db.begin([log_update(snapshot=30)])
+    group = db.begin([log_update(snapshot=30, reset=reset)])
     log = db.log(*KEY)
     log.blame("seen", Index(11))
     db.write(group)
@@ -269,6 +270,24 @@ async def test_what_was_truncated_when_the_damage_was_found_needs_no_repair() ->
         log = reopened.log(*KEY)
         assert log.fault is None
         assert (log.first_index(), log.last_index(), log.hard_state.commit) == (31, 30, 30)
+
+
+def test_what_follows_a_snapshot_that_was_on_its_way_is_repaired() -> None:
+    world = World()
+    db = world.open()
+    db.commit([log_update(new=entries(1, 30), hard=(1, 1, 30))])
+    group = db.begin([log_update(new=entries(51, 55), hard=(1, 1, 50), snapshot=50, reset=True)])
+    log = db.log(*KEY)
+    log.blame("seen", Index(11))
+    db.write(group)
+    db.finish(group)
+    fault = Fault("seen", Index(11), Index(55))
+    assert log.fault == fault
+    db.commit([Update(*KEY, repair=fault)])
+    assert log.fault == fault
+    db.commit([replace(repair_update(entries(51, 55)), repair=fault)])
+    assert log.fault is None
+    assert all_entries(log) == entries(51, 55)
 
 
 @pytest.mark.parametrize("floor", [10, 29])
@@ -398,6 +417,33 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
     assert SHARD in cluster.host(damaged).halted()
     (alone,) = {leader, other} - {damaged}
     assert cluster.host(alone).replica(SHARD).raft.commit <= fault.acked_through
+
+
+async def test_two_of_three_are_repaired_from_the_third(cluster: Cluster) -> None:
+    """What is damaged in one is whole in the other, but a damaged replica answers nobody."""
+    await fill(cluster, 40)
+    for number in cluster.stores:
+        await eventually(lambda n=number: cluster.host(n).log_bounds(SHARD)[1] >= 40)  # type: ignore[misc]
+    first, second = [n for n in cluster.stores if n != 2]
+    for number in (first, second):
+        await cluster.stores[number].down()
+    flip(cluster, first, b"record  17")
+    flip(cluster, second, b"record  23")
+    for number in (first, second):
+        await cluster.stores[number].up()
+    cluster.introduce()
+    repairers = [repairer(cluster, number) for number in cluster.stores]
+    await eventually(lambda: all(cluster.host(n).halted() for n in (first, second)))
+    for one in repairers:
+        await one.run_once()
+    assert [one.counts.get("repaired", 0) for one in repairers] == [1, 0, 1]
+    await fill(cluster, 5)
+    for number in cluster.stores:
+        await eventually(lambda n=number: cluster.host(n).log_bounds(SHARD)[1] >= 45)  # type: ignore[misc]
+        found = await cluster.host(number).read_log(SHARD, Lsn(1), 1 << 20)
+        assert [bytes(run.block)[:10] for run in found.runs[:40]] == [
+            b"record %3d" % n for n in range(40)
+        ]
 
 
 async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
