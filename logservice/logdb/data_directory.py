@@ -10,12 +10,17 @@ can elect two leaders, so the identity is checked before anything else is read:
   refused: a copy is a replica that forgot the votes and acks given since it was made. Moving a
   directory within a file system keeps the number.
 
+- INV-DIR-4: a directory that once lost something of which nobody knows whose it was says so for
+  ever (``LOST_TRACK``): the damage itself is not met again once the derived index covers it, and
+  what was lost may have been all of a replica, its vote included.
+
 The incarnation is drawn when the directory is created, so a store with an emptied disk speaks with
 another one and nobody takes it for the replica it was.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import posixpath
 import secrets
@@ -27,14 +32,18 @@ from logservice_wire.errors import InvalidArgument, WrongCluster
 from logservice.bounds import hard_bounds_hash
 from logservice.checksum import crc32
 from logservice.ids import ClusterId, Incarnation, StoreId
-from logservice.logdb.vfs import Vfs, read_file
+from logservice.logdb.vfs import Vfs, read_file, write_file
 
 FORMAT_VERSION = 2
 IDENTITY_NAME = "IDENTITY"
 LOCK_NAME = "LOCK"
+LOST_TRACK_NAME = "LOST_TRACK"
 _MAGIC = "logservice data directory"
 _IGNORED = frozenset({LOCK_NAME, IDENTITY_NAME + ".tmp", "lost+found"})
 """What an empty directory may hold: our lock, a creation cut short, what mkfs leaves."""
+_LOST_TRACK = b"""This data directory once lost something of which nobody knows whose it was, perhaps
+all of a replica. Replicas that are not here any more are not begun again here under their ids.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,24 @@ class DataDirectory:
         self.vfs = vfs
         self.identity = identity
         self._lock: int | None = lock
+        self._lost_track = vfs.exists(posixpath.join(path, LOST_TRACK_NAME))
+
+    @property
+    def lost_track(self) -> bool:
+        """INV-DIR-4."""
+        return self._lost_track
+
+    def note_lost_track(self) -> None:
+        """Durably, and for ever; on a full disk only this process knows. Raises OSError."""
+        if self._lost_track:
+            return
+        self._lost_track = True
+        try:
+            write_file(self.vfs, posixpath.join(self.path, LOST_TRACK_NAME), _LOST_TRACK)
+        except OSError as error:
+            # A store on a full disk has to start. It says so to HAKeeper all the same.
+            if error.errno != errno.ENOSPC:
+                raise
 
     @property
     def cluster_id(self) -> ClusterId:

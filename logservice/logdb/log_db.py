@@ -137,9 +137,8 @@ class LogDb:
         """Recover what is in `directory` and make what is kept durable.
 
         `identity` is the open data directory that `directory` is, or lies in: its incarnation seeds
-        every checksum. Raises KvError, SegmentVersionError, and OSError for a disk that is lost.
-        Always opens after a crash, and around places that cannot be read (`opening`); damage shows
-        in `recovery_report` and in `ReplicaLog.faulty`.
+        every checksum. Raises KvError, SegmentVersionError, OSError for a disk that is lost. Always
+        opens after a crash and around what cannot be read (`opening`): see `recovery_report`.
         """
         options = options or LogDbOptions()
         if options.segment_bytes < LOGDB_SEGMENT_BYTES_MIN:
@@ -158,12 +157,13 @@ class LogDb:
             ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
         index = posixpath.join(directory, "index")
-        opened, columns, recovered = open_and_recover(files, kv, index, options.column_cache_bytes)
+        cache_bytes = options.column_cache_bytes
+        opened, columns, recovered = open_and_recover(identity, files, kv, index, cache_bytes)
         if recovered.report.unreadable_bytes:
             # Who knows what is in the spares: one that cannot be read cannot be written in part.
             spares.release()
         opened = opened or kv.open(index)
-        columns = columns or ColumnCache(opened, files, options.column_cache_bytes)
+        columns = columns or ColumnCache(opened, files, cache_bytes)
         db = cls(
             directory, files, opened, columns, ballast, spares, space, recovered, options,
             clock or SystemClock(),

@@ -18,6 +18,7 @@ from logservice_wire.errors import Halted
 from logservice.bounds import LOGDB_UNREADABLE_PAGES_MAX
 from logservice.logdb.checkpoint import CheckpointUnusable, load_checkpoint
 from logservice.logdb.column_cache import ColumnCache
+from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.kv import Kv, KvEngine, KvError
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.recovery import Recovered, check_base, recover
@@ -26,7 +27,7 @@ from logservice.logdb.survey import PAGE_BYTES, Survey
 
 
 def open_and_recover(
-    files: SegmentFiles, engine: KvEngine, path: str, cache_bytes: int
+    identity: DataDirectory, files: SegmentFiles, engine: KvEngine, path: str, cache_bytes: int
 ) -> tuple[Kv | None, ColumnCache | None, Recovered]:
     """Recover from the derived index and the segments, or from the segments alone: then the index
     is gone, and to be made anew.
@@ -50,7 +51,7 @@ def open_and_recover(
             for state in base[1].values():
                 state.index.source = columns
             recovered = recover(survey, base)
-            _settle(survey, recovered)
+            _settle(identity, survey, recovered)
             return kv, columns, recovered
         except (CheckpointUnusable, KvError, Halted) as error:
             why = str(error)
@@ -62,12 +63,15 @@ def open_and_recover(
     if survey.silent:
         raise OSError(errno.EIO, "no segment can be read", files.directory)
     engine.destroy(path)
-    _settle(survey, recovered)
+    _settle(identity, survey, recovered)
     return None, None, recovered
 
 
-def _settle(survey: Survey, recovered: Recovered) -> None:
+def _settle(identity: DataDirectory, survey: Survey, recovered: Recovered) -> None:
     """Make durable what is kept, cut what is dropped, remove what is empty."""
+    if recovered.report.lost_track:
+        # First: once the index covers the damage, no later start meets it.
+        identity.note_lost_track()
     files, last = survey.files, recovered.position.last
     for segment, end in recovered.seal.items():
         first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES

@@ -73,6 +73,11 @@ class RecoveryReport:
     damages: list[Damage] = field(default_factory=list)
     newly_faulty: list[Key] = field(default_factory=list)
 
+    @property
+    def lost_track(self) -> bool:
+        """Of something nobody knows whose it was; it may have been all of a replica."""
+        return any(damage.key is None and not damage.harmless for damage in self.damages)
+
 
 @dataclass(slots=True)
 class Recovered:

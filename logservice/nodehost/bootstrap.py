@@ -15,7 +15,7 @@ INV-BOOT-1: shard 0 is bootstrapped only by the first member, only after every m
 be never bootstrapped in this very attempt. INV-BOOT-2: a store never starts an initial replica of
 shard 0 under a membership that names it with an incarnation that it has not, nor when it remembers
 a running HAKeeper, nor when shard 0 has data here (NodeHost starts that), nor when log storage here
-has lost something of which nobody knows whose it was: that may have been it.
+has ever lost something of which nobody knows whose it was (INV-DIR-4): that may have been it.
 
 A store that decided to start says so when asked, before its record is durable: the answer errs
 towards "bootstrapped", which only makes others wait.

@@ -211,7 +211,7 @@ class StoreParts:
         )
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
-        self.lost_track = [one.data.incarnation for one in self.directories if one.unattributed]
+        self.lost_track = [one.data.incarnation for one in self.directories if one.data.lost_track]
         self.bootstrapper = Bootstrapper(
             self.host, self.book, settings.members, lost_track=bool(self.lost_track)
         )

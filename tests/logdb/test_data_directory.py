@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -172,3 +173,45 @@ def test_a_creation_cut_short_is_begun_again() -> None:
     write_file(vfs, "/d/IDENTITY.tmp", b"half")
     open_directory("/d", vfs).close()
     assert vfs.listdir("/d") == ["IDENTITY", "LOCK"]
+
+
+def test_what_was_lost_track_of_is_said_for_ever(path: str) -> None:
+    """INV-DIR-4."""
+    directory = open_directory(path)
+    assert not directory.lost_track
+    directory.note_lost_track()
+    directory.note_lost_track()
+    assert directory.lost_track
+    directory.close()
+    again = open_directory(path)
+    assert again.lost_track
+    again.close()
+    assert b"under their ids" in read_file(PosixVfs(), f"{path}/LOST_TRACK")
+
+
+class FullVfs(PosixVfs):
+    """No file can be made; `number` says why."""
+
+    number = errno.ENOSPC
+
+    def create(self, path: str) -> int:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+def test_on_a_full_disk_this_process_knows(path: str) -> None:
+    """It has to start there, and tells HAKeeper."""
+    directory = open_directory(path, FullVfs())
+    directory.note_lost_track()
+    assert directory.lost_track
+    directory.close()
+    again = open_directory(path)
+    assert not again.lost_track
+    again.close()
+
+
+def test_a_disk_that_cannot_keep_it_is_lost(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FullVfs, "number", errno.EIO)
+    directory = open_directory(path, FullVfs())
+    with pytest.raises(OSError, match="Input/output"):
+        directory.note_lost_track()
+    directory.close()

@@ -231,3 +231,10 @@ def test_what_was_all_of_a_replica_is_told_when_it_is_gone(
     machine.open(look)
     assert "data directory /a has 1 damaged places, 1 of them of nobody knows whom" in caplog.text
     assert "the derived index of data directory /a is made anew" in caplog.text
+
+    def look_again(parts: StoreParts) -> None:
+        """The index covers the damage now, so this start does not meet it."""
+        assert parts.integrity_counts()["recovery_damages"] == 0
+        assert parts.lost_track == list(parts.host.identity.incarnations)
+
+    machine.open(look_again)
