@@ -41,8 +41,8 @@ LOST_TRACK_NAME = "LOST_TRACK"
 _MAGIC = "logservice data directory"
 _IGNORED = frozenset({LOCK_NAME, IDENTITY_NAME + ".tmp", "lost+found"})
 """What an empty directory may hold: our lock, a creation cut short, what mkfs leaves."""
-_LOST_TRACK = b"""This data directory once lost something of which nobody knows whose it was, perhaps
-all of a replica. Replicas that are not here any more are not begun again here under their ids.
+_LOST_TRACK = b"""This data directory once lost something of which nobody knows whose it was, it may
+be all of a replica. Replicas that are not here any more are not begun again under their ids.
 """
 
 
