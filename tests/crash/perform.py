@@ -12,6 +12,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 from logservice_wire.errors import LogServiceError
 
@@ -21,6 +22,7 @@ from logservice.logdb.kv import KvError
 from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update
 from logservice.nodehost.exports import ExportedSnapshots
 from logservice.snapshot import Snapshot
@@ -97,14 +99,19 @@ class Performer:
         self._script = script
         self._db: LogDb = self._world.open()
         self._exports: ExportedSnapshots | None = None
+        self._ahead: CommitGroup | None = None
+        self.begun_ahead = 0
 
     @property
     def files(self) -> Files:
         assert isinstance(self._world.vfs, Files)
         return self._world.vfs
 
-    def perform(self, step: Step) -> None:
+    def perform(self, step: Step, following: Step | None = None) -> None:
+        """One step. `following`: the next one, of which the beginning may be a part of this."""
         match step.do:
+            case Do.COMMIT if self._script.pipelined:
+                self._commit_and_begin(step, following)
             case Do.COMMIT:
                 self._db.commit(step.updates)
             case Do.COMMIT_UNSYNCED:
@@ -144,6 +151,14 @@ class Performer:
     def commit(self, *updates: Update) -> None:
         """A commit that is no step."""
         self._db.commit(updates)
+
+    def _commit_and_begin(self, step: Step, following: Step | None) -> None:
+        group, self._ahead = self._ahead or self._db.begin(step.updates), None
+        if following is not None and following.do is Do.COMMIT:
+            self._ahead = self._db.begin_ahead(following.updates)
+            self.begun_ahead += self._ahead is not None
+        self._db.write(group)
+        self._db.finish(group)
 
     def _restart(self) -> None:
         """`close` writes nothing once the store has failed, so this is also how it is killed."""
@@ -198,9 +213,10 @@ def main(name: str, root: str, without: str = "") -> None:
         setattr(Files, without, lambda *_: None)
     mark = os.open("/dev/null", os.O_WRONLY)
     performer = Performer(root, script)
-    for number, step in enumerate(script.steps):
+    for number, (step, following) in enumerate(pairwise([*script.steps, None])):
+        assert step is not None
         os.write(mark, b"@@begin %d" % number)
-        performer.perform(step)
+        performer.perform(step, following)
         os.write(mark, b"@@end %d" % number)
         performer.judge(number + 1)
 

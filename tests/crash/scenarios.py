@@ -126,6 +126,24 @@ def collection(script: Script) -> None:
     script.do(Do.COLLECT)
 
 
+def recycling(script: Script) -> None:
+    """Segments are made of retired ones; groups are begun while the one before is at the disk."""
+    script.pipelined = True
+    for number in range(60):
+        if number % 10 == 9:
+            found = script.plain.replica((1, 1))
+            script.commit(update(1, 1, snapshot=found.commit, snapshot_term=_term(script)))
+            script.do(Do.COLLECT)
+        last = script.plain.replica((1, 1)).last
+        script.commit(
+            script.append((1, 1), 2, size=350, commit=last or None),
+            *([script.append((2, 1), 1)] if number % 3 else []),
+        )
+        if number == 35:
+            script.do(Do.KILL)
+    script.do(Do.RESTART)
+
+
 def _term(script: Script) -> int:
     found = script.plain.replica((1, 1))
     return int(found.entries[found.commit].term) if found.commit in found.entries else found.term
@@ -322,8 +340,8 @@ SCENARIOS: dict[str, Callable[[Script], None]] = {
     found.__name__: found
     for found in (
         create, bootstrap, rotation, overwrite, votes, config_change, snapshot_write,
-        snapshot_install, collection, removal, hakeeper_checkpoint, restarts, torn, lost_index,
-        format_upgrade, commit_indexes, wide, everything,
+        snapshot_install, collection, recycling, removal, hakeeper_checkpoint, restarts, torn,
+        lost_index, format_upgrade, commit_indexes, wide, everything,
     )
 }  # fmt: skip
 RANDOM_STEPS = 40

@@ -65,9 +65,12 @@ class Expected:
 
 @dataclass
 class Script:
-    """Collects steps; `plain` is the state after them, for building the next one."""
+    """Collects steps; `plain` is the state after them, for building the next one. pipelined: a
+    commit that follows another is begun while that one is at the disk, where that may be.
+    """
 
     options: LogDbOptions = OPTIONS
+    pipelined: bool = False
     plain: PlainStore = field(default_factory=PlainStore)
     steps: list[Step] = field(default_factory=list)
     expected: list[Expected] = field(default_factory=list)

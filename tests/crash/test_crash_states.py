@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.crash.campaign import run, work_directory
 from tests.crash.disk import Disk, Unknown
+from tests.crash.perform import Performer
 from tests.crash.scenarios import SCENARIOS, script_of
 from tests.crash.states import states
 from tests.crash.trace import SYNC_WRITTEN, Call, calls
@@ -58,6 +60,20 @@ def test_a_scenario_is_the_same_every_time(name: str) -> None:
     one, other = script_of(name), script_of(name)
     assert one.steps == other.steps
     assert len(one.expected) == len(one.steps) + 1
+
+
+def test_the_scenario_that_recycles_does_and_begins_groups_ahead(tmp_path: Path) -> None:
+    script = script_of("recycling")
+    performer = Performer(str(tmp_path), script)
+    recycled = 0
+    for number, (step, following) in enumerate(pairwise([*script.steps, None])):
+        assert step is not None
+        performer.perform(step, following)
+        performer.judge(number + 1)
+        recycled = max(recycled, performer.store.stats().segments_recycled)
+    performer.close()
+    assert performer.begun_ahead > 10
+    assert recycled > 3
 
 
 def call(name: str, arguments: str, *texts: bytes, result: int = 0, started: int = 1 << 30) -> Call:
