@@ -57,8 +57,9 @@ _TLS_FILES = {
 
 _PROBE_TIMEOUT_S = 2.0
 
-_STOP_TIMEOUT_S = 15.0
-"""After SIGTERM: leadership is handed away and the log closed; then it is killed."""
+_STOP_TIMEOUT_S = 60.0
+"""After SIGTERM: leadership is handed away and the log closed, which takes a busy machine a while;
+then it is killed."""
 
 
 class ClusterFailed(NotReady):
