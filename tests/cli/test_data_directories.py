@@ -51,7 +51,7 @@ class Load:
     def round(self) -> None:
         for shard in SHARDS:
             record = b"%d/%d " % (shard, len(self.acked[shard])) + bytes(100_000)
-            self._client.shard(shard).append(record)
+            self._client.shard(shard).append(record, timeout=60.0)
             self.acked[shard].append(record)
 
     def check(self) -> None:
@@ -78,12 +78,22 @@ def members(hakeeper: SyncHakeeperClient) -> Members | None:
     }
 
 
-def until(condition: Callable[[], bool], work: Callable[[], None], timeout_s: float = 90) -> None:
+def until(
+    ask: Callable[[], Members | None], work: Callable[[], None], timeout_s: float = 90
+) -> Members:
+    """The first answer that is one."""
     deadline = time.monotonic() + timeout_s
-    while not condition():
+    while (found := ask()) is None:
         assert time.monotonic() < deadline, "it did not come true"
         work()
         time.sleep(0.05)
+    return found
+
+
+def destroy_under_way(path: Path) -> None:
+    """While the store works there: files come and go as they are deleted."""
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def incarnation_of(hakeeper: SyncHakeeperClient, path: Path) -> int:
@@ -103,26 +113,23 @@ def test_one_directory_is_destroyed_while_running_and_one_between_runs(
     with SyncLogClient(cluster.endpoints()) as client:
         hakeeper = client.hakeeper
         load = Load(client)
-        until(lambda: members(hakeeper) is not None, load.round)
+        until(lambda: members(hakeeper), load.round)
         pids = cluster.pids()
 
         def lose(store: str, directory: str, destroy: Callable[[Path], None]) -> None:
-            before = members(hakeeper)
-            assert before is not None
+            before = until(lambda: members(hakeeper), load.round)
             path = cluster.directory / store / directory
             lost = incarnation_of(hakeeper, path)
             assert any(lost == one[2] for all_of in before.values() for one in all_of)
             destroy(path)
 
-            def replaced() -> bool:
+            def replaced() -> Members | None:
                 now = members(hakeeper)
-                return now is not None and all(
-                    lost != one[2] for all_of in now.values() for one in all_of
-                )
+                if now is None or any(lost == one[2] for all_of in now.values() for one in all_of):
+                    return None
+                return now
 
-            until(replaced, load.round)
-            after = members(hakeeper)
-            assert after is not None
+            after = until(replaced, load.round)
             ids = {one[0] for all_of in before.values() for one in all_of}
             for shard, had in before.items():
                 kept = {one for one in had if one[2] != lost}
@@ -130,7 +137,7 @@ def test_one_directory_is_destroyed_while_running_and_one_between_runs(
                 assert all(one[0] not in ids for one in after[shard] - kept), "an id came back"
             load.check()
 
-        lose("store-1", "data-2", shutil.rmtree)
+        lose("store-1", "data-2", destroy_under_way)
         assert cluster.pids() == pids, "every process lives on"
 
         def while_it_is_down(path: Path) -> None:
