@@ -430,12 +430,12 @@ class NodeHost:
 
     async def commit_repair(self, update: Update) -> None:
         """See `RepairHost`."""
-        self._check_not_removed(update.shard, update.replica)
         directory = self.directories.place(update.shard, update.replica)
         if update.repair is not None:
             # A restart must not begin with a state that was made of what was wrong.
             damaged_from = update.repair.damaged_from
             await directory.forget_exports(update.shard, update.replica, damaged_from)
+        self._check_not_removed(update.shard, update.replica)
         await self._engine(directory).commit([update])
 
     def start_repaired(self, shard: ShardId, replica: ReplicaId) -> None:

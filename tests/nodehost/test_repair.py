@@ -510,6 +510,30 @@ async def test_a_replica_that_is_removed_meanwhile_is_not_repaired(cluster: Clus
     assert not cluster.stores[number].fatal
 
 
+async def test_a_replica_that_is_removed_while_its_exports_go_is_not_repaired(
+    cluster: Cluster,
+) -> None:
+    """What is written behind its tombstone would be the end of the store (INV-PLAN-REMOVED)."""
+    await fill(cluster, 40)
+    number = 1 + await cluster.leader() % 3
+    mine, *_ = await restart_damaged(cluster, number, b"record  17")
+    host = cluster.host(number)
+    await eventually(lambda: SHARD in host.halted())
+    asked: list[Index] = []
+
+    async def removed_meanwhile(shard: ShardId, replica: ReplicaId, index: Index) -> None:
+        asked.append(index)
+        await host.remove_replica(shard, replica)
+
+    for directory in host.directories:
+        directory.forget_exports = removed_meanwhile
+    under_way = asyncio.ensure_future(mine.run_once())
+    await eventually(lambda: under_way.done() or bool(cluster.stores[number].fatal))
+    assert asked
+    assert host.directories.removed(SHARD, ReplicaId(number))
+    assert not cluster.stores[number].fatal
+
+
 async def test_a_peer_gives_nothing_to_strangers_and_survives_garbage(cluster: Cluster) -> None:
     """INV-REPAIR-2."""
     await fill(cluster, 3)
