@@ -46,6 +46,9 @@ from logservice.nodehost.halts import Halts
 from logservice.nodehost.log_reading import read_entries
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.raft.errors import MessageRejected
+from logservice.raft.following import check_counts
+from logservice.raft.sanity import NUMBER_MAX
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
 
@@ -223,6 +226,7 @@ class Repairer:
         """Checked, because what is wrong would be a broken invariant of log storage later."""
         if fetched.snapshot:
             snapshot = Snapshot.decode(fetched.snapshot)
+            _check_numbers(snapshot.term, snapshot.index, snapshot.next_lsn)
             self._state_machines(log.shard).check_snapshot(snapshot.state)
             if snapshot.index < position:
                 return None
@@ -244,6 +248,11 @@ class Repairer:
             )
             if entry.index != position + len(entries) or entry.lsn != lsn or entry.term < term:
                 raise InvalidArgument("the peer's entries do not follow each other", field="log")
+            _check_numbers(entry.term, entry.index, entry.lsn)
+            try:
+                check_counts(entry)
+            except MessageRejected as rejected:
+                raise InvalidArgument(str(rejected), field="log") from rejected
             term, lsn = entry.term, entry.next_lsn
             entries.append(entry)
         if not entries:
@@ -311,6 +320,12 @@ async def _committed(replica: Replica, low: Index) -> _Fetched:
             for e in entries
         ],
     )  # fmt: skip
+
+
+def _check_numbers(*numbers: int) -> None:
+    """What is beyond would not fit into a record when it grows, and end the store."""
+    if max(numbers) >= NUMBER_MAX:
+        raise InvalidArgument(f"{max(numbers)} is no term, index or LSN", field="log")
 
 
 def _hard_state(log: ReplicaLog, index: Index, term: Term) -> HardState:

@@ -25,7 +25,7 @@ from logservice.logdb.update import Update, merge
 from logservice.nodehost import repair
 from logservice.nodehost.repair import Repairer
 from logservice.rsm import commands
-from tests.logdb.helpers import World, all_entries, entries
+from tests.logdb.helpers import World, all_entries, entries, installed
 from tests.logdb.helpers import update as log_update
 from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
 
@@ -564,6 +564,15 @@ async def test_a_peer_gives_nothing_to_strangers_and_survives_garbage(cluster: C
         repair._Fetched(b"", (1, 11), [(1, 11, 11, 1, 99, b"x")]),
         repair._Fetched(b"", (1, 11), [(1, 11, 10, 1, 2, b"x")]),
         repair._Fetched(b"", (1, 11), [(0, 11, 11, 1, 2, b"x")]),
+        repair._Fetched(b"", (1, 11), [(2**62, 11, 11, 1, 2, b"x")]),
+        repair._Fetched(b"", (1, 11), [(1, 11, 11, 2**32, 2, b"x")]),
+        repair._Fetched(b"", (1, 11), [(1, 11, 11, -1, 2, b"x")]),
+        repair._Fetched(b"", (1, 11), [(1, 11, 11, 1, 3, b"x")]),
+        repair._Fetched(
+            installed(40, 2**62, state=log_machine(SHARD).save_snapshot()).snapshot.encode(),
+            (0, 0),
+            [],
+        ),
     ],
 )
 async def test_answers_that_do_not_fit_change_nothing(
