@@ -26,6 +26,7 @@ from logservice.logdb.checkpoint import build_checkpoint
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE
 from logservice.logdb.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
 from logservice.logdb.kv import KvEngine
+from logservice.logdb.opening import write_kept_again
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, fields_of
 from logservice.logdb.recovery import recover
 from logservice.logdb.replica_log import ReplicaLog
@@ -270,7 +271,8 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
         for segment, end in recovered.seal.items():
             # The index may cover only what is durable; whether to cut a torn tail is for the store.
             position = replace(position, segment=segment, offset=end)
-            survey.files.sync(segment)
+            write_kept_again(survey, recovered.position.last, segment, end)
+        vfs.fsync_directory(survey.files.directory)
         batch = build_checkpoint(recovered.states.values(), position, identity.incarnation)
         index = posixpath.join(path, "index")
         kv.destroy(index)

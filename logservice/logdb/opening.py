@@ -3,7 +3,8 @@ then what recovery decided is made so.
 
 The index is derived (INV-CKPT-2), so anything wrong with it is answered by removing it. The reason
 is in the recovery report. It is removed only once the segments were read: on a disk that is lost
-nothing is changed.
+nothing is changed. What it says of itself is believed all the same (`recovery.Witness`): one that
+knows more than the segments tells that they have lost something.
 
 Every data directory opens whose folders can be listed, whose files can be opened and written, and
 of whose segments something can be read (`survey`). One of which nothing can be is a lost disk.
@@ -18,10 +19,11 @@ from logservice_wire.errors import Halted
 from logservice.bounds import LOGDB_UNREADABLE_PAGES_MAX
 from logservice.logdb.checkpoint import CheckpointUnusable, load_checkpoint
 from logservice.logdb.column_cache import ColumnCache
+from logservice.logdb.commit_group import GroupPosition
 from logservice.logdb.data_directory import DataDirectory
 from logservice.logdb.kv import Kv, KvEngine, KvError
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.recovery import Recovered, check_base, recover
+from logservice.logdb.recovery import Recovered, Witness, check_base, recover
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.survey import PAGE_BYTES, Survey
 
@@ -39,6 +41,7 @@ def open_and_recover(
     """
     survey = Survey(files, LOGDB_UNREADABLE_PAGES_MAX)
     why = ""
+    witness: Witness | None = None
     try:
         kv = engine.open(path)
     except KvError as error:
@@ -46,6 +49,7 @@ def open_and_recover(
     else:
         try:
             base = load_checkpoint(kv, files)
+            witness = Witness.of(base)
             check_base(survey, base)
             columns = ColumnCache(kv, files, cache_bytes)
             for state in base[1].values():
@@ -59,12 +63,21 @@ def open_and_recover(
         except BaseException:
             kv.close()
             raise
-    recovered = recover(survey, None, why if files.sizes else "")
+    recovered = recover(survey, None, why if files.sizes else "", witness)
     if survey.silent:
         raise OSError(errno.EIO, "no segment can be read", files.directory)
     engine.destroy(path)
     _settle(identity, survey, recovered)
     return None, None, recovered
+
+
+def write_kept_again(survey: Survey, last: GroupPosition, segment: int, end: int) -> None:
+    """Make durable what is kept of a segment, which `last` ends: see `SegmentFiles.write_again`."""
+    first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
+    start = 0 if first else last.offset
+    # A group that the index covers was not read yet.
+    kept = survey.read(segment, start, end - start)
+    survey.files.write_again(segment, start, kept, survey.unreadable(segment))
 
 
 def _settle(identity: DataDirectory, survey: Survey, recovered: Recovered) -> None:
@@ -74,11 +87,7 @@ def _settle(identity: DataDirectory, survey: Survey, recovered: Recovered) -> No
         identity.note_lost_track()
     files, last = survey.files, recovered.position.last
     for segment, end in recovered.seal.items():
-        first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
-        start = 0 if first else last.offset
-        # A group that the index covers was not read yet.
-        kept = survey.read(segment, start, end - start)
-        files.write_again(segment, start, kept, survey.unreadable(segment))
+        write_kept_again(survey, last, segment, end)
         if segment in recovered.hiding:
             # Perhaps a group is there; who it may have cost something is not marked on disk yet.
             continue

@@ -27,9 +27,11 @@ torn write leaves bytes that can be read, so bytes that cannot are no sign of on
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA
 from logservice.logdb.checkpoint import CheckpointUnusable, LogPosition
 from logservice.logdb.commit_group import (
     FLAG_MARK,
@@ -42,7 +44,7 @@ from logservice.logdb.commit_group import (
     group_bytes,
 )
 from logservice.logdb.fault import Fault
-from logservice.logdb.record import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES
+from logservice.logdb.record import INSTALLED, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from logservice.logdb.replica_state import Key, ReplicaState
 from logservice.logdb.resolve import Damage, resolve
 from logservice.logdb.segment import decode_segment_header, segment_name
@@ -77,6 +79,37 @@ class RecoveryReport:
     def lost_track(self) -> bool:
         """Of something nobody knows whose it was; it may have been all of a replica."""
         return any(damage.key is None and not damage.harmless for damage in self.damages)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What a derived index that does not fit the segments proves all the same (INV-CKPT-1): that
+    its last group was durable, so is never torn; and what there was of whom. through: where in that
+    one's segment groups end at the earliest; a durable mark costs nobody anything. owned: hard
+    states and last indexes, before write sequence `next`.
+    """
+
+    last: GroupPosition = NO_GROUP
+    through: int = 0
+    next: int = 0
+    owned: Mapping[Key, tuple[HardState, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, base: tuple[LogPosition, dict[Key, ReplicaState]]) -> Witness:
+        """Before `recover` is given the base, whose states it changes."""
+        position, states = base
+        last = position.last
+        through = position.offset if position.segment == last.segment else last.offset + 1
+        if last == NO_GROUP:
+            through = 0
+        elif through == last.offset + group_bytes(0, 0):
+            through = last.offset
+        owned = {
+            key: (one.hard_state, one.index.last_index)
+            for key, one in states.items()
+            if one.exists or one.removed
+        }
+        return cls(last, through, position.next_write_sequence, owned)
 
 
 @dataclass(slots=True)
@@ -124,9 +157,13 @@ def check_base(survey: Survey, base: tuple[LogPosition, dict[Key, ReplicaState]]
 
 
 def recover(
-    survey: Survey, base: tuple[LogPosition, dict[Key, ReplicaState]] | None, why: str = ""
+    survey: Survey,
+    base: tuple[LogPosition, dict[Key, ReplicaState]] | None,
+    why: str = "",
+    witness: Witness | None = None,
 ) -> Recovered:
-    """Decide what the files say. Reads only; `why` is the reason for having no base.
+    """Decide what the files say. Reads only; `why` is the reason for having no base, `witness`
+    what one that was not used proves.
 
     Raises CheckpointUnusable when the segments contradict the base; call again without one. OSError
     when the disk is lost (INV-SURVEY-1).
@@ -138,7 +175,8 @@ def recover(
              if segment >= position.segment]  # fmt: skip
     report.unreadable_bytes = survey.unreadable_bytes()
     damages = report.damages
-    kept, hiding = _judge(scans, position, report, survey)
+    witness = witness or Witness()
+    kept, hiding = _judge(scans, position, report, survey, witness)
     if base is not None and damages and _contradicts(kept, position):
         raise CheckpointUnusable("the segments do not continue it")
     next_sequence = position.next_write_sequence
@@ -168,6 +206,7 @@ def recover(
         if state.fault is not None and state.fault != known:
             report.newly_faulty.append(key)
     _blame_all(states, damages, report)
+    _blame_forgetful(states, runs, witness, report)
     last = kept[-1] if kept else None
     highest = max(files.sizes, default=0)
     return Recovered(
@@ -213,7 +252,11 @@ def _scan(
 
 
 def _judge(
-    scans: list[SegmentScan], position: LogPosition, report: RecoveryReport, survey: Survey
+    scans: list[SegmentScan],
+    position: LogPosition,
+    report: RecoveryReport,
+    survey: Survey,
+    witness: Witness,
 ) -> tuple[list[ScannedGroup], set[int]]:
     """The groups that count, oldest first; what is corrupt goes to the report's damages. And which
     segments may hold more behind their last group.
@@ -231,7 +274,7 @@ def _judge(
                 )
         elif successor is None or successor.segment > scan.segment:
             newest_file = scan is scans[-1]
-            if newest_file and items and _torn(items[-1], survey):
+            if newest_file and items and _torn(items[-1], survey, witness.last):
                 report.torn_bytes += items.pop().size
             if _may_hide(scan, survey, newest_file=newest_file):
                 hiding.add(scan.segment)
@@ -247,13 +290,29 @@ def _judge(
                 successor = item.position
     kept.reverse()
     report.groups = len(kept)
+    if (end := _end_of(scans, witness.last.segment)) < witness.through:
+        damages.append(Damage(witness.last.segment, end, "what followed is lost"))
     _check_chain(kept, position, damages, survey.files.sizes.keys())
     return kept, hiding
 
 
-def _torn(newest: ScannedGroup | Hole, survey: Survey) -> bool:
+def _end_of(scans: list[SegmentScan], segment: int) -> int:
+    """Where the groups of a segment end; 0 when it is lost. One that a newer file follows may have
+    been collected.
+    """
+    for scan in scans:
+        if scan.segment == segment:
+            return scan.end
+    newest = scans[-1].segment if scans else 0
+    return 0 if newest < segment else 1 << 64
+
+
+def _torn(newest: ScannedGroup | Hole, survey: Survey, durable: GroupPosition) -> bool:
     """Whether the last thing in the newest file is a group that was never acked (INV-REC-4)."""
     if isinstance(newest, Hole) or newest.intact:
+        return False
+    at = newest.position
+    if (at.segment, at.offset) <= (durable.segment, durable.offset):
         return False
     end = newest.end + GROUP_HEADER_BYTES
     return not survey.touches(newest.position.segment, newest.position.offset, end)
@@ -360,6 +419,42 @@ def _blame_all(
     for key, state in states.items():
         if not state.removed and state.blame(Fault(str(anonymous[0]))):
             report.newly_faulty.append(key)
+
+
+def _blame_forgetful(
+    states: dict[Key, ReplicaState],
+    runs: Mapping[Key, Sequence[Run]],
+    witness: Witness,
+    report: RecoveryReport,
+) -> None:
+    """Whoever had more than the segments say has lost something, and perhaps all."""
+    for key, (hard, last) in witness.owned.items():
+        state = states.setdefault(key, ReplicaState(*key))
+        if state.removed:
+            continue
+        less = not state.exists or _less(state.hard_state, hard)
+        if not less and state.index.last_index < last and not _ends_later(runs, key, witness):
+            if state.fault is not None:
+                state.fault = state.fault.reaching(last)
+            less = state.fault is None
+        if less and state.blame(Fault("the derived index knows more of it than the segments")):
+            report.newly_faulty.append(key)
+
+
+def _ends_later(runs: Mapping[Key, Sequence[Run]], key: Key, witness: Witness) -> bool:
+    """Whether what was written since may have made its log shorter."""
+    return any(
+        run.write_sequence >= witness.next
+        and (run.columns is not None or any(meta.kind is INSTALLED for meta in run.metas))
+        for run in runs.get(key, ())
+    )
+
+
+def _less(ours: HardState, than: HardState) -> bool:
+    """It has forgotten a term or a vote."""
+    return ours.term < than.term or (
+        ours.term == than.term and than.vote not in (NO_REPLICA, ours.vote)
+    )
 
 
 def _leftovers(

@@ -101,3 +101,50 @@ def test_marks_of_damage_that_wait_go_before_a_durable_mark(
     assert db._states[1, 1].marked is None
     db.mark_durable()
     assert db._states[1, 1].marked == log.fault
+
+
+def stopped() -> tuple[World, LogDb]:
+    """Two segments and a clean stop. In the newest: a vote, which no other segment tells of,
+    entries, and the mark.
+    """
+    world = World(options=SMALL)
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 12, size=200), hard=(1, 1, 0))])
+    db.commit([update(3, 1, entries(1, 2), hard=(1, 1, 0)), update(4, 1, remove=True)])
+    db._writer.seal_early()
+    db.commit([update(1, 1, entries(13, 14)), update(2, 1, hard=(9, 2, 0))])
+    world.close(db)
+    return world, db
+
+
+@pytest.mark.parametrize("hurt_bytes", [112, 150, 190, 400, 520, 0])
+def test_the_derived_index_says_that_the_newest_group_was_durable(hurt_bytes: int) -> None:
+    """One place of the disk: the end of the newest file, mark and all; or (0) all of it is gone."""
+    world, db = stopped()
+    position = db._writer.position
+    path = world.segments()[-1]
+    assert position.offset > 600
+    for place in range(position.offset - hurt_bytes, position.offset):
+        world.memory.flip(path, place, 0x5A)
+    if not hurt_bytes:
+        world.memory.unlink(path)
+    db = world.open()
+    assert db.recovery_report.rebuilt
+    faulty = {shard for shard in (1, 2, 3) if log_of(db, shard).faulty}
+    assert not faulty or hurt_bytes != 112, "a durable mark says nothing of anybody"
+    for shard, term, last in ((1, 1, 14), (2, 9, 0), (3, 1, 2)):
+        log = log_of(db, shard)
+        assert log.faulty or (log.hard_state.term, log.last_index()) == (term, last), shard
+    assert db.removed() == {(4, 1)}
+    db = world.kill()
+    assert {shard for shard in (1, 2, 3) if log_of(db, shard).faulty} == faulty
+
+
+def test_an_index_without_anything_proves_nothing() -> None:
+    world = World(options=SMALL)
+    world.close(world.open())
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 2))])
+    world.memory.flip(world.segments()[0], 64 + 200, 1)
+    db = world.kill()
+    assert (log_of(db).last_index(), log_of(db).faulty) == (0, "")

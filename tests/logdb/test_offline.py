@@ -160,6 +160,22 @@ def test_a_rebuilt_index_leaves_a_torn_tail_to_the_store() -> None:
     assert picture(world.without_index().open()) == seen
 
 
+def test_a_rebuilt_index_covers_nothing_that_only_the_page_cache_has() -> None:
+    """After a failed fsync the pages of the newest group count as clean: syncing them does
+    nothing.
+    """
+    world, db = build()
+    group = db.begin([update(2, 9, entries(31, 35))])
+    world.memory.pwritev(group.handle, group.encoded.buffers, group.encoded.position.offset)
+    world.memory._files[world.segments()[-1]].pending.clear()
+    world.memory.kill()
+    offline.rebuild_index(world.vfs, world.path, world.kv)
+    world.memory.crash()
+    db = world.open()
+    assert not db.recovery_report.rebuilt
+    assert log_of(db, 2, 9).last_index() == 35
+
+
 def damaged_worlds() -> Iterator[tuple[str, World]]:
     """A segment rotten in many places, overwritten, cut short, emptied, or gone."""
     world, db = build()
