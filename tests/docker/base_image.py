@@ -60,11 +60,12 @@ def _make(folder: Path, archive: Path) -> None:
             shutil.rmtree(tree / name, ignore_errors=True)
         trusted = os.environ.get("SSL_CERT_FILE", _CERTIFICATES)
         shutil.copyfile(trusted, tree / _CERTIFICATES.lstrip("/"))
-        new = archive.with_suffix(".new")
+        new = folder / f"{tree.name}.new"  # another run may be making it, too
         _run("tar", "--numeric-owner", "-C", str(tree), "-cf", str(new), ".")
         new.replace(archive)
     finally:
         shutil.rmtree(tree, ignore_errors=True)
+        (folder / f"{tree.name}.new").unlink(missing_ok=True)
 
 
 def _run(*command: str) -> None:
