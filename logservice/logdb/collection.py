@@ -7,7 +7,8 @@ file work off the event loop and other commit groups between the steps:
     read             (any thread)    fetch the entries to be copied
     group            (any thread)    `LogDb.write`, like every commit group
 
-First one walk over all replicas copies what lives in the victims, in groups of a slice each; then
+On a full disk the rest of the newest segment may have been given up: it is cut off before all else.
+Then one walk over all replicas copies what lives in the victims, in groups of a slice each; then
 the derived index is written past the copies; then the victims' files go, one per step. What happens
 between the steps can only take life out of the victims, never bring any in: new records go to
 newer segments.
@@ -22,7 +23,7 @@ newer segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,8 +57,12 @@ class CollectionHost(Protocol):
         """A group of copies."""
         ...
 
-    def begin_removal(self, segment: int, *, checkpoint: bool) -> CommitGroup:
-        """A group without records that removes a segment, behind a checkpoint if wanted."""
+    def begin_upkeep(
+        self, *, cut: tuple[int, int] | None = None, retired: Sequence[int] = (), checkpoint: bool
+    ) -> CommitGroup:
+        """A group without records that gives back the rest of a sealed segment, or removes some,
+        behind a checkpoint if wanted.
+        """
         ...
 
     def fault_found(self, key: Key, why: str, damaged_from: Index) -> None:
@@ -73,6 +78,7 @@ class Step:
     reads: list[EntryRead] = field(default_factory=list)
     states: list[ReplicaState] = field(default_factory=list)
     removes: int = 0
+    cut: tuple[int, int] | None = None
     _found: list[list[tuple[int, Entry]] | Exception] = field(default_factory=list)
 
     def read(self) -> None:
@@ -88,6 +94,8 @@ class Step:
 
     def begin(self) -> CommitGroup:
         """The step's group; perhaps an empty one."""
+        if self.cut is not None:
+            return self._collection.begin_cut(self.cut)
         if self.removes:
             return self._collection.begin_removal(self.removes)
         return self._collection.begin_copies(self.reads, self._found, self.states)
@@ -100,6 +108,7 @@ class Collection:
         self,
         host: CollectionHost,
         plan: GarbagePlan,
+        sealed: tuple[int, int] | None,
         states: dict[Key, ReplicaState],
         files: SegmentFiles,
         usage: SegmentUsage,
@@ -109,6 +118,7 @@ class Collection:
         self.files = files
         self.report = GcReport(pinned=tuple(plan.pinned))
         self._host = host
+        self._sealed = sealed
         self._victims = set(plan.victims)
         self._states = states
         self._usage = usage
@@ -130,6 +140,9 @@ class Collection:
             self.report.unlinked += (segment,)
             self.report.freed_bytes += size
             self._removing = None
+        if self._sealed is not None:
+            sealed, self._sealed = self._sealed, None
+            return Step(self, cut=sealed)
         if not self._walked:
             step = self._walk()
             if step.reads or step.states or not self._walked:
@@ -176,13 +189,17 @@ class Collection:
         self.report.rewritten_records += sum(run.record_count for run in runs)
         return self._host.begin_copies(runs)
 
+    def begin_cut(self, sealed: tuple[int, int]) -> CommitGroup:
+        """Give back what a sealed segment has not used."""
+        return self._host.begin_upkeep(cut=sealed, checkpoint=False)
+
     def begin_removal(self, segment: int) -> CommitGroup:
         """Remove a victim; a checkpoint covers all copies before the first one goes."""
         self._victims.discard(segment)
         invariant(not self._usage.chunks(segment), "INV-GC-4", segment=segment)
         self._removing = segment, self.files.sizes[segment]
         checkpoint, self._checkpointed = not self._checkpointed, True
-        return self._host.begin_removal(segment, checkpoint=checkpoint)
+        return self._host.begin_upkeep(retired=(segment,), checkpoint=checkpoint)
 
     def _leave(self, segment: int, reason: str) -> None:
         """The victim stays after all."""

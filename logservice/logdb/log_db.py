@@ -424,21 +424,17 @@ class LogDb:
         has ended. Nothing is collected while the disk has no room for the derived index.
         """
         self._check_not_failed()
-        if not self._space.index_writable():
-            return self._collection(GarbagePlan())
-        newest = self._writer.position
-        if self._space.state.full and not self._begun and mostly_garbage(self._usage, newest):
-            self._writer.seal_early()
-        plan = plan_garbage(
-            self._files.sizes, self._usage, self._writer.position.segment,
-            faulty_segments(self._states.values()), self._files.pinned,
-            self._files.condemned, self._options,
-        )  # fmt: skip
-        return self._collection(plan)
-
-    def _collection(self, plan: GarbagePlan) -> Collection:
+        plan, sealed, newest = GarbagePlan(), None, self._writer.position
+        if self._space.index_writable():
+            if self._space.state.full and not self._begun and mostly_garbage(self._usage, newest):
+                sealed = self._writer.seal()
+            plan = plan_garbage(
+                self._files.sizes, self._usage, newest.segment,
+                faulty_segments(self._states.values()), self._files.pinned,
+                self._files.condemned, self._options,
+            )  # fmt: skip
         return Collection(
-            self, plan, self._states, self._files, self._usage,
+            self, plan, sealed, self._states, self._files, self._usage,
             lambda: self._writer.counters.bytes_rewritten,
         )  # fmt: skip
 
@@ -457,11 +453,13 @@ class LogDb:
         self._check_usable()
         return self._begin_runs(runs, self._next_write_sequence, flags=FLAG_REWRITE if runs else 0)
 
-    def begin_removal(self, segment: int, *, checkpoint: bool) -> CommitGroup:
+    def begin_upkeep(
+        self, *, cut: tuple[int, int] | None = None, retired: Sequence[int] = (), checkpoint: bool
+    ) -> CommitGroup:
         """See `CollectionHost`."""
         self._check_usable()
         group = self._begin_runs([], self._next_write_sequence)
-        group.retired = (segment,)
+        group.cut, group.retired = cut, tuple(retired)
         group.checkpoint = self._checkpoint_batch() if checkpoint else None
         return group
 

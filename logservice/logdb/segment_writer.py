@@ -42,7 +42,8 @@ class CommitGroup:
 
     new_segment_bytes: size of the segment to create for it; 0: the current one is used. checkpoint:
     rows of the segment that was just sealed, written behind the group. retired: segments whose
-    files are removed behind that. may_wait: it holds nothing but commit indexes. handle: of the
+    files are removed behind that. cut: a sealed segment and where its last group ends: what is
+    behind is given back. may_wait: it holds nothing but commit indexes. handle: of the
     segment it is in.
     """
 
@@ -55,6 +56,7 @@ class CommitGroup:
     new_segment_bytes: int = 0
     checkpoint: CheckpointBatch | None = None
     retired: tuple[int, ...] = ()
+    cut: tuple[int, int] | None = None
     handle: int = -1
     written: bool = False
     write_s: float = 0.0
@@ -68,13 +70,13 @@ class CommitGroup:
     def solid(self) -> bool:
         """It will become durable where it is, unless the store stops (INV-WRITER-4)."""
         return self.has_bytes and not (
-            self.may_wait or self.new_segment_bytes or self.checkpoint or self.retired
+            self.may_wait or self.new_segment_bytes or self.checkpoint or self.retired or self.cut
         )
 
     @property
     def empty(self) -> bool:
         """Nothing to write at all."""
-        return not (self.has_bytes or self.retired or self.checkpoint)
+        return not (self.has_bytes or self.retired or self.checkpoint or self.cut)
 
 
 class SegmentWriter:
@@ -161,6 +163,8 @@ class SegmentWriter:
         if group.checkpoint is not None:
             kv.write(group.checkpoint.puts, group.checkpoint.deletes)
             self.counters.index_bytes_written += group.checkpoint.bytes
+        if group.cut is not None:
+            self._files.cut(*group.cut)
         if group.retired:
             self._remove(group.retired)
             self._space.restore_ballast()
@@ -275,13 +279,15 @@ class SegmentWriter:
         group.handle, group.new_segment_bytes = handle, size
         return True
 
-    def seal_early(self) -> None:
-        """Let the next group begin a new segment, and give back what this one has not used: on a
-        full disk the garbage in it is worth more than the rest of it.
+    def seal(self) -> tuple[int, int] | None:
+        """Let the next group begin a new segment. What is left of this one may be given back then
+        (`CommitGroup.cut`): on a full disk the garbage in it is worth more than that. None when
+        there is nothing to seal, or it is sealed. No group may be under way.
         """
-        if self.position.offset and self._handle >= 0:
-            self._capacity = 0
-            self.cut()
+        if not self.position.offset or self._handle < 0 or not self._capacity:
+            return None
+        self._capacity = 0
+        return self.position.segment, self.position.offset
 
     def _close_handle(self) -> None:
         if self._handle >= 0:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MOMENTS = (
     "append", "vote", "membership change", "truncation", "leader's snapshot", "repair",
-    "removal of a replica", "copies", "removal of a segment", "group ahead", "no room",
+    "removal of a replica", "copies", "removal of a segment", "cut of a segment", "group ahead", "no room",
 )  # fmt: skip
 """What log storage may be at; see `moment_of` and `observed`."""
 
@@ -66,8 +66,7 @@ class Damage:
 
     def arm(self, *, sectors: Callable[[], bool]) -> None:
         """The next moment of one of the kinds that chance chooses is the one. `sectors`: whether
-        one may die then, and take with it what HAKeeper has to know of a replica of which nothing
-        is left.
+        one may die then.
         """
         self.armed = frozenset(self._chance.sample(MOMENTS, self._chance.choice((1, 3))))
         self._sectors = sectors

@@ -70,7 +70,7 @@ def observe_logdb(store: SimStore, parts: StoreParts, checks: Checks) -> None:
 
 def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -> None:
     begin, begin_ahead, finish = logdb.begin, logdb.begin_ahead, logdb.finish
-    copies, removal, abandon = logdb.begin_copies, logdb.begin_removal, logdb.abandon
+    copies, upkeep, abandon = logdb.begin_copies, logdb.begin_upkeep, logdb.abandon
     damage = store.damage
     updates_of: dict[int, Sequence[Update]] = {}
 
@@ -94,9 +94,11 @@ def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -
             damage.comes(logdb, "copies", (runs[0].shard, runs[0].replica))
         return group
 
-    def observed_removal(segment: int, *, checkpoint: bool) -> CommitGroup:
-        damage.comes(logdb, "removal of a segment")
-        return removal(segment, checkpoint=checkpoint)
+    def observed_upkeep(
+        *, cut: tuple[int, int] | None = None, retired: Sequence[int] = (), checkpoint: bool
+    ) -> CommitGroup:
+        damage.comes(logdb, "removal of a segment" if retired else "cut of a segment")
+        return upkeep(cut=cut, retired=retired, checkpoint=checkpoint)
 
     def observed_abandon(group: CommitGroup) -> None:
         abandon(group)
@@ -113,5 +115,5 @@ def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -
     logdb.begin_ahead = observed_begin_ahead  # type: ignore[method-assign]
     logdb.finish = observed_finish  # type: ignore[method-assign]
     logdb.begin_copies = observed_copies  # type: ignore[method-assign]
-    logdb.begin_removal = observed_removal  # type: ignore[method-assign]
+    logdb.begin_upkeep = observed_upkeep  # type: ignore[method-assign]
     logdb.abandon = observed_abandon  # type: ignore[method-assign]

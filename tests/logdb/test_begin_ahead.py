@@ -263,7 +263,11 @@ def a_new_segment(db: LogDb) -> CommitGroup:
 
 
 def a_removal(db: LogDb) -> CommitGroup:
-    return db.begin_removal(1, checkpoint=True)
+    return db.begin_upkeep(retired=(1,), checkpoint=True)
+
+
+def a_cut(db: LogDb) -> CommitGroup:
+    return db.begin_upkeep(cut=(1, 1 << 12), checkpoint=False)
 
 
 def commit_indexes(db: LogDb) -> CommitGroup:
@@ -286,7 +290,7 @@ def a_mark_that_is_there(db: LogDb) -> CommitGroup:
 @pytest.mark.parametrize(
     "before",
     [
-        a_new_segment, a_removal, commit_indexes, a_snapshot_of_the_same, nothing,
+        a_new_segment, a_removal, a_cut, commit_indexes, a_snapshot_of_the_same, nothing,
         a_mark_that_is_there,
     ],
 )  # fmt: skip

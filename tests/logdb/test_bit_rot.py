@@ -121,10 +121,10 @@ def test_a_lost_group_is_missed_when_nobody_can_name_it(index: str, alone: bool)
     db = world.open()
     db.commit([update(1, 1, entries(1, 12, size=200)), update(2, 1, hard=(1, 1, 0))])
     if alone:
-        db._writer.seal_early()
+        db._writer.seal()
     db.commit([update(2, 1, hard=(9, 2, 0))])
     lost = db._writer.position.last
-    db._writer.seal_early()
+    db._writer.seal()
     db.commit([update(1, 1, entries(13, 14))])
     db.commit([update(1, 1, entries(15, 16))])
     world.memory.kill()

@@ -162,8 +162,20 @@ def test_the_newest_segment_is_ended_when_it_is_mostly_garbage_on_a_full_disk() 
     db.commit([update(1, 1, snapshot=6)])
     leave(world, RESERVE // 2)
     db.sample_disk()
-    assert not db.collect_garbage().unlinked
+    collection = db.begin_collection()
+    step = collection.next_step()
+    assert step is not None
+    group = step.begin()
+    assert len(world.memory._files[only].cached) == OPTIONS.segment_bytes, "no file call so far"
+    db.write(group)
+    db.finish(group)
     assert len(world.memory._files[only].cached) < OPTIONS.segment_bytes, "its rest is free again"
+    while (step := collection.next_step()) is not None:
+        db.write(group := step.begin())
+        db.finish(group)
+    assert not collection.report.unlinked
+    sealed_once = db.begin_collection().next_step()
+    assert sealed_once is None or sealed_once.cut is None
     db.commit([update(1, 1, entries(7, 7))])
     assert db.collect_garbage().unlinked
     assert only not in world.segments()

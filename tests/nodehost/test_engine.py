@@ -249,7 +249,7 @@ async def test_a_mark_of_damage_without_room_waits_too(monkeypatch: pytest.Monke
     await turns()
     log = bench.logdb.log(ShardId(1), ReplicaId(1))
     log.blame("a sector", Index(1))
-    bench.logdb._writer.seal_early()
+    bench.logdb._writer.seal()
     full_for(bench)
     tried: list[int] = []
 
@@ -275,7 +275,7 @@ async def test_a_durable_mark_without_room_is_tried_again() -> None:
     bench = Bench()
     bench.engine.activate(Scripted(bench.write("a", large(1, 1))))
     await turns()
-    bench.logdb._writer.seal_early()
+    bench.logdb._writer.seal()
     full_for(bench)
     bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
     for _ in range(3):
