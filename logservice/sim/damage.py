@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 MOMENTS = (
     "append", "vote", "membership change", "truncation", "leader's snapshot", "repair",
-    "removal of a replica", "copies", "removal of a segment", "cut of a segment", "group ahead", "no room",
+    "removal of a replica", "copies", "removal of a segment", "cut of a segment", "group ahead",
+    "no room",
 )  # fmt: skip
 """What log storage may be at; see `moment_of` and `observed`."""
 
