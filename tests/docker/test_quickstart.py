@@ -7,6 +7,7 @@ name. deploy/compose.yaml is read by every compose that is there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -130,9 +131,10 @@ def test_prometheus_sees_every_store(quickstart: Quickstart) -> None:
     while up != {f"{name}:7601": "1" for name in STORES}:
         assert time.monotonic() < deadline, up
         time.sleep(0.5)
-        with urllib.request.urlopen(url, timeout=60) as response:
-            found = json.load(response)["data"]["result"]
-        up = {one["metric"]["instance"]: one["value"][1] for one in found}
+        with contextlib.suppress(OSError):  # it may still be starting
+            with urllib.request.urlopen(url, timeout=60) as response:
+                found = json.load(response)["data"]["result"]
+            up = {one["metric"]["instance"]: one["value"][1] for one in found}
 
 
 def test_a_store_sees_its_own_keys_only(quickstart: Quickstart) -> None:
