@@ -10,9 +10,10 @@ if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 # A new machine may be busy installing something else.
-install=(apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600 "$package")
+install=(apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600
+    -o Acquire::Retries=3 "$package")
 "${install[@]}" >/dev/null 2>&1 || {
-    apt-get update -qq
+    apt-get update -qq -o Acquire::Retries=3 || true # another source than this package's may be down
     "${install[@]}" >/dev/null
 }
 command -v "$program" >/dev/null
