@@ -198,12 +198,14 @@ class Engine:
             self._loop.call_later(bounds.DISK_FULL_RETRY_S, self.own_group_soon, begin)
 
     def mark_if_idle(self) -> None:
-        """Write the durable mark after DURABLE_MARK_MS without a write. Called every tick."""
+        """Write the durable mark after DURABLE_MARK_MS without a write, be it that groups wait for
+        room. Called every tick.
+        """
         idle_s = self._clock.monotonic() - self._last_write_s
         if (
             self._marked
             or self._under_way
-            or self._writes
+            or (self._writes and not self._out_of_space)
             or idle_s * 1000 < bounds.DURABLE_MARK_MS
         ):
             return
@@ -326,15 +328,10 @@ class Engine:
         *,
         sync: bool = True,
         own: asyncio.Future[None] | None = None,
-        mark: bool = False,
     ) -> _UnderWay:
         finished = self._executor.submit(lambda: self._timed_write(group, sync))
         under_way = _UnderWay(group, writes, finished, own, alone=own is not None)
         self._under_way.append(under_way)
-        if not mark:
-            # The newest group is not marked any more.
-            self._last_write_s = self._clock.monotonic()
-            self._marked = False
         return under_way
 
     def _call_back(self, first: _UnderWay) -> None:
@@ -370,9 +367,13 @@ class Engine:
             else:
                 self._marked = False  # it was a mark: the next tick tries again
         else:
+            if first.group.runs:
+                # The newest group is not marked any more.
+                self._last_write_s = self._clock.monotonic()
+                self._marked = False
             if first.own is None:
                 self._measured(seconds)
-                if self._attempts:
+                if self._attempts and first.writes:
                     logger.warning("commit groups go on after %d attempts", self._attempts)
                     self._attempts = 0
             self._durable(first.group, first.writes)
@@ -432,9 +433,7 @@ class Engine:
         return list(merged.values()), sync, writes
 
     def _write_mark(self) -> None:
-        group = self._logdb.begin_mark()
-        # Perhaps it says of damage: then the mark follows.
-        self._submit(group, [], mark=not group.runs)
+        self._submit(self._logdb.begin_mark(), [])
         self._write_waiting()
 
     def _timed_write(self, group: CommitGroup, sync: bool) -> float:

@@ -291,6 +291,48 @@ async def test_a_durable_mark_without_room_is_tried_again() -> None:
     await bench.engine.stop()
 
 
+async def test_a_durable_mark_does_not_wait_for_groups_without_room() -> None:
+    """They wait for as long as the disk is full; what was acked before them is not what was being
+    written (G6).
+    """
+    bench = Bench()
+    bench.engine.activate(Scripted(bench.write("a", update(1, 1))))
+    await turns()
+    full_for(bench)
+    bench.engine.activate(Scripted(bench.write("b", large(2, 1), large(3, 1))))
+    await turns()
+    assert bench.engine.out_of_space
+    bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
+    bench.engine.mark_if_idle()
+    await turns()
+    assert not bench.logdb._writer.unmarked
+    assert bench.engine.out_of_space
+    assert bench.done == ["a"]
+    full_for(bench, left=64 << 20)
+    await until(lambda: bench.done == ["a", "b"])
+    assert not bench.engine.out_of_space
+    assert bench.logdb._writer.unmarked
+    assert not bench.fatal
+    await bench.engine.stop()
+
+
+async def test_marks_of_damage_that_waited_are_followed_by_the_durable_mark() -> None:
+    """What found no room as the store was opened goes when it is idle; it, too, is a group that
+    looks like a torn write until something is behind it.
+    """
+    bench = Bench()
+    bench.engine.activate(Scripted(bench.write("a", update(1, 1))))
+    await turns()
+    bench.logdb.log(ShardId(1), ReplicaId(1)).blame("by a test", Index(1))
+    for marked, durable in ((True, False), (True, True)):
+        bench.clock.advance(bounds.DURABLE_MARK_MS / 1000)
+        bench.engine.mark_if_idle()
+        await turns()
+        assert (bench.logdb._states[1, 1].marked is not None) == marked
+        assert (not bench.logdb._writer.unmarked) == durable
+    await bench.engine.stop()
+
+
 async def test_a_group_without_room_does_not_hold_up_a_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
