@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from logservice_wire.errors import Halted, NotReady
@@ -267,6 +268,39 @@ async def test_a_mark_of_damage_without_room_waits_too(monkeypatch: pytest.Monke
     done = len(tried)
     await asyncio.sleep(0.02)
     assert len(tried) == done
+    await bench.engine.stop()
+
+
+async def test_a_repair_does_not_begin_without_the_mark_that_had_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The group with which it begins would take the mark along, but not beside a late group of the
+    same replica, which waited for room, too.
+    """
+    monkeypatch.setattr(bounds, "DISK_FULL_RETRY_S", 60.0)
+    bench = Bench()
+    voted = HardState(Term(1), ReplicaId(1), Index(0))
+    bench.engine.activate(Scripted(bench.write("a", replace(large(1, 1), hard_state=voted))))
+    await turns()
+    log, state = bench.logdb.log(ShardId(1), ReplicaId(1)), bench.logdb._states[1, 1]
+    bench.logdb._writer.seal_early()
+    full_for(bench)
+    bench.engine.activate(Scripted(bench.write("late", large(1, 2))))
+    await until(lambda: bench.engine.out_of_space)
+    log.blame("a sector", Index(1))
+    bench.engine.own_group_soon(lambda: bench.logdb.begin(()))
+    await turns()
+    begins = asyncio.ensure_future(bench.engine.commit([Update(ShardId(1), ReplicaId(1))]))
+    await turns()
+    full_for(bench, left=64 << 20)
+    bench.engine._try_again()
+    await begins
+    assert (bench.done, state.marked) == (["a", "late"], None)
+    fault = log.fault
+    assert fault is not None
+    assert fault.acked_through == 2
+    await bench.engine.commit([replace(large(1, 1), repair=fault)])
+    assert state.marked == log.fault == fault
     await bench.engine.stop()
 
 
