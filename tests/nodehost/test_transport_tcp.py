@@ -30,6 +30,12 @@ from tests.nodehost.transport_conformance import (
 )
 
 
+def patient_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that stands still for two seconds has not been hung up on."""
+    for module in (line, inbound, tcp):
+        monkeypatch.setattr(module, "PEER_CONNECT_TIMEOUT_S", 60.0)
+
+
 class TcpWorld:
     def __init__(self) -> None:
         self.made: list[TcpTransport] = []
@@ -41,7 +47,8 @@ class TcpWorld:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[TcpWorld]:
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TcpWorld]:
+    patient_handshakes(monkeypatch)
     made = TcpWorld()
     yield made
     for transport in made.made:

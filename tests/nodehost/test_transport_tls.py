@@ -16,6 +16,7 @@ from logservice.ids import ShardId
 from logservice.nodehost.transport import line
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.tcp import TcpTransport
+from tests.nodehost.test_transport_tcp import patient_handshakes
 from tests.nodehost.transport_conformance import (
     A,
     B,
@@ -82,7 +83,8 @@ class TlsWorld:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[TlsWorld]:
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TlsWorld]:
+    patient_handshakes(monkeypatch)
     made = TlsWorld()
     yield made
     for transport in made.made:
