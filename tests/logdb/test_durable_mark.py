@@ -111,7 +111,7 @@ def stopped() -> tuple[World, LogDb]:
     db = world.open()
     db.commit([update(1, 1, entries(1, 12, size=200), hard=(1, 1, 0))])
     db.commit([update(3, 1, entries(1, 2), hard=(1, 1, 0)), update(4, 1, remove=True)])
-    db._writer.seal_early()
+    db._writer.seal()
     db.commit([update(1, 1, entries(13, 14)), update(2, 1, hard=(9, 2, 0))])
     world.close(db)
     return world, db

@@ -283,7 +283,7 @@ async def test_a_repair_does_not_begin_without_the_mark_that_had_no_room(
     bench.engine.activate(Scripted(bench.write("a", replace(large(1, 1), hard_state=voted))))
     await turns()
     log, state = bench.logdb.log(ShardId(1), ReplicaId(1)), bench.logdb._states[1, 1]
-    bench.logdb._writer.seal_early()
+    bench.logdb._writer.seal()
     full_for(bench)
     bench.engine.activate(Scripted(bench.write("late", large(1, 2))))
     await until(lambda: bench.engine.out_of_space)
