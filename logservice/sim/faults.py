@@ -13,9 +13,10 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from logservice.ids import HAKEEPER_SHARD
+from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.segment_scan import scan_segment
+from logservice.membership import Membership
 from logservice.raft.ready import Role
 from logservice.sim.store import DATA_DIRECTORY, Crash, SimStore
 
@@ -93,12 +94,14 @@ class Faults:
         store = self._any()
         if store.number == config.victim and chance.random() < 0.5:
             if config.disk_death and not self._disk_died:
-                self._disk_died = True
-                self._count("directory-lost")
-                store.kill_directory()
+                if self._others_have_their_data(store):
+                    self._disk_died = True
+                    self._count("directory-lost")
+                    store.kill_directory()
             elif config.disk_loss and chance.random() < 0.5:
-                self._count("disk-loss")
-                store.lose_disk()
+                if self._others_have_their_data(store):
+                    self._count("disk-loss")
+                    store.lose_disk()
             elif config.rot:
                 self._rot(store)
             return
@@ -115,6 +118,35 @@ class Faults:
             if chance.random() < config.index_damage_share and not store.up:
                 self._count("index-damage")
                 store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
+
+    def _others_have_their_data(self, victim: SimStore) -> bool:
+        """No other voter of its shards waits for its first data, as the successor of one whose
+        directory failed does: with the victim's disk gone, two of three would be lost for good
+        (short seed 88000042).
+        """
+        stores = {store.store_id: store for store in self.world.stores}
+        newest: dict[ShardId, Membership] = {}
+        for replica in (one for store in stores.values() for one in store.replicas()):
+            found, known = replica.raft.membership, newest.get(replica.shard)
+            if known is None or found.change_epoch > known.change_epoch:
+                newest[replica.shard] = found
+        for shard, membership in newest.items():
+            voters = {*membership.voters, *membership.outgoing}
+            members = [one for one in membership.members if one.replica_id in voters]
+            if all(one.store_id != victim.store_id for one in members):
+                continue
+            for member in members:
+                store = stores[member.store_id]
+                if store is victim or not store.up or store.parts is None:
+                    continue
+                running = store.running(shard)
+                if (
+                    running is None
+                    or running.replica_id != member.replica_id
+                    or not running.raft.last_index
+                ):
+                    return False
+        return True
 
     def _power_follows(self, store: SimStore) -> None:
         """Often the power goes a little later, when the next life has made promises of its own."""

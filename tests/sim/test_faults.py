@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
+from logservice.membership import Member, Membership
 from logservice.sim.config import draw
 from logservice.sim.disk import SECTOR_BYTES, SimDisk
 from logservice.sim.faults import Faults
@@ -53,3 +57,42 @@ async def test_what_is_found_dead_leaves_a_sector_that_can_be_read(
         alone = len(disk.good_sectors(SEGMENT)) == 1
         assert not alone or disk._reads_left < 0
     assert len(disk.good_sectors(SEGMENT)) == 1
+
+
+def running(number: int, last_index: int, *voters: int, epoch: int = 1) -> Any:
+    """A store as far as it is looked at: one replica of shard 1, of voters by number of store."""
+    members = tuple(
+        Member(ReplicaId(one), StoreId(f"store-{one % 10}"), Incarnation(one)) for one in voters
+    )
+    membership = Membership(
+        voters=tuple(ReplicaId(one) for one in voters), members=members, change_epoch=Index(epoch)
+    )
+    replica = SimpleNamespace(
+        shard=ShardId(1), replica_id=ReplicaId(number),
+        raft=SimpleNamespace(membership=membership, last_index=last_index),
+    )  # fmt: skip
+    return SimpleNamespace(
+        store_id=StoreId(f"store-{number % 10}"), up=True, parts=object(),
+        replicas=lambda: [replica], running=lambda shard: replica,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "may_be_lost"),
+    [
+        (running(2, 9, 1, 2, 3), running(3, 9, 1, 2, 3), True),
+        (running(2, 9, 1, 2, 13), running(13, 0), False),
+        (running(2, 9, 1, 2, 13, epoch=2), running(3, 9, 1, 2, 3), False),
+        (running(2, 9, 2, 13, 14, epoch=2), running(3, 9, 1, 2, 3), True),
+    ],
+    ids=["whole", "successor without data", "successor not begun", "not a voter any more"],
+)
+def test_a_disk_is_lost_only_while_the_other_voters_have_their_data(
+    world: World, second: Any, third: Any, may_be_lost: bool
+) -> None:
+    """Short seed 88000042: the successor of a voter in a failed directory had not begun yet."""
+    victim = running(1, 9, 1, 2, 3)
+    victim.up = False
+    victim.replicas = list
+    world.stores = [victim, second, third]
+    assert Faults(world)._others_have_their_data(victim) == may_be_lost
