@@ -387,6 +387,9 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
         await host.append(SHARD, request(block=b"%d" % number), 30.0)
     leader = await cluster.leader()
     other, away = [number for number in cluster.stores if number != leader]
+    # What was committed with the help of the third one alone it need not have.
+    commit = cluster.host(leader).replica(SHARD).raft.commit
+    await eventually(lambda: cluster.host(other).replica(SHARD).raft.commit >= commit)
     await cluster.stores[away].down()
     damaged = leader if leads else other
     replica = cluster.host(damaged).replica(SHARD)
