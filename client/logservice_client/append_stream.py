@@ -6,7 +6,7 @@ It decides nothing: how a stream ended is one typed error; `Appender` knows what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -66,7 +66,9 @@ class AppendStream:
     async def send(self, batches: Sequence[Batch], *, first_unsettled: bool = False) -> None:
         """Send encoded batches as one message; a failure is reported by `raise_failure`."""
         request = log_pb2.AppendStreamRequest()
+        write: Callable[[log_pb2.AppendStreamRequest], Awaitable[None]] = self._call.write
         if self._open is not None:
+            write = self._write_first
             request.open.CopyFrom(self._open)
             self._open = None
         for batch in batches:
@@ -79,11 +81,13 @@ class AppendStream:
         if first_unsettled:
             self._heard_at_s = self._loop.time()
         try:
-            await self._call.write(request)
+            await write(request)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await asyncio.wait([self._reader])
         except asyncio.CancelledError:
-            if not self._broken_off:
+            # Of the call, or of whoever sends: the appender's worker would not stop without that.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
                 raise
             await asyncio.wait([self._reader])
 
@@ -109,6 +113,21 @@ class AppendStream:
             await asyncio.wait([self._reader])
         elif not self._reader.cancelled():
             self._reader.exception()
+
+    async def _write_first(self, request: log_pb2.AppendStreamRequest) -> None:
+        """Write, but not longer than the stream lasts.
+
+        A first message waits in gRPC until the call has been sent, which takes a connection; when
+        the call is cancelled meanwhile, gRPC forgets who waits.
+        """
+        writing = self._loop.create_task(self._call.write(request))
+        try:
+            await asyncio.wait([writing, self._reader], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not writing.done():
+                writing.cancel()
+                await asyncio.wait([writing])
+        await writing
 
     async def _read(self) -> None:
         call = self._call

@@ -1,0 +1,88 @@
+"""A stream that is broken off ends, whatever its call waits for, and so does who sends on it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import logservice_client.appender as appender_module
+import pytest
+from logservice_client import LogClient, channels
+from logservice_client.append_stream import AppendStream
+from logservice_client.batch import Batch
+from logservice_client.channels import ChannelPool
+from logservice_client.methods import Method
+from logservice_wire.block import encode_block
+from logservice_wire.errors import UnknownOutcome
+
+PATIENCE_S = 60.0
+"""For what would otherwise hang: a failure long before the time limit of a test."""
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """Where connections are taken and nothing is said, so that gRPC goes on connecting."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+async def unsent(
+    silent_address: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AppendStream]:
+    """A stream whose call waits for its connection, longer than any machine stands still."""
+    options = {**dict(channels.CHANNEL_OPTIONS), "grpc.min_reconnect_backoff_ms": 600_000}
+    monkeypatch.setattr(channels, "CHANNEL_OPTIONS", tuple(options.items()))
+    pool = ChannelPool(None)
+    stream = AppendStream(pool, silent_address, 1, 1, 0, lambda acks: None)
+    yield stream
+    await stream.close()
+    await pool.close()
+
+
+def batch() -> Batch:
+    found = Batch(0, 0.0, 0)
+    found.sequence, found.block = 1, encode_block([b"a"], 0)
+    return found
+
+
+async def test_broken_off_before_the_call_was_sent(unsent: AppendStream) -> None:
+    """gRPC leaves a message that waits for such a call waiting for ever."""
+    sending = asyncio.create_task(unsent.send([batch()]))
+    await asyncio.sleep(0.05)
+    assert not sending.done()
+    unsent.break_off("no ack")
+    await asyncio.wait([sending], timeout=PATIENCE_S)
+    assert sending.done()
+    assert unsent.ended
+    with pytest.raises(UnknownOutcome, match="no ack"):
+        await unsent.raise_failure()
+
+
+async def test_whoever_is_stopped_as_the_stream_is_broken_off_stops(unsent: AppendStream) -> None:
+    sending = asyncio.create_task(unsent.send([batch()]))
+    await asyncio.sleep(0.05)
+    unsent.break_off("no ack")
+    sending.cancel()
+    await asyncio.wait([sending], timeout=PATIENCE_S)
+    assert sending.cancelled()
+
+
+async def test_a_connection_that_is_lost_before_the_stream_begins(
+    client: LogClient, silent_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client never appended again, and closing it did not end."""
+    monkeypatch.setattr(appender_module, "STALL_TIMEOUT_S", 0.2)
+    stream = ChannelPool.stream
+    calls: list[str] = []
+
+    def lost_at_first(pool: ChannelPool, address: str, method: Method[Any, Any]) -> Any:
+        calls.append(address)
+        return stream(pool, silent_address if len(calls) == 1 else address, method)
+
+    monkeypatch.setattr(ChannelPool, "stream", lost_at_first)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await client.shard(1).append(b"a") == 1
+    assert len(calls) > 1
