@@ -15,7 +15,6 @@ import time
 from collections import Counter
 
 import click
-from logservice_wire.errors import Halted
 
 from logservice.logdb.commit_group import (
     DIRECTORY_HEADER_BYTES,
@@ -30,7 +29,7 @@ from logservice.logdb.replica_state import Key
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.segment_scan import scan_segment
 from tests.logdb.dying import dying
-from tests.logdb.helpers import World, all_entries, commit_many_kinds, entries, log_of, update
+from tests.logdb.helpers import World, commit_many_kinds, entries, log_of, update, visible
 
 OPTIONS = LogDbOptions(
     segment_bytes=32 * 1024, entry_cache_bytes=0, ballast_bytes=0, reserve_bytes=0,
@@ -66,23 +65,10 @@ def write(*, stopped: bool) -> World:
     return world
 
 
-def visible(db: LogDb) -> Picture:
-    """All that can be read of each replica; None: it is faulty, at opening or at the first read."""
-    seen: Picture = {}
-    for shard, replica in db.replicas():
-        log = log_of(db, shard, replica)
-        hard = log.hard_state
-        try:
-            found = all_entries(log)
-        except Halted:
-            assert log.faulty
-        if log.faulty:
-            seen[shard, replica] = None
-        else:
-            seen[shard, replica] = hard.term, hard.vote, log.bootstrap, log.installed, found
-    for key in db.removed():
-        seen[key] = "removed"
-    return seen
+def known(db: LogDb) -> Picture:
+    """What can be read of each replica (`visible`), and which ones were removed."""
+    removed: Picture = dict.fromkeys(db.removed(), "removed")
+    return visible(db) | removed
 
 
 def owners(world: World) -> dict[str, Owned]:
@@ -110,7 +96,7 @@ def judge(world: World, *, index: bool, sector: int, every: int = 1) -> Counter[
 
     Raises AssertionError with the first that is answered wrongly.
     """
-    whole = visible(world.copy().open())
+    whole = known(world.copy().open())
     owned = owners(world)
     found: Counter[str] = Counter()
     for path in world.segments():
@@ -130,12 +116,11 @@ def _one(
     db = hurt.open()
     report = db.recovery_report
     assert not report.torn_bytes, f"{where}: a group was dropped"
-    seen = visible(db)
+    seen = known(db)
     lost = {key for key in whole if seen.get(key) is None}
     for key in whole.keys() - lost:
         assert seen[key] == whole[key], f"{where}: {key} is another one"
-    nobody_knows = any(damage.key is None and not damage.harmless for damage in report.damages)
-    if nobody_knows:
+    if report.lost_track:
         alive = [key for key, value in seen.items() if value not in (None, "removed")]
         assert not alive, f"{where}: {alive} are not faulty"
     else:
@@ -151,10 +136,10 @@ def _one(
     vfs.kill()
     again, vfs_again = dying(hurt, index=False, sector=sector)
     vfs_again.dead = {name: set(dead) for name, dead in vfs.dead.items()}
-    later = visible(again.open())
+    later = known(again.open())
     for key in whole:
         assert (later.get(key) is None) >= (key in lost), f"{where}: {key} is trusted again"
-    if nobody_knows:
+    if report.lost_track:
         return "nobody knows whose"
     return f"{min(len(lost), 2)}{'+' if len(lost) > 1 else ''} faulty"
 

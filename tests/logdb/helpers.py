@@ -6,6 +6,8 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from logservice_wire.errors import Halted
+
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
@@ -175,6 +177,24 @@ def all_entries(log: ReplicaLog) -> tuple[Entry, ...]:
     if last < first:
         return ()
     return log.entries(first, Index(last + 1), 1 << 60)
+
+
+def visible(db: LogDb) -> dict[tuple[int, int], object]:
+    """What can be read of each replica; None: it is faulty, at opening or at the first read."""
+    seen: dict[tuple[int, int], object] = {}
+    for shard, replica in db.replicas():
+        log = log_of(db, shard, replica)
+        hard = log.hard_state
+        try:
+            found = all_entries(log)
+        except Halted:
+            assert log.faulty
+            seen[shard, replica] = None
+            continue
+        seen[shard, replica] = (
+            None if log.faulty else ((hard.term, hard.vote), log.bootstrap, log.installed, found)
+        )
+    return seen
 
 
 def picture(db: LogDb) -> dict[object, object]:

@@ -14,29 +14,10 @@ from logservice_wire.errors import Halted
 
 from logservice.ids import Index
 from logservice.invariants import InvariantViolation
-from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from tests.logdb.helpers import World, all_entries, entries, log_of, real_world, update
+from tests.logdb.helpers import World, all_entries, entries, log_of, real_world, update, visible
 
 OPTIONS = LogDbOptions(segment_bytes=16 * 1024, entry_cache_bytes=0, ballast_bytes=0)
-
-
-def visible(db: LogDb) -> dict[tuple[int, int], object]:
-    """What can be read of each replica; None: it is faulty, at opening or at the first read."""
-    seen: dict[tuple[int, int], object] = {}
-    for shard, replica in db.replicas():
-        log = log_of(db, shard, replica)
-        hard = log.hard_state
-        try:
-            found = all_entries(log)
-        except Halted:
-            assert log.faulty
-            seen[shard, replica] = None
-            continue
-        seen[shard, replica] = (
-            None if log.faulty else ((hard.term, hard.vote), log.bootstrap, log.installed, found)
-        )
-    return seen
 
 
 def build(mark: bool = False) -> tuple[World, list[dict[tuple[int, int], object]], list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from logservice.ids import Index, Lsn
@@ -11,6 +13,16 @@ from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, requ
 from tests.nodehost.forgery import forge
 
 RECORDS = 40
+
+
+@asynccontextmanager
+async def compared(directory: Path) -> AsyncIterator[Compared]:
+    """Three of them, up and equipped."""
+    cluster = Compared(directory)
+    await cluster.up()
+    cluster.equip()
+    yield cluster
+    await cluster.down()
 
 
 class Compared(Cluster):

@@ -24,16 +24,13 @@ from logservice.nodehost.comparison_wire import DIGEST, FINDING, Answer, Ask, Fi
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, eventually, request
-from tests.nodehost.compared import RECORDS, Compared, spoil
+from tests.nodehost.compared import RECORDS, Compared, compared, spoil
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Compared]:
-    cluster = Compared(tmp_path)
-    await cluster.up()
-    cluster.equip()
-    yield cluster
-    await cluster.down()
+    async with compared(tmp_path) as cluster:
+        yield cluster
 
 
 async def test_equal_replicas_are_compared_once_until_they_grow(cluster: Compared) -> None:

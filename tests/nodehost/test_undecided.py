@@ -12,16 +12,13 @@ from logservice import bounds
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.nodehost.replica import Replica
 from tests.nodehost.cluster import SHARD, eventually, request
-from tests.nodehost.compared import RECORDS, Compared, spoil
+from tests.nodehost.compared import RECORDS, Compared, compared, spoil
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Compared]:
-    cluster = Compared(tmp_path)
-    await cluster.up()
-    cluster.equip()
-    yield cluster
-    await cluster.down()
+    async with compared(tmp_path) as cluster:
+        yield cluster
 
 
 async def test_two_that_differ_wait_for_the_third(cluster: Compared) -> None:
