@@ -1,0 +1,194 @@
+"""The harness of hostile tests: a cluster to attack, and somebody who goes on using it meanwhile.
+
+Theory of operation. The stores are real processes with certificates (`LocalCluster`), because what
+an attack costs is read from outside: resident memory and open descriptors of each process, and
+whether the process is still the one that was started. Attackers live in the test's own process or
+in children of it, with sockets and codecs of their own, so that they can do what no client would.
+
+`LegalClient` is the user beside the attack: 50 appends a second, each with its deadline and the
+client's own retries. What is asserted of it is that every one of them succeeds and that no pause
+between two acks is longer than an election time-out (`STALL_S_MAX`); latencies are only reported,
+as ratios, because the machine is noisy.
+
+`three_times` is how memory is judged: what an attack costs may be held once (buffers that stay
+warm, allocator arenas), but the third repetition's peak may be no higher than the first's by more
+than a tenth, and afterwards the number of descriptors is what it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from logservice_client import SyncLogClient
+from logservice_wire.errors import LogServiceError
+
+from logservice.cli.local_cluster import LocalCluster
+
+APPENDS_PER_S = 50
+APPEND_TIMEOUT_S = 10.0
+ELECTION_TICKS = 10
+TICK_MS = 100
+STALL_S_MAX = 2 * ELECTION_TICKS * TICK_MS / 1000
+"""An election time-out is drawn between once and twice the configured number of ticks."""
+
+GROWTH_MAX = 1.1
+"""Of the peak of memory, from the first repetition to the third."""
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
+    "raft": {"tick_ms": TICK_MS, "election_ticks": ELECTION_TICKS},
+    "hakeeper": {"heartbeat_interval_s": 0.5, "store_timeout_s": 300},
+}
+
+
+@contextlib.contextmanager
+def attacked(
+    directory: Path,
+    *,
+    stores: int = 3,
+    shards: int = 1,
+    tls: bool = True,
+    settings: dict[str, dict[str, object]] | None = None,
+) -> Iterator[LocalCluster]:
+    """A running cluster; afterwards every store must still be the process that was started.
+
+    `settings` go over `SETTINGS`, section by section.
+    """
+    merged = {name: dict(section) for name, section in SETTINGS.items()}
+    for name, section in (settings or {}).items():
+        merged.setdefault(name, {}).update(section)
+    cluster = LocalCluster.create(directory, stores=stores, shards=shards, settings=merged, tls=tls)
+    try:
+        cluster.up()
+        before = cluster.pids()
+        yield cluster
+        assert cluster.pids() == before, "a store ended"
+    finally:
+        cluster.down()
+
+
+def resident_mib(pid: int) -> float:
+    """Memory of a process that is in RAM now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def descriptors(pid: int) -> int:
+    """Open files and sockets of a process."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+class Peak:
+    """The highest resident memory of a process while the block runs, in MiB, as `mib`."""
+
+    def __init__(self, pid: int, interval_s: float = 0.02) -> None:
+        self.mib = 0.0
+        self._pid = pid
+        self._interval_s = interval_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Peak:
+        self.mib = resident_mib(self._pid)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            with contextlib.suppress(OSError):
+                self.mib = max(self.mib, resident_mib(self._pid))
+
+
+@dataclass(slots=True)
+class Experience:
+    """What a legal client saw. Times in seconds."""
+
+    latencies: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    stall_s: float = 0.0
+
+    @property
+    def p99_s(self) -> float:
+        """Of the successful appends."""
+        return statistics.quantiles(self.latencies, n=100)[98] if len(self.latencies) > 1 else 0.0
+
+    def check(self, least: int = 1) -> None:
+        """At least `least` appends, all of them acked, and no pause longer than an election."""
+        assert self.failures == []
+        assert len(self.latencies) >= least
+        assert self.stall_s <= STALL_S_MAX, f"no ack for {self.stall_s:.2f} s"
+
+
+class LegalClient:
+    """Appends from a thread of its own while the block runs; see the module's text."""
+
+    def __init__(self, cluster: LocalCluster, shard: int = 1) -> None:
+        self.seen = Experience()
+        self._client = SyncLogClient(cluster.endpoints(), tls=cluster.client_tls())
+        self._log = self._client.shard(shard)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> LegalClient:
+        self._log.append(b"the connection and the session are there")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._client.close()
+
+    def _work(self) -> None:
+        last_s = time.monotonic()
+        while not self._ended.is_set():
+            begun_s = time.monotonic()
+            try:
+                self._log.append(b"legal", timeout=APPEND_TIMEOUT_S)
+            except LogServiceError as error:
+                self.seen.failures.append(f"{type(error).__name__}: {error}")
+            else:
+                now_s = time.monotonic()
+                self.seen.latencies.append(now_s - begun_s)
+                self.seen.stall_s = max(self.seen.stall_s, now_s - last_s)
+                last_s = now_s
+            rest_s = 1 / APPENDS_PER_S - (time.monotonic() - begun_s)
+            if rest_s > 0:
+                self._ended.wait(rest_s)
+
+
+async def three_times(
+    pid: int, attack: Callable[[], Awaitable[None]], settled: Callable[[], bool]
+) -> list[float]:
+    """The peaks of memory of three repetitions of `attack`, in MiB, after checking what the module
+    says of them. `settled`: the store has let go of everything; it is waited for after each.
+    """
+    before = descriptors(pid)
+    peaks: list[float] = []
+    for _ in range(3):
+        with Peak(pid) as peak:
+            await attack()
+        peaks.append(peak.mib)
+        await until(settled)
+        await until(lambda: descriptors(pid) <= before)
+    assert peaks[2] <= peaks[0] * GROWTH_MAX, peaks
+    return peaks
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    """Wait for it; fails when the time is up."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - another process has no event to wait for
+            await asyncio.sleep(0.02)
