@@ -1,8 +1,10 @@
 """`make demo`: a database's WAL survives killed stores and is replayed on Spark.
 
-The last line printed is PASS (exit code 0), PASS WITHOUT SPARK where there is no Java (an error
-when CI=true: there Spark must be part of it), or FAIL with the reason (exit code 1). After a
-failure the directory of the run, with every store's log, is kept and named.
+The last line printed is ``demo: all checks hold`` (exit code 0), ``demo without Spark: all checks
+hold`` where there is no Java (an error when CI=true: there Spark must be part of it), or ``demo
+failed:`` with the reason (exit code 1). It is words, because a bare PASS is the closing line of
+another language's test runner. After a failure the directory of the run, with every store's log, is
+kept and named.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def main() -> int:
         traceback.print_exc()
         screen.summary()
         print(f"files of this run: {directory}")
-        print(f"FAIL: {error}")
+        print(f"demo failed: {error}")
         return 1
     finally:
         story.close()
@@ -40,9 +42,9 @@ def main() -> int:
     if arguments.dir is None:
         remove(directory)
     if with_spark:
-        print("PASS")
+        print("demo: all checks hold")
         return 0
-    print("PASS WITHOUT SPARK")
+    print("demo without Spark: all checks hold")
     return 1 if os.environ.get("CI") == "true" else 0
 
 

@@ -131,12 +131,12 @@ def main(
     result = asyncio.run(_with_progress(options))
     _CONSOLE.print(_table(result))
     if result.ok:
-        _CONSOLE.print("[green]PASS[/green]: nothing acked is lost, doubled or out of order")
+        _CONSOLE.print("[green]chaos[/green]: nothing acked is lost, doubled or out of order")
         if not keep:
             shutil.rmtree(folder)
         return
     _complain(result)
-    _CONSOLE.print(f"[red]FAIL[/red]: kept {folder}; same plan: {_repeat(options)}")
+    _CONSOLE.print(f"[red]chaos failed[/red]: kept {folder}; same plan: {_repeat(options)}")
     sys.exit(1)
 
 
