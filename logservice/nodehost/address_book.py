@@ -3,7 +3,10 @@
 Theory of operation. Every heartbeat's answer carries the store directory and shard 0's membership.
 A store keeps the newest of both in one small file, so that after everything was down it finds shard
 0 even if none of its first members is left: what the configuration names is only where the search
-begins on the very first start. Each data directory has a copy, because each may be lost; the one
+begins on the very first start, and
+where it goes on whenever a learned address leads nowhere: a configured address stays beside the
+learned one for good, since all stores may have been moved while everything was down, and then the
+configuration alone knows. Each data directory has a copy, because each may be lost; the one
 with the newest membership counts.
 
 The file is derived and replaced whole (`write_file`); a missing or damaged one is an empty book. It
@@ -96,6 +99,11 @@ class AddressBook:
         """Where every known store listens for stores; what HAKeeper said wins over the seeds."""
         known = {entry.store: entry.peer_address for entry in self._page.stores}
         return {**self._seeds, **{store: address for store, address in known.items() if address}}
+
+    def candidates(self, store: StoreId) -> tuple[str, ...]:
+        """Every address a store may listen at for stores: the learned one, then the configured."""
+        learned = self.peer_addresses().get(store, "")
+        return tuple(dict.fromkeys(filter(None, (learned, self._seeds.get(store, "")))))
 
     def client_address(self, store: StoreId) -> str:
         """Where a store listens for clients; empty when unknown."""

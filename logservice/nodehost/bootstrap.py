@@ -112,11 +112,11 @@ class Bootstrapper:
         started then, and it may be called again.
         """
         me = self._host.identity.store_id
-        # What HAKeeper said of a store's address wins over the configured one: the store may have
-        # moved since, and nobody would tell us again.
-        for store, address in self._book.peer_addresses().items():
+        # What HAKeeper said of a store's address comes before the configured one: the store may
+        # have moved since, and nobody would tell us again.
+        for store in self._book.peer_addresses():
             if store != me:
-                self._host.transport.set_address(store, address)
+                self._host.transport.set_address(store, *self._book.candidates(store))
         stored = self._host.bootstrap_of(HAKEEPER_SHARD) is not None or self._has_data
         if stored or self._book.knows_hakeeper:
             return BootstrapOutcome.STORED

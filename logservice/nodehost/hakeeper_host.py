@@ -28,8 +28,8 @@ class AddressTable(Protocol):
         """Where this store can be dialled."""
         ...
 
-    def set_address(self, store: StoreId, address: str) -> None:
-        """Learn or change where a store is."""
+    def set_address(self, store: StoreId, address: str, *others: str) -> None:
+        """Learn or change where a store is, or may be."""
         ...
 
 

@@ -117,9 +117,9 @@ class HeartbeatSender:
 
     async def run(self) -> None:
         """Beat for ever; when cancelled, the commands under way are cancelled too."""
-        for store, address in sorted(self._book.peer_addresses().items()):
+        for store in sorted(self._book.peer_addresses()):
             if store != self._host.identity.store_id:
-                self._host.transport.set_address(store, address)
+                self._host.transport.set_address(store, *self._book.candidates(store))
         try:
             while True:
                 started_s = self._host.clock.monotonic()
@@ -170,10 +170,9 @@ class HeartbeatSender:
         if reply.access is not None:
             self._access.update(reply.access_version, reply.access)
         changed = self._book.update(reply.directory, reply.hakeeper)
-        addresses = self._book.peer_addresses()
         for store in changed:
             if store != self._host.identity.store_id:
-                self._host.transport.set_address(store, addresses[store])
+                self._host.transport.set_address(store, *self._book.candidates(store))
         for queued in reply.commands:
             self._accept(queued)
         return reply

@@ -258,7 +258,7 @@ class SimTransport:
         self._net = net
         self._address = address
         self._handler: TransportHandler | None = None
-        self._addresses: dict[StoreId, str] = {}
+        self._addresses: dict[StoreId, tuple[str, ...]] = {}
         self._outbox: dict[StoreId, Batch] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._waiting: dict[asyncio.Future[object], None] = {}
@@ -294,9 +294,9 @@ class SimTransport:
         """See `Transport`."""
         return self._address
 
-    def set_address(self, store: StoreId, address: str) -> None:
+    def set_address(self, store: StoreId, address: str, *others: str) -> None:
         """See `Transport`."""
-        self._addresses[store] = address
+        self._addresses[store] = (address, *others)
 
     def send(self, store: StoreId, shard: ShardId, message: Message) -> bool:
         """See `Transport`."""
@@ -312,13 +312,13 @@ class SimTransport:
         outbox, self._outbox = self._outbox, {}
         if self.process.alive:
             for store, batch in outbox.items():
-                self._net.send(self, store, self._addresses[store], batch)
+                self._net.send(self, store, self._where(store), batch)
 
     async def request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
         """See `Transport`."""
         if self._handler is None:
             raise NotReady("the transport is not running")
-        address = self._addresses.get(StoreId(target), target)
+        address = self._where(StoreId(target))
         if target == self.identity.store_id:
             address = self._address
         if ":" not in address:
@@ -344,6 +344,15 @@ class SimTransport:
             del self._waiting[answer]
         assert isinstance(result, bytes)
         return result
+
+    def _where(self, store: StoreId) -> str:
+        """The first address of a store at which it listens; a bare address is its own."""
+        addresses = self._addresses.get(store, (str(store),))
+        for address in addresses:
+            there = self._net.at(address)
+            if there is not None and there.identity.store_id == store:
+                return address
+        return addresses[0]
 
     # --- for the network --------------------------------------------------------------------------
 

@@ -80,9 +80,11 @@ class FakeTransport:
     def __init__(self, address: str) -> None:
         self.address = address
         self.addresses: dict[StoreId, str] = {}
+        self.others: dict[StoreId, tuple[str, ...]] = {}
 
-    def set_address(self, store: StoreId, address: str) -> None:
+    def set_address(self, store: StoreId, address: str, *others: str) -> None:
         self.addresses[store] = address
+        self.others[store] = others
 
 
 class FakeHost:

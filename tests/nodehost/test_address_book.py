@@ -60,6 +60,16 @@ def test_what_was_learned_survives_a_power_cut() -> None:
     assert again.client_address(StoreId("zz")) == ""
 
 
+def test_a_configured_address_stays_beside_the_learned_one() -> None:
+    book = AddressBook([Copy(vfs(), PATH)], SEEDS)
+    assert book.candidates(StoreId("s1")) == ("s1:1",)
+    book.update([*directory("s1", "s8"), *directory("s2", port=1)], b"")
+    assert book.candidates(StoreId("s1")) == ("s1:9", "s1:1")
+    assert book.candidates(StoreId("s2")) == ("s2:1",)
+    assert book.candidates(StoreId("s8")) == ("s8:9",)
+    assert book.candidates(StoreId("s9")) == ()
+
+
 def test_an_older_membership_of_shard_0_is_ignored() -> None:
     book = AddressBook([Copy(vfs(), PATH)], SEEDS)
     book.update(directory("s1"), membership("s5", epoch=9))

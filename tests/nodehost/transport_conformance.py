@@ -374,6 +374,42 @@ class TransportConformance:
         await on_moved.until(lambda: len(on_moved.messages) == 1)
         assert on_b.messages == []
 
+    async def test_other_addresses_are_tried_beside_the_learned_one(self, world: World) -> None:
+        """Nobody listens at the first one, another store at the second."""
+        a, _ = await started(world, A)
+        b, _ = await started(world, B)
+        c, on_c = await started(world, C)
+        gone = b.address
+        await b.stop()
+        moved, on_moved = await started(world, B, boot=2)
+        a.set_address(B, gone, c.address, moved.address)
+        assert await a.request(B, "x", b"", 30.0) == b"x:"
+        a.send(B, ShardId(1), heartbeat(5))
+        a.flush()
+        await on_moved.until(lambda: len(on_moved.messages) == 1)
+        assert on_c.messages == on_c.requests == []
+
+    async def test_a_store_is_followed_from_one_of_its_addresses_to_the_other(
+        self, world: World
+    ) -> None:
+        """And back: the turn does not end with the first success."""
+        a, _ = await started(world, A)
+        b, _ = await started(world, B)
+        first = b.address
+        await b.stop()
+        b, _ = await started(world, B, boot=2)
+        second = b.address
+        a.set_address(B, first, second)
+        assert await a.request(B, "x", b"", 30.0) == b"x:"
+        for boot, address in ((3, first), (4, second)):
+            await b.stop()
+            b, on_b = await started(world, B, boot=boot, address=address)
+            async with asyncio.timeout(60):
+                while not on_b.messages:
+                    a.send(B, ShardId(1), heartbeat(boot))
+                    a.flush()
+                    await asyncio.sleep(0.01)
+
     async def test_another_cluster_is_refused(self, world: World) -> None:
         a, _ = await started(world, A)
         b, on_b = await started(world, B, cluster="cluster-2")

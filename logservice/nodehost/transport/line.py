@@ -6,6 +6,10 @@ connection in each direction (as in Dragonboat): there is no tie to break when b
 and the accepting side needs to learn nobody's address. A second line to the same store (the bulk
 lane) exists only when snapshots are sent.
 
+A store may have several addresses: what was learned of it last, and what the configuration says. A
+dial tries them in turn, beginning with the one that led to the store last; the handshake decides,
+so an address where another store lives now is only the next failure.
+
 While the first dial is under way messages queue up; after a failure they are dropped until the
 next one succeeds (Raft sends again; a stale heap of messages helps nobody). A request waits for
 the outcome of the dial instead, and fails with NotReady when that fails.
@@ -23,7 +27,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,18 +119,18 @@ class Line:
     def __init__(
         self,
         context: LineContext,
-        address: str,
+        addresses: Sequence[str],
         expected: StoreId,
         lane: Lane,
         *,
         on_dropped: Callable[[], None],
         on_gone: Callable[[], None] | None = None,
     ) -> None:
-        """`expected`: empty when only the address is known. `on_dropped`: messages were or may
-        have been lost. With `on_gone` the line dials once and ends when unused or broken.
+        """`addresses`: at least one. `expected`: empty when only the address is known.
+        `on_dropped`: messages were or may have been lost. With `on_gone` the line dials once and
+        ends when unused or broken.
         """
-        self.address = address
-        self._host, self._port = parse_address(address)
+        self._addresses = deque(addresses)
         self._context = context
         self._expected = expected
         self._lane = lane
@@ -147,9 +152,14 @@ class Line:
         self._hello: asyncio.Future[None] = loop.create_future()
         self._attempt: asyncio.Future[None] = self._new_attempt()
         self._kick = asyncio.Event()
-        self._task = loop.create_task(self._run(), name=f"dial {address}")
+        self._task = loop.create_task(self._run(), name=f"dial {self.address}")
 
     # --- sending ----------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where the connection leads, or the next dial goes."""
+        return self._addresses[0]
 
     @property
     def queued_bytes(self) -> int:
@@ -249,7 +259,18 @@ class Line:
             delay_s = min(max(PEER_BACKOFF_FIRST_S, delay_s * 2), PEER_BACKOFF_MAX_S)
 
     async def _dial(self) -> LogServiceError | None:
-        """One attempt. None: the handshake succeeded."""
+        """One attempt at each address. None: a handshake succeeded."""
+        errors: list[LogServiceError] = []
+        for _ in range(len(self._addresses)):
+            error = await self._dial_first()
+            if error is None:
+                return None
+            errors.append(error)
+            self._addresses.rotate(-1)
+        # Only where nobody could be anything else is the store known to be of another cluster.
+        return next((one for one in errors if not isinstance(one, WrongCluster)), errors[0])
+
+    async def _dial_first(self) -> LogServiceError | None:
         self._hello = self._loop.create_future()
         self._hello.add_done_callback(_retrieve)
         context = self._context
@@ -258,10 +279,10 @@ class Line:
                 await self._connect()
                 await self._hello
         except LogServiceError as error:
-            self._drop_connection(str(error))
+            await self._give_up(str(error))
             return error
         except TimeoutError:
-            self._drop_connection("handshake timeout")
+            await self._give_up("handshake timeout")
             return NotReady(f"{self.address} did not answer", address=self.address)
         except OSError as error:
             return NotReady(f"{self.address}: {error}", address=self.address)
@@ -276,7 +297,8 @@ class Line:
     async def _connect(self) -> None:
         """To the first address of the name that accepts. Raises OSError, the last one's."""
         context = self._context
-        addresses = await context.resolver.addresses(self._host)
+        host, port = parse_address(self.address)
+        addresses = await context.resolver.addresses(host)
         for address in addresses:
             try:
                 await self._loop.create_connection(
@@ -284,9 +306,9 @@ class Line:
                         self, self._queue, context.stats, context.clock,
                         silent_max=PEER_SILENT_PINGS_MAX, pings=True,
                     ),
-                    address, self._port,
+                    address, port,
                     ssl=context.tls.client_context() if context.tls else None,
-                    server_hostname=self._host if context.tls else None,
+                    server_hostname=host if context.tls else None,
                 )  # fmt: skip
                 return
             except OSError:
@@ -390,6 +412,13 @@ class Line:
 
     def _forget_drop(self) -> None:
         self._drop_noted = self._down
+
+    async def _give_up(self, cause: str) -> None:
+        """Drop the connection and see its end, which the next one's must not be taken for."""
+        connection = self._connection
+        self._drop_connection(cause)
+        if connection is not None:
+            await connection.wait_lost()
 
     def _drop_connection(self, cause: str) -> None:
         self._ready = False

@@ -123,7 +123,7 @@ class MemoryTransport:
         self._network = network
         self._address = address
         self._handler: TransportHandler | None = None
-        self._addresses: dict[StoreId, str] = {}
+        self._addresses: dict[StoreId, tuple[str, ...]] = {}
         self._outbox: dict[StoreId, Batch] = {}
         self._waiting: dict[asyncio.Future[bytes], StoreId] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -153,9 +153,9 @@ class MemoryTransport:
         """See `Transport`."""
         return self._address
 
-    def set_address(self, store: StoreId, address: str) -> None:
+    def set_address(self, store: StoreId, address: str, *others: str) -> None:
         """See `Transport`."""
-        self._addresses[store] = address
+        self._addresses[store] = (address, *others)
 
     def send(self, store: StoreId, shard: ShardId, message: Message) -> bool:
         """See `Transport`."""
@@ -174,7 +174,7 @@ class MemoryTransport:
         """See `Transport`."""
         if self._handler is None:
             raise NotReady("the transport is not running")
-        address = self._addresses.get(StoreId(target), target)
+        address = self._where(StoreId(target))
         if target == self.identity.store_id:
             address = self._address
         if ":" not in address:
@@ -242,6 +242,15 @@ class MemoryTransport:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _where(self, store: StoreId) -> str:
+        """The first address of a store at which it listens; a bare address is its own."""
+        addresses = self._addresses.get(store, (str(store),))
+        for address in addresses:
+            there = self._network.at(address)
+            if there is not None and there.identity.store_id == store:
+                return address
+        return addresses[0]
+
     def _reachable(self, address: str, target: StoreId) -> MemoryTransport:
         peer = self._network.at(address)
         mine = self.identity
@@ -261,7 +270,7 @@ class MemoryTransport:
         network, mine = self._network, self.identity.store_id
         if self._handler is None:
             return
-        peer = network.at(self._addresses.get(store, ""))
+        peer = network.at(self._where(store))
         if peer is None or peer.identity.store_id != store or not network.passes(mine, store):
             self._handler.on_unreachable(store)
             return

@@ -66,8 +66,11 @@ class Transport(Protocol):
         """``host:port`` that others can dial (the real port when 0 was asked for)."""
         ...
 
-    def set_address(self, store: StoreId, address: str) -> None:
-        """Learn or change where `store` is; a live connection to an old address is replaced."""
+    def set_address(self, store: StoreId, address: str, *others: str) -> None:
+        """Learn or change where `store` is; a live connection to an old address is replaced.
+
+        `others` are tried in turn where `address` does not lead to that very store.
+        """
         ...
 
     def send(self, store: StoreId, shard: ShardId, message: Message) -> bool:

@@ -92,7 +92,7 @@ class TcpTransport:
         )
         self._handler: TransportHandler | None = None
         self._servers: list[asyncio.Server] = []
-        self._addresses: dict[StoreId, str] = {}
+        self._addresses: dict[StoreId, tuple[str, ...]] = {}
         self._lines: dict[StoreId, Line] = {}
         self._bulk: dict[StoreId, Line] = {}
         self._visits: dict[str, Line] = {}
@@ -121,8 +121,8 @@ class TcpTransport:
         self._handler = handler
         self._servers = [server]
         self._port = server.sockets[0].getsockname()[1]
-        for store, address in self._addresses.items():
-            self._lines[store] = self._new_line(store, address, Lane.MAIN)
+        for store in self._addresses:
+            self._lines[store] = self._new_line(store, Lane.MAIN)
 
     async def stop(self) -> None:
         """See `Transport`."""
@@ -165,17 +165,19 @@ class TcpTransport:
         host = f"[{self._advertise}]" if ":" in self._advertise else self._advertise
         return f"{host}:{self._port}"
 
-    def set_address(self, store: StoreId, address: str) -> None:
+    def set_address(self, store: StoreId, address: str, *others: str) -> None:
         """See `Transport`. Raises InvalidArgument for what is no address."""
-        parse_address(address)
-        if store == self._identity.store_id or self._addresses.get(store) == address:
+        addresses = (address, *others)
+        for one in addresses:
+            parse_address(one)
+        if store == self._identity.store_id or self._addresses.get(store) == addresses:
             return
-        self._addresses[store] = address
+        self._addresses[store] = addresses
         if self._handler is None:
             return
         self._discard(self._lines.pop(store, None))
         self._discard(self._bulk.pop(store, None))
-        self._lines[store] = self._new_line(store, address, Lane.MAIN)
+        self._lines[store] = self._new_line(store, Lane.MAIN)
 
     def send(self, store: StoreId, shard: ShardId, message: Message) -> bool:
         """See `Transport`."""
@@ -212,8 +214,8 @@ class TcpTransport:
     # --- for the NodeHost and metrics -------------------------------------------------------------
 
     def addresses(self) -> dict[StoreId, str]:
-        """The stores known and where they are."""
-        return dict(self._addresses)
+        """The stores known and where they are first looked for."""
+        return {store: addresses[0] for store, addresses in self._addresses.items()}
 
     def stats(self) -> TransportStats:
         """A copy of the counters."""
@@ -224,29 +226,31 @@ class TcpTransport:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _new_line(self, store: StoreId, address: str, lane: Lane) -> Line:
+    def _new_line(self, store: StoreId, lane: Lane) -> Line:
         dropped: Callable[[], None] = partial(self._dropped, store)
-        return Line(self._context, address, store, lane, on_dropped=dropped)
+        return Line(self._context, self._addresses[store], store, lane, on_dropped=dropped)
 
     def _bulk_line(self, store: StoreId) -> Line:
         line = self._bulk.get(store)
         if line is None:
-            line = self._bulk[store] = self._new_line(store, self._addresses[store], Lane.BULK)
+            line = self._bulk[store] = self._new_line(store, Lane.BULK)
         return line
 
     def _line_to(self, target: str) -> Line:
         line = self._lines.get(StoreId(target))
         if line is not None:
             return line
-        for store, address in self._addresses.items():
-            if address == target:
-                return self._lines[store]
+        # Stores may have changed places: an address is first of all the one it was learned for.
+        for rank in (0, 1):
+            for store, addresses in self._addresses.items():
+                if target in addresses[rank : rank + 1]:
+                    return self._lines[store]
         line = self._visits.get(target)
         if line is None:
             if ":" not in target:
                 raise NotReady(f"the address of {target} is not known", store=target)
             line = self._visits[target] = Line(
-                self._context, target, StoreId(""), Lane.MAIN,
+                self._context, (target,), StoreId(""), Lane.MAIN,
                 on_dropped=lambda: None, on_gone=partial(self._visited, target),
             )  # fmt: skip
         return line
