@@ -5,7 +5,8 @@ others. What it knows of every operation goes into the shard's history, which
 `logservice.sim.history` judges at the end, together with what only the simulator checks: fencing
 and timestamps (`aftermath`).
 
-A block's bytes are the name of its batch, so what a reader sees says what it is.
+A block is a real one, since stores check what others forward to them. Its first record is the name
+of its batch, so what a reader sees says what it is; the others are empty.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from logservice_wire import errors
+from logservice_wire.block import Block, encode_block, peek_block
 from logservice_wire.errors import (
     BeyondTail,
     DeadlineExceeded,
@@ -108,9 +110,17 @@ def runs_of(found: LogSlice) -> tuple[Run, ...]:
                 Run(run.first_lsn, run.record_count, gap=_GAPS.get(run.gap.name, run.gap.name))
             )
         else:
-            name = bytes(run.block).rstrip(b".").decode(errors="replace")
-            runs.append(Run(run.first_lsn, run.record_count, name))
+            runs.append(Run(run.first_lsn, run.record_count, _batch_of(run.block)))
     return tuple(runs)
+
+
+def _batch_of(block: bytes | memoryview) -> str:
+    """The name in a block; empty for what is none."""
+    try:
+        count = peek_block(block)
+        return Block(block, count, 0).record(0).rstrip(b".").decode(errors="replace")
+    except (LogServiceError, ValueError):
+        return ""
 
 
 class Client:
@@ -193,9 +203,11 @@ class Client:
             lambda host: host.append(self.shard, request, APPEND_TIMEOUT_S), APPEND_TIMEOUT_S
         )
 
-    def block(self, batch: str) -> bytes:
-        """The bytes of a batch's block."""
-        return batch.encode() + b"." * self.chance.choice((0, 0, 16, 100, 100, 800))
+    def block(self, batch: str, count: int) -> bytes:
+        """The block of a batch. Its last byte is one of a record, never padding (`forgery`)."""
+        name = batch.encode() + b"." * self.chance.choice((0, 0, 16, 100, 100, 800))
+        name += b"." * (-len(name) & 7)
+        return encode_block([name, *[b""] * (count - 1)], 0)
 
     def note(self, operation: Operation) -> None:
         """Remember an operation."""
@@ -226,7 +238,8 @@ class Writer(Client):
                 # A writer that has not heard yet that somebody took over.
                 epoch = max(0, epoch - 1)
             self.history.epochs[batch] = epoch
-            request = AppendRequest(NO_SESSION, 0, epoch, Lsn(expected), count, self.block(batch))
+            block = self.block(batch, count)
+            request = AppendRequest(NO_SESSION, 0, epoch, Lsn(expected), count, block)
             invoked, lsn, outcome = self.now, 0, Outcome.OK
             try:
                 lsn = (await self.submit(request)).lsn
@@ -274,7 +287,7 @@ class SessionWriter(Client):
         batch = f"{self.name}-{number}"
         count = self.chance.choice((1, 1, 2, 5))
         self.history.epochs[batch] = epoch
-        request = AppendRequest(session, sequence, epoch, Lsn(0), count, self.block(batch))
+        request = AppendRequest(session, sequence, epoch, Lsn(0), count, self.block(batch, count))
         invoked, lsn, outcome = self.now, 0, Outcome.FAILED
         unknown = False
         for _ in range(ATTEMPTS_MAX):
