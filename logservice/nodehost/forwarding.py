@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, UnknownOutcome
 
 from logservice import trace
 from logservice.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, COMMAND_BYTES_MAX
@@ -121,8 +121,8 @@ def encode_applied(applied: Applied) -> bytes:
 
 
 def decode_applied(body: bytes) -> Applied:
-    """Inverse of `encode_applied`; raises InvalidArgument."""
+    """Inverse of `encode_applied`; raises UnknownOutcome: whoever answers may have done it."""
     if len(body) < _APPLIED.size:
-        raise InvalidArgument("answer cut short", field="body")
+        raise UnknownOutcome("the leader's store answers in another language")
     lsn, count, value, duplicate = _APPLIED.unpack_from(body)
     return Applied(lsn, count, value, body[_APPLIED.size :], bool(duplicate))

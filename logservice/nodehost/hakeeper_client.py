@@ -10,7 +10,7 @@ deadline.
 What may be repeated: a proposal whose attempt surely had no effect, always; one with an unknown
 outcome only if it is idempotent (heartbeats by their sequence, id allocation by its request id, the
 rest by nature), which all are except CreateShard without an id. An answer of the state machine
-itself is final.
+itself is final; a refusal behind an attempt with an unknown outcome does not make that one known.
 
 A peer is heard for itself only (INV-PEER-1): its name is compared with that in its heartbeat.
 
@@ -32,6 +32,7 @@ from logservice_wire.errors import (
     Outcome,
     PermissionDenied,
     Reason,
+    UnknownOutcome,
 )
 from msgspec import Struct
 
@@ -105,7 +106,7 @@ class HAKeeperClient:
             data = await self._host.peer_request(target, PROPOSE, command, limit_s)
             return _decode_applied(data)
 
-        return await self._ask(here, there, timeout_s, idempotent=idempotent)
+        return await self._ask(here, there, timeout_s, idempotent=idempotent, changes=True)
 
     async def query(
         self, query: queries.Query, timeout_s: float, *, stale: bool = False
@@ -125,7 +126,7 @@ class HAKeeperClient:
             except queries.QueryCorrupt as error:
                 raise NotReady(f"{target} answers in another language") from error
 
-        return await self._ask(here, there, timeout_s, idempotent=True)
+        return await self._ask(here, there, timeout_s, idempotent=True, changes=False)
 
     async def cluster(self, timeout_s: float, *, stale: bool = False) -> ClusterView:
         """The whole cluster."""
@@ -199,6 +200,7 @@ class HAKeeperClient:
         timeout_s: float,
         *,
         idempotent: bool,
+        changes: bool,
     ) -> T:
         """Round after round over everybody who may know, until one answers or the time is up."""
         clock = self._host.clock
@@ -218,7 +220,10 @@ class HAKeeperClient:
                     # know yet. Others decide, and can tell this store to remove it.
                     misled = not target and error.reason is Reason.PERMISSION_DENIED
                     if error.reason not in _ELSEWHERE and not misled:
-                        raise
+                        if unknown is None or not changes:
+                            raise
+                        # An attempt before this one may be why it was refused.
+                        raise UnknownOutcome(f"after an unknown outcome: {error}") from error
                     last = error
                     if target == self._last_good:
                         self._last_good = ""
@@ -264,7 +269,8 @@ def _decode_applied(data: bytes) -> Applied:
     try:
         answer = _answers.decode(data)
     except msgspec.MsgspecError as error:
-        raise NotReady("the store that was asked answers in another language") from error
+        # It may have done what it was asked for.
+        raise UnknownOutcome("the store that was asked answers in another language") from error
     return Applied(answer.lsn, answer.count, answer.value, answer.data, answer.duplicate)
 
 

@@ -110,13 +110,15 @@ class Router:
         host = self._host
         deadline_s = host.clock.monotonic() + timeout_s
         asked_s = -host.options.election_timeout_s
+        replica = host.replica(shard)
+        if target not in replica.raft.membership.voters:
+            raise InvalidArgument("not a voter of the shard", field="target")
         while True:
-            replica = host.replica(shard)
             now_s = host.clock.monotonic()
             if replica.raft.leader == target:
                 return
-            if target not in replica.raft.membership.voters:
-                raise InvalidArgument("not a voter of the shard", field="target")
+            if replica.stopped:
+                raise UnknownOutcome("the replica stopped while leadership was transferred")
             if now_s >= deadline_s:
                 raise DeadlineExceeded("leadership was not transferred in time")
             # The core gives a transfer up after an election timeout; then it is asked for again.

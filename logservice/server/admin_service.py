@@ -10,6 +10,7 @@ from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
 from logservice.server.context import StoreContext, shard_not_found
+from logservice.server.effects import effect
 from logservice.server.errors import Context, handler
 from logservice.server.limits import timeout_s
 from logservice.server.monitor.cluster_rows import ClusterReport
@@ -75,7 +76,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             raise shard_not_found(shard)
         target, store = _target(info, request.store_id)
         limit_s = timeout_s(context, self._store.limits)
-        await self._host.transfer_leadership(shard, target, limit_s)
+        await effect(self._host.transfer_leadership(shard, target, limit_s))
         return admin_pb2.TransferLeaderResponse(leader_store=store)
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire.block import validate_block
-from logservice_wire.errors import InvalidArgument, LogServiceError, error_for
+from logservice_wire.errors import InvalidArgument, LogServiceError, UnknownOutcome, error_for
 from logservice_wire.v1 import log_pb2
 
 from logservice import trace
@@ -166,7 +166,13 @@ class AppendStream:
                 raise error_for(
                     error.reason, error.message, **{**error.metadata, "sequence": sequence}
                 ) from error
-            await self._context.write(self._settled())
+            try:
+                await self._context.write(self._settled())
+            except LogServiceError as error:
+                # This block is in the log (INV-EFFECT-1).
+                raise UnknownOutcome(
+                    f"the ack cannot be sent: {error.message}", sequence=sequence
+                ) from error
 
     def _settled(self) -> log_pb2.AppendStreamResponse:
         """Acks for the run of successes at the head of the queue; a failure is left for `_ack`."""

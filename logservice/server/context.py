@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logservice_wire.errors import InvalidArgument, ShardNotFound
+from logservice_wire.errors import Halted, InvalidArgument, ShardNotFound
 from logservice_wire.v1 import log_pb2
 
 from logservice.config import LimitsSection
@@ -22,10 +22,13 @@ class StoreContext:
     client_address: Callable[[StoreId], str]
 
     def position(self, shard: ShardId) -> log_pb2.LogPosition:
-        """What every response says about the log; empty when the replica is gone."""
+        """What every response says about the log; empty when the replica is gone or has halted.
+
+        Raises nothing: the answer it stands in is often that of a call that took effect.
+        """
         try:
             first_lsn, applied_lsn = self.host.log_bounds(shard)
-        except ShardNotFound:
+        except (Halted, ShardNotFound):
             return log_pb2.LogPosition()
         leader = self.host.leader_store(shard)
         return log_pb2.LogPosition(

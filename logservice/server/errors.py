@@ -10,6 +10,8 @@ only
 - any other exception is logged with its traceback and answered with INTERNAL, which no client
 retries.
 
+What comes after a call took effect is told as INV-EFFECT-1 says (`server.effects`).
+
 Cancellation (the caller went away) passes through untouched: the proposal, if any, stays in the
 log.
 """
@@ -29,6 +31,7 @@ from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 
 from logservice import trace
 from logservice.invariants import InvariantViolation
+from logservice.server import effects
 from logservice.server.crash import crash
 
 ServiceT = TypeVar("ServiceT")
@@ -52,19 +55,21 @@ def handler(
 
     @functools.wraps(method)
     async def guarded(service: ServiceT, request: RequestT, context: Context) -> ResponseT:
+        effects.begin()
         try:
             return await method(service, request, context)
-        except LogServiceError as error:
+        except LogServiceError as failure:
+            error = effects.honest(failure)
             refused[f"{method.__name__}/{error.reason.value}"] += 1
             await abort(context, error)
-        except InvariantViolation as error:
-            crash(error)
+        except InvariantViolation as violated:
+            crash(violated)
         except grpc.aio.AbortError:
             raise
-        except Exception as error:  # the boundary: what arrives here is a bug of ours
+        except Exception as bug:  # the boundary: what arrives here is a bug of ours
             refused[f"{method.__name__}/INTERNAL"] += 1
             logger.exception("%s failed", method.__qualname__)
-            await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
+            await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(bug).__name__}")
             raise
 
     return guarded

@@ -8,8 +8,8 @@ start, so that a call costs no interceptor.
 A stream gets its handler's context wrapped: the first message says which shard it is about and is
 what the gate decides on; at every later message, either way, it is looked whether that decision
 still stands (one comparison), so that a revoked grant or an expired certificate ends a stream that
-is under way. A reader that takes nothing for STREAM_WRITE_STALL_S is cut: what was written for it
-is held in memory.
+is under way; only the acks of what was let in before go out all the same (INV-EFFECT-1). A reader
+that takes nothing for STREAM_WRITE_STALL_S is cut: what was written for it is held in memory.
 
 INV-GUARD-1: an RPC without a rule cannot be registered.
 """
@@ -32,9 +32,11 @@ from logservice.access import AccessList
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.invariants import invariant
 from logservice.server.audit import AuditLog, lsn_range, stream_range
+from logservice.server.effects import noted
 from logservice.server.errors import Context, abort, refused
 from logservice.server.gate import Caller, Gate, shard_of
 from logservice.server.message_limits import Refused, checked_parser
+from logservice.server.quota import Quota
 from logservice.server.rules import RULES, Rule
 from logservice.trace import NO_TRACING, Tracing
 
@@ -121,7 +123,7 @@ class GuardedServer:
                 failure = getattr(code, "name", str(code))
                 raise
             finally:
-                one.end(failure)
+                noted(one.end, failure)
 
         return spanned
 
@@ -157,9 +159,9 @@ class GuardedServer:
                     response = await behavior(request, context)
                 finally:
                     if told:
-                        auditor.ended(name, context, caller, shard, request, response)
+                        noted(auditor.ended, name, context, caller, shard, request, response)
                 if quota.counts_bytes:
-                    quota.take_bytes(response.ByteSize())
+                    noted(_pay_answer, quota, response)
                 return response
             finally:
                 quota.end_rpc()
@@ -180,7 +182,7 @@ class GuardedServer:
             except LogServiceError as error:
                 auditor.denied(name, context, None, None, error)
                 await _refuse(context, name, error)
-            stream = GuardedStream(gate, auditor, name, caller, rule, context)
+            stream = GuardedStream(gate, auditor, name, caller, rule, context, tells_outcomes=reads)
             try:
                 try:
                     if not reads:
@@ -190,7 +192,7 @@ class GuardedServer:
                 await behavior(request, stream)
             finally:
                 caller.quota.end_stream()
-                stream.ended()
+                noted(stream.ended)
 
         return guarded
 
@@ -279,7 +281,7 @@ class GuardedStream:
 
     __slots__ = (
         "_admitted", "_auditor", "_caller", "_context", "_gate", "_listed", "_name", "_range",
-        "_rule", "_shard",
+        "_rule", "_shard", "_tells_outcomes",
     )  # fmt: skip
 
     def __init__(
@@ -290,8 +292,12 @@ class GuardedStream:
         caller: Caller,
         rule: Rule,
         context: Context,
+        *,
+        tells_outcomes: bool,
     ) -> None:
-        """Nothing is admitted yet."""
+        """Nothing is admitted yet. `tells_outcomes`: answers only say what became of messages that
+        were let in, so they go out even if no more would be let in.
+        """
         self._gate = gate
         self._auditor = auditor
         self._name = name
@@ -302,6 +308,7 @@ class GuardedStream:
         self._listed: AccessList | None = None
         self._shard = HAKEEPER_SHARD
         self._admitted = False
+        self._tells_outcomes = tells_outcomes
 
     def __getattr__(self, name: str) -> Any:
         """Whatever is not about messages."""
@@ -343,13 +350,13 @@ class GuardedStream:
 
     async def write(self, message: Any) -> None:
         """Send a message; the call ends without an answer when it is not taken for too long."""
-        if not self._gate.in_force(self._caller, self._listed):
+        if not (self._tells_outcomes or self._gate.in_force(self._caller, self._listed)):
             await self._ask()
         quota = self._caller.quota
         if quota.counts_bytes:
-            quota.take_bytes(message.ByteSize())
+            noted(_pay_answer, quota, message)
         if self._auditor.data:
-            self._range = stream_range(self._range, message)
+            noted(self._note_range, message)
         try:
             async with asyncio.timeout(bounds.STREAM_WRITE_STALL_S):
                 await self._context.write(message)
@@ -358,6 +365,9 @@ class GuardedStream:
             # without one, and gRPC resets the stream and frees what it holds.
             refused[f"{self._name}/STALLED"] += 1
             raise asyncio.CancelledError("nobody reads this stream") from None
+
+    def _note_range(self, message: Any) -> None:
+        self._range = stream_range(self._range, message)
 
     async def _first(self) -> Any:
         try:
@@ -378,6 +388,10 @@ class GuardedStream:
         if wait_s:
             await asyncio.sleep(wait_s)
         return message
+
+
+def _pay_answer(quota: Quota, answer: Any) -> None:
+    quota.take_bytes(answer.ByteSize())
 
 
 def _entered(_: Context) -> None:

@@ -19,6 +19,7 @@ from logservice.ids import ShardId
 from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.hakeeper_client import HAKeeperClient
 from logservice.outcome import Applied
+from logservice.server.effects import effect
 from logservice.server.errors import Context, handler
 from logservice.server.limits import timeout_s
 
@@ -137,7 +138,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             proposals.decode(data)
         except (proposals.ProposalCorrupt, OverflowError) as error:
             raise InvalidArgument(str(error), field="request") from error
-        return await self._hakeeper.propose(proposal, timeout_s(context, self._limits))
+        return await effect(self._hakeeper.propose(proposal, timeout_s(context, self._limits)))
 
 
 def _cluster(view: ClusterView) -> hakeeper_pb2.ClusterState:

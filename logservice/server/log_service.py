@@ -25,6 +25,7 @@ from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server import reading
 from logservice.server.append_stream import AppendStream
 from logservice.server.context import StoreContext, log_shard, shard_not_found
+from logservice.server.effects import effect
 from logservice.server.errors import Context, handler
 from logservice.server.limits import timeout_s
 
@@ -72,7 +73,9 @@ class LogService(log_pb2_grpc.LogServicer):
             record_count=validate_block(block, crc32=crc32),
             block=block,
         )
-        applied = await self._host.append(shard, append, timeout_s(context, self._store.limits))
+        applied = await effect(
+            self._host.append(shard, append, timeout_s(context, self._store.limits))
+        )
         return log_pb2.AppendResponse(
             position=self._store.position(shard),
             lsn=applied.lsn,
@@ -220,4 +223,5 @@ class LogService(log_pb2_grpc.LogServicer):
     ) -> tuple[ShardId, Applied]:
         shard = log_shard(shard_id)
         data = commands.encode(command)
-        return shard, await self._host.propose(shard, data, timeout_s(context, self._store.limits))
+        limit_s = timeout_s(context, self._store.limits)
+        return shard, await effect(self._host.propose(shard, data, limit_s))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from logservice_wire.errors import InvalidArgument
+from logservice_wire.errors import InvalidArgument, UnknownOutcome
 
 from logservice import bounds
 from logservice.ids import ShardId
@@ -51,3 +51,10 @@ def test_oversized_bodies_are_refused() -> None:
     command = bytes(bounds.COMMAND_BYTES_MAX + 1)
     with pytest.raises(InvalidArgument):
         forwarding.decode_request(forwarding.encode_request(ShardId(1), 1.0, command))
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x01" * 24])
+def test_g5_an_answer_that_cannot_be_read_leaves_the_outcome_unknown(answer: bytes) -> None:
+    """It was InvalidArgument: definitely not applied, of what the leader may have applied."""
+    with pytest.raises(UnknownOutcome):
+        forwarding.decode_applied(answer)

@@ -1,0 +1,390 @@
+"""G5 at the edge: whatever fails after a call took effect, nobody is told "not applied".
+
+Every RPC that changes something is made on a real log, over real gRPC, while one later step fails:
+the local replica halts or goes away between apply and answer, the answer cannot be built or
+encoded, its bytes cannot be counted, the audit log and the span raise. What the caller makes of the
+answer is what the client library makes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+from logservice_client.failure import error_of
+from logservice_wire.errors import LogServiceError, NotReady, Outcome
+from logservice_wire.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    hakeeper_pb2,
+    hakeeper_pb2_grpc,
+    log_pb2,
+    log_pb2_grpc,
+)
+
+from logservice.ids import ShardId
+from logservice.nodehost.node_host import NodeHost
+from logservice.outcome import Applied
+from logservice.server.admin_service import AdminService
+from logservice.server.audit import AuditLog
+from logservice.server.context import StoreContext
+from logservice.server.gate import Gate
+from logservice.server.guard import Auditor, GuardedServer
+from logservice.server.hakeeper_service import HAKeeperService
+from logservice.server.limits import SERVER_OPTIONS
+from logservice.server.log_service import LogService
+from logservice.server.monitor.status import StoreStatus
+from logservice.server.quota import QuotaLimits
+from logservice.trace import NO_TRACING, Call, NoTracing, Span
+from tests.server.served import LIMITS, Served, block, no_report
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Break = Callable[["Broken"], None]
+
+
+class Audit(AuditLog):
+    """Data calls are written, too; nothing goes to a disk."""
+
+    def __init__(self) -> None:
+        self.data = True
+        self.broken = False
+
+    async def admit(self, line: object) -> None:
+        """On disk at once."""
+
+    def record(self, line: object) -> None:
+        if self.broken:
+            raise OSError("no audit")
+
+
+class Spans:
+    """Every span fails when it ends."""
+
+    def begin(self, name: str, call: Call | None, **attributes: str | int) -> Span:
+        one = NO_TRACING.begin(name, call)
+
+        def end(failure: str) -> None:
+            raise RuntimeError("no span")
+
+        return SimpleNamespace(call=one.call, end=end)
+
+
+class Broken:
+    """One store behind the guard; `after` runs as soon as a call has taken effect."""
+
+    def __init__(self, host: NodeHost) -> None:
+        self.host = host
+        self.audit = Audit()
+        self.after: Callable[[int], None] = lambda _: None
+        self.encodes = True
+        self.tracing: Any = NoTracing()
+        self.effects = 0
+        self.address_of: Callable[[Any], str] = lambda _: ""
+        self.limits = QuotaLimits(bytes_per_s=1e12)
+        self.gate = Gate(SimpleNamespace(list=None), None, None, self.limits)  # type: ignore[arg-type]
+
+    def took_effect(self, shard: int) -> None:
+        self.effects += 1
+        self.after(shard)
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Between the generated code and the guard: answers that cannot be encoded."""
+        for name, one in handlers.items():
+            encode = one.response_serializer
+
+            def serializer(message: Any, encode: Any = encode) -> bytes:
+                if not self.encodes:
+                    raise ValueError("no bytes")
+                return bytes(encode(message))
+
+            handlers[name] = one._replace(response_serializer=serializer)  # type: ignore[index]
+        self.guarded.add_registered_method_handlers(service, handlers)
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """See `GuardedServer`."""
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[grpc.aio.Channel]:
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        self.guarded = GuardedServer(server, self.gate, Auditor(self.audit), self.tracing)
+        host: Any = Telling(self)
+        context = StoreContext(host, LIMITS, lambda store: self.address_of(store))
+        log_pb2_grpc.add_LogServicer_to_server(LogService(context), self)
+        hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
+            HAKeeperService(FakeHAKeeper(self), LIMITS, None),  # type: ignore[arg-type]
+            self,
+        )
+        admin_pb2_grpc.add_AdminServicer_to_server(
+            AdminService(context, StoreStatus, no_report), self
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield channel
+        finally:
+            await server.stop(0)
+
+
+class Telling:
+    """The NodeHost, which tells when something has taken effect."""
+
+    def __init__(self, broken: Broken) -> None:
+        self._broken = broken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broken.host, name)
+
+    async def append(self, shard: ShardId, *args: Any) -> Applied:
+        return await self._told(shard, self._broken.host.append(shard, *args))
+
+    async def propose(self, shard: ShardId, *args: Any) -> Applied:
+        return await self._told(shard, self._broken.host.propose(shard, *args))
+
+    def submit_append(self, shard: ShardId, *args: Any, **more: Any) -> asyncio.Future[Applied]:
+        told: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+
+        def tell(done: asyncio.Future[Applied]) -> None:
+            if error := done.exception():
+                told.set_exception(error)
+                return
+            self._broken.took_effect(int(shard))
+            told.set_result(done.result())
+
+        self._broken.host.submit_append(shard, *args, **more).add_done_callback(tell)
+        return told
+
+    async def transfer_leadership(self, shard: ShardId, *args: Any) -> None:
+        self._broken.took_effect(int(shard))
+
+    def replica_info(self, shard: ShardId) -> Any:
+        found = self._broken.host.replica_info(shard)
+        if found is None:
+            return None
+        store = SimpleNamespace(replica_id=found.replica, store_id="s1")
+        membership = SimpleNamespace(members=[store], voters=(found.replica,))
+        return SimpleNamespace(membership=membership, match=found.match, leader=0)
+
+    async def _told(self, shard: int, work: Awaitable[Applied]) -> Applied:
+        applied = await work
+        self._broken.took_effect(int(shard))
+        return applied
+
+
+class FakeHAKeeper:
+    """Everything is applied; what comes with it says nothing."""
+
+    def __init__(self, broken: Broken) -> None:
+        self._broken = broken
+
+    async def propose(self, proposal: object, timeout_s: float) -> Applied:
+        self._broken.took_effect(1)
+        return Applied(value=1)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served() -> AsyncIterator[Served]:
+    async with Served(1) as running:
+        yield running
+
+
+# --- calls that change something ------------------------------------------------------------------
+
+log, hakeeper, admin = log_pb2, hakeeper_pb2, admin_pb2
+UNARY: dict[str, Any] = {
+    "Log/Connect": log.ConnectRequest(),
+    "Log/OpenSession": log.OpenSessionRequest(),
+    "Log/Append": log.AppendRequest(block=block()),
+    "Log/Truncate": log.TruncateRequest(lsn=1),
+    "Log/AcquireWriter": log.AcquireWriterRequest(holder="w"),
+    "Log/ReleaseWriter": log.ReleaseWriterRequest(epoch=1),
+    "Log/SetHold": log.SetHoldRequest(name="other", lsn=2),
+    "Log/ReleaseHold": log.ReleaseHoldRequest(name="held"),
+    "Log/AllocateTimestamps": log.AllocateTimestampsRequest(count=1),
+    "HAKeeper/Heartbeat": hakeeper.HeartbeatRequest(service_id="cn-1", kind="cn"),
+    "HAKeeper/AllocateIds": hakeeper.AllocateIdsRequest(key="k", count=1),
+    "HAKeeper/CreateShard": hakeeper.CreateShardRequest(name="n", replicas=1),
+    "HAKeeper/ChangeAccess": hakeeper.ChangeAccessRequest(
+        identity="logservice://t/c/client/x", scope="*", grant=["read"]
+    ),
+    "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
+}
+READING = {"Read", "Follow", "GetShardStatus", "AppendStream"}
+READING |= {"GetClusterState", "GetShardInfo", "GetAccessList"}
+READING |= {"GetStoreStatus", "GetClusterReport"}
+
+
+async def test_every_rpc_is_a_reading_one_or_tried_here() -> None:
+    named = {
+        f"{service.name}/{method.name}"
+        for file in (log, hakeeper, admin)
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+        if method.name not in READING
+    }
+    assert named == set(UNARY)
+
+
+def _halt(broken: Broken) -> None:
+    def halt(shard: int) -> None:
+        replica = broken.host.running(ShardId(shard))
+        if replica is not None:
+            broken.host.halt(replica, "one bit was flipped")
+
+    broken.after = halt
+
+
+def _remove(broken: Broken) -> None:
+    def remove(shard: int) -> None:
+        asyncio.get_running_loop().create_task(broken.host.stop_replica(ShardId(shard)))
+
+    broken.after = remove
+
+
+def _position(error: BaseException) -> Break:
+    def arm(broken: Broken) -> None:
+        def raising(_: object) -> str:
+            raise error
+
+        def after(_: int) -> None:
+            broken.address_of = raising
+
+        broken.after = after
+
+    return arm
+
+
+def _unencodable(broken: Broken) -> None:
+    def after(_: int) -> None:
+        broken.encodes = False
+
+    broken.after = after
+
+
+def _uncounted(broken: Broken) -> None:
+    def raising(_: int) -> None:
+        raise NotReady("no quota")
+
+    def after(_: int) -> None:
+        for quota in broken.gate._quotas.values():
+            quota._bytes = SimpleNamespace(take=raising, wait_s=lambda: 0.0)  # type: ignore[assignment]
+
+    broken.after = after
+
+
+def _unaudited(broken: Broken) -> None:
+    def after(_: int) -> None:
+        broken.audit.broken = True
+
+    broken.after = after
+
+
+def _untraced(broken: Broken) -> None:
+    broken.tracing = Spans()
+
+
+BREAKS: dict[str, Break] = {
+    "the replica halts": _halt,
+    "the replica goes away": _remove,
+    "the position is refused": _position(NotReady("no address")),
+    "the position fails": _position(RuntimeError("a bug")),
+    "the answer is not encoded": _unencodable,
+    "its bytes are not counted": _uncounted,
+    "it is not audited": _unaudited,
+    "its span fails": _untraced,
+}
+
+
+async def prepared(host: NodeHost, served: Served, channel: grpc.aio.Channel) -> int:
+    """A shard with three records, a held one and a writer-to-be."""
+    shard = await served.new_shard()
+    stub: Any = log_pb2_grpc.LogStub(channel)
+    for _ in range(3):
+        await stub.Append(log.AppendRequest(shard_id=shard, block=block()))
+    await stub.SetHold(log.SetHoldRequest(shard_id=shard, name="held", lsn=2))
+    return shard
+
+
+async def outcome_of(channel: grpc.aio.Channel, path: str, request: Any) -> LogServiceError | None:
+    """None: it succeeded."""
+    service, _, name = path.partition("/")
+    module = {"Log": log_pb2_grpc, "HAKeeper": hakeeper_pb2_grpc, "Admin": admin_pb2_grpc}[service]
+    stub = getattr(module, f"{service}Stub")(channel)
+    try:
+        await getattr(stub, name)(request, timeout=30)
+    except grpc.aio.AioRpcError as failure:
+        return error_of(failure, mutating=True)
+    return None
+
+
+@pytest.mark.parametrize("path", sorted(UNARY))
+@pytest.mark.parametrize("what", sorted(BREAKS))
+async def test_g5_nobody_is_told_not_applied_of_what_took_effect(
+    served: Served, path: str, what: str
+) -> None:
+    host = served.stores[0].host
+    broken = Broken(host)
+    if what == "its span fails":
+        BREAKS[what](broken)
+    async with broken.serving() as channel:
+        shard = await prepared(host, served, channel)
+        request = type(UNARY[path]).FromString(UNARY[path].SerializeToString())
+        if "shard_id" in request.DESCRIPTOR.fields_by_name:
+            request.shard_id = shard
+        if path == "Log/ReleaseWriter":
+            await outcome_of(channel, "Log/AcquireWriter", acquire(shard))
+        broken.effects = 0
+        BREAKS[what](broken)
+        error = await outcome_of(channel, path, request)
+    assert broken.effects == 1, error
+    if error is not None:
+        assert error.outcome is Outcome.UNKNOWN, error
+    if what in ("its bytes are not counted", "it is not audited", "its span fails"):
+        assert error is None or path == "HAKeeper/Heartbeat", error
+
+
+def acquire(shard: int) -> log_pb2.AcquireWriterRequest:
+    return log.AcquireWriterRequest(shard_id=shard, holder="w")
+
+
+@pytest.mark.parametrize("what", sorted(BREAKS))
+async def test_g5_acks_of_a_stream_are_sent_or_their_outcome_is_unknown(
+    served: Served, what: str
+) -> None:
+    host = served.stores[0].host
+    broken = Broken(host)
+    if what == "its span fails":
+        BREAKS[what](broken)
+    async with broken.serving() as channel:
+        shard = await prepared(host, served, channel)
+        stub: Any = log_pb2_grpc.LogStub(channel)
+        session = await stub.OpenSession(log.OpenSessionRequest(shard_id=shard))
+        message = log.AppendStreamRequest
+        opened = message.Open(shard_id=shard, session_id=session.session_id)
+        call = stub.AppendStream(timeout=30)
+        broken.effects = 0
+        BREAKS[what](broken)
+        blocks = [message.Block(sequence=number, block=block()) for number in (1, 2)]
+        await call.write(message(open=opened, blocks=blocks))
+        await call.done_writing()
+        acked: list[int] = []
+        error: LogServiceError | None = None
+        try:
+            async for answer in call:
+                acked += [ack.sequence for ack in answer.acks]
+        except grpc.aio.AioRpcError as failure:
+            error = error_of(failure, mutating=True)
+    assert broken.effects == 2
+    assert acked == list(range(1, len(acked) + 1))
+    if what in ("the replica halts", "the replica goes away", "its span fails"):
+        assert acked == [1, 2]
+        assert error is None
+    if error is not None:
+        assert error.outcome is Outcome.UNKNOWN, error
