@@ -7,10 +7,11 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DOMAIN = "logservice.internal"
@@ -29,7 +30,10 @@ def days(number: float) -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=number)
 
 
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
+
+
+def key_pem(key: Key) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -44,6 +48,11 @@ class Papers:
     certificate: bytes
     key: bytes
 
+    def behind(self, *authorities: TestAuthority) -> Papers:
+        """The same, shown with the certificates of intermediate authorities."""
+        chain = b"".join([self.certificate, *(one.pem for one in authorities)])
+        return Papers(chain, self.key)
+
     def write(self, stem: Path) -> None:
         stem.parent.mkdir(parents=True, exist_ok=True)
         for suffix, data in ((".key", self.key), (".pem", self.certificate)):
@@ -53,19 +62,31 @@ class Papers:
 
 
 class TestAuthority:
-    """Signs whatever it is told."""
+    """Signs whatever it is told. With a `parent` it is an intermediate authority."""
 
     __test__ = False
 
-    def __init__(self, name: str = "authority") -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        built = (
-            self._begun(self._name, self._key, days(-1), days(10))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(self._key, hashes.SHA256())
+    def __init__(
+        self,
+        name: str = "authority",
+        *,
+        parent: TestAuthority | None = None,
+        path_length: int | None = 0,
+        key: Key | None = None,
+        digest: hashes.HashAlgorithm | None = None,
+        begin: datetime.datetime | None = None,
+        end: datetime.datetime | None = None,
+    ) -> None:
+        """`digest`: what it is signed with itself."""
+        self.key: Key = key or ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        signer = parent or self
+        self.certificate = (
+            signer._begun(self.name, self.key, begin or days(-1), end or days(10))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=path_length), critical=True)
+            .sign(signer.key, _digest(signer.key, digest))
         )
-        self.pem = built.public_bytes(serialization.Encoding.PEM)
+        self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(
         self,
@@ -75,15 +96,20 @@ class TestAuthority:
         begin: datetime.datetime | None = None,
         end: datetime.datetime | None = None,
         common_name: str = "",
+        key: Key | None = None,
+        digest: hashes.HashAlgorithm | None = None,
+        authority: bool = False,
+        more: Sequence[x509.GeneralName] = (),
     ) -> Papers:
-        key = ec.generate_private_key(ec.SECP256R1())
+        """`more`: further names. `authority`: it says that it may sign others."""
+        key = key or ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = []
         for host in hosts:
             try:
                 names.append(x509.IPAddress(ipaddress.ip_address(host)))
             except ValueError:
                 names.append(x509.DNSName(host))
-        names += [x509.UniformResourceIdentifier(text) for text in uris]
+        names += [*(x509.UniformResourceIdentifier(text) for text in uris), *more]
         subject = x509.Name(
             [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
         )
@@ -94,22 +120,30 @@ class TestAuthority:
             )
         if purposes:
             builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
-        built = builder.sign(self._key, hashes.SHA256())
+        if authority:
+            basic = x509.BasicConstraints(ca=True, path_length=None)
+            builder = builder.add_extension(basic, critical=True)
+        built = builder.sign(self.key, _digest(self.key, digest))
         return Papers(built.public_bytes(serialization.Encoding.PEM), key_pem(key))
 
     def _begun(
         self,
         subject: x509.Name,
-        key: ec.EllipticCurvePrivateKey,
+        key: Key,
         begin: datetime.datetime,
         end: datetime.datetime,
     ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
-            .issuer_name(self._name)
+            .issuer_name(self.name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(begin)
             .not_valid_after(end)
         )
+
+
+def _digest(key: Key, wanted: hashes.HashAlgorithm | None) -> Any:
+    """Ed25519 brings its own."""
+    return None if isinstance(key, ed25519.Ed25519PrivateKey) else wanted or hashes.SHA256()

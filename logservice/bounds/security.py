@@ -85,6 +85,16 @@ AUDIT_REPEATS_MAX: Final = 1024
 PEM_FILE_BYTES_MAX: Final = 1024 * 1024
 """A CA bundle of hundreds of certificates; a larger file is not one."""
 
+CERTIFICATE_CHAIN_BYTES_MAX: Final = 16 * 1024
+"""A chain that somebody shows: four certificates with RSA keys of 4 096 bits. The gate remembers
+GATE_CALLERS_MAX of them."""
+
+RSA_KEY_BITS_MIN: Final = 2048
+"""112 bits of strength, which is what is asked for until 2030 (NIST SP 800-57)."""
+
+RSA_KEY_BITS_MAX: Final = 8192
+"""A larger key costs whoever checks a signature more than it adds."""
+
 BOOTSTRAP_ADMINS_MAX: Final = 16
 """Identities of the configuration that may do everything."""
 

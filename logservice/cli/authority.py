@@ -37,8 +37,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from logservice_wire.errors import InvalidArgument
 
 from logservice.bounds import NAME_BYTES_MAX
+from logservice.certificate import uri_names
 from logservice.identity import TRUST_DOMAIN, Identity, IdentityKind
-from logservice.server.pem_files import uri_names
 
 LEAF_DAYS: Final = 90
 AUTHORITY_DAYS: Final = 5 * 365

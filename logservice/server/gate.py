@@ -1,10 +1,11 @@
 """Gate: who is calling, and whether this caller may do that. Every RPC passes here first.
 
-Theory of operation. The caller is the identity of its connection's certificate; that is worked out
-once per certificate. What it may do is decided by the access list in force on this store
-(`nodehost.access_book`) and remembered until the list changes, so an RPC costs a look-up; a stream
-asks once, and again only when the list has another version. Names of shards, which grants may
-speak of, never change; an unknown one is asked of HAKeeper and remembered.
+Theory of operation. The caller is the identity of its connection's certificate; that is read from
+the certificate itself (`logservice.certificate`), once per chain. What it may do is decided by the
+access list in force on this store (`nodehost.access_book`) and remembered until the list changes,
+so an RPC costs a look-up; a stream asks once, and again only when the list has another version.
+Names of shards, which grants may speak of, never change; an unknown one is asked of HAKeeper and
+remembered.
 
 Without TLS there are no identities: everybody is `ANONYMOUS` and may do everything. That is what
 plaintext on loopback means, and the configuration had to say so.
@@ -18,16 +19,16 @@ nor after the certificate it rests on has expired.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cryptography import x509
 from logservice_wire.errors import LogServiceError, PermissionDenied, Unauthenticated
 
 from logservice import bounds
 from logservice.access import AccessList
-from logservice.identity import IdentityKind, only_identity
+from logservice.certificate import Purpose, read_chain
+from logservice.identity import IdentityKind
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.access_book import AccessBook
 from logservice.server.errors import Context
@@ -80,10 +81,11 @@ class Gate:
         if self.identities is None:
             return self._known(b"", ANONYMOUS, float("inf"))
         shown = context.auth_context()
-        pem = next(iter(shown.get("x509_pem_cert", ())), b"")
-        found = self._callers.get(pem)
+        # The library names the bearer's own certificate and, apart from it, what was sent with it.
+        chain = b"".join((*shown.get("x509_pem_cert", ()), *shown.get("x509_pem_cert_chain", ())))
+        found = self._callers.get(chain)
         if found is None:
-            found = self._identify(pem, shown.get("peer_uri", ()))
+            found = self._identify(chain)
         if time.time() >= found.expires_s:
             self.denied += 1
             raise Unauthenticated("the certificate has expired")
@@ -122,25 +124,20 @@ class Gate:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _identify(self, pem: bytes, uris: Iterable[bytes]) -> Caller:
+    def _identify(self, chain: bytes) -> Caller:
         assert self.identities is not None  # only then there are certificates
+        domain, cluster = self.identities.trust_domain, self.identities.cluster_id
         try:
-            texts = [uri.decode() for uri in uris]
-            identity = only_identity(
-                texts, self.identities.trust_domain, self.identities.cluster_id
-            )
-            expires_s = x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
-        except (Unauthenticated, ValueError) as error:
+            bearer = read_chain(chain, Purpose.CALLING, domain, cluster)
+            if bearer.identity.kind is not IdentityKind.CLIENT:
+                raise PermissionDenied(f"{bearer.identity.uri} is no client")
+        except LogServiceError:
             self.denied += 1
-            message = error.message if isinstance(error, Unauthenticated) else "no certificate"
-            raise Unauthenticated(message) from error
-        if identity.kind is not IdentityKind.CLIENT:
-            self.denied += 1
-            raise PermissionDenied(f"{identity.uri} is no client")
-        return self._known(pem, identity.uri, expires_s)
+            raise
+        return self._known(chain, bearer.identity.uri, bearer.not_after_s)
 
-    def _known(self, pem: bytes, uri: str, expires_s: float) -> Caller:
-        found = self._callers.get(pem)
+    def _known(self, chain: bytes, uri: str, expires_s: float) -> Caller:
+        found = self._callers.get(chain)
         if found is None:
             if len(self._callers) >= bounds.GATE_CALLERS_MAX:
                 self._callers.clear()
@@ -150,7 +147,7 @@ class Gate:
                     self._quotas = {name: one for name, one in self._quotas.items() if one.busy}
                 quota = self._quotas[uri] = Quota(self.limits)
             admin = self.identities is not None and uri in self.identities.admins
-            found = self._callers[pem] = Caller(uri, expires_s, quota, admin)
+            found = self._callers[chain] = Caller(uri, expires_s, quota, admin)
         return found
 
     async def _name(self, listed: AccessList, uri: str, shard: ShardId) -> str | None:

@@ -1,9 +1,10 @@
 """pem_files: a CA, a certificate and its key, read from files and checked before anybody uses them.
 
 Theory of operation. `read_pem` either returns material that fits together or raises TlsRefused and
-changes nothing: the certificate and the key are a pair, the certificate is valid now, it carries
-exactly one identity, that of this store; the CA file holds certificates of authorities only. Files
-that are being replaced one after the other pass through states that do not fit together; the caller
+changes nothing: the certificate and the key are a pair, the certificate is valid now, is for
+what it is shown for and carries exactly one identity, that of this store; the CA file holds
+certificates of authorities only; every key and signature is strong enough (INV-CERT-1). Files that
+are being replaced one after the other pass through states that do not fit together; the caller
 (`server.tls`) keeps what it has and looks again.
 
 A key is refused when others than the store's user (or, for a key that root owns, its group: the way
@@ -18,6 +19,7 @@ from __future__ import annotations
 import datetime
 import os
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +30,14 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from logservice_wire.errors import InvalidArgument, Unauthenticated
 
 from logservice.bounds import PEM_FILE_BYTES_MAX
+from logservice.certificate import (
+    UNREADABLE,
+    Purpose,
+    is_authority,
+    missing_purpose,
+    uri_names,
+    weakness,
+)
 from logservice.identity import Identity, IdentityKind, only_identity
 
 _PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -59,12 +69,28 @@ class PemMaterial:
 
 
 def read_pem(
-    paths: PemPaths, trust_domain: str, cluster_id: str, store_id: str, now: datetime.datetime
+    paths: PemPaths,
+    trust_domain: str,
+    cluster_id: str,
+    store_id: str,
+    purposes: Collection[Purpose],
+    now: datetime.datetime,
 ) -> PemMaterial:
-    """Read and check the material of store `store_id`. Raises TlsRefused."""
+    """Read and check the material of store `store_id`. Raises TlsRefused.
+
+    `purposes`: what the certificate is shown for; each must stand in it.
+    """
     ca, certificate, key = _read(paths.ca), _read(paths.certificate), _read(paths.key, secret=True)
     _check_authorities(ca, paths.ca)
-    leaf = _certificates(certificate, paths.certificate)[0]
+    chain = _certificates(certificate, paths.certificate)
+    leaf = chain[0]
+    for one in chain:
+        _check_strength(one, paths.certificate)
+    if is_authority(leaf):
+        raise _refused(paths.certificate, "begins with the certificate of an authority")
+    problem = missing_purpose(leaf, purposes)
+    if problem:
+        raise _refused(paths.certificate, problem)
     private = _private_key(key, paths.key)
     if private.public_key().public_bytes(*_PUBLIC) != leaf.public_key().public_bytes(*_PUBLIC):
         raise _refused(paths.key, f"is not the key of {paths.certificate}")
@@ -80,15 +106,6 @@ def read_pem(
     if identity.kind is not IdentityKind.STORE or identity.name != store_id:
         raise _refused(paths.certificate, f"is that of {identity.uri}, not of store {store_id}")
     return PemMaterial(ca, certificate, key, identity, not_before, not_after)
-
-
-def uri_names(certificate: x509.Certificate) -> list[str]:
-    """The URIs among a certificate's subject alternative names."""
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (x509.ExtensionNotFound, ValueError):
-        return []
-    return extension.value.get_values_for_type(x509.UniformResourceIdentifier)
 
 
 def _read(path: Path, *, secret: bool = False) -> bytes:
@@ -124,18 +141,22 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 def _check_authorities(data: bytes, path: Path) -> None:
     for certificate in _certificates(data, path):
-        try:
-            basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        except (x509.ExtensionNotFound, ValueError) as error:
-            raise _refused(path, "holds a certificate that is no authority's") from error
-        if not basic.ca:
+        if not is_authority(certificate):
             raise _refused(path, "holds a certificate that is no authority's")
+        _check_strength(certificate, path)
+
+
+def _check_strength(certificate: x509.Certificate, path: Path) -> None:
+    problem = weakness(certificate)
+    if problem:
+        name = certificate.subject.rfc4514_string() or "without a name"
+        raise _refused(path, f"holds a certificate ({name}) that {problem}")
 
 
 def _certificates(data: bytes, path: Path) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(data)
-    except ValueError as error:
+    except UNREADABLE as error:
         raise _refused(path, "holds no PEM certificate, or a damaged one") from error
 
 

@@ -30,11 +30,21 @@ from typing import Final
 import grpc
 
 from logservice import bounds
+from logservice.certificate import Purpose
 from logservice.config import StoreConfig
 from logservice.server.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
 
 CLIENT_PLANE: Final = "client plane"
 PEER_PLANE: Final = "peer plane"
+
+_PURPOSES: Final = {
+    CLIENT_PLANE: (Purpose.ANSWERING,),
+    PEER_PLANE: (Purpose.ANSWERING, Purpose.CALLING),
+}
+
+_CIPHERS: Final = "DEFAULT:!aNULL:!eNULL:@SECLEVEL=2"
+"""OpenSSL's level 2 ends a handshake in which any certificate has less than 112 bits of strength;
+what it lets through is looked at once more by `logservice.certificate`."""
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +73,7 @@ class StoreTls:
         """Times that changed files were not usable."""
         for plane, paths in self._paths.items():
             self._seen[plane] = _signature(paths)
-            self._used[plane] = self._read(paths)
+            self._used[plane] = self._read(plane)
         self._served = self._used[CLIENT_PLANE]
 
     # --- what is in use ---------------------------------------------------------------------------
@@ -138,7 +148,7 @@ class StoreTls:
         if signature == self._seen[plane] and plane not in self._failures:
             return False
         try:
-            material = self._read(paths)
+            material = self._read(plane)
         except TlsRefused as error:
             if self._failures.get(plane) != error.message:
                 logger.warning("%s: the old certificate stays in use: %s", plane, error.message)
@@ -160,9 +170,16 @@ class StoreTls:
             self._on_peer_change()
         return True
 
-    def _read(self, paths: PemPaths) -> PemMaterial:
+    def _read(self, plane: str) -> PemMaterial:
         store = self._config.store
-        return read_pem(paths, self.trust_domain, store.cluster_id, store.store_id, _now())
+        return read_pem(
+            self._paths[plane],
+            self.trust_domain,
+            store.cluster_id,
+            store.store_id,
+            _PURPOSES[plane],
+            _now(),
+        )
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
         """On one of gRPC's threads at each handshake; None: as before."""
@@ -198,6 +215,7 @@ def _grpc_configuration(material: PemMaterial) -> grpc.ServerCertificateConfigur
 
 def _loaded(context: ssl.SSLContext, material: PemMaterial) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=material.ca.decode("ascii", "ignore"))
     descriptor = os.memfd_create("tls")

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
 
+from logservice.certificate import Purpose
 from logservice.cli.authority import Authority, read_certificate
 from logservice.cli.certs_commands import certs
 from logservice.server.pem_files import PemPaths, read_pem
@@ -49,7 +50,8 @@ def test_a_store_takes_them(directory: Path) -> None:
         paths = PemPaths(
             folder / f"{plane}-ca.pem", folder / f"{plane}-plane.pem", folder / f"{plane}-plane.key"
         )
-        found = read_pem(paths, "logservice.internal", "prod", "store-1", days(0))
+        purposes = (Purpose.ANSWERING, *([Purpose.CALLING] if plane == "peer" else []))
+        found = read_pem(paths, "logservice.internal", "prod", "store-1", purposes, days(0))
         assert found.identity.uri == "spiffe://logservice.internal/cluster/prod/store/store-1"
     assert (folder / "client-ca.pem").read_bytes() != (folder / "peer-ca.pem").read_bytes()
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from logservice.certificate import Purpose
 from logservice.server.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
 from tests.papers import DOMAIN, Papers, TestAuthority, days, uri
 
 AUTHORITY = TestAuthority()
+PURPOSES = (Purpose.CALLING, Purpose.ANSWERING)
 GOOD = AUTHORITY.issue(uri("store", "s1"))
 OTHER = AUTHORITY.issue(uri("store", "s1"))
 
@@ -26,7 +28,7 @@ def paths(tmp_path: Path) -> PemPaths:
 
 
 def read(paths: PemPaths) -> PemMaterial:
-    return read_pem(paths, DOMAIN, "c", "s1", datetime.datetime.now(datetime.UTC))
+    return read_pem(paths, DOMAIN, "c", "s1", PURPOSES, datetime.datetime.now(datetime.UTC))
 
 
 def test_good_files_are_taken(paths: PemPaths) -> None:

@@ -18,8 +18,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from logservice.bounds import (
     PEER_FRAME_BYTES_MAX,
@@ -40,6 +39,7 @@ from logservice.nodehost.transport.frame import (
     FrameReader,
     encode_frame,
 )
+from logservice.nodehost.transport.peer_tls import chain_of
 from logservice.nodehost.transport.send_queue import SendQueue
 from logservice.nodehost.transport.stats import TransportStats
 
@@ -167,12 +167,11 @@ class Connection(asyncio.BufferedProtocol):
         return bool(mine) and mine == self._transport.get_extra_info("peername")
 
     @property
-    def certificate(self) -> Mapping[str, Any] | None:
-        """The peer's, of a finished TLS handshake; None in plaintext."""
+    def chain(self) -> list[bytes]:
+        """The peer's certificates, as DER, of a finished TLS handshake; none in plaintext."""
         if self._transport is None:
-            return None
-        found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
-        return found
+            return []
+        return chain_of(self._transport.get_extra_info("ssl_object"))
 
     async def wait_lost(self) -> None:
         """Until the socket is gone. A cancelled caller leaves `lost` alone."""

@@ -35,6 +35,7 @@ from logservice.bounds import (
     PEER_QUEUE_BYTES_MAX,
     PEER_REQUESTS_INFLIGHT_MAX,
 )
+from logservice.certificate import Purpose
 from logservice.ids import StoreId
 from logservice.nodehost.transport.codec import decode_batch
 from logservice.nodehost.transport.connection import Connection
@@ -177,7 +178,7 @@ class Inbound:
         if self._tls is None:
             return None
         try:
-            left_s = check_peer(self._tls, connection.certificate, hello.identity)
+            left_s = check_peer(self._tls, connection.chain, hello.identity, Purpose.CALLING)
         except LogServiceError as error:
             return error
         # The dialer replaces the connection at its age; one that does not is cut a little later.

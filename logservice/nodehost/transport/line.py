@@ -56,6 +56,7 @@ from logservice.bounds import (
     PEER_REQUESTS_INFLIGHT_MAX,
     PEER_SILENT_PINGS_MAX,
 )
+from logservice.certificate import Purpose
 from logservice.clock import Clock
 from logservice.ids import StoreId
 from logservice.nodehost.transport.connection import Connection
@@ -498,7 +499,7 @@ class Line:
             tls = self._context.tls
             if tls is not None:
                 try:
-                    self._certified_s = check_peer(tls, connection.certificate, theirs)
+                    self._certified_s = check_peer(tls, connection.chain, theirs, Purpose.ANSWERING)
                 except LogServiceError as error:
                     self._context.stats.refused += 1
                     self._hello.set_exception(error)

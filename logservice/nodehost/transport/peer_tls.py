@@ -6,7 +6,8 @@ after it was handed out. The handshake proves that a certificate's bearer has it
 accepted authority signed it; whose it is, is decided here, before a byte of the peer is believed.
 
 INV-PEER-1: over TLS a connection speaks for the one store, of the one cluster, that its certificate
-names; a certificate that names anything else, a client above all, is refused.
+names; a certificate that names anything else, a client above all, is refused. So is one that is not
+for what it is shown for: who dials must be certified for calling, who listens for answering.
 
 Every connection ends `age_max_s` after it began, or when its certificate expires: what was removed
 or has run out must not live on in connections that nobody closes.
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from logservice_wire.errors import PermissionDenied, Unauthenticated
 
-from logservice.identity import IdentityKind, only_identity
+from logservice.certificate import Purpose, read_der
+from logservice.identity import IdentityKind
 from logservice.nodehost.transport.seam import PeerIdentity
 
 
@@ -47,21 +49,36 @@ class PeerTls(Protocol):
         ...
 
 
-def check_peer(tls: PeerTls, certificate: Mapping[str, Any] | None, claimed: PeerIdentity) -> float:
+def chain_of(connection: ssl.SSLObject | None) -> list[bytes]:
+    """The chain that the library verified, as DER, the peer's own certificate first.
+
+    Empty in plaintext and before the handshake. `ssl` has had the method in public since Python
+    3.13; before, it was on the object inside.
+    """
+    if connection is None:
+        return []
+    found: Any = getattr(connection, "get_verified_chain", None)
+    if found is not None:
+        return list(found())
+    inner: Any = connection._sslobj  # type: ignore[attr-defined]  # see above
+    return [ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in inner.get_verified_chain()]
+
+
+def check_peer(
+    tls: PeerTls, chain: Sequence[bytes], claimed: PeerIdentity, purpose: Purpose
+) -> float:
     """INV-PEER-1: `claimed` is what the certificate says; returns seconds until it expires.
 
-    `certificate`: as `ssl.SSLSocket.getpeercert` gives it, of a finished handshake. Raises
-    Unauthenticated, PermissionDenied.
+    `chain`: see `chain_of`. `purpose`: what the peer shows it for. Raises Unauthenticated,
+    PermissionDenied.
     """
-    names = (certificate or {}).get("subjectAltName", ())
-    uris = [text for kind, text in names if kind == "URI"]
-    identity = only_identity(uris, tls.trust_domain, claimed.cluster_id)
+    bearer = read_der(chain, purpose, tls.trust_domain, claimed.cluster_id)
+    identity = bearer.identity
     if identity.kind is not IdentityKind.STORE:
         raise PermissionDenied(f"{identity.uri} may not speak with stores")
     if identity.name != claimed.store_id:
         raise PermissionDenied(f"the certificate of {identity.name} does not speak for another")
-    assert certificate is not None  # it had a name
-    left_s = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
+    left_s = bearer.not_after_s - time.time()
     if left_s <= 0:
         raise Unauthenticated("the certificate has expired")
     return left_s
