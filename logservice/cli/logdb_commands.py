@@ -37,8 +37,16 @@ def logdb() -> None:
 @click.option("--headers-only", is_flag=True, help="Do not read the entries themselves.")
 @output_option
 def check(directory: Path, live: bool, headers_only: bool, form: str) -> int:
-    """Verify every checksum and every chain. Exit code 1 when something is damaged."""
-    report = offline.check(PosixVfs(), str(directory), read_entries=not headers_only, live=live)
+    """Verify every checksum and every chain, and every row of the derived index.
+
+    Exit code 1 when something is damaged. The index is read from a copy, and not with --live.
+    """
+    from logservice.logdb.leveldb_kv import LevelDbEngine
+
+    vfs = PosixVfs()
+    report = offline.check(
+        vfs, str(directory), kv=LevelDbEngine(vfs), read_entries=not headers_only, live=live
+    )
     _show_check(form, report)
     return exit_codes.OK if report.ok else exit_codes.NEGATIVE
 
@@ -178,6 +186,7 @@ def _show_check(form: str, report: offline.CheckReport) -> None:
         "damages": list(report.damages),
         "harmless": list(report.harmless),
         "verdicts": list(report.verdicts),
+        "index": list(report.index),
     }
     replicas = [dataclasses.asdict(replica) for replica in report.replicas]
     if form == "json":

@@ -8,11 +8,15 @@ both.
   does not sync).
 - INV-KV-2: after the first exception from `write` the handle answers nothing any more. LevelDB
   goes on acknowledging writes that it will lose after one failed append (google/leveldb#1180).
+- INV-KV-3: a store one of whose writes failed is not trusted at any later opening, until it is
+  destroyed. What failed may be a compaction that met a damaged row which no reader had asked for; a
+  store that is believed again meets it again, at every start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 
@@ -43,6 +47,12 @@ class Kv(Protocol):
         """
         ...
 
+    def compact(self) -> None:
+        """Read everything that is stored, also what newer writes replace, and store it anew. Raises
+        KvError, for good, for what cannot be read.
+        """
+        ...
+
     def close(self) -> None:
         """Release the handle."""
         ...
@@ -53,6 +63,18 @@ class KvEngine(Protocol):
 
     def open(self, path: str) -> Kv:
         """Open the store, creating an empty one when there is none. Raises KvCorrupt, KvError."""
+        ...
+
+    def trusted(self, path: str) -> bool:
+        """Whether what the opened store says may be built on (INV-KV-3). One that is not trusted
+        may be read for what it proves, and is to be destroyed then.
+        """
+        ...
+
+    def open_copy(self, path: str) -> AbstractContextManager[Kv | None]:
+        """A copy of the store, to be read only, and gone afterwards; None when there is no store.
+        The store itself is not touched. Raises KvCorrupt, KvError.
+        """
         ...
 
     def destroy(self, path: str) -> None:

@@ -59,7 +59,7 @@ from logservice.logdb.garbage import (
 )
 from logservice.logdb.kv import Kv, KvEngine
 from logservice.logdb.oldest_pins import OldestPins
-from logservice.logdb.opening import open_and_recover
+from logservice.logdb.opening import INDEX_NAME, open_and_recover
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import MustWait, commit_only, plan_ahead, plan_run
 from logservice.logdb.recovery import Recovered
@@ -136,6 +136,8 @@ class LogDb:
     ) -> LogDb:
         """Recover what is in `directory` and make what is kept durable.
 
+        After a KvError a second try begins with a new index (INV-KV-3).
+
         `identity` is the open data directory that `directory` is, or lies in: its incarnation seeds
         every checksum. Raises KvError, SegmentVersionError, OSError for a disk that is lost. Always
         opens after a crash and around what cannot be read (`opening`): see `recovery_report`.
@@ -156,7 +158,7 @@ class LogDb:
         if vfs.free_bytes(directory) < options.segment_bytes or not space.index_writable():
             ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
-        index = posixpath.join(directory, "index")
+        index = posixpath.join(directory, INDEX_NAME)
         cache_bytes = options.column_cache_bytes
         opened, columns, recovered = open_and_recover(identity, files, kv, index, cache_bytes)
         if recovered.report.unreadable_bytes:
@@ -168,11 +170,16 @@ class LogDb:
             directory, files, opened, columns, ballast, spares, space, recovered, options,
             clock or SystemClock(),
         )  # fmt: skip
-        with contextlib.suppress(OutOfSpace):
-            db.record_faults()
-        db.checkpoint()
-        space.restore_ballast()
-        db.sample_disk()
+        try:
+            with contextlib.suppress(OutOfSpace):
+                db.record_faults()
+            db.checkpoint()
+            space.restore_ballast()
+            db.sample_disk()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                db.close()
+            raise
         return db
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from logservice.logdb.kv import KvCorrupt, KvError
 
@@ -15,9 +16,10 @@ from logservice.logdb.kv import KvCorrupt, KvError
 class MemoryKv:
     """See `kv.Kv`."""
 
-    def __init__(self, engine: MemoryKvEngine, rows: dict[bytes, bytes]) -> None:
+    def __init__(self, engine: MemoryKvEngine, path: str, rows: dict[bytes, bytes]) -> None:
         """Use `MemoryKvEngine.open`."""
         self._engine = engine
+        self._path = path
         self._rows: dict[bytes, bytes] | None = rows
 
     def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
@@ -27,6 +29,7 @@ class MemoryKv:
             self._engine.before_write()
         except Exception as error:
             self.close()
+            self._engine.distrust(self._path)
             raise KvError(f"memory store, writing: {error}") from error
         for key in deletes:
             rows.pop(key, None)
@@ -46,6 +49,10 @@ class MemoryKv:
                 return
             yield key, rows[key]
 
+    def compact(self) -> None:
+        """See `Kv`."""
+        self._alive()
+
     def close(self) -> None:
         """See `Kv`."""
         self._rows = None
@@ -63,17 +70,32 @@ class MemoryKvEngine:
         """No stores yet."""
         self._stores: dict[str, dict[bytes, bytes]] = {}
         self._corrupt: set[str] = set()
+        self._distrusted: set[str] = set()
 
     def open(self, path: str) -> MemoryKv:
         """See `KvEngine`."""
         if path in self._corrupt:
             raise KvCorrupt(f"memory store {path} was damaged by a test")
-        return MemoryKv(self, self._stores.setdefault(path, {}))
+        return MemoryKv(self, path, self._stores.setdefault(path, {}))
+
+    def trusted(self, path: str) -> bool:
+        """See `KvEngine`."""
+        return path not in self._distrusted
+
+    def distrust(self, path: str) -> None:
+        """A write failed there."""
+        self._distrusted.add(path)
+
+    @contextmanager
+    def open_copy(self, path: str) -> Iterator[MemoryKv | None]:
+        """See `KvEngine`."""
+        yield self.copy().open(path) if path in self._stores else None
 
     def destroy(self, path: str) -> None:
         """See `KvEngine`."""
         self._stores.pop(path, None)
         self._corrupt.discard(path)
+        self._distrusted.discard(path)
 
     def before_write(self) -> None:
         """Called before every write; a test overrides it to make writes fail."""
@@ -87,4 +109,5 @@ class MemoryKvEngine:
         twin = MemoryKvEngine()
         twin._stores = {path: dict(rows) for path, rows in self._stores.items()}
         twin._corrupt = set(self._corrupt)
+        twin._distrusted = set(self._distrusted)
         return twin

@@ -22,11 +22,16 @@ from logservice_wire.errors import Halted, InvalidArgument, ShardNotFound, Wrong
 from logservice.bounds import LOGDB_READ_SPAN_BYTES_MAX
 from logservice.entry import Entry
 from logservice.ids import ClusterId, Incarnation, Index, StoreId
-from logservice.logdb.checkpoint import build_checkpoint
+from logservice.logdb.checkpoint import (
+    CheckpointUnusable,
+    build_checkpoint,
+    load_checkpoint,
+    load_columns,
+)
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE
 from logservice.logdb.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
-from logservice.logdb.kv import KvEngine
-from logservice.logdb.opening import write_kept_again
+from logservice.logdb.kv import KvEngine, KvError
+from logservice.logdb.opening import INDEX_NAME, write_kept_again
 from logservice.logdb.record import SEGMENT_HEADER_BYTES, fields_of
 from logservice.logdb.recovery import recover
 from logservice.logdb.replica_log import ReplicaLog
@@ -69,7 +74,8 @@ class ReplicaSummary:
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """What `check` found. ok: nothing is damaged that is not superseded, and no replica is
-    faulty. verdicts: what a store would make of each faulty replica, in plain words.
+    faulty. verdicts: what a store would make of each faulty replica, in plain words. index: what
+    is damaged of the derived index, which costs no replica anything: it is made anew.
     """
 
     identity: Identity
@@ -82,11 +88,13 @@ class CheckReport:
     harmless: tuple[str, ...]
     verdicts: tuple[str, ...]
     replicas: tuple[ReplicaSummary, ...]
+    index: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether a store may start here without losing a replica."""
-        return not self.damages and not any(replica.faulty for replica in self.replicas)
+        """Whether everything is as it was written."""
+        faulty = any(replica.faulty for replica in self.replicas)
+        return not self.damages and not self.index and not faulty
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +134,23 @@ class SegmentSummary:
     pinned_by: tuple[tuple[int, int], ...]
 
 
-def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False) -> CheckReport:
+def check(
+    vfs: Vfs,
+    path: str,
+    *,
+    kv: KvEngine | None = None,
+    read_entries: bool = True,
+    live: bool = False,
+) -> CheckReport:
     """Verify every checksum and every chain, from the segments alone; reads every live entry too.
 
-    Raises WrongCluster (no data directory, or nothing says which), InvalidArgument (a store runs
-    there), OSError.
+    `kv`: every row of the derived index is read as well, of a copy, unless `live`: a running store
+    changes it meanwhile. Raises WrongCluster (no data directory, or nothing says which),
+    InvalidArgument (a store runs there), OSError.
     """
     with _files(vfs, path, live=live) as (identity, survey):
-        recovered = recover(survey, None)
+        index = _Index(lost=False) if kv is None or live else _read_index(kv, path, survey.files)
+        recovered = recover(survey, None, index_lost=index.lost)
         states = [recovered.states[key] for key in sorted(recovered.states)]
         entries = 0
         found: list[str] = []
@@ -156,7 +173,42 @@ def check(vfs: Vfs, path: str, *, read_entries: bool = True, live: bool = False)
             tuple(_words(d) for d in report.damages if d.harmless),
             tuple(_verdict(state) for state in states if state.fault is not None),
             tuple(_summary(state) for state in states),
+            index.damages,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The derived index of a directory. lost: nothing can be made out from it."""
+
+    lost: bool
+    damages: tuple[str, ...] = ()
+
+
+def _read_index(kv: KvEngine, path: str, files: SegmentFiles) -> _Index:
+    """Read every row of it; one that is absent is lost, but not damaged."""
+    index = posixpath.join(path, INDEX_NAME)
+    lost, damages = True, []
+    try:
+        with kv.open_copy(index) as opened:
+            if opened is None:
+                return _Index(lost)
+            if not kv.trusted(index):
+                damages.append("the index: a write to it failed; the next start makes it anew")
+            states = load_checkpoint(opened, files)[1]
+            lost = False
+            damages += [
+                f"the index, shard {key[0]} replica {key[1]}: the row of entries {chunk.first} to"
+                f" {chunk.last} is damaged"
+                for key in sorted(states)
+                for chunk in states[key].index.chunks
+                if load_columns(opened, key, chunk) is None
+            ]
+            opened.compact()  # reads also what newer rows replace
+    except (CheckpointUnusable, KvError) as error:
+        if files.sizes:
+            damages.append(f"the index: {error}")
+    return _Index(lost, tuple(damages))
 
 
 def dump(vfs: Vfs, path: str, *, live: bool = False) -> Iterator[DumpedRecord]:
@@ -264,7 +316,8 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
     """
     read_identity(vfs, path)
     with _locked(vfs, path), _files(vfs, path, live=True) as (identity, survey):
-        recovered = recover(survey, None)
+        index = _read_index(kv, path, survey.files)
+        recovered = recover(survey, None, index_lost=index.lost)
         if unread := _unreadable(survey):
             raise OSError(errno.EIO, f"nothing was changed: {unread[0]}")
         position = recovered.position
@@ -274,14 +327,14 @@ def rebuild_index(vfs: Vfs, path: str, kv: KvEngine) -> CheckReport:
             write_kept_again(survey, recovered.position.last, segment, end)
         vfs.fsync_directory(survey.files.directory)
         batch = build_checkpoint(recovered.states.values(), position, identity.incarnation)
-        index = posixpath.join(path, "index")
-        kv.destroy(index)
-        opened = kv.open(index)
+        place = posixpath.join(path, INDEX_NAME)
+        kv.destroy(place)
+        opened = kv.open(place)
         try:
             opened.write(batch.puts, batch.deletes)
         finally:
             opened.close()
-    return check(vfs, path, read_entries=False)
+    return check(vfs, path, kv=kv, read_entries=False)
 
 
 @contextmanager

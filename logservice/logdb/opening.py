@@ -4,7 +4,8 @@ then what recovery decided is made so.
 The index is derived (INV-CKPT-2), so anything wrong with it is answered by removing it. The reason
 is in the recovery report. It is removed only once the segments were read: on a disk that is lost
 nothing is changed. What it says of itself is believed all the same (`recovery.Witness`): one that
-knows more than the segments tells that they have lost something.
+knows more than the segments tells that they have lost something. So does one to which a write
+failed (INV-KV-3), in this life or in an earlier one: it is read for that, and made anew.
 
 Every data directory opens whose folders can be listed, whose files can be opened and written, and
 of whose segments something can be read (`survey`). One of which nothing can be is a lost disk.
@@ -13,6 +14,7 @@ of whose segments something can be read (`survey`). One of which nothing can be 
 from __future__ import annotations
 
 import errno
+from typing import Final
 
 from logservice_wire.errors import Halted
 
@@ -26,6 +28,9 @@ from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.recovery import Recovered, Witness, check_base, recover
 from logservice.logdb.segment import SegmentFiles
 from logservice.logdb.survey import PAGE_BYTES, Survey
+
+INDEX_NAME: Final = "index"
+"""Of the derived index, in its data directory."""
 
 
 def open_and_recover(
@@ -50,6 +55,8 @@ def open_and_recover(
         try:
             base = load_checkpoint(kv, files)
             witness = Witness.of(base)
+            if not engine.trusted(path):
+                raise CheckpointUnusable("a write to it failed")
             check_base(survey, base)
             columns = ColumnCache(kv, files, cache_bytes)
             for state in base[1].values():
@@ -63,7 +70,9 @@ def open_and_recover(
         except BaseException:
             kv.close()
             raise
-    recovered = recover(survey, None, why if files.sizes else "", witness)
+    recovered = recover(
+        survey, None, why if files.sizes else "", witness, index_lost=witness is None
+    )
     if survey.silent:
         raise OSError(errno.EIO, "no segment can be read", files.directory)
     engine.destroy(path)

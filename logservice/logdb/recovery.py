@@ -21,6 +21,9 @@ torn write leaves bytes that can be read, so bytes that cannot are no sign of on
   cannot be read. The newest group is torn only if all of it could be read, and the header of one
   that may follow; the log ends where such a header could be read and is none. Else a group may be
   there that was acked and whose owner nobody knows; the place is kept as it is.
+- INV-REC-5: segments of which no group verifies, with no index to say that they are new, are no
+  empty log: the index is there before the first group is. What they held is lost, and nobody knows
+  whose it was.
 - INV-REC-3: recovery writes nothing before it has decided everything; run twice it decides the
   same.
 """
@@ -161,9 +164,11 @@ def recover(
     base: tuple[LogPosition, dict[Key, ReplicaState]] | None,
     why: str = "",
     witness: Witness | None = None,
+    *,
+    index_lost: bool = False,
 ) -> Recovered:
     """Decide what the files say. Reads only; `why` is the reason for having no base, `witness`
-    what one that was not used proves.
+    what one that was not used proves; `index_lost`: there is none that could prove anything.
 
     Raises CheckpointUnusable when the segments contradict the base; call again without one. OSError
     when the disk is lost (INV-SURVEY-1).
@@ -177,6 +182,8 @@ def recover(
     damages = report.damages
     witness = witness or Witness()
     kept, hiding = _judge(scans, position, report, survey, witness)
+    if index_lost and not kept and not damages and _had_groups(scans, survey):
+        damages.append(Damage(scans[0].segment, SEGMENT_HEADER_BYTES, "no group of it verifies"))
     if base is not None and damages and _contradicts(kept, position):
         raise CheckpointUnusable("the segments do not continue it")
     next_sequence = position.next_write_sequence
@@ -294,6 +301,16 @@ def _judge(
         damages.append(Damage(witness.last.segment, end, "what followed is lost"))
     _check_chain(kept, position, damages, survey.files.sizes.keys())
     return kept, hiding
+
+
+def _had_groups(scans: Sequence[SegmentScan], survey: Survey) -> bool:
+    """Whether something was written to segments of which nothing can be made out (INV-REC-5).
+
+    A segment is made once the one before it has groups, and its file is zeros until the first one.
+    """
+    if len(scans) != 1:
+        return bool(scans)
+    return any(survey.read_from(scans[0].segment, SEGMENT_HEADER_BYTES))
 
 
 def _end_of(scans: list[SegmentScan], segment: int) -> int:

@@ -96,14 +96,7 @@ class StoreDirectory:
             draw_incarnation=draw_incarnation,
         )
         try:
-            self.logdb = LogDb.open(
-                path,
-                identity=self.data,
-                vfs=seams.vfs,
-                kv=seams.kv,
-                options=options,
-                clock=clock,
-            )
+            self.logdb = self._open_logdb(path, options, clock)
         except BaseException:
             self.data.close()
             raise
@@ -129,6 +122,28 @@ class StoreDirectory:
             self._forget_exports,
             ReadBudget(clock, scrub_bytes_per_s),
         )
+
+    def _open_logdb(self, path: str, options: LogDbOptions, clock: Clock) -> LogDb:
+        seams = self.seams
+
+        def opened() -> LogDb:
+            return LogDb.open(
+                path,
+                identity=self.data,
+                vfs=seams.vfs,
+                kv=seams.kv,
+                options=options,
+                clock=clock,
+            )
+
+        try:
+            return opened()
+        except KvError as error:
+            # A compaction met damage where opening does not look. The index that failed is not
+            # trusted any more (INV-KV-3), so the second try makes a new one; if that fails, too,
+            # it is not the index.
+            logger.warning("the derived index in %s failed, and is made anew: %s", path, error)
+            return opened()
 
     def _tell_recovery(self, path: str) -> None:
         """Damage of which nobody knows whose it is may be all that was left of a replica. HAKeeper

@@ -93,6 +93,33 @@ def test_the_first_failed_write_is_the_last(engine: KvEngine, path: str) -> None
         kv.get(b"a")
     with pytest.raises(KvError):
         kv.write([(b"a", b"1")])
+    # INV-KV-3: not trusted any more, in no later life, but still a witness.
+    for _ in range(2):
+        assert not engine.trusted(path)
+        kv = engine.open(path)
+        assert not engine.trusted(path)
+        kv.close()
+    engine.destroy(path)
+    engine.open(path).close()
+    assert engine.trusted(path)
+
+
+def test_a_copy_is_read_and_the_store_stays_as_it_is(engine: KvEngine, path: str) -> None:
+    with engine.open_copy(path) as nothing:
+        assert nothing is None
+    kv = engine.open(path)
+    kv.write([(b"a", b"1"), (b"b", b"2")])
+    kv.write([(b"a", b"3")])
+    kv.close()
+    with engine.open_copy(path) as copy:
+        assert copy is not None
+        copy.compact()
+        assert list(copy.scan(b"")) == [(b"a", b"3"), (b"b", b"2")]
+        copy.write([(b"c", b"4")])
+    kv = engine.open(path)
+    assert kv.get(b"c") is None
+    assert engine.trusted(path)
+    kv.close()
 
 
 def test_memory_damage_is_noticed_until_destroyed() -> None:

@@ -14,7 +14,7 @@ from logservice.logdb import offline
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.memory_vfs import MemoryVfs
 from tests.logdb.dying import DyingVfs
-from tests.logdb.helpers import SMALL, World, entries, log_of, picture, update
+from tests.logdb.helpers import SMALL, MemoryKvEngine, World, entries, log_of, picture, update
 
 
 def build() -> tuple[World, LogDb]:
@@ -322,3 +322,30 @@ def test_a_disk_that_cannot_read_everything_any_more() -> None:
             assert dict(healthy.kv.open("/data/index").scan(b"")) == index
             tried += 1
     assert tried == 12
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+@pytest.mark.parametrize("left", ["flipped", "zeros", "nothing"])
+def test_a_directory_in_which_no_group_verifies_is_not_empty(segments: int, left: str) -> None:
+    """INV-REC-5. In one segment zeros, or nothing, are what a first start leaves."""
+    world = World()
+    db = world.open()
+    while len(db._files.sizes) < segments or db.stats().groups < 2:
+        last = log_of(db).last_index()
+        db.commit([update(1, 1, entries(last + 1, last + 3, size=300))])
+    world.close(db)
+    for path, file in world.memory._files.items():
+        if path.endswith(".segment"):
+            if left == "flipped":
+                file.cached[64:] = bytes(byte ^ 0x40 for byte in file.cached[64:])
+            else:
+                file.cached[:] = bytes(len(file.cached) if left == "zeros" else 0)
+            file.durable[:] = file.cached
+    world.kv = MemoryKvEngine()
+    lost = segments > 1 or left == "flipped"
+    assert offline.check(world.vfs, world.path, kv=world.kv).ok is not lost
+    db = world.open()
+    assert db.recovery_report.lost_track is lost
+    assert world.directory is not None
+    assert world.directory.lost_track is lost
+    world.close(db)

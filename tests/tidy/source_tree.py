@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("logservice", "client", "tools", "bench", "examples")
 GENERATED = ROOT / "client" / "logservice_wire" / "v1"
 
-FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
 BANNED_WORDS = {

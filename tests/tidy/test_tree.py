@@ -42,15 +42,6 @@ def test_test_functions_fit_a_screen() -> None:
     assert violations(python_files("tests"), source_tree.long_functions) == []
 
 
-def test_files_are_short() -> None:
-    def too_long(text: str) -> list[str]:
-        lines = len(text.splitlines())
-        limit = source_tree.FILE_LINES_MAX
-        return [f"{lines}: more than {limit} lines"] if lines > limit else []
-
-    assert violations(python_files(*PRODUCT, "tests"), too_long) == []
-
-
 def test_no_file_says_a_banned_word() -> None:
     files = [path for path in source_tree.text_files() if THESE_RULES not in path.parents]
     assert violations(files, source_tree.banned_words) == []
