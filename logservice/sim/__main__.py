@@ -16,8 +16,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from logservice.sim.campaign import Result, Totals, ledger_line, read_ledger, run_seeds
-from logservice.sim.config import draw
+from logservice.sim.campaign import (
+    Attacks,
+    Result,
+    Totals,
+    ledger_line,
+    read_ledger,
+    run_seeds,
+    world_of,
+)
+from logservice.sim.rogue.attacks import ATTACKS
 from logservice.sim.world import World
 
 
@@ -29,6 +37,14 @@ from logservice.sim.world import World
 @click.option("--ledger", type=click.Path(path_type=Path), help="Append to it; skip what it has.")
 @click.option("--digest", is_flag=True, help="Print a checksum of each seed's whole trace.")
 @click.option("--short", is_flag=True, help="Short worlds, as long campaigns run them.")
+@click.option("--rogue", is_flag=True, help="A rogue store in every world.")
+@click.option(
+    "--attack",
+    "attacks",
+    multiple=True,
+    type=click.Choice(list(ATTACKS)),
+    help="With --rogue: only these attacks.",
+)
 @click.option("--replay", type=int, help="Run this one seed and print its trace.")
 @click.option("--stop-at-first", is_flag=True, help="End at the first violation.")
 def main(
@@ -39,14 +55,20 @@ def main(
     ledger: Path | None,
     digest: bool,
     short: bool,
+    rogue: bool,
+    attacks: tuple[str, ...],
     replay: int | None,
     stop_at_first: bool,
 ) -> None:
     """Simulate whole clusters with faults; every seed is another world."""
+    foes: Attacks = attacks if rogue or attacks else None
     if replay is not None:
-        sys.exit(_replay(replay, short=short))
+        sys.exit(_replay(replay, short=short, rogue=foes))
     lines = read_ledger(ledger) if ledger is not None else []
-    known = {line["seed"] for line in lines if line.get("short", False) is short}
+    known = {
+        line["seed"] for line in lines
+        if line.get("short", False) is short and bool(line.get("rogue")) is (foes is not None)
+    }  # fmt: skip
     wanted = [seed for seed in range(first, first + seeds) if seed not in known]
     totals = Totals()
     for line in lines:
@@ -63,7 +85,7 @@ def main(
     console = Console(highlight=False)
     with _progress(console) as progress:
         bar = progress.add_task("seeds", total=len(wanted))
-        for result in run_seeds(in_time(), jobs, digest=digest, short=short):
+        for result in run_seeds(in_time(), jobs, digest=digest, short=short, rogue=foes):
             line = ledger_line(result)
             totals.add(line)
             if ledger is not None:
@@ -77,7 +99,7 @@ def main(
             )
             if not result.ok:
                 failures += 1
-                _show_failure(console, result)
+                _show_failure(console, result, foes)
                 if stop_at_first:
                     break
     table = Table(show_header=False)
@@ -94,7 +116,7 @@ def _progress(console: Console) -> Progress:
     )  # fmt: skip
 
 
-def _show_failure(console: Console, result: Result) -> None:
+def _show_failure(console: Console, result: Result, foes: Attacks) -> None:
     report = result.report
     console.print(f"[bold red]seed {report.seed} failed[/]: {result.config.text()}", soft_wrap=True)
     for one in report.violations:
@@ -104,12 +126,14 @@ def _show_failure(console: Console, result: Result) -> None:
         if one.traceback:
             console.print(one.traceback, markup=False)
     how = f"--replay {report.seed}{' --short' if result.config.short else ''}"
+    if foes is not None:
+        how += " --rogue" + "".join(f" --attack {name}" for name in foes)
     console.print(f"  replay: python -m logservice.sim {how}", soft_wrap=True)
 
 
-def _replay(seed: int, *, short: bool) -> int:
+def _replay(seed: int, *, short: bool, rogue: Attacks) -> int:
     """Print everything that happens in a seed."""
-    config = draw(seed, short=short)
+    config = world_of(seed, short=short, rogue=rogue)
     print(config.text())
     report = World(config, trace=print).run()
     for one in report.violations:

@@ -16,12 +16,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from logservice.sim.config import SimConfig, draw
+from logservice.sim.rogue import make_rogue
 from logservice.sim.world import Report, World
 
 SEED_CPU_MAX_S = 120.0
@@ -62,9 +64,21 @@ def processor_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def run_seed(seed: int, *, digest: bool = False, short: bool = False) -> Result:
-    """Live through one seed, silently."""
+Attacks = tuple[str, ...] | None
+"""None: no rogue. Else every world has one, with these attacks only; empty: what it draws."""
+
+
+def world_of(seed: int, *, short: bool = False, rogue: Attacks = None) -> SimConfig:
+    """The configuration of a seed in a campaign."""
     config = draw(seed, short=short)
+    return config if rogue is None else make_rogue(config, rogue)
+
+
+def run_seed(
+    seed: int, *, digest: bool = False, short: bool = False, rogue: Attacks = None
+) -> Result:
+    """Live through one seed, silently."""
+    config = world_of(seed, short=short, rogue=rogue)
     started = time.process_time()
     heard = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -77,20 +91,26 @@ def run_seed(seed: int, *, digest: bool = False, short: bool = False) -> Result:
 
 
 def run_seeds(
-    seeds: Iterable[int], jobs: int, *, digest: bool = False, short: bool = False
+    seeds: Iterable[int],
+    jobs: int,
+    *,
+    digest: bool = False,
+    short: bool = False,
+    rogue: Attacks = None,
 ) -> Iterator[Result]:
     """Results as they come; in order of seeds with one job."""
     if jobs <= 1:
         for seed in seeds:
-            yield run_seed(seed, digest=digest, short=short)
+            yield run_seed(seed, digest=digest, short=short, rogue=rogue)
         return
     source = iter(seeds)
+    run = partial(run_seed, digest=digest, short=short, rogue=rogue)
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         under_way: set[Future[Result]] = set()
         try:
             while True:
                 for seed in islice(source, 2 * jobs - len(under_way)):
-                    under_way.add(pool.submit(run_seed, seed, digest=digest, short=short))
+                    under_way.add(pool.submit(run, seed))
                 if not under_way:
                     return
                 done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
@@ -141,7 +161,7 @@ class Totals:
             ("batches lost, doubled", f"{counts['batches lost']}, {counts['batches doubled']}"),
         ]
         rows += [(name, str(count)) for name, count in sorted(counts.items())
-                 if name.startswith("fault ")]  # fmt: skip
+                 if name.startswith(("fault ", "rogue "))]  # fmt: skip
         return [*rows, ("seeds with violations", str(self.failed))]
 
 
@@ -152,6 +172,7 @@ def ledger_line(result: Result) -> dict[str, Any]:
         "seed": report.seed,
         "short": result.config.short,
         "calm": result.config.calm,
+        "rogue": result.config.rogue,
         "virtual_s": round(report.virtual_s, 3),
         "cpu_s": round(result.cpu_s, 3),
         "violations": [f"{one.checker}: {one.detail}" for one in report.violations],

@@ -100,6 +100,12 @@ class SimConfig:
     diverges: bool = False
     """A committed entry changes on one disk, with valid checksums; see `diverging`."""
     compare_interval_s: float = SCRUB_PASS_INTERVAL_S
+    rogue: str = ""
+    """Who the adversary is, if there is one; see `rogue`."""
+    rogue_store: int = 0
+    """The store that was taken over, if one was."""
+    rogue_per_s: float = 0.0
+    attacks: tuple[str, ...] = ()
 
     @property
     def reserve_bytes(self) -> int:

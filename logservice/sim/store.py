@@ -346,6 +346,8 @@ class SimStore:
         self.transport = SimTransport(
             identity, self.world.net, self.process, self.address, self.gave_up
         )
+        if self.world.rogue is not None:
+            self.world.rogue.takes_over(self, self.transport)
         return self.transport
 
     def _executor(self, delay_s: float) -> SimExecutor:

@@ -43,6 +43,9 @@ from logservice.sim.faults import Faults
 from logservice.sim.history import Read, Run, check
 from logservice.sim.loop import Process, SimLoop
 from logservice.sim.net import SimNet, SimTransport
+from logservice.sim.rogue import Rogue
+from logservice.sim.rogue.pulse import Pulse
+from logservice.sim.rogue.watch import Watch
 from logservice.sim.store import Crash, SimStore
 from logservice.sim.truth import Truth
 
@@ -114,6 +117,8 @@ class World:
         self.shards = [ShardId(number) for number in range(1, config.shards + 1)]
         self.histories = {shard: ShardHistory() for shard in self.shards}
         self.stores = [SimStore(self, number) for number in range(1, config.stores + 1)]
+        self.rogue = Rogue(self) if config.rogue else None
+        self._watch = Watch(self)
         self.clients: list[Client] = []
         self._by_transport: dict[str, SimStore] = {
             str(store.store_id): store for store in self.stores
@@ -157,6 +162,8 @@ class World:
         else:
             await self._until_serving(START_S, "start")
             self._started = True
+            if self.rogue is not None:
+                await self._begin_rogue(self.rogue)
             self._begin_clients()
             self._begin_faults()
         await asyncio.sleep(max(config.fault_s, config.least_s - self.loop.now_s))
@@ -193,6 +200,18 @@ class World:
                 client = kind(self, number, shard, self.histories[shard])
                 self.clients.append(client)
                 self._client_tasks.append(self.loop.spawn(client.process, client.run()))
+
+    async def _begin_rogue(self, rogue: Rogue) -> None:
+        """Once HAKeeper is done with the first start."""
+        while True:
+            await asyncio.sleep(0.1)
+            if self._watch.ready(self.stores):
+                break
+        self._watch.begin()
+        rogue.begin()
+        if self.config.calm:
+            for shard in self.shards:
+                self.loop.spawn(rogue.process, Pulse(self, shard).run())
 
     def _begin_faults(self) -> None:
         if not self.config.calm:
@@ -398,9 +417,16 @@ class World:
             # On a slow disk a candidate's vote for itself, and so its question, may take longer
             # than the election: what it asks then is of a term that has its leader.
             late = message.term in self.truth.shard(shard).leaders
-            if self.config.calm and self._started and not (message.transfer or late):
+            excused = message.transfer or late or self._rogue_has(shard)
+            if self.config.calm and self._started and not excused:
                 self.violate("calm", f"an election without a fault: {message} of shard {shard}")
         self.checks.sent(store, shard, message)
+        if self.rogue is not None:
+            self.rogue.hears(store, shard, message)
+
+    def _rogue_has(self, shard: ShardId) -> bool:
+        """A replica of the shard: then it may cost it some elections."""
+        return self.rogue is not None and self.rogue.scene.owns(shard)
 
     def _received(self, kind: str, store: str, peer: str, batch: object) -> None:
         assert isinstance(batch, list)
@@ -411,6 +437,7 @@ class World:
         while True:
             await asyncio.sleep(SAMPLE_S)
             self.checks.sample(self.stores)
+            self._watch.sample(self.stores)
 
     def _unhandled(self, process: Process, error: BaseException | None, message: str) -> None:
         for store in self.stores:
@@ -425,6 +452,9 @@ class World:
         for client in self.clients:
             for name, count in client.counts.items():
                 counts[f"client {name}"] += count
+        if self.rogue is not None:
+            for name, count in (self.rogue.counts + self.rogue.limits.held_back).items():
+                counts[f"rogue {name}"] += count
         counts["batches"] = self.net.batches
         counts["batches lost"] = self.net.lost
         counts["batches doubled"] = self.net.doubled

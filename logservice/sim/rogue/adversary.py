@@ -1,0 +1,253 @@
+"""Rogue: the adversary itself: who it says it is, its rhythm, and how what it sends arrives.
+
+Everything passes the codec, so that nothing is sent that no bytes could say. It arrives within
+milliseconds, whatever the faults of the network, unless the way from a taken-over store is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING
+
+from logservice_wire.errors import LogServiceError
+
+from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId
+from logservice.nodehost.transport.codec import (
+    Buffer,
+    CodecError,
+    decode_batch,
+    encode_message,
+)
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.raft.messages import Message, ReadIndexRequest, RequestVote
+from logservice.sim.net import Batch, SimTransport
+from logservice.sim.rogue.answers import forged_answer
+from logservice.sim.rogue.attacks import ATTACKS, old_read
+from logservice.sim.rogue.limits import Limits
+from logservice.sim.rogue.scene import Scene, Victim
+from logservice.sim.store import CLUSTER
+
+if TYPE_CHECKING:
+    from logservice.sim.store import SimStore
+    from logservice.sim.world import World
+
+STRANGER = StoreId("stranger")
+
+_REMEMBERED = 400
+"""Deliveries kept for replays."""
+
+_REQUEST_S = 2.0
+_REQUESTS_AT_ONCE_MAX = 64
+
+EDGES = (0, 1, 2**31, 2**32, 2**53, 2**61, 2**62 - 1, 2**62, 2**63 - 1, 2**64 - 1)
+"""Where numbers break."""
+
+LEAPS = (-1, 0, 0, 0, 1, 1, 1, 2, 3, 100, 1023, 1024, 1025, 1_000_000)
+"""From a number that is so to one that may be taken for so."""
+
+
+class Rogue:
+    """One per world that has one. `begin` once the cluster serves."""
+
+    def __init__(self, world: World) -> None:
+        """Does nothing yet."""
+        config = world.config
+        self.world = world
+        self.chance = random.Random(f"rogue's deeds/{config.seed}")
+        home = world.stores[config.rogue_store - 1] if config.rogue == "member" else None
+        self.scene = Scene(world, home)
+        self.limits = Limits(self.scene)
+        self.counts: Counter[str] = Counter()
+        self.seen: deque[tuple[PeerIdentity, StoreId, Batch]] = deque(maxlen=_REMEMBERED)
+        self.contexts: deque[bytes] = deque(maxlen=1)
+        """Of reads that wait."""
+        self.begun = False
+        self.sequence = 1_000_000
+        """Of heartbeats: later than any honest one."""
+        self.process = world.loop.process("rogue")
+        self.own = tuple(Incarnation(self.chance.getrandbits(62) | 1) for _ in range(2))
+        self.boot_id = self.chance.getrandbits(62)
+        self._requests: set[asyncio.Task[object]] = set()
+
+    # --- who it is --------------------------------------------------------------------------------
+
+    @property
+    def store_id(self) -> StoreId:
+        """The name in its certificate."""
+        home = self.scene.home
+        return STRANGER if home is None else home.store_id
+
+    @property
+    def identity(self) -> PeerIdentity:
+        """What it says of itself: the name is proved by TLS, the rest is what it likes."""
+        home, chance = self.scene.home, self.chance
+        if home is not None and home.transport is not None and chance.random() < 0.9:
+            return home.transport.identity
+        others = [one.incarnation for one in self.scene.honest]
+        claimed = (Incarnation(chance.choice(others)),) if chance.random() < 0.5 else self.own
+        return PeerIdentity(CLUSTER, self.store_id, claimed, self.boot_id)
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """From now on."""
+        self.scene.look()
+        self.begun = True
+        self.world.loop.spawn(self.process, self._run())
+
+    async def _run(self) -> None:
+        config, chance = self.world.config, self.chance
+        while True:
+            name = chance.choice(config.attacks)
+            burst = chance.choice((1, 1, 1, 3, 8, 20))
+            focus = chance.random() < 0.5
+            victims = self.victims()
+            victim = chance.choice(victims) if victims and focus else None
+            for _ in range(burst):
+                self.strike(name, victim)
+                await asyncio.sleep(chance.expovariate(1.0) / config.rogue_per_s)
+
+    def strike(self, name: str, victim: Victim | None = None) -> None:
+        """One attack."""
+        self.scene.look()
+        victims = self.victims()
+        if not victims:
+            return
+        if victim is None or victim.store.running(victim.shard) is not victim.replica:
+            victim = self.chance.choice(victims)
+        self.counts[name] += 1
+        ATTACKS[name](self, victim)
+
+    def victims(self) -> list[Victim]:
+        """Whom it can reach now."""
+        home = self.scene.home
+        found = self.scene.victims()
+        if home is None:
+            return found
+        passes = self.world.net.passes
+        return [one for one in found if passes(home.store_id, one.store.store_id)]
+
+    # --- what it draws ----------------------------------------------------------------------------
+
+    def number(self, near: int) -> int:
+        """Something that may be taken for `near`, or that breaks something."""
+        chance = self.chance
+        if chance.random() < 0.2:
+            return chance.choice(EDGES)
+        return max(0, near + chance.choice(LEAPS))
+
+    def sender(self, victim: Victim) -> ReplicaId:
+        """For whom it speaks: itself mostly, in its own shards."""
+        chance, own = self.chance, self.scene.ids(victim.shard)
+        if own and chance.random() < 0.85:
+            return chance.choice(own)
+        members = [one.replica_id for one in victim.replica.raft.membership.members]
+        others = [*members, ReplicaId(chance.randint(1, 2000)), ReplicaId(2**63)]
+        return chance.choice(others)
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def send(self, victim: Victim, message: Message, shard: ShardId | None = None) -> None:
+        """Put a forged message on its way."""
+        buffers: list[Buffer] = []
+        try:
+            encode_message(victim.shard if shard is None else shard, message, buffers)
+            batch = decode_batch(b"".join(buffers))
+        except (CodecError, ArithmeticError, ValueError):
+            self.counts["frames refused"] += 1
+            return
+        self.deliver(victim.store, self.identity, batch)
+
+    def deliver(
+        self, store: SimStore, identity: PeerIdentity, batch: Batch, *, genuine: bool = False
+    ) -> None:
+        """A batch in its name; `genuine`: it was once really sent, to this store."""
+        process = store.process
+        if process is None or not process.alive:
+            return
+        delay_s = self.chance.uniform(0.0001, 0.003)
+        self.world.loop.call_in(process, delay_s, self._arrive, store, identity, batch, genuine)
+
+    def _arrive(self, store: SimStore, identity: PeerIdentity, batch: Batch, genuine: bool) -> None:
+        transport = store.transport
+        if transport is None or not transport.running:
+            return
+        for shard, message in batch:
+            replica = store.running(shard)
+            if replica is not None and not genuine:
+                if isinstance(message, RequestVote) and message.sender in self.scene.ids(shard):
+                    self.limits.asks(shard, message)
+                if self.limits.holds_back(Victim(store, replica), message):
+                    continue
+            self.counts["messages"] += 1
+            transport.receive(identity, [(shard, message)])
+
+    def ask(self, store: SimStore, method: str, body: bytes) -> None:
+        """Send a request; nobody waits for the answer."""
+        if len(self._requests) < _REQUESTS_AT_ONCE_MAX:
+            self.spawn(self.answer_of(store, method, body))
+
+    def spawn(self, work: Coroutine[object, object, object]) -> None:
+        """Do something that takes a while, as one of the requests under way."""
+        task = self.world.loop.spawn(self.process, work)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    async def answer_of(self, store: SimStore, method: str, body: bytes) -> bytes | None:
+        """A request and its answer; None for a refusal, or when nobody answers."""
+        transport = store.transport
+        if transport is None or not transport.running or not transport.process.alive:
+            return None
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        work = partial(transport.answer, self.identity, method, body)
+        self.world.net.call(self.store_id, self.process, transport, work, _REQUEST_S, answer)
+        self.counts[f"requests {method}"] += 1
+        try:
+            async with asyncio.timeout(_REQUEST_S + 0.5):
+                result = await answer
+        except (LogServiceError, TimeoutError) as error:
+            reason = getattr(error, "reason", None)
+            if reason is not None:
+                self.counts[f"refused {method} {reason.value}"] += 1
+            return None
+        assert isinstance(result, bytes)
+        self.counts[f"granted {method}"] += 1
+        return result
+
+    # --- where it listens -------------------------------------------------------------------------
+
+    def hears(self, store: SimStore, shard: ShardId, message: Message) -> None:
+        """An honest process sends a message."""
+        if store is self.scene.home:
+            if isinstance(message, RequestVote):
+                self.limits.asks(shard, message)
+        elif isinstance(message, ReadIndexRequest) and self.begun:
+            self.contexts.append(message.context)
+            replica = store.running(shard)
+            if replica is not None and "reads" in self.world.config.attacks:
+                old_read(self, Victim(store, replica))
+
+    def overhears(self, sender: PeerIdentity, receiver: StoreId, batch: Batch) -> None:
+        """What others send, for replays."""
+        if self.chance.random() < 0.1:
+            self.seen.append((sender, receiver, batch))
+
+    def takes_over(self, store: SimStore, transport: SimTransport) -> None:
+        """The honest process of a taken-over store begins a life: it answers some requests."""
+        if store is not self.scene.home or "answers" not in self.world.config.attacks:
+            return
+        honest = transport.answer
+
+        async def answer(peer: PeerIdentity, method: str, body: bytes) -> bytes:
+            if self.begun and self.chance.random() < 0.5:
+                forged = forged_answer(self, method, body)
+                if forged is not None:
+                    self.counts[f"answers forged {method}"] += 1
+                    return forged
+            return await honest(peer, method, body)
+
+        transport.answer = answer  # type: ignore[method-assign]

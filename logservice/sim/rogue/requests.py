@@ -1,0 +1,287 @@
+"""Forged requests: what a store may ask another, asked by the wrong one, or with other content.
+
+Blocks here are never valid ones: a store that serves clients may append in their name.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from logservice.hakeeper import proposals, queries
+from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.proposals import (
+    DirectoryReport,
+    Order,
+    ReplicaReport,
+    ShardSpec,
+    StoreHeartbeat,
+)
+from logservice.hakeeper.store_commands import CommandResult, TransferLeader
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    SessionId,
+    ShardId,
+    Term,
+)
+from logservice.membership import Member, Membership
+from logservice.nodehost import (
+    bootstrap,
+    comparison_wire,
+    forwarding,
+    hakeeper_client,
+    repair,
+    sleeping,
+)
+from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
+from logservice.rsm import commands
+from logservice.rsm.append_request import AppendRequest
+from logservice.sim.rogue.scene import Victim
+
+if TYPE_CHECKING:
+    from logservice.sim.rogue.adversary import Rogue
+    from logservice.sim.store import SimStore
+
+_FAR = Index(2**40)
+_DIGEST_BYTES = 16
+
+
+def append(rogue: Rogue, victim: Victim) -> None:
+    """Garbage for a block, and counts that lie."""
+    chance = rogue.chance
+    request = AppendRequest(
+        session=SessionId(chance.choice((0, 0, victim.replica.applied))),
+        sequence=chance.choice((0, 1, 2)),
+        writer_epoch=chance.choice((0, 1, 2**40)),
+        expected_lsn=Lsn(0),
+        record_count=chance.choice((1, 3, 1000)),
+        block=chance.randbytes(chance.choice((0, 7, 32, 200))),
+    )
+    body = forwarding.encode_append(victim.shard, 1.0, request)
+    rogue.ask(victim.store, forwarding.APPEND, body)
+
+
+def command(rogue: Rogue, victim: Victim) -> None:
+    """What only a leader takes, from a client that it knows."""
+    chance = rogue.chance
+    shard = victim.shard
+    if shard == HAKEEPER_SHARD:
+        data = proposals.encode(_administration(rogue, victim))
+    else:
+        applied = victim.replica.applied
+        data = commands.encode(
+            chance.choice(
+                (
+                    commands.AcquireWriter(0, True, "rogue"),
+                    commands.ReleaseWriter(chance.randint(0, 3)),
+                    commands.Truncate(Lsn(chance.randint(1, applied + 1)), chance.randint(0, 3)),
+                    commands.ReleaseHold(f"hold-{chance.randint(1, 3)}"),
+                    commands.SetHold(Lsn(applied + 1), f"hold-{chance.randint(1, 3)}"),
+                    commands.AllocateTimestamps(1000),
+                )
+            )
+        )
+    body = forwarding.encode_request(shard, 1.0, data)
+    rogue.ask(victim.store, forwarding.PROPOSE, body)
+
+
+def change(rogue: Rogue, victim: Victim) -> None:
+    """A membership of its own choice."""
+    chance, membership = rogue.chance, victim.replica.raft.membership
+    mine = ChangeStep(ChangeKind.ADD_VOTER, ReplicaId(4242), rogue.store_id, rogue.own[0])
+    away = ChangeStep(ChangeKind.REMOVE, chance.choice(membership.voters or (victim.to,)))
+    steps = chance.choice(((mine,), (away,), (mine, away)))
+    data = encode_change(ConfigChange(steps, membership.change_epoch))
+    rogue.ask(victim.store, "shard.change", forwarding.encode_request(victim.shard, 1.0, data))
+
+
+def transfer(rogue: Rogue, victim: Victim) -> None:
+    """Leadership to anybody."""
+    voters = victim.replica.raft.membership.voters
+    target = struct.pack("<Q", rogue.chance.choice(voters or (victim.to,)))
+    body = forwarding.encode_request(victim.shard, 1.0, target)
+    rogue.ask(victim.store, "shard.transfer", body)
+
+
+# --- HAKeeper -------------------------------------------------------------------------------------
+
+
+def administration(rogue: Rogue, victim: Victim) -> None:
+    """What a person decides."""
+    data = proposals.encode(_administration(rogue, victim))
+    rogue.ask(victim.store, hakeeper_client.PROPOSE, data)
+
+
+def _administration(rogue: Rogue, victim: Victim) -> proposals.Proposal:
+    chance, raft = rogue.chance, victim.replica.raft
+    only_me = _only_me(rogue, victim)
+    to = chance.choice(raft.membership.voters or (victim.to,))
+    return chance.choice(
+        (
+            proposals.ChangeAccess("rogue", "cluster", ("admin",), ()),
+            proposals.CreateShard(victim.shard, "mine", 1),
+            proposals.CreateShard(ShardId(0), "", 3),
+            proposals.SetPhase(Phase.BOOTSTRAP_FAILED),
+            proposals.Tick(Term(raft.term)),
+            proposals.ScheduleCommands(
+                Term(raft.term), (Order(victim.store.store_id, TransferLeader(victim.shard, to)),)
+            ),
+            proposals.InitialCluster("sim", only_me.encode(), (ShardSpec("mine", 1),), 1, 1),
+        )
+    )
+
+
+def heartbeat_of_another(rogue: Rogue, victim: Victim) -> None:
+    """A living store is said to be another process, at the adversary's address."""
+    chance = rogue.chance
+    store = victim.store
+    beat = StoreHeartbeat(
+        store.store_id, "host-rogue", "memory:666", "rogue:client",
+        (DirectoryReport(chance.choice((store.incarnation, rogue.own[0]))),),
+        chance.getrandbits(62), _sequence(rogue),
+    )  # fmt: skip
+    acked = proposals.AckCommands(
+        store.store_id, tuple(CommandResult(number) for number in range(1, 200))
+    )
+    data = proposals.encode(chance.choice((beat, beat, acked)))
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.PROPOSE, data)
+
+
+def own_heartbeat(rogue: Rogue, victim: Victim) -> None:
+    """Under its own name, about replicas that are not its own, and about memberships that never
+    were.
+    """
+    chance = rogue.chance
+    home = rogue.scene.home
+    if home is None:
+        joining(rogue, victim)
+        return
+    incarnation = home.incarnation
+    membership = chance.choice((_only_me(rogue, victim), victim.replica.raft.membership))
+    replica = chance.choice((victim.to, *rogue.scene.ids(victim.shard), ReplicaId(4242)))
+    report = ReplicaReport(
+        victim.shard, replica, incarnation, membership.change_epoch, membership.encode(),
+        leads=chance.random() < 0.7, term=rogue.number(victim.replica.raft.term) % 2**62,
+        leader=chance.choice((replica, victim.to)),
+        halted=chance.choice(("", "", "broken")),
+    )  # fmt: skip
+    boot_id = rogue.identity.boot_id
+    beat = StoreHeartbeat(
+        home.store_id, f"host-{home.number}", home.address, f"{home.store_id}:client",
+        (DirectoryReport(incarnation),), boot_id, _sequence(rogue), replicas=(report,),
+        stored=((victim.shard, victim.to),),
+    )  # fmt: skip
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.PROPOSE, proposals.encode(beat))
+
+
+def joining(rogue: Rogue, victim: Victim) -> None:
+    """Join under the address or the data directory of somebody who is enrolled."""
+    chance = rogue.chance
+    store = victim.store
+    mine, theirs = rogue.own[0], store.incarnation
+    incarnation = Incarnation(chance.choice((mine, theirs)))
+    address = chance.choice(("memory:666", store.address))
+    if incarnation == mine:
+        address = store.address
+    beat = StoreHeartbeat(
+        rogue.store_id, "host-rogue", address, "rogue:client", (DirectoryReport(incarnation),),
+        rogue.boot_id, _sequence(rogue),
+    )  # fmt: skip
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.PROPOSE, proposals.encode(beat))
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def finding(rogue: Rogue, victim: Victim) -> None:
+    """You differ from everybody."""
+    rogue.spawn(_finding(rogue, victim))
+
+
+async def _finding(rogue: Rogue, victim: Victim) -> None:
+    """With the victim's own digest, which it has to read for it."""
+    chance, replica = rogue.chance, victim.replica
+    asker = rogue.sender(victim)
+    through = replica.applied
+    low = Index(max(replica.reader.first_index(), through - chance.randint(0, 50)))
+    high = Index(min(through + 1, low + chance.randint(1, 50)))
+    if chance.random() < 0.2:
+        low, high = Index(0), through
+    if high <= low:
+        return
+    ask = comparison_wire.Ask(victim.shard, victim.to, asker, low, high)
+    answer = await rogue.answer_of(
+        victim.store, comparison_wire.DIGEST, comparison_wire.encode(ask)
+    )
+    true = comparison_wire.decode_answer(answer, low, high).digest if answer else b""
+    other = chance.randbytes(len(true) or _DIGEST_BYTES)
+    members = [one.replica_id for one in replica.raft.membership.members]
+    some = chance.sample(members, chance.randint(0, len(members)))
+    digests = {int(one): other for one in some} | {int(victim.to): true or other}
+    if chance.random() < 0.3:
+        digests |= {int(one): chance.randbytes(len(other)) for one in some if one != victim.to}
+    found = comparison_wire.Finding(
+        victim.shard, victim.to, asker, low, high, chance.random() < 0.7, sorted(digests.items())
+    )
+    await rogue.answer_of(victim.store, comparison_wire.FINDING, comparison_wire.encode(found))
+
+
+def beat(rogue: Rogue, victim: Victim) -> None:
+    """Something else sleeps."""
+    body = rogue.chance.randbytes(rogue.chance.choice((0, 16, 16, 17)))
+    rogue.ask(victim.store, sleeping.METHOD, body)
+
+
+def question(rogue: Rogue, victim: Victim) -> None:
+    """What only reads, and what is no request at all."""
+    chance = rogue.chance
+    fetch = msgspec.msgpack.encode([victim.shard, chance.choice((victim.to, 4242)), 1])
+    cluster = queries.encode_query(queries.GetCluster())
+    access = queries.encode_query(queries.GetAccess())
+    method, body = chance.choice(
+        (
+            (repair.FETCH, fetch),
+            (hakeeper_client.LOOKUP, cluster),
+            (hakeeper_client.LOOKUP, access),
+            (bootstrap.PROBE, b""),
+            ("shard.nothing", b""),
+            (chance.choice(_METHODS), chance.randbytes(chance.choice((0, 1, 8, 40, 300)))),
+        )
+    )
+    rogue.ask(victim.store, method, body)
+
+
+_METHODS = (
+    forwarding.APPEND, forwarding.PROPOSE, "shard.change", "shard.transfer",
+    hakeeper_client.PROPOSE, hakeeper_client.LOOKUP, bootstrap.PROBE, repair.FETCH,
+    comparison_wire.DIGEST, comparison_wire.FINDING, sleeping.METHOD,
+)  # fmt: skip
+
+
+def nothing(rogue: Rogue, victim: Victim) -> None:
+    """Only wait to be asked."""
+
+
+def _only_me(rogue: Rogue, victim: Victim) -> Membership:
+    me = ReplicaId(rogue.chance.choice((*rogue.scene.ids(victim.shard), 4242)))
+    home = rogue.scene.home
+    incarnation = home.incarnation if home is not None else rogue.own[0]
+    member = Member(me, rogue.store_id, incarnation)
+    return Membership(voters=(me,), change_epoch=_FAR, members=(member,))
+
+
+def _some_store(rogue: Rogue, victim: Victim) -> SimStore:
+    """One that runs HAKeeper, mostly: others do not pass a question on."""
+    keepers = [one.store for one in rogue.victims() if one.shard == HAKEEPER_SHARD]
+    return rogue.chance.choice(keepers or [victim.store])
+
+
+def _sequence(rogue: Rogue) -> int:
+    rogue.sequence += 1
+    return rogue.sequence

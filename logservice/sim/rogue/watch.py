@@ -1,0 +1,167 @@
+"""Watch: what a rogue must not bring about, beside what every checker looks for anyway.
+
+- INV-less facts of every world with a rogue: no honest replica halts for anything but its disk;
+  what HAKeeper keeps of access, phase, shards and honest stores is what it was.
+- In gentle worlds: shards that the rogue has no replica of keep their leaders, terms, members and
+  replicas; its own have a bounded number of elections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.state import State
+from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
+from logservice.raft.ready import Role
+
+if TYPE_CHECKING:
+    from logservice.sim.store import SimStore
+    from logservice.sim.world import World
+
+ELECTIONS_MAX = 12
+"""In one of the rogue's own shards, in a whole gentle world: what its budget lets it cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What of HAKeeper's state a rogue does not move."""
+
+    phase: str
+    cluster_id: str
+    replicas: int
+    access: tuple[str, ...]
+    shards: tuple[tuple[ShardId, str, int], ...]
+
+
+def _kept(state: State) -> _Kept:
+    return _Kept(
+        state.phase, state.cluster_id, state.default_replicas, tuple(sorted(state.access)),
+        tuple((one.shard, one.name, one.wanted) for one in state.sorted_shards()),
+    )  # fmt: skip
+
+
+class Watch:
+    """One per world with a rogue; `begin`, then `sample` now and then."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing is known yet."""
+        self._world = world
+        self._kept: _Kept | None = None
+        self._applied = 0
+        """Of shard 0, when it began; a restarted store comes by what was before."""
+        self._stored: dict[StoreId, frozenset[tuple[ShardId, ReplicaId]]] = {}
+        self._leaders: dict[ShardId, tuple[int, ReplicaId]] = {}
+        self._terms: dict[ShardId, int] = {}
+
+    def ready(self, stores: Sequence[SimStore]) -> bool:
+        """HAKeeper knows that the cluster runs."""
+        machines = [one.state_machine for store in stores for one in store.replicas()]
+        return any(
+            isinstance(one, HAKeeperRsm) and one.state.phase is Phase.RUNNING for one in machines
+        )
+
+    def begin(self) -> None:
+        """What is so now is what must stay so."""
+        self._applied = self._world.truth.shard(HAKEEPER_SHARD).committed_through
+        for store in self._world.stores:
+            if store.parts is not None:
+                self._stored[store.store_id] = frozenset(store.parts.host.stored_replicas())
+            for replica in store.replicas():
+                raft = replica.raft
+                self._terms[replica.shard] = max(self._terms.get(replica.shard, 0), raft.term)
+                if raft.role is Role.LEADER:
+                    self._leaders[replica.shard] = (int(raft.term), replica.replica_id)
+
+    def sample(self, stores: Sequence[SimStore]) -> None:
+        """Look."""
+        rogue = self._world.rogue
+        if rogue is None or not rogue.begun:
+            return
+        for store in stores:
+            if store is rogue.scene.home or not store.up or store.parts is None:
+                continue
+            self._halts(store)
+            for replica in store.replicas():
+                caught_up = replica.applied >= self._applied
+                if caught_up and isinstance(replica.state_machine, HAKeeperRsm):
+                    self._hakeeper(replica.state_machine.state)
+            if self._world.config.calm:
+                self._untouched(store)
+        if self._world.config.calm:
+            self._elections()
+
+    def _wrong(self, detail: str) -> None:
+        self._world.violate("rogue", detail)
+
+    def _halts(self, store: SimStore) -> None:
+        assert store.parts is not None
+        config = self._world.config
+        if config.rot or config.diverges:
+            return
+        for shard, halted in store.parts.host.halted().items():
+            if not halted.reason.startswith("data directory"):
+                self._wrong(f"{store.store_id} shard {shard} halted: {halted.reason}")
+
+    def _hakeeper(self, state: State) -> None:
+        kept = _kept(state)
+        if self._kept is None:
+            self._kept = kept
+        if kept != self._kept:
+            self._wrong(f"HAKeeper has {kept}, and had {self._kept}")
+        rogue = self._world.rogue
+        assert rogue is not None
+        honest = {store.store_id: store for store in rogue.scene.honest}
+        known = {*honest, rogue.store_id}
+        for store in state.sorted_stores():
+            if store.store not in known:
+                self._wrong(f"HAKeeper knows a store {store.store}")
+            true = honest.get(store.store)
+            if true is not None and store.peer_address != true.address:
+                self._wrong(f"HAKeeper has {store.store} at {store.peer_address}")
+        for shard in state.sorted_shards():
+            if not rogue.scene.owns(shard.shard) and shard.leader_term > self._newest(shard.shard):
+                self._wrong(f"HAKeeper has shard {shard.shard} led in term {shard.leader_term}")
+
+    def _newest(self, shard: ShardId) -> int:
+        terms = [
+            int(replica.raft.term)
+            for store in self._world.stores
+            if (replica := store.running(shard)) is not None
+        ]
+        self._terms[shard] = max([self._terms.get(shard, 0), *terms])
+        return self._terms[shard]
+
+    def _untouched(self, store: SimStore) -> None:
+        """INV: no replica of another's shard begins or goes, and who led it leads it."""
+        rogue = self._world.rogue
+        assert rogue is not None
+        assert store.parts is not None
+        before = self._stored.get(store.store_id, frozenset())
+        for shard, replica in before ^ frozenset(store.parts.host.stored_replicas()):
+            if not rogue.scene.owns(shard):
+                self._wrong(f"{store.store_id} began or removed replica {replica} of {shard}")
+        for one in store.replicas():
+            raft, shard = one.raft, one.shard
+            if rogue.scene.owns(shard) or shard not in self._leaders:
+                continue
+            term, leader = self._leaders[shard]
+            if raft.term != term or (raft.role is Role.LEADER) != (one.replica_id == leader):
+                self._wrong(
+                    f"shard {shard} had leader {leader} of term {term}: {self._world.state()}"
+                )
+
+    def _elections(self) -> None:
+        rogue = self._world.rogue
+        assert rogue is not None
+        for shard in [HAKEEPER_SHARD, *self._world.shards]:
+            if not rogue.scene.owns(shard) or shard not in self._leaders:
+                continue
+            begun_in, _ = self._leaders[shard]
+            leaders = self._world.truth.shard(shard).leaders
+            count = sum(term > begun_in for term in leaders)
+            if count > ELECTIONS_MAX:
+                self._wrong(f"shard {shard}: {count} elections")

@@ -1,0 +1,55 @@
+"""Worlds with a rogue: what a seed draws for them, on top of what it has drawn anyway.
+
+Half of them are *gentle*: nothing else goes wrong, so that every election and every stall is the
+rogue's doing. The others have faults, but none that takes one of the two honest copies for good: a
+liar and a lost disk are two failures, of which three replicas stand one.
+"""
+
+from __future__ import annotations
+
+import random
+from enum import StrEnum
+
+from logservice.sim.config import SimConfig
+from logservice.sim.rogue.attacks import ATTACKS, NOT_YET
+
+
+class Worlds(StrEnum):
+    """Who the rogue is."""
+
+    NONE = ""
+    STRANGER = "stranger"
+    MEMBER = "member"
+
+
+def make_rogue(config: SimConfig, only: tuple[str, ...] = ()) -> SimConfig:
+    """Put a rogue into a drawn world; `only`: these attacks and no others."""
+    chance = random.Random(f"rogue/{config.seed}")
+    config.rogue = chance.choice((Worlds.STRANGER, Worlds.MEMBER))
+    config.rogue_store = chance.randint(1, config.stores)
+    config.rogue_per_s = chance.choice((2.0, 4.0, 10.0, 25.0))
+    usual = [name for name in ATTACKS if name not in NOT_YET]
+    count = chance.choice((1, 2, 4, len(usual)))
+    config.attacks = only or tuple(chance.sample(usual, count))
+    gentle = chance.random() < 0.5
+    config.faults_from_start = False
+    config.compare_interval_s = chance.choice((1.0, 3.0))
+    if gentle:
+        _make_gentle(config)
+    if config.rogue == Worlds.MEMBER:
+        config.lease_read = False
+        config.victim, config.disk_loss, config.disk_death, config.rot = 0, False, False, False
+        config.read_fail_interval_s = config.dead_sector_interval_s = 0.0
+        config.damage_interval_s = 0.0
+        config.diverges = False
+    return config
+
+
+def _make_gentle(config: SimConfig) -> None:
+    config.calm = True
+    config.victim, config.rot, config.diverges, config.lease_read = 0, False, False, False
+    config.clock_rates = ()
+    config.election_ticks = max(config.election_ticks, 8)
+    net = config.net
+    net.loss = net.duplication = net.reorder = 0.0
+    net.delay_mean_s = min(net.delay_mean_s, 0.003)

@@ -1,0 +1,128 @@
+"""The rogue store: what it draws, what it holds back, and that it can be trusted to be one.
+
+Whole worlds with a rogue are `python -m logservice.sim --rogue`.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId, Term
+from logservice.membership import Member, Membership
+from logservice.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Heartbeat,
+    Message,
+    RequestVote,
+    TimeoutNow,
+    VoteResponse,
+)
+from logservice.raft.ready import Role
+from logservice.sim.config import draw
+from logservice.sim.rogue import Worlds, make_rogue
+from logservice.sim.rogue.attacks import ATTACKS, NOT_YET
+from logservice.sim.rogue.limits import Limits
+from logservice.sim.rogue.scene import Scene, Victim
+from logservice.sim.truth import Truth
+
+SHARD = ShardId(1)
+ROGUE, VICTIM, OTHER = ReplicaId(1), ReplicaId(2), ReplicaId(3)
+THREE = Membership(
+    voters=(ROGUE, VICTIM, OTHER),
+    members=tuple(
+        Member(one, StoreId(f"s{one}"), Incarnation(one)) for one in (ROGUE, VICTIM, OTHER)
+    ),
+)
+
+
+def replica(
+    number: ReplicaId, *, applied: int = 5, last: int = 9, term: int = 3, **raft: Any
+) -> Any:
+    state = {"term": term, "role": Role.FOLLOWER, "leader": OTHER, "last_index": last, **raft}
+    return SimpleNamespace(
+        replica_id=number, shard=SHARD, applied=applied,
+        raft=SimpleNamespace(membership=THREE, **state),
+    )  # fmt: skip
+
+
+def store(name: str, one: Any) -> Any:
+    return SimpleNamespace(store_id=name, replicas=lambda: [one], running=lambda shard: one)
+
+
+def limits(**victim: Any) -> tuple[Limits, Victim]:
+    """Of a rogue that was taken over, whose honest process has applied 5 entries."""
+    home, other = store("s1", replica(ROGUE)), store("s2", replica(VICTIM, **victim))
+    world: Any = SimpleNamespace(stores=[home, other], truth=Truth())
+    scene = Scene(world, home)
+    scene.look()
+    return Limits(scene), Victim(other, other.running(SHARD))
+
+
+def forged(kind: Any, term: int = 3, sender: ReplicaId = ROGUE, **fields: Any) -> Message:
+    message: Message = kind(to=VICTIM, sender=sender, term=Term(term), **fields)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("message", "held"),
+    [
+        (forged(AppendResponse, index=Index(5)), False),
+        (forged(AppendResponse, index=Index(6)), True),
+        (forged(AppendResponse, index=Index(6), reject=True), False),
+        (forged(AppendResponse, index=Index(10)), False),
+        (forged(AppendResponse, index=Index(6), sender=OTHER), False),
+        (forged(VoteResponse), False),
+        (forged(AppendEntries, prev_index=Index(0), prev_term=Term(0)), False),
+        (forged(TimeoutNow), False),
+        (forged(RequestVote, last_index=Index(2**40), last_term=Term(3)), False),
+    ],
+    ids=lambda one: repr(one)[:60],
+)
+def test_only_lies_that_nothing_can_stand_are_held_back(message: Message, held: bool) -> None:
+    one, victim = limits()
+    assert one.holds_back(victim, message) is held
+
+
+def test_a_vote_that_elects_is_held_back() -> None:
+    one, victim = limits(role=Role.CANDIDATE)
+    assert one.holds_back(victim, forged(VoteResponse))
+    assert not one.holds_back(victim, forged(VoteResponse, reject=True))
+    assert not one.holds_back(victim, forged(VoteResponse, term=4))
+    assert not one.holds_back(victim, forged(VoteResponse, pre=True))
+
+
+def test_it_does_not_lead_where_it_may_have_been_elected() -> None:
+    one, victim = limits()
+    ask = RequestVote(to=VICTIM, sender=ROGUE, term=Term(7), last_index=Index(9), last_term=Term(3))
+    assert not one.holds_back(victim, forged(Heartbeat, term=7))
+    one.asks(SHARD, ask)
+    assert one.holds_back(victim, forged(Heartbeat, term=7))
+    assert not one.holds_back(victim, forged(Heartbeat, term=8))
+    # A stranger is not elected, whoever it asks.
+    assert not one.holds_back(victim, forged(Heartbeat, term=7, sender=ReplicaId(99)))
+
+
+def test_what_it_was_elected_to_is_excepted() -> None:
+    one, victim = limits(leader=ROGUE)
+    assert one.holds_back(victim, forged(TimeoutNow))
+    assert not one.holds_back(victim, forged(TimeoutNow, term=4))
+
+
+def test_a_seed_decides_everything_about_its_rogue() -> None:
+    drawn = [make_rogue(draw(seed, short=True)) for seed in range(200)]
+    again = [make_rogue(draw(seed, short=True)) for seed in range(200)]
+    assert [one.text() for one in drawn] == [one.text() for one in again]
+    assert 60 < sum(one.rogue == Worlds.STRANGER for one in drawn) < 140
+    assert sum(one.calm for one in drawn) > 60
+    assert all(set(one.attacks) <= set(ATTACKS) - NOT_YET for one in drawn)
+    assert set(ATTACKS) - NOT_YET == {name for one in drawn for name in one.attacks}
+    # A liar and a lost disk are two failures.
+    assert not any(one.victim or one.lease_read for one in drawn if one.rogue == Worlds.MEMBER)
+
+
+def test_a_world_without_a_rogue_has_none() -> None:
+    assert not any(draw(seed).rogue for seed in range(50))
