@@ -2,12 +2,15 @@
 
 Two things are asked: every store whether it answers from *here*, and one store for the report of
 the whole cluster, made after it was asked. Addresses are those the caller named and those the
-report knows. The report of a store that reaches HAKeeper is preferred: the others show an old view.
+report knows. The report of a store that reaches HAKeeper is preferred. Where none does, every store
+is asked for its report: the one with the newest view counts, and what a store says of itself is in
+its own, whether the others reach it or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -18,7 +21,7 @@ from logservice_wire.errors import InvalidArgument, LogServiceError
 from logservice_wire.v1 import admin_pb2
 
 from logservice.cli.direct_call import call_store
-from logservice.server.monitor.cluster_rows import ClusterReport
+from logservice.server.monitor.cluster_rows import ClusterReport, StoreRow
 
 _AT_ONCE = 16
 
@@ -44,6 +47,19 @@ class Look:
     knocks: tuple[Knock, ...]
     report: ClusterReport | None
     error: str
+    others: tuple[ClusterReport, ...] = ()
+    """What the other stores gave, where the report could not say what HAKeeper says now."""
+
+    def rows(self) -> list[StoreRow]:
+        """The stores of the report; one that does not answer the others speaks for itself."""
+        own = {
+            row.store: row
+            for report in self.others
+            for row in report.stores
+            if row.store == report.cluster.asked_store
+        }
+        stores = self.report.stores if self.report is not None else ()
+        return [row if row.answers else own.get(row.store, row) for row in stores]
 
 
 def addresses_of(endpoints: str) -> list[str]:
@@ -70,7 +86,8 @@ def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:
             return list(pool.map(lambda address: _knock(address, limit_s, tls), named))
 
         knocks = knock(addresses)
-        report, error = _report(knocks, timeout_s, tls)
+        reports, error = _reports(knocks, pool, timeout_s, tls)
+        report = reports[0] if reports else None
         if report is not None:
             known = {one.address for one in knocks}
             stores = {one.store for one in knocks if not one.error}
@@ -81,7 +98,7 @@ def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:
                 and row.store not in stores
             ]  # fmt: skip
             knocks += knock(others)
-    return Look(tuple(knocks), report, error)
+    return Look(tuple(knocks), report, error, tuple(reports[1:]))
 
 
 def fetch(address: str, timeout_s: float, tls: TlsFiles | None, *, made_now: bool) -> ClusterReport:
@@ -107,21 +124,33 @@ def _knock(address: str, timeout_s: float, tls: TlsFiles | None) -> Knock:
     return Knock(address, status.store_id, "")
 
 
-def _report(
-    knocks: Iterable[Knock], timeout_s: float, tls: TlsFiles | None
-) -> tuple[ClusterReport | None, str]:
-    best: ClusterReport | None = None
-    error = ""
-    for one in knocks:
-        if one.error:
-            error = error or one.error
-            continue
+def _reports(
+    knocks: Sequence[Knock], pool: ThreadPoolExecutor, timeout_s: float, tls: TlsFiles | None
+) -> tuple[list[ClusterReport], str]:
+    """One is enough if it has HAKeeper's word; else everybody's, the best first."""
+
+    def ask(address: str) -> ClusterReport | str:
         try:
-            report = fetch(one.address, timeout_s, tls, made_now=True)
+            return fetch(address, timeout_s, tls, made_now=True)
         except LogServiceError as failed:
-            error = str(failed)
-            continue
-        if not report.cluster.hakeeper_error:
-            return report, ""
-        best = best or report
-    return best, error
+            return str(failed)
+
+    answering = [one.address for one in knocks if not one.error]
+    error = next((one.error for one in knocks if one.error), "")
+    found: list[ClusterReport] = []
+    for several in (answering[:1], answering[1:]):
+        for answer in pool.map(ask, several):
+            if isinstance(answer, str):
+                error = answer
+            else:
+                found.append(answer)
+        if any(not report.cluster.hakeeper_error for report in found):
+            break
+    return sorted(found, key=_worth), error if not found else ""
+
+
+def _worth(report: ClusterReport) -> tuple[bool, bool, float]:
+    """HAKeeper's own word, else the newest memory of it, else one of unknown age, else none."""
+    row = report.cluster
+    age_s = row.hakeeper_age_s if row.hakeeper_age_s >= 0 else math.inf
+    return bool(row.hakeeper_error), row.phase == "unknown", age_s

@@ -28,6 +28,9 @@ CLOCK_SKEW_US = 500_000
 LAG_ENTRIES = 10_000
 """A follower so far behind that it would be long in catching up if it had to lead."""
 
+FIRST_START_S = 60.0
+"""A first start takes seconds; stores that have run for longer without one wait for something."""
+
 _SHOWN = 10
 
 
@@ -38,6 +41,16 @@ class Severity(enum.IntEnum):
     DANGER = 1
     WARNING = 2
     NOTICE = 3
+
+
+class Chance(enum.Enum):
+    """What a shard without a leader can hope for."""
+
+    ELECTION = "election"
+    """Its majority runs."""
+    IF_STORES_RETURN = "if_stores_return"
+    GONE = "gone"
+    """Stores that run have lost their replicas: too few would be left if every store ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +71,13 @@ def diagnose(look: Look) -> list[Finding]:
         return [_nobody_answers(look)]
     report = look.report
     found = [
+        *_refused(look),
         *_hakeeper(report),
         *_leaderless(report),
-        *_stores(report),
+        *_stores(look, report),
         *_short(report),
         *_unreachable_from_here(look, report),
-        *_reasons(report),
+        *_reasons(look),
         *_repairs(report),
         *_holds(report),
         *_lag(report),
@@ -89,45 +103,114 @@ def _hakeeper(report: ClusterReport) -> Iterator[Finding]:
     row = report.cluster
     shard = next((shard for shard in report.shards if shard.shard == 0), None)
     if row.hakeeper_error:
-        age = "never" if row.hakeeper_age_s < 0 else f"{row.hakeeper_age_s:.0f} s ago"
+        when = (
+            f"it has not answered {row.asked_store} since that started"
+            if row.hakeeper_silent_s < 0
+            else f"it last answered {row.asked_store} {row.hakeeper_silent_s:.0f} s ago"
+        )
         yield Finding(
             Severity.BROKEN,
             "hakeeper_silent",
-            f"HAKeeper (shard 0) does not answer; it last did {age}. {_who_is_missing(shard)}",
-            "Logs that have their majority go on. Nothing is repaired, no shard can be created,"
-            " and what is shown about other stores may be old.",
-            "Bring the missing stores of shard 0 back; a majority of them is enough.",
+            f"HAKeeper (shard 0) does not answer; {when}. {_who_is_missing(report, shard)}",
+            "Logs that have their majority go on. Nothing is repaired and no shard can be created."
+            f" {_how_old(report)}",
+            _bring_back_hakeeper(report, shard),
             "lost-quorum.md",
         )
     elif row.phase != "running":
         yield Finding(
-            Severity.DANGER,
+            Severity.NOTICE if _young(report) else Severity.DANGER,
             "not_running",
-            f"The cluster is not running yet: {row.phase}.",
+            f"The cluster is not running yet: {row.phase.replace('_', ' ')}.",
             "Shards are placed and repaired only in a running cluster.",
+            "Nothing: a first start takes seconds. Run doctor again." if _young(report) else
             "Start every store of bootstrap.hakeeper_members; their logs say what the first start"
             " waits for.",
+        )  # fmt: skip
+
+
+def _how_old(report: ClusterReport) -> str:
+    row = report.cluster
+    if row.phase == "unknown":
+        return "What is said here is what the stores say themselves; nobody remembers HAKeeper's."
+    if row.hakeeper_age_s < 0:
+        return "What is said of stores that do not answer is old; nobody knows how old."
+    return f"What is said of stores that do not answer is {row.hakeeper_age_s:.0f} s old."
+
+
+def _bring_back_hakeeper(report: ClusterReport, shard: ShardRow | None) -> str:
+    chance = _chance(report, shard) if shard is not None else Chance.IF_STORES_RETURN
+    if chance is Chance.GONE:
+        return "No restart brings it back: see what is said of the replicas of shard 0."
+    if chance is Chance.IF_STORES_RETURN:
+        return "Bring the missing stores of shard 0 back; a majority of them is enough."
+    return (
+        "Its majority runs. If doctor says the same again, the stores do not reach each other's"
+        " peer port, or a disk is so slow that elections fail."
+    )
+
+
+def _young(report: ClusterReport) -> bool:
+    """Within the first start: what is not there yet is no failure."""
+    return report.cluster.phase != "running" and all(
+        store.answers and store.uptime_s < FIRST_START_S for store in report.stores
+    )
+
+
+def _refused(look: Look) -> Iterator[Finding]:
+    refused = [
+        (store.store, reason.detail)
+        for store in look.rows()
+        for reason in store.reasons
+        if reason.code == "shard_0_refused"
+    ]
+    if refused:
+        names = ", ".join(store for store, _ in refused)
+        yield Finding(
+            Severity.BROKEN,
+            "shard_0_refused",
+            f"HAKeeper does not start on {names}: {_listed([why for _, why in refused[:1]], '')}",
+            "The data directory is not the one that HAKeeper was begun with: it is empty, or"
+            " another's. What was in the right one does not count until it is back. HAKeeper has"
+            " not answered since, or it would have replaced what is lost.",
+            "Look for the old data directory (a disk that is not mounted, a changed"
+            " store.data_directories). If it is found, stop the store, put it back, start the store"
+            " again. Do not empty any other directory.",
+            "lost-quorum.md",
         )
 
 
 def _leaderless(report: ClusterReport) -> Iterator[Finding]:
-    lost: list[ShardRow] = []
-    waiting: list[ShardRow] = []
+    lost: dict[Chance, list[ShardRow]] = {chance: [] for chance in Chance}
     for shard in report.shards:
-        if shard.leader_store or (shard.shard == 0 and report.cluster.hakeeper_error):
+        if shard.leader_store:
             continue
-        (lost if _without_majority(shard) else waiting).append(shard)
-    if lost:
+        chance = _chance(report, shard)
+        if shard.shard or not report.cluster.hakeeper_error or chance is Chance.GONE:
+            lost[chance].append(shard)
+    if gone := lost[Chance.GONE]:
+        yield Finding(
+            Severity.BROKEN,
+            "majority_gone",
+            f"{_shards(gone)} lost the majority of its replicas, and not because stores are down."
+            f" {_who_is_missing(report, *gone)}",
+            "It takes no appends and no linearizable reads, and waiting does not change that. Its"
+            " records are where a replica is left and in the directories that are missing.",
+            "Put the missing data directories back. Keep every directory as it is. If those of a"
+            " majority are destroyed, the page says what can be saved.",
+            "restore.md",
+        )
+    if down := lost[Chance.IF_STORES_RETURN]:
         yield Finding(
             Severity.BROKEN,
             "lost_quorum",
-            f"{_shards(lost)} lost the majority of its replicas. {_who_is_missing(*lost)}",
+            f"{_shards(down)} lost the majority of its replicas. {_who_is_missing(report, *down)}",
             "It takes no appends and no linearizable reads. What was acknowledged is safe on the"
             " disks of those stores.",
             "Start those stores again with their data directories. Do not delete any of them.",
             "lost-quorum.md",
         )
-    if waiting:
+    if (waiting := lost[Chance.ELECTION]) and not _young(report):
         yield Finding(
             Severity.BROKEN,
             "no_leader",
@@ -139,7 +222,8 @@ def _leaderless(report: ClusterReport) -> Iterator[Finding]:
         )
 
 
-def _stores(report: ClusterReport) -> Iterator[Finding]:
+def _stores(look: Look, report: ClusterReport) -> Iterator[Finding]:
+    from_here = {one.store for one in look.knocks if not one.error}
     for store in report.stores:
         if store.answers:
             continue
@@ -149,14 +233,19 @@ def _stores(report: ClusterReport) -> Iterator[Finding]:
             if any(replica.store == store.store for replica in shard.replicas)
         ]
         tight = [shard for shard in short if shard.leader_store and _one_failure_left(shard)]
+        stopped = sum(not shard.leader_store for shard in short)
         spare = _spare(report, short)
         yield Finding(
             Severity.DANGER if short else Severity.WARNING,
             "store_down",
             f"Store {store.store} does not answer the others ({store.error}); HAKeeper"
             f" {'has given it up' if not store.alive else 'still waits for it'}.",
-            f"{len(short)} shards have a replica there; {len(tight)} of them stop when one more"
-            " store fails." if short else "No shard has a replica there.",
+            f"{len(short)} shards have a replica there;"
+            + (f" {stopped} of them take no appends now;" if stopped else "")
+            + f" {len(tight)} of them stop when one more store fails."
+            if short else "No shard has a replica there.",
+            "It answers from here, so it runs: look at its peer port, at the network between the"
+            " stores, and at the peer certificates." if store.store in from_here else
             "Start it again. If its machine is lost, HAKeeper replaces its replicas after"
             f" hakeeper.store_timeout_s, {spare}.",
             "lost-store.md",
@@ -170,6 +259,7 @@ def _short(report: ClusterReport) -> Iterator[Finding]:
         shard
         for shard in report.shards
         if shard.leader_store
+        and not _young(report)
         and not silent & {item.store for item in shard.replicas}
         and sum(item.health in ("", "alive") for item in shard.replicas) < shard.wanted
     ]
@@ -245,6 +335,13 @@ _REASONS: dict[str, tuple[Severity, str, str, str]] = {
         "The reason is in the finding; the page says what each one means.",
         "stalled-truncation.md",
     ),
+    "no_hakeeper": (
+        Severity.WARNING,
+        "It is empty: HAKeeper decides what runs there, and has not answered it since it started.",
+        "At a first start, start every store of bootstrap.hakeeper_members. Else look whether the"
+        " store reaches the others' peer ports.",
+        "not-ready.md",
+    ),
     "no_reply": (
         Severity.DANGER,
         "The event loop of the store is stuck, most likely behind its disk.",
@@ -254,14 +351,15 @@ _REASONS: dict[str, tuple[Severity, str, str, str]] = {
 }
 
 
-def _reasons(report: ClusterReport) -> Iterator[Finding]:
-    for store in report.stores:
+def _reasons(look: Look) -> Iterator[Finding]:
+    young = look.report is not None and _young(look.report)
+    for store in look.rows():
         by_code: dict[str, list[str]] = {}
         for reason in store.reasons:
             where = f"shard {reason.shard}: " if reason.shard >= 0 else ""
             by_code.setdefault(reason.code, []).append(where + reason.detail)
         for code, details in by_code.items():
-            if code not in _REASONS:
+            if code not in _REASONS or (young and code == "no_hakeeper"):
                 continue
             severity, means, do, page = _REASONS[code]
             what = f"{store.store}: {code.replace('_', ' ')}: {_listed(details, '; ')}"
@@ -300,14 +398,43 @@ def _repairs(report: ClusterReport) -> Iterator[Finding]:
                 " and disk of the stores involved; truncating makes it shorter.",
                 "lost-store.md",
             )
-    if report.cluster.flags:
+    yield from _flags(report)
+
+
+_FLAG_PAGES = {
+    "disk full": "disk-full.md",
+    "bootstrap": "not-ready.md",
+    "no live majority": "lost-quorum.md",
+    "of the same epoch": "diverged-replicas.md",
+}
+"""Which page a flag of HAKeeper belongs to, by words in it; all others: that of a lost store."""
+
+
+def _flags(report: ClusterReport) -> Iterator[Finding]:
+    by_page: dict[str, list[str]] = {}
+    told = {store.store for store in report.stores for reason in store.reasons
+            if reason.code == "disk_full"}  # fmt: skip
+    for flag in report.cluster.flags:
+        # The store itself says more about its disk; and a first start is told of above.
+        if any(flag.startswith(f"disk full: {store} ") for store in told):
+            continue
+        if flag.startswith("bootstrap:") and _young(report):
+            continue
+        page = next((page for words, page in _FLAG_PAGES.items() if words in flag), "lost-store.md")
+        by_page.setdefault(page, []).append(flag)
+    who = (
+        "HAKeeper asks"
+        if not report.cluster.hakeeper_error
+        else "Before it fell silent HAKeeper asked"
+    )
+    for page, flags in by_page.items():
         yield Finding(
             Severity.WARNING,
             "flags",
-            f"HAKeeper asks for a person: {_listed(report.cluster.flags, '; ')}",
+            f"{who} for a person: {_listed(flags, '; ')}",
             "These are things that it must not decide itself.",
             "`logctl repairs` shows all of them.",
-            "lost-store.md",
+            page,
         )
 
 
@@ -378,9 +505,24 @@ def _down(shard: ShardRow) -> list[str]:
     return [item.store for item in shard.replicas if item.health not in ("", "alive")]
 
 
-def _without_majority(shard: ShardRow) -> bool:
+def _away(report: ClusterReport, shard: ShardRow) -> set[str]:
+    """Stores that do not answer: with them replicas may come back."""
+    away = {store.store for store in report.stores if not store.answers}
+    return away | {item.store for item in shard.replicas if item.health == "silent"}
+
+
+def _chance(report: ClusterReport, shard: ShardRow) -> Chance:
+    """By the replicas that run, and those that would if every store ran."""
     voters = [item for item in shard.replicas if item.role != "learner"]
-    return 2 * sum(item.health in ("", "alive") for item in voters) <= len(voters)
+    silent = _away(report, shard)
+    needed = max(len(voters), shard.voters) // 2 + 1
+    live = sum(item.health in ("", "alive") for item in voters)
+    # Of members that nobody can name each may be on a store that is down.
+    back = sum(item.health not in ("", "alive") and item.store in silent for item in voters)
+    back += min(max(0, shard.voters - len(voters)), len(silent))
+    if live >= needed:
+        return Chance.ELECTION
+    return Chance.IF_STORES_RETURN if live + back >= needed else Chance.GONE
 
 
 def _one_failure_left(shard: ShardRow) -> bool:
@@ -388,9 +530,17 @@ def _one_failure_left(shard: ShardRow) -> bool:
     return 2 * (sum(item.health in ("", "alive") for item in voters) - 1) <= len(voters)
 
 
-def _who_is_missing(*shards: ShardRow | None) -> str:
-    down = sorted({store for shard in shards if shard is not None for store in _down(shard)})
-    return f"Missing: {', '.join(down)}." if down else ""
+def _who_is_missing(report: ClusterReport, *shards: ShardRow | None) -> str:
+    known = [shard for shard in shards if shard is not None]
+    down = sorted({store for shard in known for store in _down(shard)})
+    away = {store for shard in known for store in _away(report, shard)}
+    running = [store for store in down if store not in away]
+    words = []
+    if silent := [store for store in down if store in away]:
+        words.append(f"Missing: {', '.join(silent)}.")
+    if running:
+        words.append(f"Running, but without a replica that counts: {', '.join(running)}.")
+    return " ".join(words)
 
 
 def _spare(report: ClusterReport, shards: Sequence[ShardRow]) -> str:

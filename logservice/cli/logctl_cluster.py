@@ -5,25 +5,35 @@ from __future__ import annotations
 import click
 from logservice_client import LogClient
 from logservice_client.methods import GET_STORE_STATUS, TRANSFER_LEADER
-from logservice_wire.v1 import admin_pb2, hakeeper_pb2
+from logservice_wire.errors import LogServiceError
+from logservice_wire.v1 import admin_pb2
 
 from logservice.cli import exit_codes
 from logservice.cli.client_session import Session, pass_session
 from logservice.cli.direct_call import call_store
 from logservice.cli.output import output_option, show_fields, show_rows
+from logservice.cli.without_hakeeper import (
+    remembered,
+    show_repairs,
+    show_shards,
+    show_stores,
+    state_of,
+)
 
 _shard = click.argument("shard_id", metavar="SHARD", type=click.IntRange(min=0))
-
-
-def _state(session: Session) -> hakeeper_pb2.ClusterState:
-    return session.run(lambda client: client.hakeeper.cluster_state(timeout=session.timeout_s))
 
 
 @click.command()
 @output_option
 @pass_session
-def shards(session: Session, form: str) -> None:
-    """All shards and where their replicas are."""
+def shards(session: Session, form: str) -> int:
+    """All shards and where their replicas are.
+
+    Exit code 4 when HAKeeper does not answer: what is shown then is what the stores know.
+    """
+    state = state_of(session)
+    if isinstance(state, LogServiceError):
+        return show_shards(form, remembered(session, state))
     rows = [
         {
             "shard": found.shard_id,
@@ -41,17 +51,23 @@ def shards(session: Session, form: str) -> None:
             "epoch": found.membership_epoch,
             "joint": found.joint,
         }
-        for found in _state(session).shards
+        for found in state.shards
     ]
     show_rows(form, rows, "shards")
+    return exit_codes.OK
 
 
 @click.command()
 @output_option
 @pass_session
-def stores(session: Session, form: str) -> None:
-    """All stores as HAKeeper sees them."""
-    state = _state(session)
+def stores(session: Session, form: str) -> int:
+    """All stores as HAKeeper sees them.
+
+    Exit code 4 when HAKeeper does not answer: what is shown then is what the stores know.
+    """
+    state = state_of(session)
+    if isinstance(state, LogServiceError):
+        return show_stores(form, remembered(session, state))
     rows = [
         {
             "store": found.store_id,
@@ -70,6 +86,7 @@ def stores(session: Session, form: str) -> None:
         for found in state.stores
     ]
     show_rows(form, rows, f"cluster {state.cluster_id}: {state.state}")
+    return exit_codes.OK
 
 
 @click.command()
@@ -188,8 +205,13 @@ def transfer(session: Session, shard_id: int, store_id: str, form: str) -> None:
 @output_option
 @pass_session
 def repairs(session: Session, form: str) -> int:
-    """Repairs under way, and flags. Exit code 1 when there is a flag: a person must look."""
-    state = _state(session)
+    """Repairs under way, and flags. Exit code 1 when there is a flag: a person must look.
+
+    Exit code 4 when HAKeeper does not answer: nothing is repaired then, and what is shown is old.
+    """
+    state = state_of(session)
+    if isinstance(state, LogServiceError):
+        return show_repairs(form, remembered(session, state))
     rows = [
         {
             "operator": found.operator_id,

@@ -52,7 +52,9 @@ def doctor(session: Session, strict: bool, form: str) -> int:
             click.echo(
                 f"{row.cluster}: {row.stores_ready} of {row.stores} stores ready,"
                 f" {row.shards - row.shards_without_leader} of {row.shards} shards have a leader,"
-                f" {row.operators} repairs under way." + ("" if findings else " Nothing is wrong.")
+                f" {row.operators} repairs under way."
+                + ("" if findings else " Nothing is wrong.")
+                + (f" Seen by {row.asked_store}, without HAKeeper." if row.hakeeper_error else "")
             )
     worst = min((finding.severity for finding in findings), default=Severity.NOTICE)
     limit = Severity.WARNING if strict else Severity.DANGER

@@ -100,6 +100,10 @@ class Bootstrapper:
         self._members = tuple(members)
         self._lost_track = lost_track
         self._starting: Membership | None = None
+        self.refused = ""
+        """Why shard 0 does not start here, for people; empty unless the outcome is REFUSED."""
+        self.waiting = ""
+        """What the first start waited for in its newest round, for people."""
 
     def serve(self) -> None:
         """Answer probes."""
@@ -134,7 +138,8 @@ class Bootstrapper:
                 silent = [
                     member.store_id for member in self._members if member.store_id not in probes
                 ]
-                raise NotReady(f"shard 0 waits for its initial members: {silent}", silent=silent)
+                self.waiting = f"shard 0 waits for its initial members: {', '.join(silent)}"
+                raise NotReady(self.waiting, silent=",".join(silent))
             await asyncio.sleep(bounds.PROBE_INTERVAL_S)
 
     @property
@@ -155,14 +160,14 @@ class Bootstrapper:
             if member.store_id == me
         ]  # fmt: skip
         if recorded and any(member.incarnation not in mine for member in named):
-            logger.error("shard 0 was bootstrapped with another data directory of this store")
-            return BootstrapOutcome.REFUSED
+            return self._refuse(
+                "shard 0 was bootstrapped with another data directory of this store"
+            )
         if len(set(recorded)) > 1:
-            logger.error("the initial members recorded different memberships: %s", recorded)
-            return BootstrapOutcome.REFUSED
+            logger.error("recorded initial memberships: %s", recorded)
+            return self._refuse("the initial members recorded different memberships of shard 0")
         if recorded and not named:
-            logger.error("shard 0 was bootstrapped without this store")
-            return BootstrapOutcome.REFUSED
+            return self._refuse("shard 0 was bootstrapped without this store")
         if recorded:
             return await self._start(named[0], recorded[0])
         if any(probe.bootstrapped for probe in probes.values()):
@@ -177,6 +182,11 @@ class Bootstrapper:
         )
         return await self._start(membership.members[0], membership)
 
+    def _refuse(self, why: str) -> BootstrapOutcome:
+        logger.error("%s", why)
+        self.refused = why
+        return BootstrapOutcome.REFUSED
+
     async def _start(self, own: Member, membership: Membership) -> BootstrapOutcome:
         self._starting = membership
         replica = own.replica_id
@@ -187,8 +197,7 @@ class Bootstrapper:
         except (InvalidArgument, Halted) as error:
             # It ran here once and was removed; the address book that would remember is lost. Or
             # its disk has failed since.
-            logger.error("shard 0 does not start here again: %s", error)
-            return BootstrapOutcome.REFUSED
+            return self._refuse(f"shard 0 does not start here again: {error}")
         finally:
             self._starting = None
         logger.info("shard 0 starts here as replica %d of %s", replica, membership.voters)

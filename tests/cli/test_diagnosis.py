@@ -10,7 +10,14 @@ from rich.console import Console
 
 from logservice import bounds
 from logservice.cli.cluster_look import Knock, Look
-from logservice.cli.diagnosis import CLOCK_SKEW_US, LAG_ENTRIES, Finding, Severity, diagnose
+from logservice.cli.diagnosis import (
+    CLOCK_SKEW_US,
+    FIRST_START_S,
+    LAG_ENTRIES,
+    Finding,
+    Severity,
+    diagnose,
+)
 from logservice.cli.top_view import SORTS, Rates, screen, size
 from logservice.server.monitor.cluster_rows import (
     ClusterReport,
@@ -118,7 +125,12 @@ def reason(code: str) -> tuple[Reason, ...]:
     ("seen", "code", "severity"),
     [
         (with_row(hakeeper_error="deadline", hakeeper_age_s=9.0), "hakeeper_silent", 0),
-        (with_row(phase="bootstrapping"), "not_running", 1),
+        (
+            changed(with_row(phase="bootstrapping"), stores=(store("s1", uptime_s=FIRST_START_S),)),
+            "not_running",
+            1,
+        ),
+        (with_row(phase="bootstrapping", flags=("bootstrap: shard 1",)), "not_running", 3),
         (with_row(flags=("look",)), "flags", 2),
         (with_shard(without(shard(1), "s2", "s3", leader_store="")), "lost_quorum", 0),
         (with_shard(shard(1, leader_store="")), "no_leader", 0),
@@ -174,6 +186,74 @@ def test_a_dead_store_is_one_finding_however_many_shards_it_held() -> None:
     (found,) = findings(many)
     assert "200 shards have a replica there; 200 of them stop" in found.means
     assert "on the other stores" in found.do
+
+
+def test_shards_that_stopped_are_not_counted_as_those_that_would() -> None:
+    seen = with_store(2, answers=False, ready=False, error="refused")
+    stopped = tuple(without(shard(number), "s2", "s3", leader_store="") for number in (1, 2))
+    found = {one.code: one for one in findings(changed(seen, shards=(*stopped, shard(3))))}
+    assert found["store_down"].means == (
+        "3 shards have a replica there; 2 of them take no appends now;"
+        " 0 of them stop when one more store fails."
+    )
+
+
+EMPTY = (Reason(code="shard_0_refused", detail="another data directory"),)
+
+
+def test_stores_that_came_back_empty_come_first_and_are_not_asked_to_return() -> None:
+    seen = report(
+        cluster=changed(
+            report().cluster, hakeeper_error="deadline", hakeeper_age_s=95.0, hakeeper_silent_s=90.0
+        ),
+        stores=(
+            store("s1", ready=False), store("s2", ready=False, reasons=EMPTY),
+            store("s3", ready=False, reasons=EMPTY),
+        ),
+        shards=tuple(
+            without(shard(number), "s2", "s3", health="missing", leader_store="", voters=3)
+            for number in (0, 1)
+        ),
+    )  # fmt: skip
+    found = findings(seen)
+    assert [one.code for one in found] == ["shard_0_refused", "hakeeper_silent", "majority_gone"]
+    assert "it last answered s1 90 s ago" in found[1].what
+    assert "is 95 s old" in found[1].means
+    assert "No restart" in found[1].do
+    assert "2 shards (0, 1)" in found[2].what
+
+
+def test_members_that_nobody_can_name_may_be_on_the_stores_that_are_down() -> None:
+    one = changed(shard(1, leader_store="", voters=3), replicas=shard(1).replicas[:1])
+    down = with_store(2, answers=False, alive=False, error="refused")
+    down = changed(down, stores=down.stores[:2], shards=(one,))
+    assert "lost_quorum" in [found.code for found in findings(down)]
+    up = report(stores=report().stores[:2], shards=(one,))
+    assert "majority_gone" in [found.code for found in findings(up)]
+
+
+def test_a_store_that_only_the_others_cannot_reach_speaks_for_itself() -> None:
+    best = with_store(2, answers=False, error="refused")
+    best = changed(best, cluster=changed(best.cluster, hakeeper_error="deadline"))
+    own = with_store(2, reasons=EMPTY, ready=False)
+    own = changed(own, cluster=changed(own.cluster, asked_store="s2", hakeeper_error="deadline"))
+    knocks = (Knock("s1:1", "s1", ""), Knock("s2:1", "s2", ""))
+    found = {one.code: one for one in diagnose(Look(knocks, best, "", (own,)))}
+    assert "s2" in found["shard_0_refused"].what
+    assert "answers from here" in found["store_down"].do
+
+
+def test_flags_lead_to_their_page_and_are_not_told_twice() -> None:
+    flags = ("disk full: s2 /d", "disk full: s9 /d", "shard 1: no spare store for another replica")
+    seen = with_store(2, ready=False, reasons=reason("disk_full"))
+    found = findings(changed(seen, cluster=changed(seen.cluster, flags=flags)))
+    assert [(one.code, one.page) for one in found] == [
+        ("disk_full", "disk-full.md"), ("flags", "disk-full.md"), ("flags", "lost-store.md"),
+    ]  # fmt: skip
+    assert "s2 /d" not in found[1].what
+    silent = changed(seen.cluster, flags=flags, hakeeper_error="deadline")
+    (*_, last) = findings(changed(seen, cluster=silent))
+    assert last.what.startswith("Before it fell silent HAKeeper asked")
 
 
 def test_without_a_spare_store_it_says_so() -> None:

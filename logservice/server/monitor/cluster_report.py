@@ -7,6 +7,9 @@ shown as such, with what HAKeeper last knew of it. If HAKeeper cannot be asked, 
 was seen is shown with its age, and shards come from the stores' own words: an operator needs the
 picture most when the cluster is at its worst.
 
+A replica of shard 0 here may have applied more than was last heard. That is as old as HAKeeper's
+last answer to a heartbeat of this store; if it never gave one to this process, the age is unknown.
+
 Made when somebody asks; asked again within ADMIN_CLUSTER_AGE_S the same picture is given out, so
 that many pages cost one. Who decides by it what to do next (the doctor between two steps of an
 upgrade) says so and gets a picture begun after he asked: in one made a moment earlier the store
@@ -25,7 +28,7 @@ from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
 from logservice.hakeeper.views import ClusterView
-from logservice.ids import StoreId
+from logservice.ids import HAKEEPER_SHARD, StoreId
 from logservice.nodehost.store_parts import StoreParts
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.server.monitor import cluster_rows
@@ -49,7 +52,7 @@ class ClusterReporter:
         self._reporter = reporter
         self._clock = parts.host.clock
         self._view: ClusterView | None = None
-        self._view_s = 0.0
+        self._view_s: float | None = None
         self._error = ""
         self._newest: ClusterReport | None = None
         self._good_until_s = 0.0
@@ -85,9 +88,15 @@ class ClusterReporter:
             }
         words = await self._ask_stores(addresses)
         started_s = self._clock.monotonic()
-        age_s = started_s - self._view_s if view is not None else -1.0
         report = cluster_rows.build(
-            HAKeeperWord(view, age_s, self._error), words, self._reporter.status()
+            HAKeeperWord(
+                view,
+                _since(self._view_s, started_s),
+                self._error,
+                _since(self._answered_s(), started_s),
+            ),
+            words,
+            self._reporter.status(),
         )
         now_s = self._clock.monotonic()
         self._newest = report
@@ -102,16 +111,24 @@ class ClusterReporter:
             self._error = ""
         except LogServiceError as error:
             self._error = str(error)
-            if self._view is None:
-                await self._look_here()
+            await self._look_here()
 
     async def _look_here(self) -> None:
-        """What the replica of shard 0 here has applied, however old, is better than nothing."""
+        """What the replica of shard 0 here has applied, if that is newer than what was heard."""
+        if self._parts.host.replica_info(HAKEEPER_SHARD) is None:
+            return
         try:
-            self._view = await self._parts.client.cluster(bounds.ADMIN_PEER_WAIT_S, stale=True)
-            self._view_s = self._clock.monotonic()
+            view = await self._parts.client.cluster(bounds.ADMIN_PEER_WAIT_S, stale=True)
         except LogServiceError:
-            self._view = None
+            return
+        if self._view is None or view.tick > self._view.tick:
+            self._view, self._view_s = view, self._answered_s()
+
+    def _answered_s(self) -> float | None:
+        """When HAKeeper last answered this process, be it a heartbeat or a question."""
+        heartbeats = self._parts.heartbeats
+        beat_s = heartbeats.last_success_s if heartbeats is not None else None
+        return max((at_s for at_s in (self._view_s, beat_s) if at_s is not None), default=None)
 
     async def _ask_stores(self, addresses: Mapping[StoreId, str]) -> dict[str, StoreWord]:
         slots = asyncio.Semaphore(bounds.ADMIN_STORES_AT_ONCE)
@@ -136,3 +153,7 @@ class ClusterReporter:
         stores = sorted(addresses)
         found = await asyncio.gather(*(ask(store) for store in stores))
         return dict(zip(stores, found, strict=True))
+
+
+def _since(at_s: float | None, now_s: float) -> float:
+    return -1.0 if at_s is None else now_s - at_s

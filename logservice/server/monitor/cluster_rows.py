@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from logservice import bounds
 from logservice.hakeeper.views import ClusterView, ReplicaView, ShardView, StoreView
-from logservice.ids import ShardId
+from logservice.ids import ShardId, StoreId
 from logservice.server.monitor.status import (
     EventLine,
     FollowerStatus,
@@ -27,11 +28,14 @@ _EVENTS_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class HAKeeperWord:
-    """The newest view, its age in seconds (-1 without one), and why there is no newer one."""
+    """The newest view, its age in seconds (-1: unknown), why there is no newer one, and how long
+    HAKeeper has been silent (-1: it never answered the process that asks).
+    """
 
     view: ClusterView | None
     age_s: float
     error: str
+    silent_s: float = -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,11 @@ class StoreWord:
 
 
 class StoreRow(Struct, frozen=True, kw_only=True):
-    """One store. `alive`: HAKeeper hears it; `answers`: it answered the store that was asked."""
+    """One store. `answers`: it answered the store that was asked; `alive`: HAKeeper hears it. While
+    HAKeeper itself is silent, a store that does not answer is not alive.
+
+    heartbeat_age_ticks: at the moment of the picture, at least; -1 when nobody knows.
+    """
 
     store: str
     host: str = ""
@@ -80,7 +88,8 @@ class StoreRow(Struct, frozen=True, kw_only=True):
 class ReplicaRow(Struct, frozen=True, kw_only=True):
     """One member of a shard. `lag_entries`: behind the leader, -1 when nobody can tell.
 
-    health: as HAKeeper judges it, which takes its time; ``silent``: its store did not answer now.
+    health: as HAKeeper judges it, which takes its time; ``silent``: its store did not answer now;
+    ``missing``: its store answers and has no such replica.
     """
 
     replica: int
@@ -95,11 +104,14 @@ class ReplicaRow(Struct, frozen=True, kw_only=True):
 
 
 class ShardRow(Struct, frozen=True, kw_only=True):
-    """One shard. `lag_entries`: of the member furthest behind, -1 when nobody can tell."""
+    """One shard. `voters`: how many, by the replicas' own word. `lag_entries`: of the member
+    furthest behind, -1 when nobody can tell.
+    """
 
     shard: int
     name: str = ""
     wanted: int = 0
+    voters: int = 0
     leader_store: str = ""
     term: int = 0
     epoch: int = 0
@@ -145,7 +157,9 @@ class StoreEvent(Struct, frozen=True, kw_only=True):
 
 
 class ClusterRow(Struct, frozen=True, kw_only=True):
-    """The cluster in short. hakeeper_age_s: age of what HAKeeper said, -1 when it said nothing."""
+    """The cluster in short. hakeeper_age_s: age of what is shown of HAKeeper's view, -1 unknown;
+    hakeeper_silent_s: since it last answered the store that was asked, -1 if it never did.
+    """
 
     cluster: str
     phase: str
@@ -155,6 +169,7 @@ class ClusterRow(Struct, frozen=True, kw_only=True):
     time_us: int
     hakeeper_age_s: float
     hakeeper_error: str
+    hakeeper_silent_s: float = -1.0
     stores: int
     stores_alive: int
     stores_ready: int
@@ -180,7 +195,7 @@ def build(hakeeper: HAKeeperWord, words: Mapping[str, StoreWord], me: StoreStatu
     view = hakeeper.view
     views = {store.store_id: store for store in view.stores} if view is not None else {}
     stores = tuple(
-        _store(store, views.get(store), words.get(store, StoreWord()))  # type: ignore[call-overload]
+        _store(store, views.get(StoreId(store)), words.get(store, StoreWord()), hakeeper)
         for store in sorted({*views, *words})
     )
     shards = _shards(view if not hakeeper.error else None, view, words)
@@ -206,6 +221,7 @@ def build(hakeeper: HAKeeperWord, words: Mapping[str, StoreWord], me: StoreStatu
         time_us=me.wall_time_us,
         hakeeper_age_s=round(hakeeper.age_s, 3),
         hakeeper_error=hakeeper.error,
+        hakeeper_silent_s=round(hakeeper.silent_s, 3),
         stores=len(stores),
         stores_alive=sum(store.alive for store in stores),
         stores_ready=sum(store.ready for store in stores),
@@ -244,14 +260,16 @@ def _events(words: Mapping[str, StoreWord]) -> tuple[StoreEvent, ...]:
     return tuple(found[:_EVENTS_SHOWN])
 
 
-def _store(store: str, view: StoreView | None, word: StoreWord) -> StoreRow:
+def _store(store: str, view: StoreView | None, word: StoreWord, hakeeper: HAKeeperWord) -> StoreRow:
     status = word.status or StoreStatus()
     figures = status.logdb
     serving = word.status is not None and bool(figures)
     return StoreRow(
         store=store,
         host=view.host if view is not None else "",
-        alive=view is not None and not view.expired,
+        alive=view is not None
+        and not view.expired
+        and (not hakeeper.error or word.status is not None),
         answers=word.status is not None,
         error=word.error,
         phase=status.phase if word.status is not None else "",
@@ -260,7 +278,7 @@ def _store(store: str, view: StoreView | None, word: StoreWord) -> StoreRow:
         alarms=status.alarms,
         version=status.version,
         uptime_s=round(status.uptime_s, 1),
-        heartbeat_age_ticks=view.ticks_since_heartbeat if view is not None else -1,
+        heartbeat_age_ticks=_heard_ticks(view, hakeeper),
         client_address=status.client_address or (view.client_address if view else ""),
         peer_address=status.peer_address or (view.peer_address if view else ""),
         admin_address=status.admin_address,
@@ -280,6 +298,12 @@ def _store(store: str, view: StoreView | None, word: StoreWord) -> StoreRow:
     )
 
 
+def _heard_ticks(view: StoreView | None, hakeeper: HAKeeperWord) -> int:
+    if view is None or hakeeper.age_s < 0:
+        return -1
+    return view.ticks_since_heartbeat + int(hakeeper.age_s * bounds.HAKEEPER_TICKS_PER_S)
+
+
 def _disk(figures: Mapping[str, float], name: str, reported: int) -> int:
     return int(figures.get(name, reported))
 
@@ -291,6 +315,11 @@ def _shards(
     fresh: ClusterView | None, view: ClusterView | None, words: Mapping[str, StoreWord]
 ) -> tuple[ShardRow, ...]:
     silent = {store for store, word in words.items() if word.status is None}
+    serving = {
+        store
+        for store, word in words.items()
+        if word.status is not None and word.status.phase == "serving"
+    }
     reported = {shard.shard_id: shard.leader_store for shard in fresh.shards} if fresh else {}
     views = {shard.shard_id: shard for shard in view.shards} if view is not None else {}
     found: dict[int, dict[str, ReplicaStatus]] = {}
@@ -303,6 +332,7 @@ def _shards(
             views.get(ShardId(shard)),
             found.get(shard, {}),
             silent,
+            serving,
             reported.get(ShardId(shard), ""),
         )
         for shard in sorted({*views, *found})
@@ -314,6 +344,7 @@ def _shard(
     view: ShardView | None,
     here: Mapping[str, ReplicaStatus],
     silent: Set[str],
+    serving: Set[str],
     reported_leader: str,
 ) -> ShardRow:
     leading = [(store, item) for store, item in here.items() if item.role == "leader"]
@@ -324,7 +355,14 @@ def _shard(
     followers = {item.replica: item for item in (leader.followers if leader is not None else ())}
     if view is not None:
         replicas = tuple(
-            _replica(item, here.get(item.store_id), leader, followers, item.store_id in silent)
+            _replica(
+                item,
+                here.get(item.store_id),
+                leader,
+                followers,
+                silent=item.store_id in silent,
+                serving=item.store_id in serving,
+            )
             for item in view.replicas
         )
     else:
@@ -334,6 +372,7 @@ def _shard(
         shard=shard,
         name=view.name if view is not None else "",
         wanted=view.wanted_replicas if view is not None else 0,
+        voters=best.voters or sum(item.role == "voter" for item in replicas),
         leader_store=store or _leader_by_others(here, reported_leader),
         term=max(best.term, view.term if view is not None else 0),
         epoch=max(best.membership_epoch, view.membership_epoch if view is not None else 0),
@@ -379,11 +418,15 @@ def _replica(
     status: ReplicaStatus | None,
     leader: ReplicaStatus | None,
     followers: Mapping[int, FollowerStatus],
+    *,
     silent: bool,
+    serving: bool,
 ) -> ReplicaRow:
     if status is not None and status.replica != view.replica_id:
         status = None
-    health = "silent" if silent and view.health == "alive" else view.health
+    health = view.health
+    if health == "alive" and status is None:
+        health = "silent" if silent else "missing" if serving else health
     return ReplicaRow(
         replica=view.replica_id,
         store=view.store_id,

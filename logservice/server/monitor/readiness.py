@@ -1,9 +1,13 @@
 """readiness: whether clients should be sent to a store, and if not, why.
 
-Ready means: the store serves, every replica here runs and knows a leader that it can reach, the
-disks work and are below the mark, truncation is not stalled, and no replicas differ undecided. Each
-thing that is not so is a reason of its own, with the shard it concerns and words for a person. A
-pure function of what the reporter found.
+Ready means: the store serves, it is known what it should run, every replica here runs and knows a
+leader that it can reach, the disks work and are below the mark, truncation is not stalled, and no
+replicas differ undecided. Each thing that is not so is a reason of its own, with the shard it
+concerns and words for a person. A pure function of what the reporter found.
+
+"Known what it should run": until HAKeeper has answered this process once, a store that has nothing,
+or that came back with another data directory than shard 0 was begun with, is of no use to anybody.
+One that has replicas serves them, whether HAKeeper answers or not.
 
 "A leader it can reach": a follower that hears nothing for an election timeout forgets its leader,
 and a leader that hears no majority for as long steps down, so a known leader is a reachable one.
@@ -25,6 +29,10 @@ class Code(enum.StrEnum):
     STOPPING = "stopping"
     NO_REPLY = "no_reply"
     """The event loop did not answer the admin port in time."""
+    SHARD_0_REFUSED = "shard_0_refused"
+    """HAKeeper was begun with another data directory of this store, and has not said what now."""
+    NO_HAKEEPER = "no_hakeeper"
+    """Nothing runs here, and HAKeeper has not said yet what should."""
     NO_LEADER = "no_leader"
     HALTED = "halted"
     DIVERGED = "diverged"
@@ -39,16 +47,19 @@ def reasons(
     replicas: Iterable[ReplicaStatus],
     directories: Iterable[DirectoryStatus],
     undecided: Iterable[int] = (),
+    own: Iterable[Reason] = (),
 ) -> tuple[Reason, ...]:
     """All of them; empty when ready. At most READY_REASONS_MAX, the store's own first.
 
     `undecided`: shards led here whose replicas differ, without a majority that could tell.
+    `own`: what else concerns the whole store.
     """
     found: list[Reason] = []
     if phase == "starting":
         found.append(Reason(code=Code.STARTING, detail="recovery has not finished"))
     elif phase == "stopping":
         found.append(Reason(code=Code.STOPPING, detail="leaderships are handed away"))
+    found += own
     for directory in directories:
         reason = _of_directory(directory)
         if reason is not None:
@@ -64,6 +75,20 @@ def reasons(
             if len(found) >= bounds.READY_REASONS_MAX:
                 break
     return tuple(found[: bounds.READY_REASONS_MAX])
+
+
+def without_hakeeper(refused: str, waiting: str, *, empty: bool) -> tuple[Reason, ...]:
+    """Of a store that HAKeeper has not answered since its process began.
+
+    `refused`: why shard 0 does not start here; `waiting`: what its first start waits for, if
+    anything; `empty`: no replica runs here.
+    """
+    if refused:
+        return (Reason(code=Code.SHARD_0_REFUSED, detail=refused),)
+    if empty:
+        detail = waiting or "HAKeeper has not answered since the store started"
+        return (Reason(code=Code.NO_HAKEEPER, detail=detail),)
+    return ()
 
 
 def _of_directory(directory: DirectoryStatus) -> Reason | None:

@@ -132,9 +132,17 @@ class StatusReporter:
         replicas = self._replicas(parts)
         heartbeats = parts.heartbeats
         answered_s = heartbeats.last_success_s if heartbeats is not None else None
+        first = parts.bootstrapper
+        own = (
+            readiness.without_hakeeper(first.refused, first.waiting, empty=not replicas)
+            if answered_s is None
+            else ()
+        )
         return msgspec.structs.replace(
             common,
-            reasons=readiness.reasons(self.phase, replicas, directories, parts.comparer.undecided),
+            reasons=readiness.reasons(
+                self.phase, replicas, directories, parts.comparer.undecided, own
+            ),
             heartbeat_age_s=-1.0 if answered_s is None else now_s - answered_s,
             alarms=tuple(self._alarms()),
             certificates=_certificates(self._tls),

@@ -19,6 +19,7 @@ from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.event_ring import EventRing
 from logservice.server.monitor.reporter import StatusReporter
 from logservice.server.monitor.status import StoreStatus
+from tests.server.monitor.samples import view
 from tests.server.monitor.test_watch import CONFIG
 
 
@@ -39,18 +40,31 @@ class Asked:
         self.clock = ManualClock()
         self.questions = 0
         self._answers = asyncio.Semaphore(0)
-        host = SimpleNamespace(clock=self.clock, register_handler=lambda method, handler: None)
+        self.applied: ClusterView | None = None
+        self.beats = SimpleNamespace(last_success_s=None)
+        host = SimpleNamespace(
+            clock=self.clock,
+            register_handler=lambda method, handler: None,
+            replica_info=lambda shard: self.applied,
+            peer_request=self._no_answer,
+        )
         book = SimpleNamespace(peer_addresses=dict)
-        parts = SimpleNamespace(host=host, book=book, client=SimpleNamespace(cluster=self._ask))
+        parts = SimpleNamespace(
+            host=host, book=book, client=SimpleNamespace(cluster=self._ask), heartbeats=self.beats
+        )
         self.own = Slow(parse(CONFIG), EventRing(10), dict, self.clock)
         self.reporter = ClusterReporter(cast(StoreParts, parts), self.own)
 
     async def _ask(self, timeout_s: float, stale: bool = False) -> ClusterView:
         if stale:
-            raise NotReady("nothing applied")
+            assert self.applied is not None
+            return self.applied
         self.questions += 1
         await self._answers.acquire()
         raise NotReady(f"question {self.questions}")
+
+    async def _no_answer(self, *asked: object) -> bytes:
+        raise NotReady("refused")
 
     def answer(self) -> None:
         self._answers.release()
@@ -135,3 +149,26 @@ async def test_a_decider_who_gives_up_costs_the_others_nothing() -> None:
     impatient.cancel()
     asked.answer()
     assert "question 1" in question(await page)
+
+
+async def test_what_is_only_remembered_is_as_old_as_the_last_answer() -> None:
+    """Not as young as the look at it."""
+    asked = Asked()
+    asked.applied = view()
+    asked.answer()
+    row = (await asked.reporter.report(made_now=True)).cluster
+    assert row.phase == "running"
+    assert (row.hakeeper_age_s, row.hakeeper_silent_s) == (-1.0, -1.0)
+    asked = Asked()
+    asked.applied = view()
+    asked.beats.last_success_s = asked.clock.monotonic()
+    asked.clock.advance(95.0)
+    asked.answer()
+    row = (await asked.reporter.report(made_now=True)).cluster
+    assert (row.hakeeper_age_s, row.hakeeper_silent_s) == (95.0, 95.0)
+    # Nothing new is remembered: it grows older, although heartbeats were answered since.
+    asked.clock.advance(5.0)
+    asked.beats.last_success_s = asked.clock.monotonic()
+    asked.answer()
+    row = (await asked.reporter.report(made_now=True)).cluster
+    assert (row.hakeeper_age_s, row.hakeeper_silent_s) == (100.0, 0.0)

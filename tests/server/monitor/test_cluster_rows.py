@@ -109,3 +109,29 @@ def test_a_store_that_is_not_ready_says_why() -> None:
 
 def test_a_status_travels() -> None:
     assert decode(encode(status())) == status()
+
+
+def test_a_store_that_came_back_empty_has_no_live_replica_whatever_hakeeper_remembers() -> None:
+    lost = replica(1, "follower", leader=0, voters=3)
+    empty = status("s2", phase="serving", replicas=())
+    report = build(
+        HAKeeperWord(view(shard_view()), 9.0, "no majority", 4.0),
+        words(s1=status("s1", phase="serving", replicas=(lost,)), s2=empty)
+        | {"s3": StoreWord(error="refused")},
+        status("s2"),
+    )
+    (shard,) = report.shards
+    assert [item.health for item in shard.replicas] == ["alive", "missing", "silent"]
+    assert shard.voters == 3
+    assert (report.cluster.hakeeper_age_s, report.cluster.hakeeper_silent_s) == (9.0, 4.0)
+
+
+def test_what_was_heard_long_ago_is_not_shown_as_heard_now() -> None:
+    asked = words(s1=status("s1")) | {"s2": StoreWord(error="refused")}
+    report = build(HAKeeperWord(view(shard_view()), 9.0, "no majority"), asked, status("s1"))
+    ages = {store.store: store.heartbeat_age_ticks for store in report.stores}
+    fresh = {store.store_id: store.ticks_since_heartbeat for store in view(shard_view()).stores}
+    assert ages == {store: ticks + 90 for store, ticks in fresh.items()}
+    assert {store.store: store.alive for store in report.stores}["s2"] is False
+    unknown = build(HAKeeperWord(view(shard_view()), -1.0, "no majority"), asked, status("s1"))
+    assert {store.heartbeat_age_ticks for store in unknown.stores} == {-1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logservice import bounds
-from logservice.server.monitor.readiness import Code, reasons
+from logservice.server.monitor.readiness import Code, reasons, without_hakeeper
 from logservice.server.monitor.status import ReplicaStatus
 from tests.server.monitor.samples import directory, replica
 
@@ -60,3 +60,14 @@ def test_replicas_that_differ_undecided_are_a_reason() -> None:
     assert (found.code, found.shard) == ("diverged", 7)
     many = range(bounds.READY_REASONS_MAX + 5)
     assert len(reasons("serving", [], PLENTY, many)) == bounds.READY_REASONS_MAX
+
+
+def test_until_hakeeper_answers_an_empty_store_is_of_no_use() -> None:
+    (refused,) = without_hakeeper("another directory", "", empty=False)
+    assert (refused.code, refused.detail) == (Code.SHARD_0_REFUSED, "another directory")
+    (waiting,) = without_hakeeper("", "waits for s3", empty=True)
+    assert (waiting.code, waiting.detail) == (Code.NO_HAKEEPER, "waits for s3")
+    (unheard,) = without_hakeeper("", "", empty=True)
+    assert unheard.detail
+    assert without_hakeeper("", "", empty=False) == ()
+    assert reasons("serving", [], PLENTY, (), (refused,)) == (refused,)

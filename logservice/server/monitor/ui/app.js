@@ -75,7 +75,9 @@ function storeState(store) {
 function alarms(cluster, shards) {
   const found = [];
   if (cluster.hakeeper_error) {
-    const age = cluster.hakeeper_age_s < 0 ? "nothing is known" : `this is ${span(cluster.hakeeper_age_s)} old`;
+    const known = cluster.phase !== "unknown";
+    const age = !known ? "nobody remembers its word"
+      : cluster.hakeeper_age_s < 0 ? "its word shown here is old" : `its word shown here is ${span(cluster.hakeeper_age_s)} old`;
     found.push(["bad", `HAKeeper does not answer, nothing is repaired; ${age}. ${cluster.hakeeper_error}`]);
   }
   const leaderless = shards.filter((shard) => !shard.leader_store);
@@ -85,7 +87,7 @@ function alarms(cluster, shards) {
     found.push(["bad", `Without a leader, no appends: shard ${ids}${more}`]);
   }
   for (const flag of cluster.flags.slice(0, 6)) found.push(["warn", flag]);
-  if (cluster.flags.length > 6) found.push(["warn", `and ${cluster.flags.length - 6} flags more: logctl repairs`]);
+  if (cluster.flags.length > 6) found.push(["warn", `and ${cluster.flags.length - 6} more: logctl repairs`]);
   return found.map(([kind, text]) => make("p", text, "alarm", kind));
 }
 
@@ -116,8 +118,9 @@ function drawTop() {
   document.title = `${cluster.cluster} – log service`;
   const phase = $("phase");
   phase.hidden = false;
-  phase.textContent = cluster.phase;
-  phase.className = `pill ${cluster.phase === "running" ? "good" : "warn"}`;
+  const silent = Boolean(cluster.hakeeper_error);
+  phase.textContent = silent ? "HAKeeper silent" : cluster.phase.replaceAll("_", " ");
+  phase.className = `pill ${silent ? "bad" : cluster.phase === "running" ? "good" : "warn"}`;
   $("asked").textContent = `as seen by ${cluster.asked_store}`;
   put($("alarms"), alarms(cluster, shards));
   let records = 0;
@@ -141,6 +144,12 @@ function drawTop() {
     tile.append(make("b", value), make("span", label, "quiet"));
     return tile;
   }));
+}
+
+function heard(store) {
+  if (store.heartbeat_age_ticks < 0) return data.cluster.hakeeper_error ? "unknown" : "never";
+  const seconds = store.heartbeat_age_ticks / TICKS_PER_S;
+  return `${seconds < 10 ? `${seconds.toFixed(1)} s` : span(seconds)} ago`;
 }
 
 function storeCard(store) {
@@ -172,7 +181,7 @@ function storeCard(store) {
     ["durable writes/s", durableWrites === null || durableWrites === undefined ? "–" : number(durableWrites)],
     ["written/s", written === null || written === undefined ? "–" : bytes(written)],
     ["up", store.answers ? span(store.uptime_s) : "–"],
-    ["heard", store.heartbeat_age_ticks < 0 ? "never" : `${(store.heartbeat_age_ticks / TICKS_PER_S).toFixed(1)} s ago`],
+    ["heard", heard(store)],
   ];
   const list = make("dl");
   for (const [label, value] of facts) {
@@ -183,7 +192,8 @@ function storeCard(store) {
   card.append(list);
   const why = store.reasons.slice(0, 3).map((reason) =>
     `${reason.shard >= 0 ? `shard ${reason.shard}: ` : ""}${reason.code.replaceAll("_", " ")}: ${reason.detail}`);
-  if (store.reasons.length > 3) why.push(`and ${store.reasons.length - 3} reasons more`);
+  const more = store.reasons.length - 3;
+  if (more > 0) why.push(`and ${more} more ${more > 1 ? "reasons" : "reason"}`);
   why.push(...store.alarms);
   if (!store.answers) why.push(store.error);
   if (store.answers && Math.abs(store.clock_offset_us) > SKEWED_CLOCK_US) why.push(`its clock is off by ${(store.clock_offset_us / 1e6).toFixed(1)} s`);
