@@ -2,9 +2,9 @@
 
 Theory of operation. A method that changes something waits for one answer, that of the log or of
 HAKeeper; there its outcome is decided. Whatever comes afterwards (finding out where the log stands,
-building the answer, the audit log, quotas, spans) only tells of it. So the method waits by `effect`,
-which remembers for the rest of this call that there was one, and an error that comes later goes
-through `honest` on its way to the caller.
+building the answer, the audit log, quotas, spans) only tells of it. So the method waits by
+`effect`, which remembers for the rest of this call that there was one, and an error that comes
+later goes through `honest` on its way to the caller.
 
 INV-EFFECT-1 (G5): an error that says "not applied" is never the answer of a call that took effect;
 what fails afterwards turns a known outcome into an unknown one at most.
