@@ -59,6 +59,7 @@ class Router:
         self._endpoints = random.sample(list(endpoints), len(endpoints))
         self._routes: dict[int, Route] = {}
         self._failed_until_s: dict[str, float] = {}
+        self._hakeeper = ""
 
     async def pick(self, shard: int, deadline: Deadline) -> str:
         """A connected address for the shard, its leader if that is known and reachable.
@@ -72,7 +73,9 @@ class Router:
         return await self.connect_first(self.candidates(shard), deadline)
 
     async def pick_any(self, deadline: Deadline) -> str:
-        """A connected address of any store, for what every store answers."""
+        """A connected address of any store, where HAKeeper's leader is if a store said so: every
+        store answers what is asked, only that one administers.
+        """
         return await self.connect_first(self.candidates(None), deadline)
 
     def candidates(self, shard: int | None) -> list[str]:
@@ -82,6 +85,8 @@ class Router:
         if route is not None:
             known = [route.leader] if route.leader else []
             known += route.replicas
+        elif self._hakeeper:
+            known = [self._hakeeper]
         known += self._endpoints
         if route is None:
             known += [address for other in self._routes.values() for address in other.replicas]
@@ -114,6 +119,8 @@ class Router:
         else:
             return
         if shard is None:
+            self._hakeeper = hint
+            self._failed_until_s.pop(hint, None)
             return
         route = self._route(shard)
         if hint:

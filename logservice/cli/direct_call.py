@@ -5,7 +5,7 @@ For what only that store can answer (its own status) or must do (hand over its l
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from logservice_client.methods import Method
@@ -13,12 +13,16 @@ from logservice_client.tls import TlsFiles
 from logservice_wire.errors import (
     DeadlineExceeded,
     LogServiceError,
+    NotLeader,
     NotReady,
     PermissionDenied,
     Unauthenticated,
     UnknownOutcome,
 )
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
+
+_HINTS_MAX: Final = 3
+"""Leaders that change faster than that are worth an error."""
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -43,6 +47,24 @@ def call_store(
         except grpc.RpcError as failure:
             raise _typed(failure, address) from failure
         return response
+
+
+def call_leader(
+    address: str,
+    method: Method[RequestT, ResponseT],
+    request: RequestT,
+    timeout_s: float,
+    tls: TlsFiles | None = None,
+) -> ResponseT:
+    """`call_store`, and after NOT_LEADER at the store that it names."""
+    for _ in range(_HINTS_MAX):
+        try:
+            return call_store(address, method, request, timeout_s, tls)
+        except NotLeader as error:
+            if not error.metadata.get("address"):
+                raise
+            address = error.metadata["address"]
+    return call_store(address, method, request, timeout_s, tls)
 
 
 def _channel(address: str, tls: TlsFiles | None) -> grpc.Channel:

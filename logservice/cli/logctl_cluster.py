@@ -10,7 +10,7 @@ from logservice_wire.v1 import admin_pb2
 
 from logservice.cli import exit_codes
 from logservice.cli.client_session import Session, pass_session
-from logservice.cli.direct_call import call_store
+from logservice.cli.direct_call import call_leader, call_store
 from logservice.cli.output import output_option, show_fields, show_rows
 from logservice.cli.without_hakeeper import (
     remembered,
@@ -197,7 +197,7 @@ def transfer(session: Session, shard_id: int, store_id: str, form: str) -> None:
     )
     address = info.leader_address or info.client_addresses[0]
     request = admin_pb2.TransferLeaderRequest(shard_id=shard_id, store_id=store_id)
-    found = call_store(address, TRANSFER_LEADER, request, session.timeout_s, session.tls)
+    found = call_leader(address, TRANSFER_LEADER, request, session.timeout_s, session.tls)
     show_fields(form, {"shard": shard_id, "leader": found.leader_store})
 
 

@@ -35,6 +35,7 @@ from logservice.ids import StoreId
 from logservice.logdb.vfs import Vfs, read_file, write_file
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.nodehost.executor import Executor, InlineExecutor
+from logservice.nodehost.transport.seam import PeerIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,11 @@ class AddressBook:
     def hakeeper(self) -> Membership:
         """Shard 0's newest membership heard of; empty when none was."""
         return decoded(self._page.hakeeper)
+
+    def enrolled(self, peer: PeerIdentity) -> bool:
+        """See `peer_requests.Directory`."""
+        known = {entry.store for entry in self._page.stores}
+        return peer.store_id in known or peer.store_id in self._seeds
 
     def peer_addresses(self) -> dict[StoreId, str]:
         """Where every known store listens for stores; what HAKeeper said wins over the seeds."""

@@ -41,6 +41,7 @@ from logservice.ids import HAKEEPER_SHARD, ReplicaId, StoreId
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.hakeeper_host import HAKeeperHost
+from logservice.nodehost.peer_requests import ENROLLED
 from logservice.nodehost.transport.seam import PeerIdentity
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class Bootstrapper:
 
     def serve(self) -> None:
         """Answer probes."""
-        self._host.register_handler(PROBE, self._serve_probe)
+        self._host.register_handler(PROBE, ENROLLED, self._serve_probe)
 
     async def run(self, timeout_s: float) -> BootstrapOutcome:
         """Take part in the first start, or find that there is nothing to do.
@@ -213,7 +214,7 @@ class Bootstrapper:
             return self._own()
         try:
             data = await self._host.peer_request(
-                member.peer_address, PROBE, b"", bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
+                member.store_id, PROBE, b"", bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
             )
             probe = _decoder.decode(data)
             Membership.decode(probe.initial) if probe.initial else None
@@ -221,12 +222,7 @@ class Bootstrapper:
             # ValueError: the decoder's own errors are some, and so is text that is no UTF-8.
             logger.debug("initial member %s does not answer: %s", member.store_id, error)
             return None
-        if probe.store != member.store_id:
-            logger.error(
-                "the address of initial member %s leads to store %s", member.store_id, probe.store
-            )
-            return None
-        return probe
+        return probe if probe.store == member.store_id else None
 
     def _own(self) -> _Probe:
         identity = self._host.identity

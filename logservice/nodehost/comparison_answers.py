@@ -33,8 +33,8 @@ from logservice.nodehost.comparison_wire import (
     encode,
 )
 from logservice.nodehost.divergence import Verdict, judge
-from logservice.nodehost.hakeeper_host import PeerHandler
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 
@@ -65,7 +65,7 @@ class ComparisonHost(Protocol):
         """It cannot be trusted."""
         ...
 
-    def register_handler(self, method: str, handler: PeerHandler) -> None:
+    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
         """Answer peers' requests."""
         ...
 
@@ -87,8 +87,10 @@ class ComparisonAnswers:
         self._host = host
         self._on_undecided = on_undecided
         self._serving = 0
-        host.register_handler(DIGEST, self._serve)
-        host.register_handler(FINDING, self._on_finding)
+        digest = member_of(lambda body: ShardId(decode_ask(body).shard))
+        finding = member_of(lambda body: ShardId(decode_finding(body).shard))
+        host.register_handler(DIGEST, digest, self._serve)
+        host.register_handler(FINDING, finding, self._on_finding)
 
     def halt(
         self,

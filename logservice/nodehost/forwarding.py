@@ -1,6 +1,11 @@
 """Forwarding: requests that reach a store whose replica does not lead, on their way to the one that
 does.
 
+Only what touches nothing that belongs to somebody is forwarded: an append, a new session, a probe
+(`commands.is_forwarded`). Whoever truncates, takes the writer over or holds records is
+authenticated by the leader's store itself (NOT_LEADER says where that is). The forwarding store has
+checked what it sends and is not trusted with that: a block is validated again, with its count.
+
 The byte forms of the requests a peer may send for a shard, and of their answers. Requests begin
 with the ids of the call they belong to (``length u8``, `trace.encode`). Answers carry the outcome;
 a refusal travels as the transport's typed error. The leader's store never
@@ -11,23 +16,22 @@ from __future__ import annotations
 
 import struct
 
+from logservice_wire.block import validate_block
 from logservice_wire.errors import InvalidArgument, UnknownOutcome
 
 from logservice import trace
-from logservice.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, COMMAND_BYTES_MAX
-from logservice.ids import Lsn, ReplicaId, SessionId, ShardId
+from logservice.bounds import COMMAND_BYTES_MAX
+from logservice.checksum import crc32
+from logservice.ids import Lsn, SessionId, ShardId
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
 from logservice.trace import Call
 
 APPEND = "shard.append"
 PROPOSE = "shard.propose"
-CHANGE = "shard.change"
-TRANSFER = "shard.transfer"
 
 _APPEND = struct.Struct("<QdQQQQI")
 _HEAD = struct.Struct("<Qd")
-_REPLICA = struct.Struct("<Q")
 _APPLIED = struct.Struct("<QQQB")
 
 
@@ -48,23 +52,22 @@ def encode_append(
 
 
 def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest, Call | None]:
-    """Inverse of `encode_append`; raises InvalidArgument."""
+    """Inverse of `encode_append`; raises InvalidArgument, CorruptBlock, TooLarge."""
     call, start = _call(body)
     block_at = start + _APPEND.size
     if len(body) < block_at:
         raise InvalidArgument("forwarded append cut short", field="body")
     shard, timeout_s, session, sequence, epoch, expected, count = _APPEND.unpack_from(body, start)
-    if not 0 < count <= BLOCK_RECORDS_MAX or len(body) - block_at > BLOCK_BYTES_MAX:
-        # The store that sent it checked the block. An entry that followers refuse would stop the
-        # shard for ever, so nobody is trusted with that.
-        raise InvalidArgument("forwarded block out of bounds", field="block")
+    block = body[block_at:]
+    if validate_block(block, crc32=crc32) != count:
+        raise InvalidArgument("forwarded block holds another number of records", field="block")
     request = AppendRequest(
         session=SessionId(session),
         sequence=sequence,
         writer_epoch=epoch,
         expected_lsn=Lsn(expected),
         record_count=count,
-        block=body[block_at:],
+        block=block,
     )
     return ShardId(shard), timeout_s, request, call
 
@@ -72,7 +75,7 @@ def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest, Call | No
 def encode_request(
     shard: ShardId, timeout_s: float, rest: bytes, call: Call | None = None
 ) -> bytes:
-    """A command or an encoded membership change."""
+    """A command."""
     return _ids(call) + _HEAD.pack(shard, timeout_s) + rest
 
 
@@ -88,6 +91,23 @@ def decode_request(body: bytes) -> tuple[ShardId, float, bytes, Call | None]:
     return ShardId(shard), timeout_s, body[rest_at:], call
 
 
+def append_shard(body: bytes) -> ShardId:
+    """Which shard an encoded append is for; raises InvalidArgument."""
+    return _shard(body, _APPEND)
+
+
+def request_shard(body: bytes) -> ShardId:
+    """Which shard an encoded request is for; raises InvalidArgument."""
+    return _shard(body, _HEAD)
+
+
+def _shard(body: bytes, layout: struct.Struct) -> ShardId:
+    start = 1 + body[0] if body else 1
+    if len(body) < start + layout.size:
+        raise InvalidArgument("forwarded request cut short", field="body")
+    return ShardId(layout.unpack_from(body, start)[0])
+
+
 def _ids(call: Call | None) -> bytes:
     ids = trace.encode(call)
     return bytes((len(ids),)) + ids
@@ -99,18 +119,6 @@ def _call(body: bytes) -> tuple[Call | None, int]:
         raise InvalidArgument("forwarded request cut short", field="body")
     start = 1 + body[0]
     return trace.decode(body[1:start]), start
-
-
-def encode_replica(replica: ReplicaId) -> bytes:
-    """The target of a leadership transfer."""
-    return _REPLICA.pack(replica)
-
-
-def decode_replica(body: bytes) -> ReplicaId:
-    """Inverse of `encode_replica`; raises InvalidArgument."""
-    if len(body) != _REPLICA.size:
-        raise InvalidArgument("replica id cut short", field="body")
-    return ReplicaId(_REPLICA.unpack(body)[0])
 
 
 def encode_applied(applied: Applied) -> bytes:

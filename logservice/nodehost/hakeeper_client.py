@@ -2,17 +2,22 @@
 
 Theory of operation. If this store runs a replica of shard 0 that knows a leader, that one is asked;
 otherwise (or if it cannot answer) other stores are asked by peer request, one after the other: the
-one that answered last, shard 0's members as the address book knows them, the configured seeds. A
-store that is asked never passes the question on, so nothing can go round in circles. Each attempt
-gets at most HAKEEPER_ATTEMPT_TIMEOUT_S, so a dead store costs little; rounds go on until the
-deadline.
+one that answered last, shard 0's members as the address book knows them, the configured seeds. They
+are asked by name, so what answers is that store and no other, wherever its address leads
+(INV-PEER-3: what is believed about HAKeeper comes from a store that by the newest membership known
+here runs shard 0, or that the configuration names). Only the leader's store takes a proposal, from
+whoever makes it; another one says where the leader is, and that one is asked next. So nothing goes
+round in circles. Each attempt gets at most HAKEEPER_ATTEMPT_TIMEOUT_S, so a dead store costs
+little; rounds go on until the deadline.
 
-What may be repeated: a proposal whose attempt surely had no effect, always; one with an unknown
-outcome only if it is idempotent (heartbeats by their sequence, id allocation by its request id, the
-rest by nature), which all are except CreateShard without an id. An answer of the state machine
-itself is final; a refusal behind an attempt with an unknown outcome does not make that one known.
+A store is heard for itself only (INV-PEER-1): a heartbeat under its own name and with its own data
+directories, what its clients' services say, acknowledgements of its own commands. Administration is
+never passed on: `administer` proposes where the leader is, and elsewhere ends in NOT_LEADER with
+its client address, so that the leader's store authenticates the caller itself.
 
-A peer is heard for itself only (INV-PEER-1): its name is compared with that in its heartbeat.
+What a store proposes may be repeated after an unknown outcome: heartbeats go by their sequence, id
+allocation by its request id, the rest by nature. An answer of the state machine itself is final; a
+refusal behind an attempt with an unknown outcome does not make that one known.
 
 Errors: those of the state machine (`hakeeper.rsm`); NotReady when nobody could be asked in time;
 UnknownOutcome or DeadlineExceeded when an attempt may have had an effect.
@@ -28,9 +33,9 @@ import msgspec
 from logservice_wire.errors import (
     InvalidArgument,
     LogServiceError,
+    NotLeader,
     NotReady,
     Outcome,
-    PermissionDenied,
     Reason,
     UnknownOutcome,
 )
@@ -39,12 +44,14 @@ from msgspec import Struct
 from logservice import bounds
 from logservice.hakeeper import proposals, queries, replies
 from logservice.hakeeper.views import AccessView, ClusterView, ShardView
-from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
 from logservice.nodehost.address_book import AddressBook
 from logservice.nodehost.hakeeper_host import HAKeeperHost
+from logservice.nodehost.peer_requests import ANY, ENROLLED, REFUSED_BY
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 
+HEARTBEAT: Final = "hakeeper.heartbeat"
 PROPOSE: Final = "hakeeper.propose"
 LOOKUP: Final = "hakeeper.lookup"
 
@@ -60,6 +67,17 @@ _ABOUT_WAITING: Final = frozenset(
     {Reason.NOT_READY, Reason.BUSY, Reason.DEADLINE, Reason.UNKNOWN_OUTCOME}
 )
 """Of these, what is as true of the question."""
+
+_OF_A_STORE: Final = (proposals.AckCommands, proposals.ServiceHeartbeat, proposals.AllocateIds)
+"""What an enrolled store may propose, besides its heartbeat."""
+
+SelfMade = (
+    proposals.StoreHeartbeat
+    | proposals.AckCommands
+    | proposals.ServiceHeartbeat
+    | proposals.AllocateIds
+)
+"""What a store proposes for itself and for its clients. Repeating any of it is harmless."""
 
 T = TypeVar("T")
 
@@ -89,24 +107,49 @@ class HAKeeperClient:
 
     def serve(self) -> None:
         """Answer other stores' questions from the local replica of shard 0."""
-        self._host.register_handler(PROPOSE, self._serve_propose)
-        self._host.register_handler(LOOKUP, self._serve_lookup)
+        self._host.register_handler(HEARTBEAT, ANY, self._serve_heartbeat)
+        self._host.register_handler(PROPOSE, ENROLLED, self._serve_propose)
+        self._host.register_handler(LOOKUP, ENROLLED, self._serve_lookup)
 
     # --- asking -----------------------------------------------------------------------------------
 
-    async def propose(self, proposal: proposals.Proposal, timeout_s: float) -> Applied:
-        """Apply a proposal; returns its outcome. Raises what the module's text says."""
+    async def propose(self, proposal: SelfMade, timeout_s: float) -> Applied:
+        """Apply what this store says for itself, or for its clients; returns its outcome.
+
+        Raises what the module's text says.
+        """
         command = proposals.encode(proposal)
-        idempotent = not (isinstance(proposal, proposals.CreateShard) and proposal.shard == 0)
+        method = HEARTBEAT if isinstance(proposal, proposals.StoreHeartbeat) else PROPOSE
 
         async def here(limit_s: float) -> Applied:
             return await self._host.propose(HAKEEPER_SHARD, command, limit_s)
 
         async def there(target: str, limit_s: float) -> Applied:
-            data = await self._host.peer_request(target, PROPOSE, command, limit_s)
+            data = await self._host.peer_request(target, method, command, limit_s)
             return _decode_applied(data)
 
-        return await self._ask(here, there, timeout_s, idempotent=idempotent, changes=True)
+        return await self._ask(here, there, timeout_s, changes=True)
+
+    async def administer(self, proposal: proposals.Proposal, timeout_s: float) -> Applied:
+        """Apply what this store's own gate let through, if HAKeeper's leader is here.
+
+        Raises NotLeader{leader, address} where it is not, and the errors of the state machine;
+        UnknownOutcome or DeadlineExceeded when it may have had an effect.
+        """
+        if self._host.replica_info(HAKEEPER_SHARD) is not None:
+            try:
+                command = proposals.encode(proposal)
+                return await self._host.propose(HAKEEPER_SHARD, command, timeout_s)
+            except NotLeader as error:
+                if error.metadata.get("address"):
+                    raise
+        view = await self.shard(HAKEEPER_SHARD, timeout_s)
+        if view is None or not view.leader_address:
+            raise NotReady("HAKeeper has no leader")
+        raise NotLeader(
+            "HAKeeper's leader is on another store",
+            leader=view.leader_store, address=view.leader_address,
+        )  # fmt: skip
 
     async def query(
         self, query: queries.Query, timeout_s: float, *, stale: bool = False
@@ -126,7 +169,7 @@ class HAKeeperClient:
             except queries.QueryCorrupt as error:
                 raise NotReady(f"{target} answers in another language") from error
 
-        return await self._ask(here, there, timeout_s, idempotent=True, changes=False)
+        return await self._ask(here, there, timeout_s, changes=False)
 
     async def cluster(self, timeout_s: float, *, stale: bool = False) -> ClusterView:
         """The whole cluster."""
@@ -153,10 +196,11 @@ class HAKeeperClient:
     ) -> ShardId:
         """Create a log shard (`proposals.CreateShard`); returns its id. It starts within seconds.
 
-        Raises ShardExists, NotEnoughStores, NotReady before the cluster runs, InvalidArgument.
+        Raises what `administer` does, ShardExists, NotEnoughStores, NotReady before the cluster
+        runs, InvalidArgument.
         """
         proposal = proposals.CreateShard(shard, name, replicas)
-        return ShardId((await self.propose(proposal, timeout_s)).value)
+        return ShardId((await self.administer(proposal, timeout_s)).value)
 
     async def allocate_ids(self, key: str, count: int, request_id: str, timeout_s: float) -> int:
         """The first of `count` unique ids of `key` (`proposals.AllocateIds`)."""
@@ -171,14 +215,26 @@ class HAKeeperClient:
 
     # --- answering --------------------------------------------------------------------------------
 
+    async def _serve_heartbeat(self, peer: PeerIdentity, body: bytes) -> bytes:
+        beat = _decode_proposal(body)
+        if not isinstance(beat, proposals.StoreHeartbeat):
+            raise self._host.requests.refuse(peer, HEARTBEAT, "no heartbeat")
+        stated = {directory.incarnation for directory in beat.directories}
+        if beat.store != peer.store_id or not stated.issuperset(peer.incarnations):
+            raise self._host.requests.refuse(peer, HEARTBEAT, "not its own")
+        return await self._apply(body)
+
     async def _serve_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
-        try:
-            proposal = proposals.decode(body)
-        except proposals.ProposalCorrupt as error:
-            raise InvalidArgument(str(error), field="command") from error
-        if isinstance(proposal, proposals.StoreHeartbeat) and proposal.store != peer.store_id:
-            raise PermissionDenied(f"{peer.store_id} does not speak for {proposal.store}")
-        applied = await self._host.propose(HAKEEPER_SHARD, body, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S)
+        proposal = _decode_proposal(body)
+        if not isinstance(proposal, _OF_A_STORE):
+            raise self._host.requests.refuse(peer, PROPOSE, "administration")
+        if isinstance(proposal, proposals.AckCommands) and proposal.target != peer.store_id:
+            raise self._host.requests.refuse(peer, PROPOSE, "not its own")
+        return await self._apply(body)
+
+    async def _apply(self, command: bytes) -> bytes:
+        limit_s = bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
+        applied = await self._host.propose(HAKEEPER_SHARD, command, limit_s)
         return _encoder.encode(
             _Answer(applied.lsn, applied.count, applied.value, applied.data, applied.duplicate)
         )
@@ -199,7 +255,6 @@ class HAKeeperClient:
         there: Callable[[str, float], Awaitable[T]],
         timeout_s: float,
         *,
-        idempotent: bool,
         changes: bool,
     ) -> T:
         """Round after round over everybody who may know, until one answers or the time is up."""
@@ -208,18 +263,18 @@ class HAKeeperClient:
         unknown: LogServiceError | None = None
         last: LogServiceError = NotReady("HAKeeper could not be reached")
         while True:
-            for target in self._targets():
+            targets = self._targets()
+            hinted: set[str] = set()
+            while targets:
+                target = targets.pop(0)
                 left_s = deadline_s - clock.monotonic()
                 if left_s <= 0:
                     raise unknown or _nobody(last)
-                limit_s = min(left_s, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S) if idempotent else left_s
+                limit_s = min(left_s, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S)
                 try:
                     answer = await (there(target, limit_s) if target else here(limit_s))
                 except LogServiceError as error:
-                    # Refused by way of the local replica: it is no member any more and does not
-                    # know yet. Others decide, and can tell this store to remove it.
-                    misled = not target and error.reason is Reason.PERMISSION_DENIED
-                    if error.reason not in _ELSEWHERE and not misled:
+                    if error.reason not in _ELSEWHERE and REFUSED_BY not in error.metadata:
                         if unknown is None or not changes:
                             raise
                         # An attempt before this one may be why it was refused.
@@ -229,29 +284,31 @@ class HAKeeperClient:
                         self._last_good = ""
                     if error.outcome is Outcome.UNKNOWN:
                         unknown = error
-                        if not idempotent:
-                            raise
+                    leader = error.metadata.get("leader", "")
+                    if leader in self._believed() and leader not in hinted:
+                        hinted.add(leader)
+                        targets = [leader, *(one for one in targets if one != leader)]
                 else:
                     self._last_good = target
                     return answer
             left_s = deadline_s - clock.monotonic()
             await asyncio.sleep(max(0.0, min(bounds.HAKEEPER_RETRY_S, left_s)))
 
+    def _believed(self) -> list[StoreId]:
+        """INV-PEER-3: whose answers about HAKeeper count, the likeliest first; others than this."""
+        me, addresses = self._host.identity.store_id, self._book.peer_addresses()
+        return [one for one in self._book.hakeeper_stores() if one != me and one in addresses]
+
     def _targets(self) -> list[str]:
         """Whom to ask, in order; empty for the local replica."""
-        addresses = self._book.peer_addresses()
-        me = self._host.identity.store_id
-        others = [
-            addresses[store]
-            for store in self._book.hakeeper_stores()
-            if store in addresses and store != me
-        ]
-        targets = [self._last_good, *others] if self._last_good else others
+        others: list[str] = list(self._believed())
+        if self._last_good in others:
+            others.insert(0, self._last_good)
         info = self._host.replica_info(HAKEEPER_SHARD)
         if info is not None:
             # Without a leader it cannot answer now, but it may be the only one left to ask.
-            targets = ["", *targets] if info.leader != NO_REPLICA else [*targets, ""]
-        return list(dict.fromkeys(targets))
+            others = ["", *others] if info.leader != NO_REPLICA else [*others, ""]
+        return list(dict.fromkeys(others))
 
 
 def _nobody(last: LogServiceError) -> LogServiceError:
@@ -263,6 +320,13 @@ def _nobody(last: LogServiceError) -> LogServiceError:
     if last.reason in _ABOUT_WAITING:
         return last
     return NotReady(f"HAKeeper could not be reached: {last.message}")
+
+
+def _decode_proposal(body: bytes) -> proposals.Proposal:
+    try:
+        return proposals.decode(body)
+    except proposals.ProposalCorrupt as error:
+        raise InvalidArgument(str(error), field="command") from error
 
 
 def _decode_applied(data: bytes) -> Applied:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from logservice.clock import Clock
@@ -13,11 +13,10 @@ from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId
 from logservice.logdb.update import Bootstrap
 from logservice.membership import Membership
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
+from logservice.nodehost.peer_requests import PeerHandler, PeerRequests, PeerRule
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
-
-PeerHandler = Callable[[PeerIdentity, bytes], Awaitable[bytes]]
 
 
 class AddressTable(Protocol):
@@ -123,7 +122,12 @@ class HAKeeperHost(Protocol):
         """Move leadership."""
         ...
 
-    def register_handler(self, method: str, handler: PeerHandler) -> None:
+    @property
+    def requests(self) -> PeerRequests:
+        """Who may ask what; refusals that a handler decides go through it."""
+        ...
+
+    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
         """Answer peers' requests."""
         ...
 

@@ -67,13 +67,15 @@ class Waiting:
     """One request that is not in the log yet. Exactly one of `append`, `command` is set.
 
     local_only: it was forwarded to this store as the leader's; if that is no longer true the caller
-    must look for the leader again, or requests could travel in circles. call: whose it is.
+    must look for the leader again, or requests could travel in circles. forwarded: this store may
+    pass it on to the leader's; its caller goes there himself otherwise. call: whose it is.
     """
 
     pending: Pending
     append: AppendRequest | None
     command: bytes
     local_only: bool
+    forwarded: bool
     call: Call | None = None
     park_until: int = 0
 
@@ -118,6 +120,7 @@ class Intake:
         append: AppendRequest | None = None,
         command: bytes = b"",
         local_only: bool = False,
+        forwarded: bool = True,
     ) -> None:
         """Take a request. Raises Busy when a bound is reached: nothing was taken then."""
         size = len(append.block) + 128 if append is not None else len(command) + 128
@@ -128,9 +131,10 @@ class Intake:
             raise Busy("too many proposals wait", retry_after_ms=20)
         self._waiting.append(
             Waiting(
-                Pending(future, deadline_s, size), append, command, local_only, trace.current.get()
+                Pending(future, deadline_s, size), append, command, local_only, forwarded,
+                trace.current.get(),
             )
-        )
+        )  # fmt: skip
         self._waiting_bytes += size
 
     def forward_all(self) -> list[Waiting]:
@@ -229,11 +233,17 @@ class Intake:
         for item in self._take_all():
             item.pending.fail(error)
 
-    def fail_local_only(self, make_error: Callable[[], LogServiceError]) -> None:
-        """This store is not the leader's: send forwarded requests back."""
-        if any(item.local_only for item in self._waiting):
+    def send_back(self, make_error: Callable[[], LogServiceError], *, leader_known: bool) -> None:
+        """This store is not the leader's: send back what was forwarded to it and, once their
+        callers can be told where the leader is, what is not forwarded at all.
+        """
+
+        def goes(item: Waiting) -> bool:
+            return item.local_only or (leader_known and not item.forwarded)
+
+        if any(goes(item) for item in self._waiting):
             for item in self._take_all():
-                if item.local_only:
+                if goes(item):
                     item.pending.fail(make_error())
                 else:
                     self.put_back(item)

@@ -1,8 +1,9 @@
 """NodeHost: the object in a store that owns its replicas, log storage and transport.
 
-The public surface in Dragonboat's terms. Any replica accepts any request: proposals and membership
-changes go to the leader's store when that is another one, linearizable reads use ReadIndex and are
-served here. Every request has a deadline and ends in one typed outcome (`logservice_wire.errors`).
+The public surface in Dragonboat's terms. Any replica accepts appends and reads: an append goes to
+the leader's store when that is another one, linearizable reads use ReadIndex and are served here.
+What only the leader's store does (`router`) ends elsewhere in NOT_LEADER. Every request has a
+deadline and ends in one typed outcome (`logservice_wire.errors`).
 
 A store has one or several data directories (disks), each with an engine of its own; a replica lives
 in one of them, under that directory's incarnation (`directory`, `directories`).
@@ -16,20 +17,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
-from logservice_wire.errors import (
-    Halted,
-    InvalidArgument,
-    NotReady,
-    ShardExists,
-    ShardNotFound,
-)
+from logservice_wire.errors import Halted, InvalidArgument, NotReady, ShardExists, ShardNotFound
 
 from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    NO_REPLICA,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+)  # fmt: skip
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost import sleeping
@@ -42,6 +46,7 @@ from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.peer_requests import ENROLLED, PeerHandler, PeerRequests, PeerRule
 from logservice.nodehost.replica import Replica, ReplicaStart
 from logservice.nodehost.role_log import RoleLog
 from logservice.nodehost.router import Router
@@ -51,14 +56,13 @@ from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
 from logservice.raft.messages import Message, Propose
+from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
 from logservice.trace import NO_TRACING, Tracing
 
 logger = logging.getLogger(__name__)
-
-PeerHandler = Callable[[PeerIdentity, bytes], Awaitable[bytes]]
 
 
 class NodeHost:
@@ -95,7 +99,7 @@ class NodeHost:
         self._replicas: dict[ShardId, Replica] = {}
         self.halts = Halts(self.directories)
         self._removing: dict[tuple[ShardId, ReplicaId], asyncio.Task[None]] = {}
-        self._handlers: dict[str, PeerHandler] = {}
+        self.requests = PeerRequests(identity, self.running)
         self._started = False
         self._ticker: asyncio.TimerHandle | None = None
         self._next_tick_s = 0.0
@@ -103,7 +107,7 @@ class NodeHost:
         self._router = Router(self)
         self._role_log = RoleLog()
         self._sleeping = Sleeping(options, transport, self._router.route)
-        self.register_handler(sleeping.METHOD, self._sleeping.on_beat)
+        self.register_handler(sleeping.METHOD, ENROLLED, self._sleeping.on_beat)
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -332,12 +336,16 @@ class NodeHost:
     async def propose(
         self, shard: ShardId, command: bytes, timeout_s: float, *, local_only: bool = False
     ) -> Applied:
-        """A state machine command (its bytes without envelope); returns when it is applied."""
+        """A state machine command (its bytes without envelope); returns when it is applied.
+
+        Raises NotLeader where another store leads, unless it is one that is forwarded.
+        """
         replica = self.replica(shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         replica.intake.add(
-            future, self.clock.monotonic() + timeout_s, command=command, local_only=local_only
-        )
+            future, self.clock.monotonic() + timeout_s, command=command, local_only=local_only,
+            forwarded=shard != HAKEEPER_SHARD and commands.is_forwarded(command),
+        )  # fmt: skip
         self._router.route(replica)
         return await future
 
@@ -384,8 +392,8 @@ class NodeHost:
     ) -> Membership:
         """Change who is in the shard; returns the membership that the change made.
 
-        Raises StaleEpoch when the compare-and-swap on the change epoch was lost, Busy while another
-        change is under way.
+        Raises NotLeader where another store leads, StaleEpoch when the compare-and-swap on the
+        change epoch was lost, Busy while another change is under way.
         """
         return await self._router.change_membership(shard, change, timeout_s)
 
@@ -394,8 +402,8 @@ class NodeHost:
     ) -> None:
         """Ask for `target` to lead; returns when it does, as seen here.
 
-        Raises InvalidArgument when it is not a voter, DeadlineExceeded when it did not come to lead
-        (the transfer is aborted by then: an election timeout bounds it).
+        Raises NotLeader where another store leads, InvalidArgument when it is not a voter,
+        DeadlineExceeded when it did not come to lead (an election timeout aborts the transfer).
         """
         await self._router.transfer_leadership(shard, target, timeout_s)
 
@@ -452,9 +460,9 @@ class NodeHost:
 
     # --- peers ------------------------------------------------------------------------------------
 
-    def register_handler(self, method: str, handler: PeerHandler) -> None:
-        """Answer peers' requests of `method` with `handler`."""
-        self._handlers[method] = handler
+    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
+        """Answer requests of `method` with `handler`, from the peers that `rule` names."""
+        self.requests.register(method, rule, handler)
 
     async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
         """Ask another store, or this one without the network. See `Transport.request`."""
@@ -489,10 +497,7 @@ class NodeHost:
 
     async def on_request(self, peer: PeerIdentity, method: str, body: bytes) -> bytes:
         """See `TransportHandler`."""
-        handler = self._handlers.get(method)
-        if handler is None:
-            raise InvalidArgument(f"unknown peer method {method}", field="method")
-        return await handler(peer, body)
+        return await self.requests.serve(peer, method, body)
 
     # --- what replicas need (`replica.ReplicaHost`) -----------------------------------------------
 

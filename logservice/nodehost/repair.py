@@ -41,9 +41,9 @@ from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, 
 from logservice.logdb.fault import Fault
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
-from logservice.nodehost.hakeeper_host import PeerHandler
 from logservice.nodehost.halts import Halts
 from logservice.nodehost.log_reading import read_entries
+from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.errors import MessageRejected
@@ -89,7 +89,7 @@ class RepairHost(Protocol):
         """The replica that runs here."""
         ...
 
-    def register_handler(self, method: str, handler: PeerHandler) -> None:
+    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
         """Answer peers' requests."""
         ...
 
@@ -139,7 +139,8 @@ class Repairer:
         self._positions: dict[_Key, tuple[Fault, Index]] = {}
         self._progress_s: dict[_Key, float] = {}
         self._totals: Counter[str] = Counter()
-        host.register_handler(FETCH, self._serve)
+        rule = member_of(lambda body: ShardId(_decode_fetch(body).shard))
+        host.register_handler(FETCH, rule, self._serve)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -284,10 +285,7 @@ class Repairer:
     # --- the peer's side --------------------------------------------------------------------------
 
     async def _serve(self, peer: PeerIdentity, body: bytes) -> bytes:
-        try:
-            wanted = _fetch_decoder.decode(body)
-        except msgspec.MsgspecError as error:
-            raise InvalidArgument(str(error), field="fetch") from error
+        wanted = _decode_fetch(body)
         replica = self._host.replica(ShardId(wanted.shard))
         membership = replica.raft.membership
         member = membership.member(ReplicaId(wanted.replica))
@@ -299,6 +297,13 @@ class Repairer:
         ):
             raise InvalidArgument("it is no member, or of another data directory", field="replica")
         return _encoder.encode(await _committed(replica, Index(wanted.low)))
+
+
+def _decode_fetch(body: bytes) -> _Fetch:
+    try:
+        return _fetch_decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(str(error), field="fetch") from error
 
 
 async def _committed(replica: Replica, low: Index) -> _Fetched:

@@ -203,6 +203,7 @@ class StoreParts:
             ],
             {member.store_id: member.peer_address for member in settings.members},
         )
+        self.host.requests.directory = self.book
         self.access = AccessBook(
             [
                 (directory.seams.vfs, posixpath.join(directory.data.path, "ACCESS"))

@@ -204,6 +204,14 @@ def opens_session(command: bytes) -> bool:
     return command[:1] == _OPEN_SESSION_TAG
 
 
+def is_forwarded(command: bytes) -> bool:
+    """True for what a store passes on to the leader's for its own callers: it touches nothing that
+    belongs to somebody (DESIGN section 21).
+    """
+    return command[:1] in _FORWARDED_TAGS
+
+
+_FORWARDED_TAGS: Final = (bytes((Tag.OPEN_SESSION,)), bytes((Tag.CONNECT,)))
 _OPEN_SESSION_TAG: Final = bytes((Tag.OPEN_SESSION,))
 _WRITER_TAGS: Final = (bytes((Tag.ACQUIRE_WRITER,)), bytes((Tag.RELEASE_WRITER,)))
 

@@ -1,9 +1,12 @@
-"""hakeeper_service: the HAKeeper service of one store; any store answers for shard 0.
+"""hakeeper_service: the HAKeeper service of one store.
 
-Theory of operation. Every method is one proposal or one query to shard 0, wherever its replicas are
-(`nodehost.hakeeper_client`). A proposal is decoded again before it is sent: what the state machine
-would refuse as malformed gets its error here, at the edge, and is never proposed. The views are the
-state machine's own; this file only renames their fields.
+Theory of operation. Every method is one proposal or one query to shard 0. Any store answers queries
+and takes what services report, wherever the replicas of shard 0 are (`nodehost.hakeeper_client`).
+Administration is applied only where HAKeeper's leader is: the store that authenticated the caller
+and wrote its audit log is the store that proposes; elsewhere NOT_LEADER says where. A proposal is
+decoded again before it is sent: what the state machine would refuse as malformed gets its error
+here, at the edge, and is never proposed. The views are the state machine's own; this file only
+renames their fields.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from logservice.hakeeper.store_commands import ServiceOrder
 from logservice.hakeeper.views import ClusterView, ShardView
 from logservice.ids import ShardId
 from logservice.nodehost.access_book import AccessBook
-from logservice.nodehost.hakeeper_client import HAKeeperClient
+from logservice.nodehost.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.outcome import Applied
 from logservice.server.effects import effect
 from logservice.server.errors import Context, handler
@@ -98,7 +101,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         proposal = proposals.CreateShard(
             shard=ShardId(request.shard_id), name=request.name, replicas=request.replicas
         )
-        applied = await self._propose(proposal, context)
+        applied = await self._administer(proposal, context)
         return hakeeper_pb2.CreateShardResponse(shard_id=applied.value)
 
     @handler
@@ -129,16 +132,25 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             grant=tuple(request.grant),
             revoke=tuple(request.revoke),
         )
-        applied = await self._propose(proposal, context)
+        applied = await self._administer(proposal, context)
         return hakeeper_pb2.ChangeAccessResponse(version=applied.value)
 
-    async def _propose(self, proposal: proposals.Proposal, context: Context) -> Applied:
-        try:
-            data = proposals.encode(proposal)
-            proposals.decode(data)
-        except (proposals.ProposalCorrupt, OverflowError) as error:
-            raise InvalidArgument(str(error), field="request") from error
+    async def _propose(self, proposal: SelfMade, context: Context) -> Applied:
+        _check(proposal)
         return await effect(self._hakeeper.propose(proposal, timeout_s(context, self._limits)))
+
+    async def _administer(self, proposal: proposals.Proposal, context: Context) -> Applied:
+        """Where HAKeeper's leader is; NOT_LEADER says where that is."""
+        _check(proposal)
+        return await effect(self._hakeeper.administer(proposal, timeout_s(context, self._limits)))
+
+
+def _check(proposal: proposals.Proposal) -> None:
+    """What the state machine would refuse as malformed gets its error here."""
+    try:
+        proposals.decode(proposals.encode(proposal))
+    except (proposals.ProposalCorrupt, OverflowError) as error:
+        raise InvalidArgument(str(error), field="request") from error
 
 
 def _cluster(view: ClusterView) -> hakeeper_pb2.ClusterState:

@@ -163,8 +163,11 @@ class Client:
         except TimeoutError:
             self._store = None
             raise DeadlineExceeded("no answer") from None
-        except LogServiceError:
-            if self.chance.random() < 0.5:
+        except LogServiceError as error:
+            leader = error.metadata.get("leader", "")
+            if leader:
+                self._store = next(one for one in self.world.stores if one.store_id == leader)
+            elif self.chance.random() < 0.5:
                 self._store = None
             raise
 

@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+from logservice_wire.block import Block, encode_block
+
 from logservice.clock import SystemClock
 from logservice.ids import (
     NO_SESSION,
@@ -29,6 +31,7 @@ from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
+from tests.nodehost.fake_host import Everybody
 from tests.nodehost.logdb_files import OpenLogDb
 
 SHARD = ShardId(1)
@@ -85,6 +88,7 @@ class Store:
             on_fatal=self.fatal.append,
             rng=self.random,
         )
+        self.host.requests.directory = Everybody()
         await self.host.start()
         return self.host
 
@@ -169,14 +173,20 @@ def request(
     epoch: int = 0,
     expected: int = 0,
 ) -> AppendRequest:
+    """An append of a real block: `block` is its first record, the others are empty."""
     return AppendRequest(
         session=SessionId(session) if session else NO_SESSION,
         sequence=sequence,
         writer_epoch=epoch,
         expected_lsn=Lsn(expected),
         record_count=records,
-        block=block,
+        block=encode_block([block, *[b""] * (records - 1)], 0),
     )
+
+
+def said(block: bytes) -> bytes:
+    """The first record of a block."""
+    return Block.parse(block).record(0)
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:

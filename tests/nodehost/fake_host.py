@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logservice_wire.errors import (
-    InvalidArgument,
     LogServiceError,
     NotReady,
     ShardNotFound,
@@ -37,8 +36,8 @@ from logservice.ids import (
 )
 from logservice.logdb.update import Bootstrap
 from logservice.membership import Membership
-from logservice.nodehost.hakeeper_host import PeerHandler
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
+from logservice.nodehost.peer_requests import PeerHandler, PeerRequests, PeerRule
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Rejected
 from logservice.raft.config_change import ConfigChange
@@ -87,6 +86,23 @@ class FakeTransport:
         self.others[store] = others
 
 
+class Everybody:
+    """A directory in which every store is enrolled."""
+
+    def enrolled(self, peer: PeerIdentity) -> bool:
+        return True
+
+    def client_address(self, store: StoreId) -> str:
+        return f"{store}:client"
+
+
+class Nobody(Everybody):
+    """A directory in which no store is enrolled."""
+
+    def enrolled(self, peer: PeerIdentity) -> bool:
+        return False
+
+
 class FakeHost:
     """See the module."""
 
@@ -102,8 +118,10 @@ class FakeHost:
         self.local = shard0
         self.leads = False
         self.leader = ReplicaId(1)
+        self.elsewhere = ""
         self.up = True
-        self.handlers: dict[str, PeerHandler] = {}
+        self.requests = PeerRequests(self.identity, lambda _: None)
+        self.requests.directory = Everybody()
         self.bootstraps: dict[ShardId, Bootstrap] = {}
         self.infos: dict[ShardId, ReplicaInfo] = {}
         self.stored: set[tuple[ShardId, ReplicaId]] = set()
@@ -171,6 +189,8 @@ class FakeHost:
             raise self.propose_failures.pop(0)
         if self.local is None:
             raise ShardNotFound(shard=shard)
+        if self.elsewhere:
+            raise self.requests.not_leader(StoreId(self.elsewhere))
         return self.local.propose(command)
 
     async def lookup(self, shard: ShardId, query: object, timeout_s: float) -> object:
@@ -196,18 +216,16 @@ class FakeHost:
         self._fail()
         self.calls.append(("transfer", shard, target))
 
-    def register_handler(self, method: str, handler: PeerHandler) -> None:
-        self.handlers[method] = handler
+    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
+        self.requests.register(method, rule, handler)
 
     async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
         self.network.requests.append((target, method))
         self.network.failures(target, method)
-        host = self.network.hosts.get(target)
-        if host is None or not host.up:
+        host = self.network.hosts.get(self.transport.addresses.get(StoreId(target), f"{target}:1"))
+        if host is None or not host.up or host.identity.store_id != target:
             raise NotReady(f"{target} does not answer")
-        if method not in host.handlers:
-            raise InvalidArgument("unknown peer method", field="method")
-        answer = await host.handlers[method](self.identity, body)
+        answer = await host.requests.serve(self.identity, method, body)
         if self.network.lost(target, method):
             raise UnknownOutcome("the connection broke")
         return answer

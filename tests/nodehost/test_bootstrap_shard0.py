@@ -15,6 +15,7 @@ from logservice.logdb.update import Bootstrap
 from logservice.membership import Member, Membership
 from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
+from logservice.nodehost.peer_requests import ENROLLED
 from logservice.nodehost.transport.seam import PeerIdentity
 from tests.nodehost.fake_host import FakeHost, FakeNetwork
 
@@ -216,7 +217,7 @@ async def test_a_garbled_probe_counts_as_no_answer(answer: bytes) -> None:
     async def garbled(peer: PeerIdentity, body: bytes) -> bytes:
         return answer
 
-    stores.hosts["s3"].handlers["bootstrap.probe"] = garbled
+    stores.hosts["s3"].register_handler("bootstrap.probe", ENROLLED, garbled)
     with pytest.raises(NotReady, match="s3"):
         await stores.run("s1", timeout_s=0.3)
 

@@ -17,7 +17,7 @@ from logservice.logdb.posix_vfs import PosixVfs
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
 from logservice.rsm import commands
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
 from tests.nodehost.test_node_host import append_any
 
 FAR_S = 600.0
@@ -114,4 +114,4 @@ async def test_what_makes_room_is_in_the_log_and_all_goes_on_with_the_room(stuck
     later = await append_any(stuck.stores, b"later", session=stuck.session, sequence=3)
     assert later == 3
     read = await stuck.host.read_log(SHARD, Lsn(2), 1 << 20)
-    assert [bytes(run.block) for run in read.runs] == [b"stuck", b"later"]
+    assert [said(run.block) for run in read.runs] == [b"stuck", b"later"]

@@ -26,7 +26,7 @@ from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import Heartbeat
-from tests.nodehost.cluster import CLUSTER, Cluster, Store, eventually, log_machine, request
+from tests.nodehost.cluster import CLUSTER, Cluster, Store, eventually, log_machine, request, said
 from tests.nodehost.logdb_files import open_identity
 
 ONE, TWO = ShardId(1), ShardId(2)
@@ -179,7 +179,8 @@ async def test_a_disk_that_dies_takes_its_replicas_and_nothing_else(
     await eventually(lambda: any(cluster.host(n).replica(TWO).ready_to_lead for n in others))
     [leader] = [n for n in others if cluster.host(n).replica(TWO).ready_to_lead]
     await cluster.host(leader).append(TWO, request(block=b"after"), 30.0)
-    assert (await cluster.host(leader).read_log(TWO, Lsn(1), 1000)).runs[0].block == b"before"
+    found = await cluster.host(leader).read_log(TWO, Lsn(1), 1000)
+    assert said(found.runs[0].block) == b"before"
     assert store.vfs[1].writes_after_death == written, "nothing is written there any more"
     infos = host.directory_infos()
     assert [bool(info.failed) for info in infos] == [False, True]
@@ -287,7 +288,7 @@ async def test_after_a_restart_everything_is_found_where_it_was(tmp_path: Path) 
         )  # fmt: skip
     leader = cluster.host(await cluster.leader(TWO))
     await leader.append(TWO, request(block=b"new"), 30.0)
-    assert [bytes(run.block) for run in (await leader.read_log(TWO, Lsn(1), 1000)).runs] == [
+    assert [said(run.block) for run in (await leader.read_log(TWO, Lsn(1), 1000)).runs] == [
         b"kept",
         b"new",
     ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from logservice_wire.errors import InvalidArgument, UnknownOutcome
+from logservice_wire.errors import CorruptBlock, InvalidArgument, TooLarge, UnknownOutcome
 
 from logservice import bounds
 from logservice.ids import ShardId
 from logservice.nodehost import forwarding
+from logservice.rsm import commands
 from logservice.trace import Carried
 from tests.nodehost.cluster import request
 
@@ -16,6 +19,7 @@ def test_a_request_comes_back_as_it_was() -> None:
     sent = request(7, b"block", session=3, sequence=4, epoch=5, expected=6)
     body = forwarding.encode_append(ShardId(9), 1.5, sent)
     assert forwarding.decode_append(body) == (9, 1.5, sent, None)
+    assert forwarding.append_shard(body) == 9
 
 
 def test_whose_request_it_is_comes_along() -> None:
@@ -29,25 +33,45 @@ def test_whose_request_it_is_comes_along() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"\x05ab", b"\x00", b"\x03a b" + bytes(15)])
 def test_a_body_that_is_cut_short_is_refused(body: bytes) -> None:
-    with pytest.raises(InvalidArgument):
-        forwarding.decode_append(body)
+    for decode in (forwarding.decode_append, forwarding.append_shard):
+        with pytest.raises(InvalidArgument):
+            decode(body)
     with pytest.raises(InvalidArgument):
         forwarding.decode_request(body)
 
 
-@pytest.mark.parametrize("count", [0, bounds.BLOCK_RECORDS_MAX + 1, 2**32 - 1])
-def test_a_record_count_that_followers_refuse_is_refused_before_the_leader_takes_it(
-    count: int,
-) -> None:
-    """The leader's log would hold an entry that nobody else ever accepts: the end of the shard."""
+@pytest.mark.parametrize("count", [0, 6, 8, 1000, bounds.BLOCK_RECORDS_MAX + 1, 2**32 - 1])
+def test_a_record_count_that_is_not_the_blocks_is_refused(count: int) -> None:
+    """The leader's log would hold records that nobody can read, or an entry that followers refuse:
+    the end of the shard.
+    """
+    sent = replace(request(7), record_count=count)
     with pytest.raises(InvalidArgument):
-        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, request(count)))
+        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent))
+
+
+@pytest.mark.parametrize("block", [b"", b"garbage", request(1).block[:-8], request(1).block + b"1"])
+def test_a_forwarded_block_is_validated_again(block: bytes) -> None:
+    """Seven bytes of garbage once passed as a thousand records."""
+    for count in (1, 1000):
+        sent = replace(request(1), record_count=count, block=block)
+        with pytest.raises((InvalidArgument, CorruptBlock)):
+            forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent))
+
+
+def test_one_flipped_bit_in_a_forwarded_block_is_found() -> None:
+    whole = request(1, b"record").block
+    for at in range(len(whole)):
+        block = whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :]
+        sent = replace(request(1), block=block)
+        with pytest.raises((InvalidArgument, CorruptBlock, TooLarge)):
+            forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent))
 
 
 def test_oversized_bodies_are_refused() -> None:
-    block = bytes(bounds.BLOCK_BYTES_MAX + 1)
-    with pytest.raises(InvalidArgument):
-        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, request(1, block)))
+    sent = replace(request(1), block=bytes(bounds.BLOCK_BYTES_MAX + 1))
+    with pytest.raises((InvalidArgument, CorruptBlock, TooLarge)):
+        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent))
     command = bytes(bounds.COMMAND_BYTES_MAX + 1)
     with pytest.raises(InvalidArgument):
         forwarding.decode_request(forwarding.encode_request(ShardId(1), 1.0, command))
@@ -58,3 +82,10 @@ def test_g5_an_answer_that_cannot_be_read_leaves_the_outcome_unknown(answer: byt
     """It was InvalidArgument: definitely not applied, of what the leader may have applied."""
     with pytest.raises(UnknownOutcome):
         forwarding.decode_applied(answer)
+
+
+def test_only_sessions_and_probes_are_forwarded() -> None:
+    """Whatever else there will be is not, until somebody decides that it may be."""
+    tags = {tag for tag in commands.Tag if commands.is_forwarded(bytes((tag, 1, 0, 0)))}
+    assert tags == {commands.Tag.OPEN_SESSION, commands.Tag.CONNECT}
+    assert not commands.is_forwarded(b"")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 from logservice_wire.errors import (
@@ -11,32 +10,35 @@ from logservice_wire.errors import (
     DeadlineExceeded,
     InvalidArgument,
     LogServiceError,
+    NotLeader,
     NotReady,
     PermissionDenied,
     ShardExists,
     ShardNotFound,
     UnknownOutcome,
 )
+from msgspec.structs import replace
 
 from logservice.hakeeper import proposals, queries, replies
 from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.store_commands import TransferLeader
 from logservice.ids import (
     HAKEEPER_SHARD,
     NO_REPLICA,
-    ClusterId,
     Incarnation,
+    Index,
     ReplicaId,
     ShardId,
     StoreId,
+    Term,
 )
 from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.membership import Member
 from logservice.nodehost.address_book import AddressBook, Copy
-from logservice.nodehost.hakeeper_client import PROPOSE, HAKeeperClient
-from logservice.nodehost.router import Router
-from logservice.nodehost.transport.seam import PeerIdentity
-from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0
+from logservice.nodehost.hakeeper_client import HEARTBEAT, LOOKUP, PROPOSE, HAKeeperClient
+from logservice.nodehost.peer_requests import ENROLLED
+from tests.nodehost.fake_host import FakeHost, FakeNetwork, Nobody, Shard0
 
 
 class Cluster:
@@ -80,9 +82,9 @@ async def test_a_store_without_shard_0_asks_others_and_remembers_who_answered() 
     cluster.hosts["s1"].up = False
     client = cluster.clients["s3"]
     assert await client.allocate_ids("k", 5, "", 1.0) == 1
-    assert cluster.network.requests == [("s1:1", PROPOSE), ("s2:1", PROPOSE)]
+    assert cluster.network.requests == [("s1", PROPOSE), ("s2", PROPOSE)]
     assert await client.allocate_ids("k", 5, "", 1.0) == 6
-    assert cluster.network.requests[2:] == [("s2:1", PROPOSE)]
+    assert cluster.network.requests[2:] == [("s2", PROPOSE)]
 
 
 async def test_who_stops_answering_is_not_asked_first_again() -> None:
@@ -93,7 +95,7 @@ async def test_who_stops_answering_is_not_asked_first_again() -> None:
     await client.allocate_ids("k", 1, "", 1.0)
     cluster.network.requests.clear()
     await client.allocate_ids("k", 1, "", 1.0)
-    assert cluster.network.requests == [("s2:1", PROPOSE)]
+    assert cluster.network.requests == [("s2", PROPOSE)]
 
 
 async def test_the_address_book_is_searched_before_the_seeds() -> None:
@@ -104,31 +106,47 @@ async def test_the_address_book_is_searched_before_the_seeds() -> None:
     entry = replies.DirectoryEntry(StoreId("s9"), "s9:1", "")
     cluster.books["s3"].update([entry], known.encode())
     await cluster.clients["s3"].allocate_ids("k", 1, "", 1.0)
-    assert cluster.network.requests == [("s9:1", PROPOSE)]
+    assert cluster.network.requests == [("s9", PROPOSE)]
 
 
 async def test_a_local_replica_without_a_leader_is_asked_last() -> None:
     cluster = Cluster()
     cluster.hosts["s1"].leader = NO_REPLICA
     await cluster.clients["s1"].allocate_ids("k", 1, "", 1.0)
-    assert cluster.network.requests == [("s2:1", PROPOSE)]
+    assert cluster.network.requests == [("s2", PROPOSE)]
     cluster.hosts["s2"].up = False
     assert await cluster.clients["s1"].allocate_ids("k", 1, "", 1.0) == 2
 
 
-async def test_a_local_replica_that_is_no_member_any_more_is_passed_by() -> None:
-    """Found by the simulator: such a store was never heard of again."""
+async def test_a_store_that_refuses_who_asks_is_passed_by() -> None:
+    """It may not know yet who has joined; the others do."""
     cluster = Cluster()
-    cluster.hosts["s1"].propose_failures = [PermissionDenied("s1 runs no replica of shard 0")]
-    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 30.0) == 1
-    assert cluster.network.requests == [("s2:1", PROPOSE)]
+    s1 = cluster.hosts["s1"]
+    s1.requests.directory = Nobody()
+    assert await cluster.clients["s3"].allocate_ids("k", 1, "", 30.0) == 1
+    assert cluster.network.requests == [("s1", PROPOSE), ("s2", PROPOSE)]
+    assert s1.requests.refused[PROPOSE, "enrolled"] == 1
 
 
-async def test_a_denial_by_another_store_is_an_answer() -> None:
+async def test_a_denial_of_the_state_machine_is_an_answer() -> None:
     cluster = Cluster()
     cluster.hosts["s1"].propose_failures = [PermissionDenied("who speaks for whom")]
     with pytest.raises(PermissionDenied):
         await cluster.clients["s3"].allocate_ids("k", 1, "", 30.0)
+
+
+async def test_who_says_where_the_leader_is_is_believed_if_that_runs_shard_0() -> None:
+    cluster = Cluster()
+    cluster.hosts["s1"].elsewhere = "s2"
+    client = cluster.clients["s3"]
+    assert await client.allocate_ids("k", 1, "", 30.0) == 1
+    assert cluster.network.requests == [("s1", PROPOSE), ("s2", PROPOSE)]
+    assert await cluster.clients["s1"].allocate_ids("k", 1, "", 30.0) == 2
+    cluster.network.requests.clear()
+    cluster.hosts["s2"].elsewhere = "s9"
+    with pytest.raises(NotReady):
+        await client.allocate_ids("k", 1, "", 0.2)
+    assert {target for target, _ in cluster.network.requests} == {"s1", "s2"}
 
 
 async def test_busy_and_not_ready_are_tried_again_until_the_deadline() -> None:
@@ -159,11 +177,30 @@ async def test_nobody_to_ask_is_no_answer_about_the_shard() -> None:
 async def test_an_answer_of_the_state_machine_is_final() -> None:
     cluster = Cluster()
     await _stores(cluster)
-    await cluster.clients["s3"].create_shard(ShardId(0), "a", 1, 1.0)
-    before = len(cluster.network.requests)
+    await cluster.clients["s1"].create_shard(ShardId(0), "a", 1, 1.0)
     with pytest.raises(ShardExists):
-        await cluster.clients["s3"].create_shard(ShardId(0), "a", 1, 1.0)
-    assert len(cluster.network.requests) == before + 1
+        await cluster.clients["s1"].create_shard(ShardId(0), "a", 1, 1.0)
+    with pytest.raises(InvalidArgument):
+        await cluster.hosts["s3"].peer_request("s1", PROPOSE, b"?", 1.0)
+
+
+async def test_administration_is_applied_where_the_leader_is_and_never_passed_on() -> None:
+    cluster = Cluster()
+    await _stores(cluster)
+    leads = proposals.ReplicaReport(
+        HAKEEPER_SHARD, ReplicaId(1), Incarnation(1), Index(1), cluster.shard0.membership.encode(),
+        leads=True, term=1, leader=ReplicaId(1),
+    )  # fmt: skip
+    beat = replace(_beat(1, 1), sequence=2, replicas=(leads,))
+    cluster.shard0.propose(proposals.encode(beat))
+    for name in ("s2", "s3"):
+        cluster.hosts[name].elsewhere = "s1"
+        with pytest.raises(NotLeader) as refused:
+            await cluster.clients[name].create_shard(ShardId(0), "b", 1, 1.0)
+        assert refused.value.metadata["leader"] == "s1"
+        assert refused.value.metadata["address"] in ("s1:50", "s1:client")
+    assert cluster.count(proposals.CreateShard) == 0
+    assert {method for _, method in cluster.network.requests} <= {LOOKUP}
 
 
 async def test_an_idempotent_proposal_is_repeated_after_a_lost_answer() -> None:
@@ -175,18 +212,9 @@ async def test_an_idempotent_proposal_is_repeated_after_a_lost_answer() -> None:
     assert await cluster.clients["s3"].allocate_ids("k", 3, "other", 2.0) == 4
 
 
-async def test_creating_a_shard_without_an_id_is_not_repeated_when_its_outcome_is_unknown() -> None:
-    cluster = Cluster()
-    await _stores(cluster)
-    cluster.network.lost = lambda target, method: True
-    with pytest.raises(UnknownOutcome):
-        await cluster.clients["s3"].create_shard(ShardId(0), "", 1, 2.0)
-    assert cluster.count(proposals.CreateShard) == 1
-
-
 async def test_unknown_outcomes_are_reported_as_such_at_the_deadline() -> None:
     cluster = Cluster()
-    cluster.network.lost = lambda target, method: target == "s1:1"
+    cluster.network.lost = lambda target, method: target == "s1"
     cluster.hosts["s2"].up = False
     with pytest.raises((UnknownOutcome, DeadlineExceeded)):
         await cluster.clients["s3"].allocate_ids("k", 1, "", 0.25)
@@ -195,7 +223,7 @@ async def test_unknown_outcomes_are_reported_as_such_at_the_deadline() -> None:
 async def test_views_are_the_same_near_and_far() -> None:
     cluster = Cluster()
     await _stores(cluster)
-    shard = await cluster.clients["s3"].create_shard(ShardId(0), "a", 1, 1.0)
+    shard = await cluster.clients["s1"].create_shard(ShardId(0), "a", 1, 1.0)
     near = await cluster.clients["s1"].cluster(1.0)
     far = await cluster.clients["s3"].cluster(1.0)
     assert near == far
@@ -221,9 +249,9 @@ async def test_a_garbled_question_is_refused() -> None:
     cluster = Cluster()
     for body in (b"", b"\x01\xc1", b"\x09"):
         with pytest.raises(InvalidArgument):
-            await cluster.hosts["s3"].peer_request("s1:1", "hakeeper.lookup", body, 1.0)
+            await cluster.hosts["s3"].peer_request("s1", "hakeeper.lookup", body, 1.0)
         with pytest.raises(InvalidArgument):
-            await cluster.hosts["s3"].peer_request("s1:1", "hakeeper.propose", body, 1.0)
+            await cluster.hosts["s3"].peer_request("s1", "hakeeper.propose", body, 1.0)
 
 
 async def test_a_garbled_answer_is_no_answer() -> None:
@@ -232,7 +260,8 @@ async def test_a_garbled_answer_is_no_answer() -> None:
     async def garbled(peer: object, body: bytes) -> bytes:
         return b"\xc1"
 
-    cluster.hosts["s1"].handlers = {PROPOSE: garbled, "hakeeper.lookup": garbled}
+    cluster.hosts["s1"].register_handler(PROPOSE, ENROLLED, garbled)
+    cluster.hosts["s1"].register_handler(LOOKUP, ENROLLED, garbled)
     assert await cluster.clients["s3"].allocate_ids("k", 1, "", 1.0) == 1
     assert (await cluster.clients["s3"].cluster(1.0)).phase == "running"
 
@@ -278,39 +307,57 @@ async def test_services_beat_through_any_store() -> None:
     assert cluster.shard0.rsm.state.services["cn-1"].labels == {"zone": "a"}
 
 
+def _beat(number: int, *incarnations: int) -> proposals.StoreHeartbeat:
+    """Of store `s<number>`, whose own data directory is 100 + `number`."""
+    directories = tuple(
+        proposals.DirectoryReport(Incarnation(one)) for one in incarnations or (100 + number,)
+    )
+    return proposals.StoreHeartbeat(
+        StoreId(f"s{number}"), "", f"s{number}:1", f"s{number}:50", directories, 7, 1
+    )
+
+
 async def test_a_store_reports_for_itself_only() -> None:
     """INV-PEER-1, beyond the handshake: whose heartbeat a peer proposes."""
     cluster = Cluster()
-    beat = proposals.StoreHeartbeat(
-        StoreId("s1"), "", "s1:1", "s1:50", (proposals.DirectoryReport(Incarnation(101)),), 7, 1
-    )
-    forged = proposals.encode(beat)
-    with pytest.raises(PermissionDenied):
-        await cluster.hosts["s3"].peer_request("s2:1", PROPOSE, forged, 1.0)
-    assert cluster.count(proposals.StoreHeartbeat) == 0
-    await cluster.hosts["s1"].peer_request("s2:1", PROPOSE, forged, 1.0)
-    assert cluster.count(proposals.StoreHeartbeat) == 1
-
-
-@pytest.mark.parametrize("member", ["s1", "s2"])
-def test_only_members_of_shard_0_pass_on_what_others_propose(member: str) -> None:
-    info = SimpleNamespace(
-        membership=initial_membership([Member(ReplicaId(1), StoreId(member), Incarnation(1))])
-    )
-    router = Router.__new__(Router)
-    router._host = SimpleNamespace(replica_info=lambda _: info)  # type: ignore[assignment]
-    peer = PeerIdentity(ClusterId("c"), StoreId("s1"), (Incarnation(1),), 1)
-    router._check_hakeeper(peer, ShardId(1))
-    if member == "s1":
-        router._check_hakeeper(peer, HAKEEPER_SHARD)
-    else:
+    for forged in (_beat(1), _beat(3, 101), _beat(3, 101, 102)):
         with pytest.raises(PermissionDenied):
-            router._check_hakeeper(peer, HAKEEPER_SHARD)
+            await cluster.hosts["s3"].peer_request("s2", HEARTBEAT, proposals.encode(forged), 1.0)
+    assert cluster.count(proposals.StoreHeartbeat) == 0
+    assert cluster.hosts["s2"].requests.refused[HEARTBEAT, "not its own"] == 3
+    for own in (_beat(3), _beat(3, 103, 999)):
+        await cluster.hosts["s3"].peer_request("s2", HEARTBEAT, proposals.encode(own), 1.0)
+    assert cluster.count(proposals.StoreHeartbeat) == 2
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        proposals.Tick(Term(1)),
+        proposals.InitialCluster("c", b"", (), 1, 1),
+        proposals.CreateShard(ShardId(9), "mine", 1),
+        proposals.SetPhase(Phase.RUNNING),
+        proposals.ScheduleCommands(
+            Term(1), (proposals.Order("s1", TransferLeader(ShardId(1), ReplicaId(1))),)
+        ),
+        proposals.ChangeAccess("spiffe://d/cluster/c/client/x", "cluster", ("admin",)),
+        proposals.AckCommands("s2", ()),
+        _beat(3),
+    ],
+    ids=lambda proposal: type(proposal).__name__,
+)  # fmt: skip
+async def test_a_peer_proposes_no_administration(proposal: proposals.Proposal) -> None:
+    cluster = Cluster()
+    before = cluster.shard0.rsm.save_snapshot()
+    for method in (PROPOSE, HEARTBEAT):
+        if method == HEARTBEAT and isinstance(proposal, proposals.StoreHeartbeat):
+            continue
+        with pytest.raises(PermissionDenied):
+            await cluster.hosts["s3"].peer_request("s2", method, proposals.encode(proposal), 1.0)
+        assert cluster.hosts["s2"].requests.refused.total() > 0
+    assert cluster.shard0.rsm.save_snapshot() == before
 
 
 async def _stores(cluster: Cluster) -> None:
-    beat = proposals.StoreHeartbeat(
-        StoreId("s1"), "", "s1:1", "s1:50", (proposals.DirectoryReport(Incarnation(101)),), 7, 1
-    )
-    cluster.shard0.propose(proposals.encode(beat))
+    cluster.shard0.propose(proposals.encode(_beat(1)))
     await asyncio.sleep(0)

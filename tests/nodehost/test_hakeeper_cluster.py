@@ -6,11 +6,12 @@ Real log storage on real files, a network in memory, times a tenth of the usual 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from logservice_wire.errors import LogServiceError
+from logservice_wire.errors import LogServiceError, NotLeader
 
 from logservice.clock import SystemClock
 from logservice.hakeeper.rsm import HAKeeperRsm
@@ -94,6 +95,7 @@ class Member:
             [Copy(PosixVfs(), str(self.store.directory / "address-book"))],
             {member.store_id: member.peer_address for member in self.first},
         )
+        host.requests.directory = book
         self.client = HAKeeperClient(host, book)
         self.client.serve()
         bootstrapper = Bootstrapper(host, book, self.first)
@@ -162,6 +164,15 @@ class Cluster:
     def client(self) -> HAKeeperClient:
         found = [member.client for member in self.members.values() if member.client is not None]
         return found[-1]
+
+    async def create_shard(self) -> None:
+        """Where HAKeeper's leader is."""
+        for member in self.members.values():
+            if member.client is not None:
+                with contextlib.suppress(NotLeader):
+                    await member.client.create_shard(ShardId(0), "", 3, 30.0)
+                    return
+        raise AssertionError("HAKeeper leads nowhere")
 
     async def until(self, good: object, timeout_s: float = 60.0) -> ClusterView:
         """Wait until `good(view)`; the last view otherwise fails the test."""
@@ -234,7 +245,7 @@ async def test_a_cluster_comes_up_makes_shards_and_replaces_a_lost_store(cluster
     ] * 3
     assert view.flags == ()
     for _ in range(8):
-        await here.client().create_shard(ShardId(0), "", 3, 30.0)
+        await here.create_shard()
     await here.until(lambda view: whole(view, 10))
     assert [await here.append(ShardId(number)) for number in range(1, 10)] == [1] * 9
     await here.stop(2)

@@ -15,7 +15,7 @@ from logservice.ids import Lsn
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.nodehost.log_slice import LogSlice
 from logservice.rsm import commands
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
 
 
 @pytest_asyncio.fixture
@@ -40,7 +40,7 @@ class Held:
             await self.host.append(SHARD, request(block=b"%d" % number), 30.0)
         executor = self.host.replica(SHARD).directory.read_executor
         executor.submit(lambda: self.goes_on.wait(60))
-        reading = asyncio.ensure_future(self.host.read_log(SHARD, Lsn(lsn), 320))
+        reading = asyncio.ensure_future(self.host.read_log(SHARD, Lsn(lsn), 760))
         await asyncio.sleep(0)
         return reading
 
@@ -73,7 +73,7 @@ async def test_what_is_applied_while_a_read_waits_is_not_in_its_answer(held: Hel
     reading = await held.read(1)
     await held.append()
     found = await held.answer(reading)
-    assert [bytes(run.block) for run in found.runs] == [b"%d" % n for n in range(9)]
+    assert [said(run.block) for run in found.runs] == [b"%d" % n for n in range(9)]
     assert (found.next_lsn, found.applied_lsn) == (10, 9)
     assert held.host.log_bounds(SHARD)[1] == 12
 

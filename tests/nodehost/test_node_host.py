@@ -16,6 +16,8 @@ from logservice_wire.errors import (
     Halted,
     InvalidArgument,
     LogServiceError,
+    NotLeader,
+    PermissionDenied,
     Reason,
     SequenceGap,
     ShardExists,
@@ -30,10 +32,10 @@ from logservice.logdb.entry_read import EntryRead
 from logservice.logdb.update import Bootstrap
 from logservice.logdb.vfs import Vfs
 from logservice.membership import Membership
-from logservice.nodehost import log_reading
+from logservice.nodehost import forwarding, log_reading
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
 
 ACQUIRE = commands.AcquireWriter(holder="db-1", expected_epoch=0, takeover=False)
 
@@ -49,7 +51,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def values(cluster: Cluster, number: int) -> list[tuple[int, bytes]]:
     host = cluster.host(number)
     slice_ = await host.read_log(SHARD, Lsn(1), 1 << 20)
-    return [(run.first_lsn, bytes(run.block)) for run in slice_.runs if run.gap is None]
+    return [(run.first_lsn, said(run.block)) for run in slice_.runs if run.gap is None]
 
 
 async def append_any(cluster: Cluster, block: bytes, **fields: int) -> int:
@@ -82,7 +84,7 @@ async def test_appends_get_dense_lsns_and_every_replica_reads_them(cluster: Clus
         await cluster.host(number).read_index(SHARD, 30.0)
         slice_ = await cluster.host(number).read_log(SHARD, Lsn(1), 1 << 20)
         assert slice_.next_lsn == 201
-        assert {bytes(run.block) for run in slice_.runs} == {b"%d" % n for n in range(100)}
+        assert {said(run.block) for run in slice_.runs} == {b"%d" % n for n in range(100)}
         middle = await cluster.host(number).read_log(SHARD, Lsn(100), 1)
         assert [run.first_lsn for run in middle.runs] == [99], "the block that holds LSN 100"
 
@@ -96,6 +98,50 @@ async def test_a_follower_forwards(cluster: Cluster) -> None:
         SHARD, commands.encode(commands.OpenSession()), 5.0
     )
     assert session.value > 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        commands.Truncate(Lsn(1), 0),
+        commands.SetHold(Lsn(1), "mine"),
+        commands.ReleaseHold("mine"),
+        commands.AcquireWriter(0, True, "me"),
+        commands.ReleaseWriter(1),
+        commands.AllocateTimestamps(1),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+async def test_what_belongs_to_somebody_is_not_forwarded(
+    cluster: Cluster, command: commands.Command
+) -> None:
+    leader = await cluster.leader()
+    follower = 1 + leader % 3
+    await cluster.host(leader).append(SHARD, request(), 30.0)
+    data = commands.encode(command)
+    with pytest.raises(NotLeader) as refused:
+        await cluster.host(follower).propose(SHARD, data, 5.0)
+    store = f"store-{leader}"
+    assert refused.value.metadata == {"leader": store, "address": f"{store}:client"}
+    # Nor does the leader take it from a store that forwards it all the same.
+    body = forwarding.encode_request(SHARD, 5.0, data)
+    with pytest.raises(PermissionDenied):
+        await cluster.host(follower).peer_request(store, forwarding.PROPOSE, body, 5.0)
+    assert cluster.host(leader).requests.refused[forwarding.PROPOSE, "not forwarded"] == 1
+
+
+async def test_a_membership_is_changed_by_the_leaders_own_store_only(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    other = cluster.host(1 + leader % 3)
+    info = other.replica_info(SHARD)
+    assert info is not None
+    change = ConfigChange((), info.membership.change_epoch)
+    with pytest.raises(NotLeader):
+        await other.change_membership(SHARD, change, 5.0)
+    for gone in ("shard.change", "shard.transfer"):
+        body = forwarding.encode_request(SHARD, 5.0, bytes(8))
+        with pytest.raises(InvalidArgument):
+            await other.peer_request(f"store-{leader}", gone, body, 5.0)
 
 
 async def test_reading_at_the_edges(cluster: Cluster) -> None:
@@ -250,9 +296,12 @@ async def test_leadership_transfer_is_awaited(cluster: Cluster) -> None:
     assert await cluster.leader() == target
     with pytest.raises(InvalidArgument):
         await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(77), 1.0)
-    # Asked of a follower, for yet another one.
+    # Asked of a follower, for yet another one: whoever asks goes to the leader himself.
     third = 6 - leader - target
-    await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(third), 30.0)
+    with pytest.raises(NotLeader) as refused:
+        await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(third), 30.0)
+    assert refused.value.metadata["leader"] == f"store-{target}"
+    await cluster.host(target).transfer_leadership(SHARD, ReplicaId(third), 30.0)
     assert await cluster.leader() == third
 
 
@@ -282,7 +331,7 @@ async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: C
     info = host.replica_info(SHARD)
     assert info is not None
     assert info.first_index == snapshot.index + 1
-    assert [bytes(r.block) for r in (await host.read_log(SHARD, Lsn(13), 1000)).runs] == [
+    assert [said(r.block) for r in (await host.read_log(SHARD, Lsn(13), 1000)).runs] == [
         b"%d" % n for n in range(12, 20)
     ]
     await cluster.stores[leader].down()
@@ -329,7 +378,7 @@ async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster:
     await eventually(lambda: cluster.host(behind).log_bounds(SHARD)[1] >= 10)
     assert cluster.host(behind).log_bounds(SHARD)[0] == 6
     slice_ = await cluster.host(behind).read_log(SHARD, Lsn(6), 1000)
-    assert [bytes(r.block) for r in slice_.runs] == [b"%d" % n for n in range(5, 10)]
+    assert [said(r.block) for r in slice_.runs] == [b"%d" % n for n in range(5, 10)]
 
 
 async def test_starting_replicas(cluster: Cluster) -> None:
@@ -472,7 +521,7 @@ async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
     await probes()
     monkeypatch.setattr(reader, "entries", counted)
     found = await host.read_log(SHARD, Lsn(2), 1 << 20)
-    assert [(run.first_lsn, bytes(run.block)) for run in found.runs] == [(1, b"one"), (3, b"two")]
+    assert [(run.first_lsn, said(run.block)) for run in found.runs] == [(1, b"one"), (3, b"two")]
     assert found.next_lsn == 4
     assert read <= 8
 

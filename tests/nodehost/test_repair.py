@@ -27,7 +27,7 @@ from logservice.nodehost.repair import Repairer
 from logservice.rsm import commands
 from tests.logdb.helpers import World, all_entries, entries, installed
 from tests.logdb.helpers import update as log_update
-from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
+from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request, said
 
 KEY = (ShardId(1), ReplicaId(1))
 
@@ -205,7 +205,7 @@ class LateHost:
     def stands_still(self, shard: ShardId, replica: ReplicaId, *, still: bool) -> None:
         assert not still
 
-    def register_handler(self, method: str, handler: object) -> None:
+    def register_handler(self, method: str, rule: object, handler: object) -> None:
         assert method == repair.FETCH
 
     async def commit_repair(self, update: Update) -> None:
@@ -363,7 +363,7 @@ async def test_flipped_bits_are_repaired_from_the_peers(cluster: Cluster) -> Non
     await fill(cluster, 5)
     await eventually(lambda: host.log_bounds(SHARD)[1] >= 45)
     found = await host.read_log(SHARD, Lsn(1), 1 << 20)
-    assert [bytes(run.block)[:10] for run in found.runs[:40]] == [
+    assert [said(run.block)[:10] for run in found.runs[:40]] == [
         b"record %3d" % n for n in range(40)
     ]
     await cluster.stores[number].down()
@@ -444,7 +444,7 @@ async def test_two_of_three_are_repaired_from_the_third(cluster: Cluster) -> Non
     for number in cluster.stores:
         await eventually(lambda n=number: cluster.host(n).log_bounds(SHARD)[1] >= 45)  # type: ignore[misc]
         found = await cluster.host(number).read_log(SHARD, Lsn(1), 1 << 20)
-        assert [bytes(run.block)[:10] for run in found.runs[:40]] == [
+        assert [said(run.block)[:10] for run in found.runs[:40]] == [
             b"record %3d" % n for n in range(40)
         ]
 
@@ -471,9 +471,7 @@ async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
     assert (mine.counts["repaired"], mine.counts["snapshots"]) == (1, 1)
     await eventually(lambda: host.log_bounds(SHARD)[1] == 50)
     found = await host.read_log(SHARD, Lsn(46), 1 << 20)
-    assert [bytes(run.block)[:10] for run in found.runs] == [
-        b"record %3d" % n for n in range(5, 10)
-    ]
+    assert [said(run.block)[:10] for run in found.runs] == [b"record %3d" % n for n in range(5, 10)]
     await cluster.stores[number].down()
     await cluster.stores[number].up()
     cluster.introduce()

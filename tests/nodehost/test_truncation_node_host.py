@@ -34,6 +34,7 @@ from tests.nodehost.cluster import (
     eventually,
     log_machine,
     request,
+    said,
 )
 from tests.nodehost.logdb_files import OpenLogDb
 
@@ -137,7 +138,7 @@ class TruncatingCluster(Cluster):
             part = await self.host(number).read_log(SHARD, position, 1 << 20)
             if not part.runs:
                 return found
-            found += [int(bytes(run.block[:8])) for run in part.runs]
+            found += [int(said(run.block)[:8]) for run in part.runs]
             position = part.next_lsn
 
 

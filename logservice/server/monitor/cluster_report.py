@@ -29,6 +29,7 @@ from logservice_wire.errors import LogServiceError
 from logservice import bounds
 from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, StoreId
+from logservice.nodehost.peer_requests import ENROLLED
 from logservice.nodehost.store_parts import StoreParts
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.server.monitor import cluster_rows
@@ -58,7 +59,7 @@ class ClusterReporter:
         self._good_until_s = 0.0
         self._rest_until_s = 0.0
         self._making: asyncio.Task[tuple[ClusterReport, float]] | None = None
-        parts.host.register_handler(STATUS_METHOD, self._answer)
+        parts.host.register_handler(STATUS_METHOD, ENROLLED, self._answer)
 
     async def report(self, *, made_now: bool = False) -> ClusterReport:
         """The picture; `made_now`: one begun after this call. Those who wait share what is made."""

@@ -44,7 +44,7 @@ class Asked:
         self.beats = SimpleNamespace(last_success_s=None)
         host = SimpleNamespace(
             clock=self.clock,
-            register_handler=lambda method, handler: None,
+            register_handler=lambda *_: None,
             replica_info=lambda shard: self.applied,
             peer_request=self._no_answer,
         )
