@@ -267,9 +267,8 @@ async def test_a_garbled_answer_is_no_answer() -> None:
 
 
 async def test_g5_a_garbled_answer_leaves_the_outcome_unknown() -> None:
-    """It was NotReady: definitely not applied, of a shard that was created."""
+    """It was NotReady: definitely not applied, of ids that were allocated."""
     cluster = Cluster()
-    await _stores(cluster)
     client = cluster.clients["s3"]
 
     async def garbled(peer: object, body: bytes) -> bytes:
@@ -277,26 +276,26 @@ async def test_g5_a_garbled_answer_leaves_the_outcome_unknown() -> None:
         return b"\xc1"
 
     for name in ("s1", "s2"):
-        cluster.hosts[name].handlers = {PROPOSE: garbled}
+        cluster.hosts[name].register_handler(PROPOSE, ENROLLED, garbled)
     with pytest.raises(UnknownOutcome):
-        await client.create_shard(ShardId(0), "a", 1, 5.0)
-    assert cluster.count(proposals.CreateShard) == 1
+        await client.allocate_ids("k", 1, "request", 0.3)
+    assert cluster.shard0.rsm.state.id_counters == {"k": 2}
 
 
 async def test_g5_a_refusal_behind_an_unknown_outcome_does_not_say_not_applied() -> None:
-    """It was SHARD_EXISTS: definitely not applied, of what the attempt before it had applied."""
+    """It was the refusal: definitely not applied, of what the attempt before it had applied."""
     cluster = Cluster()
-    await _stores(cluster)
 
     async def lost(peer: object, body: bytes) -> bytes:
         cluster.shard0.propose(body)
         await asyncio.sleep(0)
         raise UnknownOutcome("the connection broke")
 
-    cluster.hosts["s1"].handlers = {PROPOSE: lost}
+    cluster.hosts["s1"].register_handler(PROPOSE, ENROLLED, lost)
+    cluster.hosts["s2"].propose_failures = [PermissionDenied("who speaks for whom")]
     with pytest.raises(UnknownOutcome) as caught:
-        await cluster.clients["s3"].create_shard(ShardId(7), "a", 1, 5.0)
-    assert "SHARD_EXISTS" in caught.value.message
+        await cluster.clients["s3"].allocate_ids("k", 1, "request", 5.0)
+    assert "PERMISSION_DENIED" in caught.value.message
 
 
 async def test_services_beat_through_any_store() -> None:
