@@ -30,6 +30,7 @@ from logservice_wire.errors import InvalidArgument
 from logservice.bounds import NAME_BYTES_MAX
 from logservice.identity import IdentityKind, parse_uri
 from logservice.ids import HAKEEPER_SHARD, ShardId
+from logservice.safe_text import unsafe
 from logservice.value import value
 
 
@@ -45,7 +46,7 @@ class Role(enum.StrEnum):
 EVERYTHING: Final = "*"
 CLUSTER: Final = "cluster"
 _SHARD_SCOPE: Final = re.compile(r"shard/([1-9][0-9]{0,17})", re.ASCII)
-_NAME_SCOPE: Final = re.compile(rf"name/([^*\x00-\x1f]{{0,{NAME_BYTES_MAX}}})(\*?)")
+_NAME_SCOPE: Final = re.compile(rf"name/([^*]{{0,{NAME_BYTES_MAX}}})(\*?)")
 
 
 @value
@@ -76,7 +77,7 @@ def check_grantee(identity: str, scope: str) -> None:
     if scope in (EVERYTHING, CLUSTER) or _SHARD_SCOPE.fullmatch(scope):
         return
     match = _NAME_SCOPE.fullmatch(scope)
-    if match is None or match.group(0) == "name/":
+    if match is None or unsafe(scope) or match.group(0) == "name/":
         raise InvalidArgument(
             "expected *, cluster, shard/<id>, name/<name> or name/<prefix>*", field="scope"
         )

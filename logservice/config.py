@@ -32,7 +32,7 @@ from logservice import bounds
 from logservice.identity import TRUST_DOMAIN, IdentityKind, parse_uri
 
 Name = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=bounds.NAME_BYTES_MAX)
+    str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=bounds.NAME_BYTES_MAX)
 ]
 """Names of stores, clusters and hosts: they end up in file names, addresses and tables."""
 
@@ -232,7 +232,7 @@ class TlsSection(_Section, frozen=True, kw_only=True):
     CA; with two CAs a certificate of one plane does not even pass the other one's handshake.
     """
 
-    trust_domain: Annotated[str, Meta(pattern=f"^{TRUST_DOMAIN}$")] = "logservice.internal"
+    trust_domain: Annotated[str, Meta(pattern=rf"\A{TRUST_DOMAIN}\Z")] = "logservice.internal"
     client_ca: str = ""
     """PEM: who signs the clients' certificates; several while a CA is being replaced."""
     certificate: str = ""

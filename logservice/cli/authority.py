@@ -23,7 +23,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from logservice_wire.errors import InvalidArgument
 
 from logservice.bounds import NAME_BYTES_MAX
 from logservice.certificate import uri_names
+from logservice.cli.private_file import write_private
 from logservice.identity import TRUST_DOMAIN, Identity, IdentityKind
 
 LEAF_DAYS: Final = 90
@@ -99,7 +99,7 @@ class Authority:
         for plane in PLANES:
             made._new_authority(plane, days)
         record = {"trust_domain": trust_domain, "cluster_id": cluster_id}
-        _write(directory / "authority.json", json.dumps(record).encode() + b"\n")
+        write_private(directory / "authority.json", json.dumps(record).encode() + b"\n")
         return made
 
     @classmethod
@@ -149,7 +149,7 @@ class Authority:
         """Step one: a new authority signs from now on; the old one is still trusted."""
         place = self.directory / "ca"
         current = (place / f"{plane}-ca.pem").read_bytes()
-        _write(place / f"{plane}-ca.old.pem", current + self._old(plane))
+        write_private(place / f"{plane}-ca.old.pem", current + self._old(plane))
         self._new_authority(plane, days)
         self._distribute()
 
@@ -178,7 +178,7 @@ class Authority:
                 places += [folder / "ca.pem" for folder in self.directory.glob("clients/*/")]
             for place in places:
                 if not place.exists() or place.read_bytes() != bundle:
-                    _write(place, bundle)
+                    write_private(place, bundle)
 
     def _new_authority(self, plane: str, days: int) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -198,8 +198,8 @@ class Authority:
             .sign(key, hashes.SHA256())
         )
         place = self.directory / "ca" / f"{plane}-ca"
-        _write(place.with_suffix(".key"), _key_pem(key))
-        _write(place.with_suffix(".pem"), built.public_bytes(serialization.Encoding.PEM))
+        write_private(place.with_suffix(".key"), _key_pem(key))
+        write_private(place.with_suffix(".pem"), built.public_bytes(serialization.Encoding.PEM))
 
     def _issue(
         self,
@@ -226,8 +226,8 @@ class Authority:
             .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
             .sign(signing, hashes.SHA256())
         )
-        _write(stem.with_suffix(".key"), _key_pem(key))
-        _write(stem.with_suffix(".pem"), built.public_bytes(serialization.Encoding.PEM))
+        write_private(stem.with_suffix(".key"), _key_pem(key))
+        write_private(stem.with_suffix(".pem"), built.public_bytes(serialization.Encoding.PEM))
 
 
 def read_certificate(path: Path) -> x509.Certificate:
@@ -281,18 +281,3 @@ def _checked_name(name: str, field: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidArgument(f"{name!r} is no name of a {field}", field=field)
     return name
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace a file in one step; its folders are made, for the owner only."""
-    for folder in reversed([path.parent, *path.parent.parents]):
-        if not folder.exists():
-            folder.mkdir(mode=0o700)
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-    temporary.replace(path)

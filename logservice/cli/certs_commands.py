@@ -17,7 +17,7 @@ from logservice.cli.authority import (
     Issued,
     read_certificate,
 )
-from logservice.cli.output import output_option, show_rows
+from logservice.cli.output import output_option, say, show_rows
 
 _directory = click.option(
     "--dir",
@@ -64,7 +64,7 @@ def certs() -> None:
 def init(directory: Path, cluster: str, trust_domain: str, days: int) -> None:
     """Make two authorities: one signs for the clients' plane, one for the stores'."""
     Authority.create(directory, cluster, trust_domain, days)
-    click.echo(f"authorities of cluster {cluster} are in {directory / 'ca'}; guard the .key files")
+    say(f"authorities of cluster {cluster} are in {directory / 'ca'}; guard the .key files")
 
 
 @certs.group()
@@ -86,7 +86,7 @@ def issue() -> None:
 @_days
 def issue_store(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> None:
     """For store NAME: one for clients, one for other stores."""
-    click.echo(str(Authority.open(directory).issue_store(name, hosts, days)))
+    say(str(Authority.open(directory).issue_store(name, hosts, days)))
 
 
 @issue.command("client")
@@ -96,8 +96,8 @@ def issue_store(directory: Path, name: str, hosts: tuple[str, ...], days: int) -
 def issue_client(directory: Path, name: str, days: int) -> None:
     """For client NAME; prints its folder and the identity that `logctl acl grant` takes."""
     authority = Authority.open(directory)
-    click.echo(str(authority.issue_client(name, days)))
-    click.echo(authority.client_uri(name))
+    say(str(authority.issue_client(name, days)))
+    say(authority.client_uri(name))
 
 
 @certs.command()
@@ -120,11 +120,11 @@ def rotate(
         raise InvalidArgument("replacing an authority is done step by step", field="ca")
     if ca:
         authority.replace_authority(ca)
-        click.echo(f"a new authority signs for the {ca} plane; the old one is still trusted")
+        say(f"a new authority signs for the {ca} plane; the old one is still trusted")
         return
     if forget_old_ca:
         authority.forget_old(forget_old_ca)
-        click.echo(f"the old authority of the {forget_old_ca} plane is not trusted any more")
+        say(f"the old authority of the {forget_old_ca} plane is not trusted any more")
         return
     chosen = [one for one in authority.issued() if not names or one.path.parent.name in names]
     missing = set(names) - {one.path.parent.name for one in chosen}
@@ -132,7 +132,7 @@ def rotate(
         raise InvalidArgument(f"no certificate of {min(missing)!r}", field="names")
     for one in chosen:
         authority.renew(one, days)
-        click.echo(str(one.path))
+        say(str(one.path))
 
 
 @certs.command()

@@ -10,7 +10,7 @@ from logservice_wire.errors import InvalidArgument
 from logservice import bounds
 from logservice.cli import exit_codes
 from logservice.cli.local_cluster import LocalCluster
-from logservice.cli.output import output_option, show_rows
+from logservice.cli.output import output_option, say, show_rows
 
 _directory = click.option(
     "--dir",
@@ -80,10 +80,10 @@ def up(
         )
     local.up(timeout)
     _show(local, form)
-    click.echo(f"export LOGSERVICE_ENDPOINTS={','.join(local.endpoints())}", err=form == "json")
+    say(f"export LOGSERVICE_ENDPOINTS={','.join(local.endpoints())}", err=form == "json")
     if local.tls:
         for name, path in zip(("CA", "CERT", "KEY"), local.client_files(), strict=True):
-            click.echo(f"export LOGSERVICE_TLS_{name}={path}", err=form == "json")
+            say(f"export LOGSERVICE_TLS_{name}={path}", err=form == "json")
 
 
 @cluster.command()
@@ -108,7 +108,7 @@ def status(directory: Path, form: str) -> int:
 @click.argument("store", required=False)
 def add_store(directory: Path, store: str | None) -> None:
     """Start one more store; HAKeeper uses it to replace lost replicas."""
-    click.echo(LocalCluster.open(directory).add(store))
+    say(LocalCluster.open(directory).add(store))
 
 
 @cluster.command()

@@ -14,6 +14,9 @@ from typing import Final, NoReturn, TextIO
 import click
 from logservice_wire.errors import InvalidArgument, LogServiceError, Outcome, TooLarge
 
+from logservice.cli.output import say
+from logservice.safe_text import safe_text
+
 TABLE: Final = """\
    0  done
    1  the command looked, and the answer is no (a check found damage, a store does not run)
@@ -76,7 +79,7 @@ def _outcome(call: Callable[[], object]) -> int:
         sys.stdout = stdout
         return OK
     except LogServiceError as error:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {safe_text(str(error))}", err=True)
         return exit_code(error)
     return result if isinstance(result, int) else OK
 

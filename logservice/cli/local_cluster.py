@@ -35,6 +35,7 @@ from logservice_wire.v1 import log_pb2
 from logservice import config as store_config
 from logservice.cli.authority import AUTHORITY_DAYS, Authority
 from logservice.cli.direct_call import call_store
+from logservice.cli.private_file import make_private, write_private
 from logservice.cli.store_process import StoreProcess
 from logservice.cli.toml_text import toml_text
 
@@ -115,7 +116,7 @@ class LocalCluster:
         merged["bootstrap"].setdefault("log_shards", shards)
         merged["bootstrap"].setdefault("replicas", min(stores, 3))
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private(directory)
         except OSError as error:
             raise InvalidArgument(f"cannot create {directory}: {error}", field="dir") from error
         cluster = cls(directory, f"local-{random.getrandbits(32):08x}", {}, merged, tls, stores)
@@ -289,8 +290,7 @@ class LocalCluster:
         text = toml_text(sections)
         store_config.parse(text)
         process = self.process(store_id)
-        process.directory.mkdir(exist_ok=True)
-        process.config_path.write_text(text)
+        write_private(process.config_path, text.encode())
 
     def _save(self) -> None:
         record = {
@@ -308,9 +308,8 @@ class LocalCluster:
                 for name, place in self.stores.items()
             },
         }
-        temporary = self.directory / "cluster.json.new"
-        temporary.write_text(json.dumps(record, indent=2) + "\n")
-        temporary.replace(self.directory / "cluster.json")
+        text = json.dumps(record, indent=2) + "\n"
+        write_private(self.directory / "cluster.json", text.encode())
 
 
 _PORTS = 16_000

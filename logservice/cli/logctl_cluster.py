@@ -11,7 +11,7 @@ from logservice_wire.v1 import admin_pb2
 from logservice.cli import exit_codes
 from logservice.cli.client_session import Session, pass_session
 from logservice.cli.direct_call import call_leader, call_store
-from logservice.cli.output import output_option, show_fields, show_rows
+from logservice.cli.output import output_option, say, show_fields, show_rows
 from logservice.cli.without_hakeeper import (
     remembered,
     show_repairs,
@@ -19,6 +19,7 @@ from logservice.cli.without_hakeeper import (
     show_stores,
     state_of,
 )
+from logservice.safe_text import safe_text
 
 _shard = click.argument("shard_id", metavar="SHARD", type=click.IntRange(min=0))
 
@@ -101,7 +102,7 @@ def store(session: Session, address: str, form: str) -> None:
     if form == "json":
         from google.protobuf.json_format import MessageToJson
 
-        click.echo(MessageToJson(found, preserving_proto_field_name=True, indent=None))
+        say(MessageToJson(found, preserving_proto_field_name=True, indent=None))
         return
     show_fields(
         form,
@@ -224,7 +225,7 @@ def repairs(session: Session, form: str) -> int:
     ]
     show_rows(form, rows, "repairs")
     for flag in state.flags:
-        click.echo(f"flag: {flag}", err=True)
+        say(f"flag: {safe_text(flag)}", err=True)
     return exit_codes.NEGATIVE if state.flags else exit_codes.OK
 
 

@@ -9,7 +9,7 @@ import click
 
 from logservice.cli import exit_codes
 from logservice.cli.client_session import Session, pass_session
-from logservice.cli.output import output_option
+from logservice.cli.output import output_option, say, say_in_colour
 
 _COLOURS = {"broken": "red", "danger": "red", "warning": "yellow", "notice": "blue"}
 
@@ -43,13 +43,13 @@ def doctor(session: Session, strict: bool, form: str) -> int:
         }
 
     if form == "json":
-        click.echo(json.dumps([fields(finding) for finding in findings]))
+        say(json.dumps([fields(finding) for finding in findings]))
     else:
         for finding in findings:
             _tell(fields(finding))
         if seen.report is not None:
             row = seen.report.cluster
-            click.echo(
+            say(
                 f"{row.cluster}: {row.stores_ready} of {row.stores} stores ready,"
                 f" {row.shards - row.shards_without_leader} of {row.shards} shards have a leader,"
                 f" {row.operators} repairs under way."
@@ -63,13 +63,13 @@ def doctor(session: Session, strict: bool, form: str) -> int:
 
 def _tell(finding: dict[str, str]) -> None:
     severity = finding["severity"]
-    click.secho(f"{severity.upper()} ", fg=_COLOURS[severity], bold=True, nl=False)
-    click.echo(_wrapped(finding["what"], "  ", first=len(severity) + 1))
-    click.echo(_wrapped(finding["means"], "  ", first=-1))
-    click.echo(_wrapped(f"To do: {finding['do']}", "  ", first=-1))
+    say_in_colour(f"{severity.upper()} ", _COLOURS[severity])
+    say(_wrapped(finding["what"], "  ", first=len(severity) + 1))
+    say(_wrapped(finding["means"], "  ", first=-1))
+    say(_wrapped(f"To do: {finding['do']}", "  ", first=-1))
     if finding["page"]:
-        click.echo(f"  See {finding['page']}")
-    click.echo()
+        say(f"  See {finding['page']}")
+    say()
 
 
 def _wrapped(text: str, indent: str, first: int) -> str:

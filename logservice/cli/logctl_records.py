@@ -18,7 +18,7 @@ import click
 from logservice_client import Gap, LogClient, Records, Shard
 
 from logservice.cli.client_session import Session, pass_session
-from logservice.cli.output import output_option, record_fields, show_fields
+from logservice.cli.output import output_option, record_line, say, show_fields
 
 _APPENDS_INFLIGHT_MAX = 32
 """Batches of standard input on their way; enough to keep the stream busy."""
@@ -196,7 +196,7 @@ async def _print(
     form: str,
 ) -> None:
     printed = 0
-    out = sys.stdout.buffer
+    out, terminal = sys.stdout.buffer, sys.stdout.isatty()
     async for item in items:
         if isinstance(item, Gap):
             _print_gap(item, form)
@@ -204,10 +204,7 @@ async def _print(
         for lsn, record in enumerate(item.records(), item.first_lsn):
             if last_lsn is not None and lsn > last_lsn:
                 return
-            if form == "json":
-                line = json.dumps({"lsn": lsn, **record_fields(record)}).encode()
-            else:
-                line = record if raw else b"%d\t%s" % (lsn, record)
+            line = record_line(lsn, record, raw=raw, form=form, terminal=terminal)
             out.write(line + b"\n")
             printed += 1
             if printed == count:
@@ -219,7 +216,7 @@ async def _print(
 def _print_gap(gap: Gap, form: str) -> None:
     if form == "json":
         fields = {"lsn": gap.first_lsn, "record_count": gap.record_count}
-        click.echo(json.dumps({**fields, "gap": gap.reason.name}))
+        say(json.dumps({**fields, "gap": gap.reason.name}))
         return
     last = gap.next_lsn - 1
-    click.echo(f"# {gap.first_lsn}..{last}: no records ({gap.reason.name.lower()})", err=True)
+    say(f"# {gap.first_lsn}..{last}: no records ({gap.reason.name.lower()})", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import click
 from logservice_wire.errors import LogServiceError, NotReady
 
 from logservice.cli.client_session import Session, pass_session
-from logservice.cli.output import output_option
+from logservice.cli.output import output_option, say
+from logservice.safe_text import safe_text
 
 if TYPE_CHECKING:
     from logservice.server.monitor.cluster_rows import ClusterReport
@@ -66,7 +68,7 @@ def top(session: Session, interval: float, sort: str, count: int | None, form: s
     if form == "json":
         from logservice.server.monitor.status import to_json
 
-        click.echo(to_json(source.fetch()))
+        say(json.dumps(json.loads(to_json(source.fetch()))))
         return
     _live(source, interval, sort, count)
 
@@ -93,7 +95,7 @@ def _live(source: Source, interval: float, sort: str, count: int | None) -> None
                 height, width = console.height, console.width
                 live.update(screen(newest, before, sort, height, width), refresh=True)
             except NotReady as error:
-                live.update(Text(error.message, "bold red"), refresh=True)
+                live.update(Text(safe_text(error.message), "bold red"), refresh=True)
             if number == count:
                 return
             time.sleep(max(0.0, interval - (time.monotonic() - started_s)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from logservice_wire.block import Block
 from logservice_wire.errors import CorruptBlock
 
 from logservice.cli import exit_codes
-from logservice.cli.output import output_option, record_fields, show_fields, show_rows
+from logservice.cli.output import output_option, record_line, say, show_fields, show_rows
 from logservice.cli.stored_records import stored_blocks
 from logservice.logdb import offline
 from logservice.logdb.posix_vfs import PosixVfs
@@ -59,7 +60,7 @@ def dump(directory: Path, live: bool, form: str) -> None:
     """Every run of records of every segment, damaged places included, in the order on disk."""
     for record in offline.dump(PosixVfs(), str(directory), live=live):
         if form == "json":
-            click.echo(json.dumps(dataclasses.asdict(record)))
+            say(json.dumps(dataclasses.asdict(record)))
             continue
         where = f"{record.segment:>6}:{record.offset:<10} group {record.group:<8}"
         text = f"{record.kind:<12} shard {record.shard} replica {record.replica}"
@@ -70,7 +71,7 @@ def dump(directory: Path, live: bool, form: str) -> None:
         elif record.first_index:
             text += f" at {record.first_index}"
         rewrite = " (copy)" if record.rewrite else ""
-        click.echo(f"{where} {text}{rewrite} {record.detail}".rstrip())
+        say(f"{where} {text}{rewrite} {record.detail}".rstrip())
 
 
 @logdb.command()
@@ -118,7 +119,7 @@ def records(
     """
     with offline.stored_log(PosixVfs(), str(directory), shard, live=live) as log:
         if log.faulty:
-            click.echo(f"# replica {log.replica} is halted: {log.faulty}", err=True)
+            say(f"# replica {log.replica} is halted: {log.faulty}", err=True)
         return _print_records(log, start, until, raw=raw, form=form)
 
 
@@ -128,7 +129,7 @@ def _print_records(
     code = exit_codes.OK
     for item in stored_blocks(log):
         if isinstance(item, str):
-            click.echo(f"# {item}", err=True)
+            say(f"# {item}", err=True)
             code = exit_codes.NEGATIVE
             continue
         end = item.first_lsn + item.record_count
@@ -148,15 +149,13 @@ def _print_records(
                 if start <= lsn <= (until or lsn):
                     _print_record(lsn, record, raw=raw, form=form)
         if notes:
-            click.echo(f"# {item.first_lsn}..{end - 1}: {', '.join(notes)}", err=True)
+            say(f"# {item.first_lsn}..{end - 1}: {', '.join(notes)}", err=True)
     return code
 
 
 def _print_record(lsn: int, record: bytes, *, raw: bool, form: str) -> None:
-    line = record if raw else b"%d\t%s" % (lsn, record)
-    if form == "json":
-        line = json.dumps({"lsn": lsn, **record_fields(record)}).encode()
-    click.echo(line)
+    line = record_line(lsn, record, raw=raw, form=form, terminal=sys.stdout.isatty())
+    sys.stdout.buffer.write(line + b"\n")
 
 
 @logdb.command("rebuild-index")
@@ -190,7 +189,7 @@ def _show_check(form: str, report: offline.CheckReport) -> None:
     }
     replicas = [dataclasses.asdict(replica) for replica in report.replicas]
     if form == "json":
-        click.echo(json.dumps({**fields, "replicas": replicas}))
+        say(json.dumps({**fields, "replicas": replicas}))
         return
     show_fields(form, fields)
     shown = ("shard", "replica", "term", "commit", "first_index", "last_index", "first_lsn",

@@ -3,6 +3,10 @@
 `-o json` prints one JSON document per result on stdout: the rows and nothing else, with the field
 names of the API. Bytes are base64 in a field ``*_base64`` when they are not UTF-8. Everything that
 is said besides the result goes to stderr.
+
+INV-CLI-1: what a store, a file or a client said reaches a terminal through this file alone, with
+everything that a terminal would obey spelled out (`safe_text`), and never as markup. JSON is exact
+(its encoder escapes), and so are records that go into a file or a pipe.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import click
+
+from logservice.safe_text import safe_lines, safe_text
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 Row = Mapping[str, object]
@@ -32,21 +38,47 @@ def output_option(command: CommandT) -> CommandT:
     return option(command)
 
 
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print lines for a person, or a JSON document."""
+    click.echo(safe_lines(text), err=err)
+
+
+def say_in_colour(text: str, colour: str) -> None:
+    """Print the bold beginning of a line."""
+    click.secho(safe_text(text), fg=colour, bold=True, nl=False)
+
+
+def record_line(lsn: int, record: bytes, *, raw: bool, form: str, terminal: bool) -> bytes:
+    """One record as a line without its end. `raw`: nothing but its bytes, whoever reads them."""
+    if form == "json":
+        return json.dumps({"lsn": lsn, **record_fields(record)}).encode()
+    if raw:
+        return record
+    if terminal:
+        record = safe_text(record.decode(errors="backslashreplace")).encode()
+    return b"%d\t%s" % (lsn, record)
+
+
 def show_rows(form: str, rows: Sequence[Row], title: str = "") -> None:
     """A table with the keys of the first row as columns, or a JSON array."""
     if form == "json":
-        click.echo(json.dumps(list(rows)))
+        say(json.dumps(list(rows)))
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left")
+    title = safe_text(title)
+    # `Text`: a string would be read as markup, which can draw links and colours.
+    table = Table(title=Text(title) if title else None, title_justify="left")
     columns = list(rows[0]) if rows else []
     for column in columns:
         numeric = all(isinstance(row[column], int | float) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if numeric else "left")
+        table.add_column(
+            Text(safe_text(column.replace("_", " "))), justify="right" if numeric else "left"
+        )
     for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
+        table.add_row(*(Text(safe_text(_cell(row[column]))) for column in columns))
     # Width: tables in a pipe are read by people through a pager, not cut at 80 columns.
     console = Console()
     if not console.is_terminal:
@@ -54,17 +86,17 @@ def show_rows(form: str, rows: Sequence[Row], title: str = "") -> None:
     if rows:
         console.print(table)
     else:
-        console.print(f"{title}: none" if title else "none")
+        console.print(Text(f"{title}: none" if title else "none"))
 
 
 def show_fields(form: str, fields: Row) -> None:
     """One result: ``name  value`` lines, or a JSON object."""
     if form == "json":
-        click.echo(json.dumps(dict(fields)))
+        say(json.dumps(dict(fields)))
         return
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
-        click.echo(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+        say(f"{name.replace('_', ' '):<{width}}  {safe_text(_cell(value))}")
 
 
 def record_fields(data: bytes) -> dict[str, str]:

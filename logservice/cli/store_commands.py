@@ -12,6 +12,7 @@ import click
 from logservice_wire.errors import LogServiceError
 
 from logservice.cli import exit_codes
+from logservice.cli.output import say
 
 _PROBE_TIMEOUT_S: Final = 3.0
 """Below the time-out of a container's health check, so that the answer is ours."""
@@ -52,7 +53,7 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
         try:
             return run_store(loaded)
         except (LogServiceError, OSError) as error:
-            click.echo(f"error: {loaded.store.store_id} cannot start: {error}", err=True)
+            say(f"error: {loaded.store.store_id} cannot start: {error}", err=True)
             return exit_codes.CANNOT_START
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -92,9 +93,9 @@ def probe(address: str, ready: bool) -> int:
     try:
         connection.request("GET", "/readyz" if ready else "/healthz")
         answer = connection.getresponse()
-        click.echo(answer.read().decode(errors="replace").rstrip())
+        say(answer.read().decode(errors="replace").rstrip())
     except (OSError, http.client.HTTPException) as error:
-        click.echo(f"no answer from {target}: {error}")
+        say(f"no answer from {target}: {error}")
         return exit_codes.NEGATIVE
     finally:
         connection.close()

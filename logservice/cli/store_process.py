@@ -20,6 +20,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from logservice.cli.private_file import append_private, write_private
+
 _START_TIME_FIELD = 19
 """Field 22 of /proc/PID/stat, counted from the state, which follows the command's last
 parenthesis."""
@@ -52,7 +54,7 @@ class StoreProcess:
         if running is not None:
             return running
         environment = dict(os.environ, GRPC_ENABLE_FORK_SUPPORT="0")
-        with self.log_path.open("ab") as log:
+        with append_private(self.log_path) as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "logservice", "store", "run", "-c", str(self.config_path)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
@@ -61,9 +63,8 @@ class StoreProcess:
         _CHILDREN[process.pid] = process
         # Nobody but this process can reap the child, so the pid cannot be another's yet.
         started = _start_time(process.pid)
-        temporary = self._pid_path.with_suffix(".new")
-        temporary.write_text(json.dumps({"pid": process.pid, "started": started}))
-        temporary.replace(self._pid_path)
+        record = json.dumps({"pid": process.pid, "started": started})
+        write_private(self._pid_path, record.encode())
         return process.pid
 
     def pid(self) -> int | None:

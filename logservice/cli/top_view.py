@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from logservice.safe_text import safe_text
 from logservice.server.monitor.cluster_rows import ClusterReport, ShardRow, StoreRow
 
 SORTS = ("state", "rate", "lag", "shard")
@@ -96,23 +97,29 @@ def size(number: float) -> str:
     return f"{number:.1f} {_UNITS[-1]}"
 
 
+def _plain(text: str, style: str = "") -> Text:
+    """What a store said: no markup, and nothing that the terminal would obey."""
+    return Text(safe_text(text), style)
+
+
 def _head(report: ClusterReport, rates: Rates) -> Text:
     row = report.cluster
     records = sum(rates.records(shard) for shard in report.shards)
     good = row.stores_ready == row.stores and not row.shards_without_leader
     return Text.assemble(
-        (row.cluster, "bold"), f"  {row.phase}  ",
+        (safe_text(row.cluster), "bold"), f"  {safe_text(row.phase)}  ",
         (f"stores {row.stores_ready}/{row.stores}", "green" if good else "bold red"),
         f"  shards {row.shards - row.shards_without_leader}/{row.shards}"
-        f"  repairs {row.operators}  {records:,.0f} records/s  seen by {row.asked_store}",
+        f"  repairs {row.operators}  {records:,.0f} records/s"
+        f"  seen by {safe_text(row.asked_store)}",
     )  # fmt: skip
 
 
 def _alarms(report: ClusterReport) -> RenderableType:
     lines = []
     if report.cluster.hakeeper_error:
-        lines.append(Text(f"HAKeeper: {report.cluster.hakeeper_error}", "bold red"))
-    lines += [Text(flag, "yellow") for flag in report.cluster.flags[:3]]
+        lines.append(_plain(f"HAKeeper: {report.cluster.hakeeper_error}", "bold red"))
+    lines += [_plain(flag, "yellow") for flag in report.cluster.flags[:3]]
     return Group(*lines)
 
 
@@ -139,7 +146,7 @@ def _stores(report: ClusterReport, rates: Rates) -> Table:
     for store in report.stores:
         state, style = _store_state(store)
         table.add_row(
-            store.store, Text(state, style), f"{store.leaders}/{store.replicas}",
+            _plain(store.store), _plain(state, style), f"{store.leaders}/{store.replicas}",
             size(store.disk_used_bytes), size(store.disk_free_bytes),
             f"{store.durable_write_p50_us / 1000:.1f} ms",
             f"{store.durable_write_p99_us / 1000:.1f} ms",
@@ -184,16 +191,16 @@ def _shard_cells(shard: ShardRow, rates: Rates) -> dict[str, RenderableType]:
     style = "green" if rank == 9 else "bold red" if rank == 0 else "yellow"
     return {
         "shard": str(shard.shard),
-        "name": shard.name,
+        "name": _plain(shard.name),
         "state": Text(state, style),
-        "leader": shard.leader_store or "-",
+        "leader": _plain(shard.leader_store or "-"),
         "replicas": _members(shard),
         "lag": str(shard.lag_entries) if shard.lag_entries >= 0 else "?",
         "records/s": f"{rates.records(shard):,.0f}",
         "first LSN": str(shard.first_lsn),
         "applied LSN": str(shard.applied_lsn),
         "truncated": str(shard.truncated_lsn),
-        "writer": shard.writer_holder or "-",
+        "writer": _plain(shard.writer_holder or "-"),
     }
 
 
@@ -201,7 +208,7 @@ def _members(shard: ShardRow) -> Text:
     text = Text()
     for item in shard.replicas:
         bad = item.health not in ("", "alive")
-        text.append(item.store, "red" if bad else "bold" if item.leader else "")
+        text.append(safe_text(item.store), "red" if bad else "bold" if item.leader else "")
         text.append(" ")
     return text
 
@@ -209,7 +216,10 @@ def _members(shard: ShardRow) -> Text:
 def _events(report: ClusterReport) -> RenderableType:
     lines = [
         Text.assemble(
-            (f"{event.store}  ", "bold"), event.message, overflow="ellipsis", no_wrap=True
+            (safe_text(f"{event.store}  "), "bold"),
+            safe_text(event.message),
+            overflow="ellipsis",
+            no_wrap=True,
         )
         for event in report.cluster.events[:_EVENTS]
     ]

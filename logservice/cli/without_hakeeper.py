@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import click
 from logservice_wire.errors import LogServiceError, NotReady, Reason
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli import exit_codes
 from logservice.cli.client_session import Session
-from logservice.cli.output import Row, show_rows
+from logservice.cli.output import Row, say, show_rows
+from logservice.safe_text import safe_text
 from logservice.server.monitor.cluster_rows import ClusterReport, ShardRow, StoreRow
 
 _SHARE: Final = 0.4
@@ -55,7 +55,7 @@ def remembered(session: Session, silence: LogServiceError) -> ClusterReport:
         worth = "what the stores say, and HAKeeper's word of an unknown time"
     else:
         worth = f"what the stores say, and HAKeeper's word of {row.hakeeper_age_s:.0f} s ago"
-    click.echo(
+    say(
         f"HAKeeper does not answer ({silence.reason.value}). Shown is {worth}."
         " `logctl doctor` says what is wrong.",
         err=True,
@@ -89,7 +89,7 @@ def show_repairs(form: str, report: ClusterReport) -> int:
     ]
     show_rows(form, [_stale(report, row) for row in rows], "repairs")
     for flag in report.cluster.flags:
-        click.echo(f"flag: {flag}", err=True)
+        say(f"flag: {safe_text(flag)}", err=True)
     return exit_codes.UNAVAILABLE
 
 

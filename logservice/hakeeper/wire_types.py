@@ -20,17 +20,20 @@ from msgspec import Meta
 
 from logservice import bounds
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.safe_text import SAFE_PATTERN
 
 _MAX = 2**62
 
 Natural = Annotated[int, Meta(ge=0, le=_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=_MAX)]
-Text = Annotated[str, Meta(max_length=bounds.NAME_BYTES_MAX)]
-"""Possibly empty; bounded."""
-Name = Annotated[str, Meta(min_length=1, max_length=bounds.NAME_BYTES_MAX)]
+Text = Annotated[str, Meta(max_length=bounds.NAME_BYTES_MAX, pattern=SAFE_PATTERN)]
+"""Possibly empty; bounded, and nothing in it that a terminal would obey."""
+Name = Annotated[str, Meta(min_length=1, max_length=bounds.NAME_BYTES_MAX, pattern=SAFE_PATTERN)]
 Detail = Annotated[str, Meta(max_length=1024)]
 """A message for people; the sender cuts it."""
-AccessText = Annotated[str, Meta(min_length=1, max_length=bounds.ACCESS_TEXT_BYTES_MAX)]
+AccessText = Annotated[
+    str, Meta(min_length=1, max_length=bounds.ACCESS_TEXT_BYTES_MAX, pattern=SAFE_PATTERN)
+]
 """An identity, or what a grant covers."""
 RoleNames = Annotated[tuple[Name, ...], Meta(max_length=16)]
 Path = Annotated[str, Meta(max_length=4096)]
@@ -40,7 +43,9 @@ Labels = Annotated[dict[Text, Text], Meta(max_length=bounds.HAKEEPER_LABELS_MAX)
 Shard = Annotated[ShardId, Meta(ge=0, le=_MAX)]
 Replica = Annotated[ReplicaId, Meta(ge=1, le=_MAX)]
 MaybeReplica = Annotated[ReplicaId, Meta(ge=0, le=_MAX)]
-Store = Annotated[StoreId, Meta(min_length=1, max_length=bounds.NAME_BYTES_MAX)]
+Store = Annotated[
+    StoreId, Meta(min_length=1, max_length=bounds.NAME_BYTES_MAX, pattern=SAFE_PATTERN)
+]
 StoreIncarnation = Annotated[Incarnation, Meta(ge=0, le=2**63 - 1)]
 LogIndex = Annotated[Index, Meta(ge=0, le=_MAX)]
 LogLsn = Annotated[Lsn, Meta(ge=0, le=_MAX)]

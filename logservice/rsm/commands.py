@@ -14,8 +14,9 @@ ALLOCATE_TIMESTAMPS     7  ``count u32``
 CONNECT                 8  nothing
 ====================  ===  =========================================================
 
-A name is the rest of the command: 1 to NAME_BYTES_MAX bytes of UTF-8. INV-RSM-CANON: a command has
-exactly one byte form; `decode` accepts no other, so what was checked is what is applied.
+A name is the rest of the command: 1 to NAME_BYTES_MAX bytes of UTF-8 without anything that a
+terminal would obey (`safe_text`). INV-RSM-CANON: a command has exactly one byte form; `decode`
+accepts no other, so what was checked is what is applied.
 
 `decode` never lets a malformed command through and never fails in another way than
 `CommandMalformed`: a replica answers it with INVALID_ARGUMENT, at the same index everywhere.
@@ -32,6 +33,7 @@ from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
 
 from logservice.bounds import NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
 from logservice.ids import Lsn
+from logservice.safe_text import unsafe
 
 _HEAD: Final = struct.Struct("<BBH")
 _VERSION: Final = 1
@@ -270,6 +272,8 @@ def _name_refusal(field: str, name: str) -> LogServiceError | None:
         return InvalidArgument("not encodable as UTF-8", field=field)
     if size == 0:
         return InvalidArgument("must not be empty", field=field)
+    if unsafe(name):
+        return InvalidArgument("holds control characters", field=field)
     if size > NAME_BYTES_MAX:
         return TooLarge("name too long", name=field, value=size, limit=NAME_BYTES_MAX)
     return None

@@ -3,8 +3,8 @@
 One line per record in either form; a traceback stays inside its line in JSON. Events
 (`logservice.events`) carry their name and fields; a record that is logged while a call is served
 carries the call's ids (`trace`), found only when a line is written, so that calls that log
-nothing pay nothing. Control characters in what others said are escaped: nobody writes lines into
-our log.
+nothing pay nothing. Control characters in what others said are escaped (`safe_text`): nobody writes
+lines into our log, nor obeys a terminal that shows it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import Final
 
 from logservice.config import LoggingSection
+from logservice.safe_text import safe_lines, safe_text
 from logservice.trace import trace_ids
 
 _QUIET: Final = {
@@ -27,8 +29,6 @@ _QUIET: Final = {
     # Each attempt of an export; that a batch was given up is an error of its own.
     "opentelemetry": logging.ERROR,
 }
-
-_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(10, 32), 127)}
 
 
 class ConsoleFormat(logging.Formatter):
@@ -41,9 +41,11 @@ class ConsoleFormat(logging.Formatter):
         line = (
             f"{moment}.{int(record.msecs):03d}Z {record.levelname:<7} {record.name}:"
             f" {record.getMessage()}{ids}"
-        ).translate(_CONTROL)
+        )
+        line = safe_text(line)
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            # Indented: what an exception quotes may have lines that look like ours.
+            line += "\n" + textwrap.indent(safe_lines(self.formatException(record.exc_info)), "  ")
         return line
 
 

@@ -157,7 +157,10 @@ async def test_a_traceback_shows_code_and_no_secret(
 
 
 def test_what_it_writes_is_its_users_alone(cluster: LocalCluster) -> None:
-    data = cluster.process("store-1").directory / "data"
-    for path in [data, *data.rglob("*")]:
+    """The whole of a local cluster: data, logs, process ids, configurations, certificates."""
+    directory = cluster.directory
+    names = {path.name for path in directory.rglob("*")}
+    assert {"cluster.json", "store.toml", "store.log", "store.pid", "audit"} <= names
+    for path in [directory, *directory.rglob("*")]:
         mode = stat.S_IMODE(path.lstat().st_mode)
         assert mode & 0o077 == 0, f"{path}: {mode:04o}"

@@ -14,6 +14,7 @@ import pytest
 
 from logservice import trace
 from logservice.events import Event, emit
+from logservice.safe_text import unsafe
 from logservice.server.log_format import ConsoleFormat, JsonFormat
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "events.md"
@@ -45,6 +46,13 @@ def test_nobody_writes_lines_into_our_log() -> None:
     hostile = logging.LogRecord("x", logging.INFO, "f", 1, "%s", ("a\nb\x1b[2Jc",), None)
     for form in (ConsoleFormat(), JsonFormat("s1")):
         assert re.search(r"[\x00-\x1f\x7f]", form.format(hostile)) is None
+    try:
+        raise ValueError("a\n2026-01-01T00:00:00.000Z INFO    x: all is well\x9b2J\u202e")
+    except ValueError:
+        quoting = logging.LogRecord("x", logging.ERROR, "f", 1, "bad", (), sys.exc_info())
+    first, *others = ConsoleFormat().format(quoting).split("\n")
+    assert not unsafe("".join([first, *others]))
+    assert all(line.startswith("  ") for line in others)
 
 
 def test_a_traceback_stays_in_its_json_line() -> None:

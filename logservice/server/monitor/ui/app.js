@@ -18,6 +18,13 @@ let rates = new Map();
 
 const $ = (id) => document.getElementById(id);
 
+// What makes one name look like another: controls, marks of direction, characters without width.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+function plain(text) {
+  return text.replace(UNSEEN, (found) => `\\u{${found.codePointAt(0).toString(16)}}`);
+}
+
 function make(tag, text, ...classes) {
   const element = document.createElement(tag);
   if (text !== undefined && text !== null) element.textContent = text;
@@ -332,7 +339,7 @@ function draw() {
 
 async function ask(part) {
   const answer = await fetch(`/api/v1/${part}`, { cache: "no-store" });
-  const body = await answer.json();
+  const body = JSON.parse(await answer.text(), (_, value) => typeof value === "string" ? plain(value) : value);
   if (!answer.ok) throw new Error(body.error || `HTTP ${answer.status}`);
   return body;
 }
