@@ -218,6 +218,11 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     """Of each identity: unary calls and streams under way; requests and bytes (both ways) per
     second, 0 for no limit."""
     identity_streams_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_STREAMS_MAX
+    connections_max: Annotated[int, Meta(ge=1)] = bounds.CLIENT_CONNECTIONS_MAX
+    """Connections to the client port; of each identity; from each address. Fewer where the system
+    gives fewer descriptors."""
+    identity_connections_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_CONNECTIONS_MAX
+    address_connections_max: Annotated[int, Meta(ge=1)] = bounds.ADDRESS_CONNECTIONS_MAX
     identity_requests_per_s: Annotated[float, Meta(ge=0)] = 0.0
     identity_bytes_per_s: Annotated[float, Meta(ge=0)] = 0.0
     stream_blocks_inflight_max: Annotated[int, Meta(ge=1, le=bounds.SESSION_WINDOW)] = (

@@ -24,6 +24,57 @@ GRPC_MESSAGE_BYTES_MAX: Final = READ_BYTES_MAX + BLOCK_BYTES_MAX + 1024 * 1024
 STREAM_MESSAGE_BYTES_GOAL: Final = 1024 * 1024
 """Follow's answers: large enough that a call's cost vanishes, small enough to be fair."""
 
+CONNECTION_CALLS_MAX: Final = 5120
+"""Calls on one connection: the streams of an identity and a thousand others. gRPC's clients wait
+beyond it. It is also how many may be begun before SETTINGS are acknowledged."""
+
+SETTINGS_TIMEOUT_S: Final = 5.0
+"""A connection whose client has not acknowledged SETTINGS by then is closed: until then gRPC holds
+it to no bound of ours."""
+
+# --- descriptors and connections ------------------------------------------------------------------
+
+DESCRIPTORS_MAX: Final = 1024 * 1024
+"""More are not asked for, be there no limit at all."""
+
+DESCRIPTORS_WANTED: Final = 16_384
+"""Below it a store says so: clients, peers and disks share what there is."""
+
+DESCRIPTORS_MIN: Final = 256
+"""Below it a store does not start: the first dozen clients could stop its disks."""
+
+DESCRIPTORS_OWN: Final = 192
+"""Listeners, pollers, logs, the audit log, name look-ups, and the connections of the admin
+port."""
+
+DESCRIPTORS_OF_DIRECTORY: Final = 128
+"""LevelDB keeps 64 tables open; the rest is for segments, exports and what is rewritten."""
+
+DESCRIPTORS_OF_PEERS: Final = 2048
+"""Accepted connections of stores, dialled ones, and handshakes of strangers."""
+
+CLIENT_CONNECTIONS_MAX: Final = 8192
+"""Connections to the client port in all; a handshake takes some 50 KiB."""
+
+IDENTITY_CONNECTIONS_MAX: Final = 1024
+"""Of one identity: a Spark job with a thousand executors, each with one."""
+
+ADDRESS_CONNECTIONS_MAX: Final = 2048
+"""From one address: two such jobs behind one router."""
+
+ADDRESS_HALF_OPEN_MAX: Final = 128
+"""From one address, without a call so far. A client of ours makes its first call at once."""
+
+HALF_OPEN_MAX: Final = 1024
+"""The same in all: an eighth of all connections."""
+
+CONNECTIONS_LOOK_S: Final = 0.1
+"""Between two looks at who is connected: what a flood may be over its bound is what comes in
+between, and CLIENT_CONNECTIONS_MAX, which gRPC keeps, holds at any moment."""
+
+CONNECTIONS_TELL_S: Final = 10.0
+"""Between two lines in the log about connections that were cut."""
+
 # --- the admin port -------------------------------------------------------------------------------
 
 READY_REASONS_MAX: Final = 100

@@ -32,6 +32,8 @@ from logservice.access import AccessList
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.invariants import invariant
 from logservice.server.audit import AuditLog, lsn_range, stream_range
+from logservice.server.connections import Connections
+from logservice.server.dispatch import Dispatch
 from logservice.server.effects import noted
 from logservice.server.errors import Context, abort, refused
 from logservice.server.gate import Caller, Gate, shard_of
@@ -57,12 +59,17 @@ class GuardedServer:
         gate: Gate,
         auditor: Auditor,
         tracing: Tracing = NO_TRACING,
+        connections: Connections | None = None,
     ) -> None:
-        """Every service of `server` is to be registered here. `tracing`: who records spans."""
-        self._server = server
+        """Every service of `server` is to be registered here. `tracing`: who records spans.
+        `connections`: who counts them; None: nobody.
+        """
         self._gate = gate
         self._auditor = auditor
         self._tracing = tracing
+        self._connections = connections
+        self._dispatch = Dispatch(connections)
+        server.add_generic_rpc_handlers((self._dispatch,))
         # Whose call it is, for all that happens in it. Where there are spans, the call's own span
         # has said so; gRPC runs every call in a task of its own, so nothing is put back.
         self._enter: Callable[[Context], object] = (
@@ -80,9 +87,7 @@ class GuardedServer:
             for name, one in handlers.items()
             if inspect.iscoroutinefunction(_behavior(one))
         }
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, guarded),)
-        )
+        self._dispatch.add(service, guarded)
 
     def _guarded(self, service: str, name: str, handler: Any) -> Any:
         path = f"/{service}/{name}"
@@ -103,6 +108,13 @@ class GuardedServer:
             return grpc.unary_stream_rpc_method_handler(streaming, parse, encode)
         assert handler.stream_stream, path
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
+
+    def _identify(self, context: Context) -> Caller:
+        """Who calls. Raises what `Gate.caller` raises, and Busy (`Connections.heard`)."""
+        caller = self._gate.caller(context)
+        if self._connections is not None:
+            self._connections.heard(context.peer(), caller.uri)
+        return caller
 
     def _traced(self, name: str, guarded: Behavior) -> Behavior:
         """With a span around it, if they are wanted."""
@@ -130,14 +142,14 @@ class GuardedServer:
     def _unary(self, name: str, rule: Rule, behavior: Behavior) -> Behavior:
         gate, auditor = self._gate, self._auditor
         told = rule.admin or auditor.data
-        enter = self._enter
+        enter, identify = self._enter, self._identify
 
         async def guarded(request: Any, context: Context) -> Any:
             enter(context)
             try:
                 if type(request) is Refused:
                     raise request.error
-                caller = gate.caller(context)
+                caller = identify(context)
                 caller.quota.begin_rpc()
             except LogServiceError as error:
                 auditor.denied(name, context, None, None, error)
@@ -170,14 +182,14 @@ class GuardedServer:
 
     def _streaming(self, name: str, rule: Rule, behavior: Behavior, *, reads: bool) -> Behavior:
         gate, auditor = self._gate, self._auditor
-        enter = self._enter
+        enter, identify = self._enter, self._identify
 
         async def guarded(request: Any, context: Context) -> None:
             enter(context)
             try:
                 if type(request) is Refused:
                     raise request.error
-                caller = gate.caller(context)
+                caller = identify(context)
                 caller.quota.begin_stream()
             except LogServiceError as error:
                 auditor.denied(name, context, None, None, error)

@@ -29,18 +29,21 @@ SERVER_OPTIONS: Final = (
     ("grpc.http2.max_ping_strikes", bounds.PING_STRIKES_MAX),
     ("grpc.max_metadata_size", bounds.METADATA_BYTES_MAX),
     ("grpc.absolute_max_metadata_size", bounds.METADATA_BYTES_MAX),
+    ("grpc.max_concurrent_streams", bounds.CONNECTION_CALLS_MAX),
+    ("grpc.http2.settings_timeout", int(bounds.SETTINGS_TIMEOUT_S * 1000)),
     ("grpc.max_connection_idle_ms", int(bounds.CONNECTION_IDLE_MAX_S * 1000)),
     ("grpc.server_handshake_timeout_ms", int(bounds.PEER_CONNECT_TIMEOUT_S * 1000)),
 )
 
 
-def server_options(config: StoreConfig) -> tuple[tuple[str, int], ...]:
+def server_options(config: StoreConfig, connections_max: int) -> tuple[tuple[str, int], ...]:
     """Channel arguments of a store. With TLS connections have an age (see `server.tls`)."""
+    options = (*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max))
     if not config.tls.enabled:
-        return SERVER_OPTIONS
+        return options
     age_s = config.tls.connection_age_max_s
     return (
-        *SERVER_OPTIONS,
+        *options,
         ("grpc.max_connection_age_ms", int(age_s * 1000)),
         ("grpc.max_connection_age_grace_ms", int(min(age_s, bounds.CONNECTION_GRACE_S) * 1000)),
     )

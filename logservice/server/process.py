@@ -19,9 +19,10 @@ from typing import Any, Final
 from logservice.config import StoreConfig
 from logservice.events import Event, emit
 from logservice.invariants import InvariantViolation
-from logservice.server import log_format
+from logservice.server import descriptors, log_format
 from logservice.server.crash import crash
 from logservice.server.store import Store
+from logservice.server.version import server_version
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def run_store(config: StoreConfig) -> int:
     os.umask(0o077)
     tune_interpreter()
     log_format.configure(config.logging, config.store.store_id)
+    logger.info("version %s, up to %d open files", server_version(), descriptors.raise_limit())
     try:
         asyncio.run(_serve(config))
     except InvariantViolation as error:

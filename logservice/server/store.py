@@ -48,8 +48,10 @@ from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSetting
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
+from logservice.server import descriptors
 from logservice.server.admin_service import AdminService
 from logservice.server.audit import AuditLog
+from logservice.server.connections import ConnectionLimits, Connections
 from logservice.server.context import StoreContext
 from logservice.server.crash import crash
 from logservice.server.errors import refused
@@ -90,6 +92,8 @@ class Store:
         self._renewals: set[asyncio.Task[None]] = set()
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
+        self._shares: descriptors.Shares | None = None
+        self._connections: Connections | None = None
         self.gate: Gate | None = None
         self.audit: AuditLog | None = None
         self.client_address = ""
@@ -103,8 +107,11 @@ class Store:
     async def start(self) -> None:
         """Start and serve.
 
-        Raises InvalidArgument, WrongCluster (data directory), OSError (ports).
+        Raises InvalidArgument, WrongCluster (data directory), OSError (ports), NotReady (too few
+        descriptors).
         """
+        directories = len(self._config.store.data_directories)
+        self._shares = descriptors.share(descriptors.limit(), directories)
         if self._config.tls.enabled:
             self._tls = StoreTls(self._config, self._renew_peer_tls)
         monitor = self._monitor = Monitor(self._config, lambda: refused)
@@ -141,6 +148,7 @@ class Store:
         return [
             *(self._tls.alarms() if self._tls is not None else ()),
             *(self.audit.alarms() if self.audit is not None else ()),
+            *(self._shares.alarms() if self._shares is not None else ()),
         ]
 
     async def stop(self) -> None:
@@ -156,6 +164,8 @@ class Store:
             await self._hand_over(self._parts.host)
         if self._server is not None:
             await self._server.stop(_CALLS_GRACE_S)
+        if self._connections is not None:
+            self._connections.stop()
         if self._parts is not None:
             await self._parts.stop()
             self._parts.close()
@@ -211,9 +221,12 @@ class Store:
 
     def _bind_client_port(self) -> None:
         listen = Address.parse(self._config.listen.client, "listen.client")
+        assert self._shares is not None  # made at the start
+        limits = self._config.limits
+        clients = min(self._shares.clients, limits.connections_max)
         self._server = grpc.aio.server(
-            options=server_options(self._config),
-            maximum_concurrent_rpcs=self._config.limits.concurrent_rpcs_max,
+            options=server_options(self._config, clients),
+            maximum_concurrent_rpcs=limits.concurrent_rpcs_max,
         )
         try:
             port = (
@@ -225,6 +238,12 @@ class Store:
             raise OSError(f"cannot listen for clients on {listen}: {error}") from error
         bound = str(Address(listen.host, port))
         self.client_address = self._config.listen.advertise_client or bound
+        # In plaintext everybody is the same identity.
+        identity = limits.identity_connections_max if self._tls is not None else clients
+        self._connections = Connections(
+            port, ConnectionLimits.of(clients, identity, limits.address_connections_max)
+        )
+        self._connections.start()
 
     def _serve(self, parts: StoreParts, monitor: Monitor) -> None:
         assert self._server is not None
@@ -232,7 +251,9 @@ class Store:
         self.gate = _gate(self._config, parts)
         if self._config.tls.enabled:
             self.audit = _audit(self._config, parts.directories[0].data.path)
-        server = GuardedServer(self._server, self.gate, Auditor(self.audit), self._tracing)
+        server = GuardedServer(
+            self._server, self.gate, Auditor(self.audit), self._tracing, self._connections
+        )
         context = StoreContext(parts.host, limits, parts.book.client_address)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from importlib.metadata import PackageNotFoundError, version
 
 
+@functools.cache
 def server_version() -> str:
-    """As in pyproject.toml; "unknown" when run from a tree that was never installed."""
+    """As in pyproject.toml; "unknown" when run from a tree that was never installed.
+
+    The files that say so are read once, at the start: later there may be no descriptor for them.
+    """
     try:
         return version("logservice")
     except PackageNotFoundError:

@@ -1,0 +1,57 @@
+"""dispatch: which handler a call gets, and none whose headers are larger than they can be.
+
+Theory of operation. gRPC holds a connection to METADATA_BYTES_MAX from the moment its client has
+acknowledged the server's SETTINGS, as every client does; before that, one call may bring 16 MiB of
+headers. So this is looked at here, where a call is known by its headers alone: one with more comes
+from a client that withholds the acknowledgement, and its connection is cut, with everything else
+that it holds.
+
+INV-DISPATCH-1: no handler runs for a call with more than METADATA_BYTES_MAX bytes of headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import grpc
+from logservice_wire.errors import TooLarge
+
+from logservice import bounds
+from logservice.server.connections import Connections
+from logservice.server.errors import Context, abort
+
+_FIELD_BYTES: Final = 32
+"""What a field counts for beside its name and value (RFC 9113, section 6.5.2)."""
+
+
+class Dispatch(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """Every service of a server."""
+
+    def __init__(self, connections: Connections | None) -> None:
+        """`connections`: who can cut one; None: nobody."""
+        self._connections = connections
+        self._handlers: dict[str, Any] = {}
+        self._refusing = grpc.stream_stream_rpc_method_handler(self._refuse)
+
+    def add(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Serve the methods of `service`, by name."""
+        for name, handler in handlers.items():
+            self._handlers[f"/{service}/{name}"] = handler
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """See gRPC. None: there is no such method."""
+        size = 0
+        for name, value in handler_call_details.invocation_metadata:
+            size += len(name) + len(value) + _FIELD_BYTES
+        if size > bounds.METADATA_BYTES_MAX:
+            return self._refusing
+        return self._handlers.get(handler_call_details.method)
+
+    async def _refuse(self, _: object, context: Context) -> None:
+        if self._connections is not None:
+            self._connections.cut(context.peer(), "headers")
+        limit = bounds.METADATA_BYTES_MAX
+        await abort(
+            context, TooLarge(f"headers: at most {limit} bytes", name="headers", limit=limit)
+        )

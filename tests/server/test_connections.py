@@ -1,0 +1,174 @@
+"""Who is cut, on real sockets: half-open ones, too many of one address, too many of an identity."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from logservice_wire.errors import Busy
+
+from logservice.server.connections import ConnectionLimits, Connections, peer_of
+
+Port = tuple[Connections, Callable[[str], socket.socket], list[socket.socket]]
+
+
+@contextlib.contextmanager
+def port(limits: ConnectionLimits) -> Iterator[Port]:
+    """A port that accepts, how to connect to it from an address, and what was accepted."""
+    accepted: list[socket.socket] = []
+    made: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        number = listener.getsockname()[1]
+        watched = Connections(number, limits)
+
+        def connect(source: str) -> socket.socket:
+            made.append(socket.create_connection(("127.0.0.1", number), 10, (source, 0)))
+            accepted.append(listener.accept()[0])
+            return made[-1]
+
+        watched.start()
+        try:
+            yield watched, connect, accepted
+        finally:
+            watched.stop()
+            for one in (*made, *accepted):
+                one.close()
+
+
+def ended(one: socket.socket) -> bool:
+    one.setblocking(False)
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def name_of(one: socket.socket) -> str:
+    host, number = one.getsockname()
+    return f"ipv4:{host}:{number}"
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_of_half_open_connections_the_oldest_goes() -> None:
+    with port(ConnectionLimits(half_open_of_address=3)) as (watched, connect, _):
+        first = [connect("127.0.0.2") for _ in range(3)]
+        wait_for(lambda: watched.counts.half_open == 3)
+        assert not any(map(ended, first))
+        other = connect("127.0.0.3")
+        newer = connect("127.0.0.2")
+        wait_for(lambda: ended(first[0]))
+        assert not any(map(ended, (*first[1:], newer, other)))
+
+
+def test_half_open_connections_are_bounded_in_all() -> None:
+    with port(ConnectionLimits(half_open=4)) as (watched, connect, _):
+        made = [connect(f"127.0.0.{number}") for number in range(2, 6)]
+        wait_for(lambda: watched.counts.half_open == 4)
+        made.append(connect("127.0.0.7"))
+        wait_for(lambda: sum(map(ended, made)) == 1)
+        assert ended(made[0])
+
+
+def test_who_was_heard_is_not_half_open() -> None:
+    with port(ConnectionLimits(half_open_of_address=1)) as (watched, connect, _):
+        client = connect("127.0.0.2")
+        watched.heard(name_of(client), "me")
+        strangers = [connect("127.0.0.2") for _ in range(3)]
+        wait_for(lambda: sum(map(ended, strangers)) == 2)
+        assert not ended(client)
+
+
+def test_of_an_address_the_newest_goes() -> None:
+    with port(ConnectionLimits(address=2)) as (watched, connect, _):
+        made = []
+        for _ in range(3):
+            made.append(connect("127.0.0.2"))
+            watched.heard(name_of(made[-1]), "me")
+            wait_for(lambda: watched.counts.open == len(made))
+        wait_for(lambda: ended(made[2]))
+        assert not any(map(ended, made[:2]))
+
+
+def test_an_identity_over_its_bound_is_told_and_cut() -> None:
+    with port(ConnectionLimits(identity=2)) as (watched, connect, accepted):
+        made = [connect("127.0.0.2") for _ in range(3)]
+        for one in made[:2]:
+            watched.heard(name_of(one), "me")
+            watched.heard(name_of(one), "me")
+        with pytest.raises(Busy):
+            watched.heard(name_of(made[2]), "me")
+        wait_for(lambda: ended(made[2]))
+        assert not any(map(ended, made[:2]))
+        other = connect("127.0.0.2")
+        watched.heard(name_of(other), "another")
+        # A place is free again when a connection has ended: here, when the far end is closed, too.
+        watched.cut(name_of(made[0]), "test")
+        wait_for(lambda: ended(made[0]))
+        again = connect("127.0.0.2")
+
+        def takes() -> bool:
+            with contextlib.suppress(Busy):
+                watched.heard(name_of(again), "me")
+                return True
+            return False
+
+        accepted[0].close()
+        wait_for(takes)
+
+
+def test_others_are_never_touched() -> None:
+    """A socket of this process that is no connection of the port, whatever it is."""
+    with (
+        port(ConnectionLimits(half_open=0, half_open_of_address=0)) as (_, connect, _),
+        socket.create_server(("127.0.0.1", 0)) as elsewhere,
+    ):
+        mine = socket.create_connection(elsewhere.getsockname())
+        theirs = elsewhere.accept()[0]
+        pair = socket.socketpair()
+        doomed = connect("127.0.0.2")
+        wait_for(lambda: ended(doomed))
+        assert not any(map(ended, (mine, theirs, *pair)))
+        for one in (mine, theirs, *pair):
+            one.close()
+
+
+def test_it_works_without_a_descriptor_left() -> None:
+    with port(ConnectionLimits(half_open_of_address=1)) as (watched, connect, _):
+        made = [connect("127.0.0.2") for _ in range(2)]
+        held = []
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        try:
+            wait_for(lambda: sum(map(ended, made)) == 1)
+            assert watched.counts.open
+        finally:
+            for one in held:
+                os.close(one)
+
+
+@pytest.mark.parametrize(
+    ("name", "peer"),
+    [
+        ("ipv4:127.0.0.1:5", ("127.0.0.1", 5)),
+        ("ipv6:%5B::1%5D:5", ("::1", 5)),
+        ("ipv6:[::ffff:10.0.0.1]:5", ("10.0.0.1", 5)),
+        ("ipv6:%5Bfe80::1%25eth0%5D:7", ("fe80::1", 7)),
+        ("unix:a", None),
+        ("", None),
+    ],
+)
+def test_names_of_grpc(name: str, peer: tuple[str, int] | None) -> None:
+    assert peer_of(name) == peer
