@@ -21,6 +21,14 @@ bound to that directory counts as one that has run, and what was queued for the 
 dropped: it was planned without knowing that. Members that come later are none that this process can
 have lost. A member that really never ran is replaced under a new id, which is the price.
 
+INV-HK-GONE-BACK: a data directory that was put back from an older copy of itself is noticed, and
+what is bound to it is replaced. It keeps its incarnation, and nothing inside tells, but it has
+forgotten votes and acknowledgements. What a replica reported as applied was durable in its
+directory; a later process whose log ends before that has lost it. The evidence is kept, and sent
+with every answer until the store has acted on it. The store looks for itself before it believes
+it: a heartbeat of an earlier process that arrives late reports less, too. What no report told of
+cannot be noticed: a copy that is put back within a heartbeat of being made, or all stores at once.
+
 Everything is checked before anything is changed, so a refused heartbeat changed nothing.
 """
 
@@ -40,7 +48,7 @@ from logservice.hakeeper.proposals import (
     StoreHeartbeat,
 )
 from logservice.hakeeper.state import ServiceState, ShardState, State, StoreState, decoded
-from logservice.ids import NO_REPLICA, Incarnation, ShardId
+from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, ShardId
 from logservice.membership import MembershipCorrupt
 from logservice.outcome import Applied, Outcome, Rejected
 
@@ -69,13 +77,48 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
             _mark_alive(state, store)
             delivery.acknowledge(state, store, beat.results)
         return _reply(state, store, beat.access_version, need_full=True)
+    forgotten = {} if same_boot else _forgotten(store, beat)
     store = _identify(state, store, beat)
     if not same_boot and beat.lost_track:
         _distrust(state, store, frozenset(beat.lost_track))
     _mark_alive(state, store)
     _take_reports(state, store, beat)
+    store.forgotten = {
+        shard: lost
+        for shard, lost in (store.forgotten | forgotten).items()
+        if _lacks(store.replicas.get(shard), lost)
+    }
     delivery.acknowledge(state, store, beat.results)
     return _reply(state, store, beat.access_version, need_full=False)
+
+
+def _forgotten(
+    before: StoreState | None, beat: StoreHeartbeat
+) -> dict[ShardId, tuple[ReplicaId, Index]]:
+    """INV-HK-GONE-BACK: per shard, whose log ends before what it had applied, and how far that
+    was.
+    """
+    found: dict[ShardId, tuple[ReplicaId, Index]] = {}
+    for report in beat.replicas if before is not None else ():
+        known = before.replicas.get(report.shard) if before is not None else None
+        if known is None or known.replica != report.replica:
+            continue
+        if known.incarnation == report.incarnation and _lacks(
+            report, lost := (known.replica, known.applied)
+        ):
+            found[report.shard] = lost
+    return found
+
+
+def _lacks(report: ReplicaReport | None, lost: tuple[ReplicaId, Index]) -> bool:
+    """Whether the replica runs and does not have the entries through that one."""
+    replica, through = lost
+    return (
+        report is not None
+        and report.replica == replica
+        and not report.halted
+        and report.last_index < through
+    )
 
 
 def apply_service(state: State, beat: ServiceHeartbeat) -> Outcome:
@@ -249,6 +292,11 @@ def _reply(
         state.tick,
         need_full=need_full,
         commands=delivery.due(store.queue) if store is not None else (),
+        forgotten=tuple(
+            replies.Forgotten(shard, *lost) for shard, lost in sorted(store.forgotten.items())
+        )
+        if store is not None
+        else (),
         directory=tuple(
             replies.DirectoryEntry(known.store, known.peer_address, known.client_address)
             for known in state.sorted_stores()

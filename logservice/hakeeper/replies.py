@@ -16,9 +16,17 @@ from logservice import bounds
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.proposals import AccessGrant
 from logservice.hakeeper.store_commands import QueuedCommand
-from logservice.hakeeper.wire_types import MembershipBytes, Natural, Store, Text
+from logservice.hakeeper.wire_types import (
+    LogIndex,
+    MembershipBytes,
+    Natural,
+    Replica,
+    Shard,
+    Store,
+    Text,
+)
 
-_VERSION = b"\x02"
+_VERSION = b"\x03"
 
 
 class ReplyCorrupt(ValueError):
@@ -31,6 +39,14 @@ class DirectoryEntry(Struct, array_like=True, frozen=True, forbid_unknown_fields
     store: Store
     peer_address: Text
     client_address: Text
+
+
+class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A replica here whose data directory had entries through that index once, as it reported."""
+
+    shard: Shard
+    replica: Replica
+    through: LogIndex
 
 
 class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +66,7 @@ class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields
     access_version: Natural = 0
     access: tuple[AccessGrant, ...] | None = None
     """The whole access list; None when the sender has it."""
+    forgotten: tuple[Forgotten, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()

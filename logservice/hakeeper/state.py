@@ -38,13 +38,14 @@ from logservice.ids import (
 from logservice.membership import Membership
 from logservice.snapshot import SnapshotCorrupt
 
-_VERSION = b"\x02"
+_VERSION = b"\x03"
 
 
 class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
     """One store. `live_since`: when it was first heard from after having been expired (or ever);
     `directories`: its data directories as last reported; `directories_tick`: when one was last
-    found to be gone (or the first ones were reported).
+    found to be gone (or the first ones were reported). `forgotten`: whose log ends before entries
+    that were durable there (`heartbeats`, INV-HK-GONE-BACK).
     """
 
     store: StoreId
@@ -64,6 +65,7 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
     replicas: dict[ShardId, ReplicaReport] = {}
     stored: tuple[tuple[ShardId, ReplicaId], ...] = ()
     queue: list[QueuedCommand] = []
+    forgotten: dict[ShardId, tuple[ReplicaId, Index]] = {}
 
     @property
     def host_label(self) -> str:
@@ -238,6 +240,7 @@ def save(state: State) -> bytes:
     for store in state.stores.values():
         store.labels = dict(sorted(store.labels.items()))
         store.replicas = dict(sorted(store.replicas.items()))
+        store.forgotten = dict(sorted(store.forgotten.items()))
     for service in state.services.values():
         service.labels = dict(sorted(service.labels.items()))
     for shard in state.shards.values():

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from logservice.clock import Clock
-from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId
+from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.logdb.update import Bootstrap
 from logservice.membership import Membership
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
@@ -88,6 +88,10 @@ class HAKeeperHost(Protocol):
 
     def roomiest(self) -> Incarnation:
         """The data directory for a replica for which nobody chose one."""
+        ...
+
+    def halt_forgetful(self, shard: ShardId, replica: ReplicaId, through: Index) -> None:
+        """The replica reported entries through that index once."""
         ...
 
     def repairing(self) -> Collection[ShardId]:

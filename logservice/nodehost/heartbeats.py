@@ -173,6 +173,8 @@ class HeartbeatSender:
         for store in changed:
             if store != self._host.identity.store_id:
                 self._host.transport.set_address(store, *self._book.candidates(store))
+        for lost in reply.forgotten:
+            self._host.halt_forgetful(lost.shard, lost.replica, lost.through)
         for queued in reply.commands:
             self._accept(queued)
         return reply

@@ -560,6 +560,28 @@ class NodeHost:
     def _tick_s(self) -> float:
         return self.options.tick_ms / 1000
 
+    def halt_forgetful(self, shard: ShardId, replica: ReplicaId, through: Index) -> None:
+        """Halt everything in the data directory of `replica` if its log there ends before
+        `through`, which was durable in it once: an older copy was put back in its place
+        (`hakeeper.heartbeats`, INV-HK-GONE-BACK). Every replica there has forgotten as much.
+        """
+        running = self._replicas.get(shard)
+        if running is None or running.replica_id != replica:
+            return
+        last = running.reader.durable_log().last_index()
+        if last >= through:
+            return
+        directory = running.directory
+        reason = (
+            f"data directory {directory.path} was put back from an older copy: it had entries of"
+            f" shard {shard} through {through}, and ends at {last}"
+        )
+        for one in list(self._replicas.values()):
+            if one.directory is directory:
+                # Nothing of it can be repaired in place: votes are forgotten, too.
+                one.reader.durable_log().blame(reason)
+                self.halt(one, reason)
+
     def replica(self, shard: ShardId) -> Replica:
         """The running replica of `shard`; raises ShardNotFound."""
         replica = self._replicas.get(shard)

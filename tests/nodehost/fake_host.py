@@ -171,6 +171,9 @@ class FakeHost:
     def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
         return sorted(self.stored)
 
+    def halt_forgetful(self, shard: ShardId, replica: ReplicaId, through: Index) -> None:
+        self.calls.append(("forgetful", shard, replica, through))
+
     def halted(self) -> dict[ShardId, HaltedReplica]:
         return self.halts
 
