@@ -66,7 +66,7 @@ types: .venv ## mypy --strict
 	    client/pyspark_logservice tools examples bench
 
 audit-dependencies: ## known vulnerabilities of the pinned packages; says how many it looked up
-	@$(PYTHON) -m tools.audit_dependencies
+	@$(PYTHON) -m tools.audit_dependencies $(AUDIT)
 
 lock: ## hashes of everything that requirements/*.in pin
 	@$(PYTHON) -m tools.lock_dependencies

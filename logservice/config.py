@@ -334,6 +334,21 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
     )
 
 
+def check_files(config: StoreConfig) -> None:
+    """Each file of [tls] can be read; what is in it is looked at when it is used.
+
+    Not a part of `load`: a configuration is checked, too, where its certificates are not. Raises
+    ConfigError.
+    """
+    for name in _TLS_FILES:
+        file = getattr(config.tls, name)
+        try:
+            if file:
+                Path(file).open("rb").close()
+        except OSError as error:
+            raise ConfigError(f"tls.{name}", f"cannot read {file}: {error.strerror}") from error
+
+
 def parse(text: str, assignments: Sequence[str] = ()) -> StoreConfig:
     """Check a configuration given as TOML text; `assignments` as in `load`. Raises ConfigError."""
     try:
@@ -377,6 +392,7 @@ def check(config: StoreConfig) -> None:
     _check_tls(config)
     _check_addresses(config)
     _check_admin(config.admin)
+    _check_one_port_each(config)
     _check_times(config)
     _check_bootstrap(config)
     if config.limits.rpc_timeout_default_s > config.limits.rpc_timeout_max_s:
@@ -405,6 +421,18 @@ def _check_tls(config: StoreConfig) -> None:
                 f"security.admins[{position}]",
                 f"expected spiffe://<trust domain>/cluster/<cluster id>/client/<name>, got {uri!r}",
             )
+
+
+def doubts(config: StoreConfig) -> list[str]:
+    """What may be meant, and more likely is not: right later in a cluster's life, or elsewhere."""
+    first = config.bootstrap
+    members = len(first.hakeeper_members)
+    if first.log_shards and first.replicas > members:
+        return [
+            f"bootstrap.replicas: {first.replicas} replicas need as many stores, and"
+            f" hakeeper_members names {members}: a first start waits until others have joined"
+        ]
+    return []
 
 
 def _check_directories(config: StoreConfig) -> None:
@@ -455,6 +483,22 @@ def _check_admin(admin: AdminSection) -> None:
         raise ConfigError(
             "admin.advertise", f"expected a port others can dial, got {admin.advertise!r}"
         )
+
+
+def _check_one_port_each(config: StoreConfig) -> None:
+    listen = config.listen
+    seen: list[tuple[str, Address]] = []
+    for field, text in (
+        ("listen.client", listen.client),
+        ("listen.peer", listen.peer),
+        ("admin.listen", config.admin.listen),
+    ):
+        address = Address.parse(text, field)
+        for other, taken in seen:
+            same_host = address.host == taken.host or {address.host, taken.host} & {*_WILDCARDS}
+            if address.port and address.port == taken.port and same_host:
+                raise ConfigError(field, f"{text!r} is also {other}")
+        seen.append((field, address))
 
 
 def _check_times(config: StoreConfig) -> None:

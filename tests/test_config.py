@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,45 @@ def test_tls_files_are_relative_to_the_configuration(tmp_path: Path) -> None:
     path = tmp_path / "store.toml"
     path.write_text(MINIMAL.replace("insecure_plaintext = true", "") + TLS)
     assert config.load(path).tls.peer_key == str(tmp_path / "p.key")
+
+
+def test_tls_files_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "store.toml"
+    path.write_text(MINIMAL.replace("insecure_plaintext = true", "") + TLS)
+    loaded = config.load(path)
+    with pytest.raises(ConfigError) as caught:
+        config.check_files(loaded)
+    assert caught.value.metadata["field"] == "tls.client_ca"
+    assert "No such file" in caught.value.message
+    for name in re.findall(r'"(.*\..*)"', TLS):
+        (tmp_path / name).touch()
+    config.check_files(loaded)
+
+
+@pytest.mark.parametrize(
+    ("client", "peer", "admin", "field"),
+    [
+        ("127.0.0.1:7600", "127.0.0.1:7600", "127.0.0.1:7601", "listen.peer"),
+        ("127.0.0.1:7600", "127.0.0.1:7602", "127.0.0.1:7600", "admin.listen"),
+        ("127.0.0.1:7600", "127.0.0.1:7602", "127.0.0.1:7602", "admin.listen"),
+    ],
+)
+def test_each_port_has_one_use(client: str, peer: str, admin: str, field: str) -> None:
+    text = f"{MINIMAL}client = '{client}'\npeer = '{peer}'\n[admin]\nlisten = '{admin}'\n"
+    assert refused(text).metadata["field"] == field
+    config.parse(text.replace(f":{7600}", ":0").replace(":7602", ":0"))
+
+
+def test_more_replicas_than_anybody_names_are_doubted() -> None:
+    """And no more than that: in a cluster that runs, stores come and go."""
+
+    def doubts(lines: str) -> list[str]:
+        return config.doubts(config.parse(MINIMAL.replace("[listen]", f"{lines}\n[listen]")))
+
+    assert doubts("replicas = 1") == []
+    (doubt,) = doubts("replicas = 2")
+    assert doubt.startswith("bootstrap.replicas")
+    assert doubts("replicas = 2\nlog_shards = 0") == []
 
 
 @pytest.mark.parametrize("uri", ["admin", "spiffe://d/cluster/c/store/s1", "spiffe://d/client/a"])

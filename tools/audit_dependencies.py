@@ -3,8 +3,9 @@
 pip-audit ends with "No known vulnerabilities found" and exit code 0 also when it could look up
 nothing: behind a mirror, say, or without a network. That is not an answer. So its report is counted
 here, and there are three results: *vulnerable* (exit code 1), *clean* (with the number of packages
-that were really looked up), and *not checked* (exit code 0, since a machine without a network can
-do nothing about it, but in those words, with what each database said instead).
+that were really looked up), and *not checked* (exit code 3, with what each database said instead).
+A machine that has no way to the databases can do nothing about the last: where that is known,
+``--allow-unchecked`` makes it exit code 0, in the same words.
 
 Two databases are asked: the package index's own (its JSON API, which mirrors seldom have), and for
 what that does not know OSV's (api.osv.dev).
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +26,10 @@ from tools.own_environment import ROOT, own_environment
 
 PINS = ("build", "runtime", "spark", "otel", "dev", "proto")
 DATABASES = ("pypi", "osv")
+NOT_CHECKED = 3
+"""Exit code: nothing was found because nothing was looked up."""
+
+_ALLOW = "--allow-unchecked"
 _TIMEOUT_S = 300
 
 
@@ -65,13 +71,16 @@ class Findings:
         if self.vulnerable:
             return f"VULNERABLE: {'; '.join(self.vulnerable)}", 1
         if not self.audited:
-            return f"not checked: none of {total} packages could be looked up{why}", 0
+            return f"not checked: none of {total} packages could be looked up{why}", NOT_CHECKED
         rest = f"; {len(left)} could NOT be looked up{why}" if left else ""
         return f"clean: {len(self.audited)} of {total} packages were looked up{rest}", 0
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Print the verdict; returns the exit code."""
+    if set(arguments) - {_ALLOW}:
+        print(f"usage: audit_dependencies [{_ALLOW}]", file=sys.stderr)
+        return 2
     found = Findings()
     for database in DATABASES:
         # File by file: pip-audit refuses the two versions of one package that they name.
@@ -93,7 +102,7 @@ def main() -> int:
                 break  # every package was known here
     line, code = found.verdict()
     print(line)
-    return code
+    return 0 if code == NOT_CHECKED and _ALLOW in arguments else code
 
 
 def _run_pip_audit(pins: str, database: str) -> str:
@@ -108,4 +117,4 @@ def _run_pip_audit(pins: str, database: str) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -11,6 +11,7 @@ from logservice_wire.errors import InvalidArgument
 
 from logservice_client.caller import Caller, Traceparent
 from logservice_client.channels import ChannelPool
+from logservice_client.endpoints import parse_endpoints
 from logservice_client.hakeeper import HakeeperClient
 from logservice_client.routing import Router
 from logservice_client.shard import Shard
@@ -32,16 +33,14 @@ class LogClient:
         traceparent: Traceparent | None = None,
     ) -> None:
         """`endpoints`: client addresses (host:port) of one or more stores, as a list or separated
-        by commas. The others are found through them. No I/O happens here.
+        by commas. The others are found through them. No I/O happens here. Raises InvalidArgument
+        for what is no address.
 
         `traceparent`: asked with every call for the W3C trace context it belongs to, "" for none;
         `otel.current_traceparent` is one. The stores' log lines, audit lines and spans name it.
         """
         asyncio.get_running_loop()
-        names = endpoints.split(",") if isinstance(endpoints, str) else endpoints
-        addresses = [address.strip() for address in names if address.strip()]
-        if not addresses:
-            raise InvalidArgument("at least one address is needed", field="endpoints")
+        addresses = parse_endpoints(endpoints)
         self._pool = ChannelPool(tls)
         self._router = Router(self._pool, addresses)
         self._caller = Caller(self._pool, self._router, traceparent)

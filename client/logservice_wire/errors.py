@@ -77,7 +77,8 @@ class LogServiceError(Exception):
 
     def __str__(self) -> str:
         """``REASON: message (key=value ...)``."""
-        details = " ".join(f"{name}={value}" for name, value in sorted(self.metadata.items()))
+        known = [(name, value) for name, value in sorted(self.metadata.items()) if value]
+        details = " ".join(f"{name}={value}" for name, value in known)
         return f"{self.reason.value}: {self.message}" + (f" ({details})" if details else "")
 
     def number(self, name: str, default: int = 0) -> int:

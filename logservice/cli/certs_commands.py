@@ -33,16 +33,20 @@ _days = click.option(
 )
 
 
-@click.group()
-def certs() -> None:
-    r"""Certificates for stores and clients.
+_HELP = """\
+Certificates for stores and clients.
 
-    \b
-    logservice certs init --cluster prod
-    logservice certs issue store store-1 --host store-1.example --host 10.0.0.1
-    logservice certs issue client wal-writer
-    logservice certs rotate
-    """
+\b
+logservice certs init --cluster prod
+logservice certs issue store store-1 --host store-1.example --host 10.0.0.1
+logservice certs issue client wal-writer
+logservice certs rotate
+"""
+
+
+@click.group(help=_HELP)
+def certs() -> None:
+    """See `_HELP`."""
 
 
 @certs.command()

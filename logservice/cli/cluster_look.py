@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
+from logservice_client.endpoints import parse_endpoints
 from logservice_client.methods import GET_CLUSTER_REPORT, GET_STORE_STATUS
 from logservice_client.tls import TlsFiles
 from logservice_wire.errors import InvalidArgument, LogServiceError
@@ -63,14 +64,15 @@ class Look:
 
 
 def addresses_of(endpoints: str) -> list[str]:
-    """The addresses of ``host:port,...``. Raises InvalidArgument when there is none."""
-    found = [part.strip() for part in endpoints.split(",") if part.strip()]
-    if not found:
+    """The addresses of ``host:port,...``. Raises InvalidArgument when there is none, or one is no
+    address.
+    """
+    if not endpoints.strip(", "):
         raise InvalidArgument(
             "no endpoints: say --endpoints host:port,... or set LOGSERVICE_ENDPOINTS",
             field="endpoints",
         )
-    return found
+    return parse_endpoints(endpoints)
 
 
 def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:

@@ -16,19 +16,23 @@ _roles = click.argument(
 )
 
 
-@click.group()
-def acl() -> None:
-    r"""Who may do what. Changes are in force on every store within two heartbeats.
+_HELP = """\
+Who may do what. Changes are in force on every store within two heartbeats.
 
-    \b
-    IDENTITY  spiffe://<trust domain>/cluster/<cluster id>/client/<name>
-    SCOPE     *              every shard, and the cluster itself
-              cluster        state, ids, new shards, this list
-              shard/7        one shard
-              name/wal       the shard of that name
-              name/wal-*     every shard whose name begins so
-    ROLES     append, read, truncate, admin
-    """
+\b
+IDENTITY  spiffe://<trust domain>/cluster/<cluster id>/client/<name>
+SCOPE     *              every shard, and the cluster itself
+          cluster        state, ids, new shards, this list
+          shard/7        one shard
+          name/wal       the shard of that name
+          name/wal-*     every shard whose name begins so
+ROLES     append, read, truncate, admin
+"""
+
+
+@click.group(help=_HELP)
+def acl() -> None:
+    """See `_HELP`."""
 
 
 @acl.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 from logservice_client import LogClient
+from logservice_client.endpoints import check_address
 from logservice_client.methods import GET_STORE_STATUS, TRANSFER_LEADER
 from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import admin_pb2
@@ -96,6 +97,7 @@ def stores(session: Session, form: str) -> int:
 @pass_session
 def store(session: Session, address: str, form: str) -> None:
     """What the store at ADDRESS (host:port) says about itself and its replicas."""
+    check_address(address)
     found = call_store(
         address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s, session.tls
     )

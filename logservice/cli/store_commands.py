@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
@@ -50,6 +51,8 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
         from logservice.server.process import run_store
 
         loaded = config.load(config_path, assignments)
+        config.check_files(loaded)
+        _say_doubts(config.doubts(loaded))
         try:
             return run_store(loaded)
         except (LogServiceError, OSError) as error:
@@ -57,6 +60,11 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
             return exit_codes.CANNOT_START
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _say_doubts(doubts: Sequence[str]) -> None:
+    for doubt in doubts:
+        click.echo(f"warning: {doubt}", err=True)
 
 
 def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
@@ -72,10 +80,15 @@ def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
 @_config
 @_set
 def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
-    """Check a configuration file; prints nothing when it is right."""
+    """Check a configuration file; prints nothing when it is right.
+
+    What is allowed and most likely not meant is a warning, and no failure.
+    """
     from logservice import config
 
-    config.load(config_path, assignments)
+    loaded = config.load(config_path, assignments)
+    config.check_files(loaded)
+    _say_doubts(config.doubts(loaded))
 
 
 @store.command()

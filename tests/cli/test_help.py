@@ -85,3 +85,22 @@ def test_bash_completes(tmp_path: Path) -> None:
         env={**os.environ, "PATH": path, "PYTHONPATH": ":".join(sys.path)},
     )  # fmt: skip
     assert done.stdout.split() == ["doctor"]
+
+
+@pytest.mark.parametrize(
+    "words", [[], *({tuple(path.split()[:2]) for path in COMMANDS if len(path.split()) > 2})]
+)
+def test_help_of_groups_shows_no_marks(words: tuple[str, ...]) -> None:
+    """Click's mark for a paragraph that stays as it is; in a raw string it is only letters."""
+    for group in (logctl, logservice):
+        if not words or words[0] == group.name:
+            shown = CliRunner().invoke(group, [*words[1:], "--help"]).output
+            assert "\\b" not in shown
+            assert "\b" not in shown
+
+
+def test_lines_of_a_help_that_is_a_table_stay_lines() -> None:
+    shown = CliRunner().invoke(logctl, ["acl", "--help"]).output
+    assert "\n  ROLES     append, read, truncate, admin\n" in shown
+    shown = CliRunner().invoke(logservice, ["certs", "--help"]).output
+    assert "\n  logservice certs rotate\n" in shown

@@ -98,3 +98,54 @@ def test_probe_of_nobody() -> None:
         code, shown = probe(f"127.0.0.1:{bound.getsockname()[1]}")
     assert code == exit_codes.NEGATIVE
     assert "no answer" in shown
+
+
+WRONG = """
+[store]
+store_id = "s1"
+cluster_id = "c"
+data_directories = ["data"]
+[bootstrap]
+hakeeper_members = [{ store_id = "s1", peer_address = "127.0.0.1:1" }]
+replicas = 1
+"""
+NO_FILES = "[tls]\n" + "".join(
+    f"{name} = 'missing.pem'\n"
+    for name in ("client_ca", "certificate", "key", "peer_ca", "peer_certificate", "peer_key")
+)
+
+
+@pytest.mark.parametrize("command", ["run", "check-config"])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (NO_FILES, "tls.client_ca: cannot read"),
+        ("[listen]\ninsecure_plaintext = true\nclient = '127.0.0.1:7'\npeer = '127.0.0.1:7'",
+         "listen.peer"),
+        ("[listen]\ninsecure_plaintext = true\nclient = 'localhost'", "expected 'host:port'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_configuration_ends_with_2_before_anything_is_done(
+    command: str, more: str, words: str, tmp_path: Path
+) -> None:
+    """The code that the unit of deploy/systemd is told not to restart for."""
+    config = tmp_path / "store.toml"
+    config.write_text(WRONG + more)
+    done = subprocess.run(
+        [sys.executable, "-m", "logservice", "store", command, "-c", str(config)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (exit_codes.USAGE, "")
+    assert words in done.stderr
+    assert "=)" not in done.stderr
+    assert list(tmp_path.iterdir()) == [config]
+
+
+def test_what_is_most_likely_not_meant_is_a_warning(tmp_path: Path) -> None:
+    config = tmp_path / "store.toml"
+    config.write_text(
+        WRONG.replace("replicas = 1", "replicas = 5") + "[listen]\ninsecure_plaintext = true\n"
+    )
+    done = CliRunner().invoke(logservice, ["store", "check-config", "-c", str(config)])
+    assert done.exit_code == 0
+    assert "5 replicas need as many stores" in done.output

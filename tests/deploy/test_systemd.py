@@ -20,6 +20,7 @@ from logservice_client import SyncLogClient
 from logservice_client.sync import SyncShard
 from logservice_wire.errors import LogServiceError
 
+from logservice.cli import exit_codes
 from logservice.cli.local_cluster import LocalCluster
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "logservice@.service"
@@ -61,6 +62,15 @@ def test_little_is_exposed(tmp_path: Path) -> None:
     need("systemd-analyze")
     shown = analyze("security", "--offline=true", "--threshold=20", str(UNIT))
     assert shown.returncode == 0, shown.stdout[-2000:]  # 2.0 of 10; 1.3 when this was written
+
+
+def test_what_decides_about_restarts_is_the_main_process_alone() -> None:
+    """`RestartPreventExitStatus` says nothing of what runs before it: it would be restarted."""
+    assert [line for line in UNIT.read_text().splitlines() if line.startswith("ExecStartP")] == []
+    (codes,) = setting("RestartPreventExitStatus")
+    assert codes.split() == [str(exit_codes.USAGE)]
+    (start,) = setting("ExecStart")
+    assert " store run -c " in start
 
 
 def group(name: str) -> set[str]:

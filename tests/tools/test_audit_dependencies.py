@@ -25,8 +25,8 @@ BAD = {"name": "old", "version": "1.0", "vulns": [{"id": "PYSEC-1"}, {"id": "GHS
             0,
         ),
         ([FINE, FINE], "clean: 1 of 1 packages were looked up", 0),
-        ([SKIPPED], "not checked: none of 1 packages could be looked up; pypi: Dependency not", 0),
-        ([], "not checked: none of 0 packages", 0),
+        ([SKIPPED], "not checked: none of 1 packages could be looked up; pypi: Dependency not", 3),
+        ([], "not checked: none of 0 packages", 3),
         ([FINE, BAD, SKIPPED], "VULNERABLE: old 1.0: PYSEC-1, GHSA-2", 1),
     ],
 )
@@ -88,7 +88,7 @@ def test_what_cannot_run_is_not_checked(
         raise error
 
     monkeypatch.setattr(audit_dependencies, "_run_pip_audit", fail)
-    assert audit_dependencies.main() == 0
+    assert audit_dependencies.main() == audit_dependencies.NOT_CHECKED
     line = capsys.readouterr().out
     assert line.startswith("not checked")
     assert str(error) in line
@@ -99,8 +99,11 @@ def test_garbage_is_not_checked(
     garbage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(audit_dependencies, "_run_pip_audit", lambda *_: garbage)
-    assert audit_dependencies.main() == 0
+    assert audit_dependencies.main() == 3
     assert capsys.readouterr().out.startswith("not checked")
+    assert audit_dependencies.main(["--allow-unchecked"]) == 0
+    assert capsys.readouterr().out.startswith("not checked")
+    assert audit_dependencies.main(["--unchecked"]) == 2
 
 
 def test_a_program_that_says_nothing_is_not_an_answer(
