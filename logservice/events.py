@@ -33,6 +33,14 @@ class Event(enum.Enum):
         "shard {shard}: membership {epoch}: voters {voters}, learners {learners}",
     )
     REPLICA_HALTED = (logging.ERROR, "shard {shard}: replica {replica} halted: {reason}")
+    REPLICA_BROKEN = (
+        logging.CRITICAL,
+        "shard {shard}: replica {replica} halts, because an invariant does not hold: {error}",
+    )
+    MESSAGE_REFUSED = (
+        logging.WARNING,
+        "shard {shard}: store {store} is not heard ({reason}): {detail}",
+    )
     REPLICA_REPAIRED = (logging.WARNING, "shard {shard}: replica {replica} is repaired in place")
     INDEX_REBUILT = (
         logging.WARNING,

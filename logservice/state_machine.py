@@ -11,7 +11,19 @@ from typing import Protocol
 
 from logservice.entry import Entry
 from logservice.envelope import ProposalId
+from logservice.ids import Index, Lsn
 from logservice.outcome import Outcome
+from logservice.value import value
+
+
+@value
+class Standing:
+    """Where a state stands: what it has applied last, and the LSN of the record that follows.
+    next_lsn None: of a machine that knows no LSNs.
+    """
+
+    applied: Index
+    next_lsn: Lsn | None
 
 
 class StateMachine(Protocol):
@@ -36,8 +48,8 @@ class StateMachine(Protocol):
         """Replace the state. `b""` is the state of a new shard. Raises SnapshotCorrupt."""
         ...
 
-    def check_snapshot(self, state: bytes) -> None:
-        """Whether `recover_from_snapshot` would take `state`: changes nothing, raises
+    def check_snapshot(self, state: bytes) -> Standing:
+        """Where `state` stands, if `recover_from_snapshot` would take it: changes nothing, raises
         SnapshotCorrupt if not.
         """
         ...

@@ -59,6 +59,28 @@ HAKEEPER_RETRY_S: Final = 0.1
 PROBE_INTERVAL_S: Final = 0.2
 """Between two rounds of asking the initial members of shard 0 at a cluster's first start."""
 
+# --- who is heard ---------------------------------------------------------------------------------
+
+TERM_STEP: Final = 1 << 20
+"""How far one word that nobody confirms raises a term: more terms than a shard goes through that
+holds an election every second for twelve days, and 2^42 steps from the end of the numbers."""
+
+TERM_WAIT_ELECTIONS_MAX: Final = 256
+"""Election timeouts between two rises by the word of one member, at the most, while there is a
+leader: with timeouts of a second that member costs 14 elections an hour, after 9 at first."""
+
+TERM_WAIT_ELECTIONS_LEADERLESS: Final = 4
+"""The same while there is none: others finish an election in two."""
+
+REFUSALS_SAID_MAX: Final = 1024
+"""Events about messages that were not heard, since the start of the store; the rest is counted."""
+
+MEMBERS_ASK_S: Final = 1.0
+"""Between two questions to HAKeeper who the members of a shard are, after a stranger spoke."""
+
+READ_CONTEXT_BYTES_MAX: Final = 64
+"""What a replica sends along with a question for a read index, to know the answer by."""
+
 # --- damage and repair ----------------------------------------------------------------------------
 
 REPAIR_INTERVAL_S: Final = 1.0

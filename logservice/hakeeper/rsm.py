@@ -30,6 +30,7 @@ from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.store_commands import QueuedCommand, ServiceOrder, TransferLeader
 from logservice.ids import StoreId, Term
 from logservice.outcome import Applied, Outcome, Rejected
+from logservice.state_machine import Standing
 
 
 class HAKeeperRsm:
@@ -83,9 +84,9 @@ class HAKeeperRsm:
         """Replace the state. Raises SnapshotCorrupt and then keeps the old one."""
         self._state = state.load(state_bytes)
 
-    def check_snapshot(self, state_bytes: bytes) -> None:
+    def check_snapshot(self, state_bytes: bytes) -> Standing:
         """See `StateMachine`."""
-        state.load(state_bytes)
+        return Standing(state.load(state_bytes).index, None)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -76,7 +76,9 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class ShardView:
-    """One shard. `client_addresses`: of the members' stores, the leader's first, lost ones last."""
+    """One shard. `client_addresses`: of the members' stores, the leader's first, lost ones last.
+    `membership`: encoded, with what the rows leave out.
+    """
 
     shard_id: ShardId
     name: str
@@ -88,6 +90,7 @@ class ShardView:
     membership_epoch: Index
     joint: bool
     client_addresses: tuple[str, ...]
+    membership: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,7 @@ def shard_view(state: State, shard: ShardState) -> ShardView:
         members.change_epoch,
         members.joint,
         tuple(dict.fromkeys(address for address in addresses if address)),
+        shard.membership,
     )
 
 

@@ -19,9 +19,11 @@ _FIRST_INDEX, _FIRST_TERM, _FIRST_LSN = Index(1), Term(1), Lsn(1)
 def first_update(
     shard: ShardId, replica: ReplicaId, membership: Membership, *, join: bool
 ) -> Update:
-    """What makes the replica durable. `join`: it waits for its leader's snapshot."""
+    """What makes the replica durable. `join`: it waits for its leader's snapshot, and until then
+    hears the members that are named here.
+    """
     if join:
-        return Update(shard, replica, bootstrap=Bootstrap(Membership(), True))
+        return Update(shard, replica, bootstrap=Bootstrap(membership, True))
     first = Snapshot(_FIRST_INDEX, _FIRST_TERM, _FIRST_LSN, membership, b"")
     return Update(
         shard,

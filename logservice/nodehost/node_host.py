@@ -9,7 +9,7 @@ A store has one or several data directories (disks), each with an engine of its 
 in one of them, under that directory's incarnation (`directory`, `directories`).
 
 INV-HOST-1: at most one replica of a shard runs in a NodeHost. A peer that speaks for a replica of
-another store or incarnation than the membership says is not heard.
+another store or incarnation than the membership says is not heard (`hearing`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from logservice.ids import (
     ShardId,
     StoreId,
 )  # fmt: skip
+from logservice.invariants import InvariantViolation
 from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost import sleeping
@@ -42,6 +43,7 @@ from logservice.nodehost.directories import Directories
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.halts import Halts
+from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
@@ -52,10 +54,11 @@ from logservice.nodehost.role_log import RoleLog
 from logservice.nodehost.router import Router
 from logservice.nodehost.sleeping import Sleeping
 from logservice.nodehost.start_point import choose_start
+from logservice.nodehost.strangers import Strangers
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
-from logservice.raft.messages import Message, Propose
+from logservice.raft.messages import Message
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import Snapshot
@@ -79,11 +82,13 @@ class NodeHost:
         state_machines: Callable[[ShardId], StateMachine],
         clock: Clock,
         on_fatal: Callable[[BaseException], None],
+        on_broken: Callable[[InvariantViolation], None] = lambda _: None,
         rng: random.Random | None = None,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         """`on_fatal` must end the process. `directories`: those that `identity` names. `unopened`:
-        others that the store has, for reports.
+        others that the store has, for reports. `on_broken`: an invariant of one replica does not
+        hold; it halts (INV-REPLICA-3).
 
         `rng` draws election timeouts, different from store to store. `tracing` records spans.
         """
@@ -98,6 +103,9 @@ class NodeHost:
         self._rng = rng or random.Random()
         self._replicas: dict[ShardId, Replica] = {}
         self.halts = Halts(self.directories)
+        self.refusals = Refusals()
+        self.strangers = Strangers()
+        self._on_broken = on_broken
         self._removing: dict[tuple[ShardId, ReplicaId], asyncio.Task[None]] = {}
         self.requests = PeerRequests(identity, self.running)
         self._started = False
@@ -178,6 +186,7 @@ class NodeHost:
         running = self._replicas.get(shard)
         if running is not None:
             if running.replica_id == replica_id:
+                running.hearing.members.name(membership)
                 return
             raise ShardExists(f"shard {shard} runs here as {running.replica_id}", shard=shard)
         directory = self._check_startable(shard, replica_id, incarnation)
@@ -251,19 +260,16 @@ class NodeHost:
         hard_state = log.hard_state
         if snapshot is not None and hard_state.commit < snapshot.index:
             hard_state = HardState(hard_state.term, hard_state.vote, snapshot.index)
-        replica = Replica(
-            shard,
-            replica_id,
-            self.identity.store_id,
-            directory,
-            ReplicaStart(log, snapshot, hard_state),
-            machine,
-            self,
-            self.options,
-            boot_id=self.identity.boot_id,
-            random=self._rng.randrange,
-            lease_clock=lambda: int(self.clock.monotonic() * 1_000_000),
-        )
+        start = ReplicaStart(log, snapshot, hard_state)
+        try:
+            replica = Replica(
+                shard, replica_id, directory, start, machine, self, self.options,
+                identity=self.identity, random=self._rng.randrange,
+            )  # fmt: skip
+        except InvariantViolation as broken:
+            log.blame(f"an invariant does not hold: {broken}")
+            self._tell_broken(shard, replica_id, broken)
+            raise Halted(log.faulty, shard=shard) from broken
         self._replicas[shard] = replica
         self.halts.forget(shard)
         replica.raft.set_room(directory.disk.room, directory.disk.closed)
@@ -374,18 +380,7 @@ class NodeHost:
         """Wait until a record with `lsn` is applied; False when the time passed or the replica
         stopped.
         """
-        replica = self.replica(shard)
-        rsm = replica.log_rsm
-        if rsm is None:
-            raise ShardNotFound("the shard holds no records", shard=shard)
-        if lsn < rsm.next_lsn:
-            return True
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        replica.wait_lsn(lsn, future)
-        try:
-            return await asyncio.wait_for(future, timeout_s)
-        except TimeoutError:
-            return False
+        return await self.replica(shard).wait_lsn(lsn, timeout_s)
 
     async def change_membership(
         self, shard: ShardId, change: ConfigChange, timeout_s: float
@@ -474,19 +469,16 @@ class NodeHost:
         """See `TransportHandler`."""
         for shard, message in batch:
             replica = self._replicas.get(shard)
-            if replica is None or message.to != replica.replica_id:
-                continue
-            if isinstance(message, Propose):
-                # Stores forward requests, not entries: an entry from elsewhere would pass by the
-                # leader's admission.
-                continue
-            member = replica.raft.membership.member(message.sender)
-            if member is not None and not peer.may_speak_for(member):
-                logger.warning("shard %d: %s speaks for %s", shard, peer, member)
-                continue
-            if member is None:
-                replica.learned_stores[message.sender] = peer.store_id
-            replica.step(message)
+            if replica is not None and message.to == replica.replica_id:
+                replica.hear(peer, message)
+
+    def name_members(self, shard: ShardId, membership: Membership) -> None:
+        """HAKeeper says who the members of a shard are; what is older than known here is nothing
+        new.
+        """
+        replica = self._replicas.get(shard)
+        if replica is not None:
+            replica.hearing.members.name(membership)
 
     def on_unreachable(self, store: StoreId) -> None:
         """See `TransportHandler`."""
@@ -526,13 +518,20 @@ class NodeHost:
         self._sleeping.forget(replica)
         self.halts.note(replica.shard, replica.replica_id, replica.directory, reason)
 
+    def broken(self, replica: Replica, error: InvariantViolation) -> None:
+        """See `ReplicaHost`."""
+        self._tell_broken(replica.shard, replica.replica_id, error)
+
     def membership_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
         self._role_log.membership_changed(replica)
-        for member in replica.raft.membership.members:
-            replica.learned_stores.pop(member.replica_id, None)
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _tell_broken(self, shard: ShardId, replica: ReplicaId, error: InvariantViolation) -> None:
+        emit(logger, Event.REPLICA_BROKEN, shard=shard, replica=replica, error=error)
+        logger.critical("where it broke", exc_info=error)
+        self._on_broken(error)
 
     def _directory_failed(self, directory: Directory, error: BaseException) -> None:
         """A disk is lost (INV-HOST-2): its replicas stop and are reported; the others go on.

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logservice import bounds
+from logservice.ids import ReplicaId
+from logservice.raft.config import RaftConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,19 @@ class NodeHostOptions:
     def election_timeout_s(self) -> float:
         """The base election timeout; the drawn one is in [1, 2) times this."""
         return self.tick_ms * self.election_ticks / 1000
+
+    def raft_config(self, replica_id: ReplicaId) -> RaftConfig:
+        """What a core runs with."""
+        return RaftConfig(
+            replica_id=replica_id,
+            election_ticks=self.election_ticks,
+            heartbeat_ticks=self.heartbeat_ticks,
+            guard_changes=True,
+            commit_notice_waits=True,
+            quiesce_ticks=self.quiesce_ticks,
+            lease_read=self.lease_read,
+            lease_span=self.lease_span_us,
+        )
 
     @property
     def lease_span_us(self) -> int:

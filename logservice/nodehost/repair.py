@@ -42,6 +42,7 @@ from logservice.logdb.fault import Fault
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.nodehost.halts import Halts
+from logservice.nodehost.hearing.contents import state_problem
 from logservice.nodehost.log_reading import read_entries
 from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
 from logservice.nodehost.replica import Replica
@@ -228,7 +229,9 @@ class Repairer:
         if fetched.snapshot:
             snapshot = Snapshot.decode(fetched.snapshot)
             _check_numbers(snapshot.term, snapshot.index, snapshot.next_lsn)
-            self._state_machines(log.shard).check_snapshot(snapshot.state)
+            problem = state_problem(snapshot, self._state_machines(log.shard))
+            if problem:
+                raise InvalidArgument(problem, field="snapshot")
             if snapshot.index < position:
                 return None
             self._totals["snapshots"] += 1

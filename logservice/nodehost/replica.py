@@ -7,6 +7,11 @@ of this replica leaves; they wait and leave, in order, right after it.
 INV-REPLICA-2: entries reach the state machine once, in index order, without holes, and only after
 they are durable here.
 
+INV-REPLICA-3: a replica of which an invariant does not hold, be it one of its core, its log or its
+state machine, halts, alone and for good: the mark is durable like that of damage, so that no
+restart begins it again. The store ends only for what its shards share.
+INV-REPLICA-4: a state machine takes every committed entry without raising.
+
 Everything runs on the loop thread; nothing here waits for the disk or the network.
 """
 
@@ -15,17 +20,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Protocol
 
-from logservice_wire.errors import Busy, Halted, NotLeader, NotReady, Reason, UnknownOutcome
+from logservice_wire.errors import (
+    Busy,
+    Halted,
+    NotLeader,
+    NotReady,
+    Reason,
+    ShardNotFound,
+    UnknownOutcome,
+)
 
 from logservice.entry import Entry, EntryKind
+from logservice.envelope import ProposalId
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.invariants import invariant
+from logservice.invariants import InvariantViolation, invariant
 from logservice.logdb.entry_read import Fetch
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
@@ -34,17 +46,22 @@ from logservice.nodehost.describing import describe
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Write
 from logservice.nodehost.fetching import start_fetch
+from logservice.nodehost.hearing.hearing import Hearing
+from logservice.nodehost.hearing.refusals import Refusal
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.intake import Intake
 from logservice.nodehost.log_reader import LogReader
+from logservice.nodehost.lsn_waiters import LsnWaiters
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.pending import Pending, PendingBook
 from logservice.nodehost.reads import ReadBook
-from logservice.outcome import Applied, Rejected
+from logservice.nodehost.replica_host import ReplicaHost
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.outcome import Applied, Outcome, Rejected
 from logservice.raft.config_change import ConfigChange
-from logservice.raft.core import ChangeReason, Raft, RaftConfig
+from logservice.raft.core import ChangeReason, Raft
 from logservice.raft.errors import MessageRejected, ProposalDropped
-from logservice.raft.messages import InstallSnapshot, Message
+from logservice.raft.messages import Message
 from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Ready, Role
 from logservice.rsm.admission import Admission
@@ -52,8 +69,6 @@ from logservice.rsm.log_rsm import LogRsm
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
 from logservice.value import value
-
-logger = logging.getLogger(__name__)
 
 _READY_ROUNDS_MAX = 16
 """Readys taken from one core per collect; the rest comes in the engine's next round."""
@@ -68,30 +83,6 @@ _SNAPSHOT_RETRY_ELECTIONS = 5
 
 _HURRIED_CAMPAIGN_TICKS = 8
 """Spread of campaigns after the leader's store broke off; see `Replica.unreachable`."""
-
-
-class ReplicaHost(Protocol):
-    """What a replica needs from its NodeHost."""
-
-    def activate(self, replica: Replica) -> None:
-        """Look at it in the next pass."""
-        ...
-
-    def send(self, replica: Replica, message: Message) -> None:
-        """Hand a message to the transport, or back to the core as unreachable."""
-        ...
-
-    def leader_changed(self, replica: Replica) -> None:
-        """Requests that wait may go elsewhere now."""
-        ...
-
-    def halt(self, replica: Replica, reason: str) -> None:
-        """Its data cannot be trusted: it stops, and HAKeeper is told."""
-        ...
-
-    def membership_changed(self, replica: Replica) -> None:
-        """Addresses may have to be learned."""
-        ...
 
 
 @value
@@ -113,43 +104,25 @@ class _Accepted:
     vote_changed: bool
 
 
-def _raft_config(replica_id: ReplicaId, options: NodeHostOptions) -> RaftConfig:
-    return RaftConfig(
-        replica_id=replica_id,
-        election_ticks=options.election_ticks,
-        heartbeat_ticks=options.heartbeat_ticks,
-        guard_changes=True,
-        commit_notice_waits=True,
-        quiesce_ticks=options.quiesce_ticks,
-        lease_read=options.lease_read,
-        lease_span=options.lease_span_us,
-    )
-
-
 class Replica:
     """One replica of one shard on this store."""
-
-    snapshots_refused: int = 0
-    """Snapshots from leaders whose state does not decode."""
 
     def __init__(
         self,
         shard: ShardId,
         replica_id: ReplicaId,
-        store_id: StoreId,
         directory: Directory,
         start: ReplicaStart,
         state_machine: StateMachine,
         host: ReplicaHost,
         options: NodeHostOptions,
         *,
-        boot_id: int,
+        identity: PeerIdentity,
         random: Callable[[int], int],
-        lease_clock: Callable[[], int],
     ) -> None:
         self.shard = shard
         self.replica_id = replica_id
-        self.store_id = store_id
+        self.store_id = identity.store_id
         self.directory = directory
         self.incarnation = directory.incarnation
         self.state_machine = state_machine
@@ -167,22 +140,22 @@ class Replica:
         self.applied = applied
         self.applied_term = start.snapshot.term if start.snapshot is not None else Term(0)
         self.raft = Raft(
-            _raft_config(replica_id, options),
+            options.raft_config(replica_id),
             self.reader,
             start.hard_state,
             membership,
             applied,
             random,
-            lease_clock,
+            lambda: int(host.clock.monotonic() * 1_000_000),
         )
         self.book = PendingBook()
-        self.reads = ReadBook(boot_id, options.pending_reads_max)
+        self.reads = ReadBook(identity.boot_id, options.pending_reads_max)
         self.admission = Admission(self._log_rsm) if self._log_rsm is not None else None
         self.intake = Intake(
             self.raft,
             self.admission,
             self.book,
-            origin=boot_id,
+            origin=identity.boot_id,
             count_max=options.pending_proposals_max,
             bytes_max=options.pending_proposal_bytes_max,
             entry_bytes_target=options.entry_bytes_target,
@@ -195,8 +168,17 @@ class Replica:
         self._campaign_tick = -1
         self._random = random
         self._snapshot_retry_ticks = options.election_ticks * _SNAPSHOT_RETRY_ELECTIONS
-        self._lsn_waiters: list[tuple[Lsn, asyncio.Future[bool]]] = []
-        self.learned_stores: dict[ReplicaId, StoreId] = {}
+        self._lsn_waiters = LsnWaiters()
+        self.hearing = Hearing(
+            shard,
+            self.raft,
+            state_machine,
+            start.log.bootstrap.membership if start.log.bootstrap is not None else Membership(),
+            refusals=host.refusals,
+            clock=host.clock,
+            election_timeout_s=options.election_timeout_s,
+            on_stranger=host.strangers.heard,
+        )
         self.stopped = False
         self.asleep = True
         """Not ticked; `sleeping.Sleeping` alone changes it. So until it is first activated."""
@@ -204,33 +186,34 @@ class Replica:
 
     # --- inputs ----------------------------------------------------------------------------------
 
-    def step(self, message: Message) -> None:
-        """A message from a peer; one the core refuses is dropped, whoever sent it."""
-        if isinstance(message, InstallSnapshot) and not self._takes(message.snapshot):
-            return
+    def hear(self, peer: PeerIdentity, message: Message) -> None:
+        """A message from a peer; what is not believed, or what the core refuses, is dropped."""
         try:
+            heard = self.hearing.hear(peer, message)
+            if heard is None:
+                return
             # A refused message may still have brought a newer term, which must be persisted.
-            with contextlib.suppress(MessageRejected, ProposalDropped):
-                self.raft.step(message)
-        except Halted as halted:
-            self._host.halt(self, halted.message)
+            with contextlib.suppress(ProposalDropped):
+                self.raft.step(heard)
+        except MessageRejected as rejected:
+            self.hearing.refused(peer.store_id, Refusal.CORE, str(rejected))
+        except (Halted, InvariantViolation) as error:
+            self._fail(error)
             return
         self._host.activate(self)
 
-    def _takes(self, snapshot: Snapshot) -> bool:
-        """Whether the state machine can start from it. Asked before anything of it is durable: the
-        log goes with the install, and afterwards there is no way back.
+    def _fail(self, error: Halted | InvariantViolation) -> None:
+        """Its data is damaged, or an invariant of it does not hold: it halts, alone.
+
+        What is broken stays so over a restart (INV-REPLICA-3), until HAKeeper replaces it.
         """
-        try:
-            self.state_machine.check_snapshot(snapshot.state)
-        except SnapshotCorrupt as error:
-            self.snapshots_refused += 1
-            logger.error(
-                "shard %d replica %d refuses the leader's snapshot at %d: %s",
-                self.shard, self.replica_id, snapshot.index, error,
-            )  # fmt: skip
-            return False
-        return True
+        if isinstance(error, InvariantViolation):
+            reason = f"an invariant does not hold: {error}"
+            self._log.blame(reason)
+            self._host.broken(self, error)
+        else:
+            reason = error.message
+        self._host.halt(self, reason)
 
     @property
     def damaged(self) -> bool:
@@ -256,8 +239,8 @@ class Replica:
             due = self._ticks == self._campaign_tick
             if due and self.raft.leader == NO_REPLICA and self.raft.role is Role.FOLLOWER:
                 self.raft.campaign()
-        except Halted as halted:
-            self._host.halt(self, halted.message)
+        except (Halted, InvariantViolation) as error:
+            self._fail(error)
             return
         if (
             self.reads.retry_lost(self._ticks, self._options.election_ticks)
@@ -325,10 +308,11 @@ class Replica:
         self.book.register(placed[0], placed[1], [Pending(future, deadline_s, 256)])
         self._host.activate(self)
 
-    def wait_lsn(self, lsn: Lsn, future: asyncio.Future[bool]) -> None:
-        """Resolve `future` once a record with `lsn` is applied."""
-        self._lsn_waiters = [item for item in self._lsn_waiters if not item[1].done()]
-        self._lsn_waiters.append((lsn, future))
+    async def wait_lsn(self, lsn: Lsn, timeout_s: float) -> bool:
+        """See `NodeHost.wait_applied`."""
+        if self._log_rsm is None:
+            raise ShardNotFound("the shard holds no records", shard=self.shard)
+        return await self._lsn_waiters.wait(lsn, self._log_rsm.next_lsn, timeout_s)
 
     # --- the pass --------------------------------------------------------------------------------
 
@@ -340,9 +324,9 @@ class Replica:
             if self.reader.take_arrived():
                 self.raft.retry_reads()
             return self._collect()
-        except Halted as halted:
-            # One replica's data is damaged; the other shards of the store go on.
-            self._host.halt(self, halted.message)
+        except (Halted, InvariantViolation) as error:
+            # The other shards of the store go on.
+            self._fail(error)
             return None
         finally:
             self.reader.forget()
@@ -425,9 +409,9 @@ class Replica:
             return
         try:
             self._tell_durable(accepted)
-        except Halted as halted:
-            # What the core reads to go on (entries for a follower that is behind) is damaged.
-            self._host.halt(self, halted.message)
+        except (Halted, InvariantViolation) as error:
+            # Damaged is what the core reads to go on, entries for a follower that is behind.
+            self._fail(error)
 
     def _tell_durable(self, accepted: Sequence[_Accepted]) -> None:
         for item in accepted:
@@ -458,13 +442,14 @@ class Replica:
                 entry=entry.index,
                 applied=self.applied,
             )
-            outcomes = self.state_machine.update(entry)
+            outcomes = self._update(entry)
             if entry.kind is EntryKind.CONFIG:
                 self._apply_change(entry)
             else:
                 self.book.applied(entry, outcomes)
             self.applied = entry.index
             self.applied_term = entry.term
+        self.hearing.members.applied(self.applied_term)
         self.raft.applied(self.applied)
         if self.admission is not None and self.applied == self.raft.last_index:
             self.admission.tail_applied()
@@ -474,11 +459,21 @@ class Replica:
         if self._intake_waits():
             self._host.activate(self)
 
+    def _update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
+        try:
+            return self.state_machine.update(entry)
+        except Exception as error:
+            # It is an ordinary function of the log: what it cannot take no replica of this version
+            # can, and the others' state may be what is wrong.
+            raise InvariantViolation(
+                "INV-REPLICA-4", {"shard": self.shard, "entry": entry.index, "error": repr(error)}
+            ) from error
+
     def _apply_change(self, entry: Entry) -> None:
         outcome = self.raft.apply_config_change(entry)
         if outcome.accepted:
             self.book.settle(entry.index, entry.term, Applied(data=outcome.membership.encode()))
-            self._host.membership_changed(self)
+            self._membership_changed()
         else:
             stale = outcome.reason is ChangeReason.STALE_EPOCH
             rejected = Rejected(
@@ -493,27 +488,27 @@ class Replica:
 
     def _recovered(self, snapshot: Snapshot) -> None:
         """A snapshot from the leader is durable: the state machine starts anew from it."""
-        self.state_machine.recover_from_snapshot(snapshot.state)
+        try:
+            self.state_machine.recover_from_snapshot(snapshot.state)
+        except SnapshotCorrupt as error:
+            # It was looked at before it was taken (INV-HEAR-3).
+            raise InvariantViolation(
+                "INV-REPLICA-4", {"shard": self.shard, "snapshot": snapshot.index}
+            ) from error
         self.applied = snapshot.index
         self.applied_term = snapshot.term
         self.book.skipped(snapshot.index)
         self.reads.applied(self.applied)
         self._wake_lsn_waiters()
+        self._membership_changed()
+
+    def _membership_changed(self) -> None:
+        self.hearing.members.changed(self.raft.membership, self.applied_term)
         self._host.membership_changed(self)
 
     def _wake_lsn_waiters(self) -> None:
-        if self._log_rsm is None:
-            return
-        next_lsn = self._log_rsm.next_lsn
-        waiting = []
-        for lsn, future in self._lsn_waiters:
-            if future.done():
-                continue
-            if lsn < next_lsn:
-                future.set_result(True)
-            else:
-                waiting.append((lsn, future))
-        self._lsn_waiters = waiting
+        if self._log_rsm is not None:
+            self._lsn_waiters.applied(self._log_rsm.next_lsn)
 
     # --- roles -----------------------------------------------------------------------------------
 
@@ -569,8 +564,7 @@ class Replica:
 
     def store_of(self, member: ReplicaId) -> StoreId | None:
         """Where a member of the shard lives, as far as known here."""
-        known = self.raft.membership.member(member)
-        return known.store_id if known is not None else self.learned_stores.get(member)
+        return self.hearing.members.store_of(member)
 
     @property
     def first_lsn(self) -> Lsn:
@@ -592,8 +586,5 @@ class Replica:
         self.book.fail_all(UnknownOutcome("the replica stopped"))
         self.reads.fail_all(NotReady("the replica stopped"))
         self.intake.fail_all(NotReady("the replica stopped"))
-        for _, future in self._lsn_waiters:
-            if not future.done():
-                future.set_result(False)
-        self._lsn_waiters = []
+        self._lsn_waiters.stop()
         self.state_machine.close()

@@ -18,7 +18,8 @@ import logging
 from logservice_wire.errors import Halted
 
 from logservice.logdb.replica_log import ReplicaLog
-from logservice.snapshot import Snapshot, SnapshotCorrupt
+from logservice.nodehost.hearing.contents import state_problem
+from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
 
 logger = logging.getLogger(__name__)
@@ -36,14 +37,14 @@ def choose_start(
     floor = installed.index if installed is not None else 0
     if export is not None and export.index > floor:
         _check_known(log, export, floor)
-        problem = _problem(machine, export)
+        problem = state_problem(export, machine)
         if not problem:
             return export
         logger.error(
             "shard %d replica %d: the export at %d is passed over: %s",
             log.shard, log.replica, export.index, problem,
         )  # fmt: skip
-    if installed is not None and (problem := _problem(machine, installed)):
+    if installed is not None and (problem := state_problem(installed, machine)):
         raise _halt(log, f"the state of the installed snapshot at {floor}: {problem}")
     return installed
 
@@ -59,14 +60,6 @@ def _check_known(log: ReplicaLog, export: Snapshot, floor: int) -> None:
             log, f"it exported entry {index} of term {export.term}, now its term is"
             f" {log.term(index)}",
         )  # fmt: skip
-
-
-def _problem(machine: StateMachine, snapshot: Snapshot) -> str:
-    try:
-        machine.check_snapshot(snapshot.state)
-    except SnapshotCorrupt as error:
-        return str(error)
-    return ""
 
 
 def _halt(log: ReplicaLog, reason: str) -> Halted:

@@ -29,6 +29,7 @@ from logservice_wire.errors import InvalidArgument, NotReady, ShardNotFound
 from logservice import bounds
 from logservice.clock import Clock
 from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.state import decoded
 from logservice.ids import (
     HAKEEPER_SHARD,
     ClusterId,
@@ -37,9 +38,11 @@ from logservice.ids import (
     ShardId,
     StoreId,
 )
+from logservice.invariants import InvariantViolation
 from logservice.logdb.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.replica_log import ReplicaLog
+from logservice.membership import Membership
 from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.address_book import AddressBook, Copy
 from logservice.nodehost.bootstrap import Bootstrapper, InitialMember
@@ -103,7 +106,8 @@ class StoreSeams:
 
     draw_id: 63 bits that no other incarnation or process start has; in production from the
     operating system, because an id that repeats defeats what it is for. rng: election timeouts.
-    on_fatal: must end the process. tracing: who records spans.
+    on_fatal: must end the process. on_broken: is told of a replica that halts because an invariant
+    of it does not hold. tracing: who records spans.
     """
 
     disk: Callable[[str], DiskSeams]
@@ -112,6 +116,7 @@ class StoreSeams:
     draw_id: Callable[[], int]
     rng: random.Random
     on_fatal: Callable[[BaseException], None]
+    on_broken: Callable[[InvariantViolation], None] = lambda _: None
     state_machines: Callable[[ShardId], StateMachine] = state_machine_for
     tracing: Tracing = NO_TRACING
 
@@ -189,6 +194,7 @@ class StoreParts:
             state_machines=seams.state_machines,
             clock=seams.clock,
             on_fatal=seams.on_fatal,
+            on_broken=seams.on_broken,
             rng=seams.rng,
             tracing=seams.tracing,
         )
@@ -249,7 +255,7 @@ class StoreParts:
         scrubs = [scrubber.run for scrubber in self.scrubbers]
         return [
             self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run, self.comparer.run,
-            *scrubs,
+            self._name_members, *scrubs,
         ]  # fmt: skip
 
     async def stop(self) -> None:
@@ -301,6 +307,16 @@ class StoreParts:
     def exports_count(self, shard: ShardId, replica: ReplicaId) -> int:
         """Exported snapshots of a replica."""
         return sum(directory.exports.count(shard, replica) for directory in self.directories)
+
+    async def _name_members(self) -> None:
+        """Tell the shards here who HAKeeper says their members are, when a stranger spoke."""
+        await self.host.strangers.run(self._members_of, self.host.name_members)
+
+    async def _members_of(self, shard: ShardId) -> Membership | None:
+        if shard == HAKEEPER_SHARD:
+            return self.book.hakeeper
+        view = await self.client.shard(shard, bounds.HEARTBEAT_TIMEOUT_S)
+        return decoded(view.membership) if view is not None else None
 
     async def _bootstrap(self) -> None:
         """Take part in the cluster's first start, however long the other members take."""

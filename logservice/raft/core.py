@@ -52,7 +52,7 @@ from logservice.raft.ready import Ready, Role, SoftState
 from logservice.raft.sanity import CHECKS, NUMBER_MAX
 from logservice.raft.state import State
 from logservice.raft.status import ReplicaProgress, Status, status_of
-from logservice.raft.storage import LogStorage
+from logservice.raft.storage import CompactedError, LogStorage, UnavailableError
 from logservice.value import value
 
 __all__ = [
@@ -469,6 +469,23 @@ class Raft:
     def leader(self) -> ReplicaId:
         """The leader of the term as far as known, else NO_REPLICA."""
         return self._state.lead
+
+    @property
+    def vote(self) -> ReplicaId:
+        """Whom it voted for in the present term, else NO_REPLICA."""
+        return self._state.vote
+
+    @property
+    def hears_leader(self) -> bool:
+        """It leads, or heard of a leader within an election timeout: no candidate is looked at."""
+        return self._state.in_lease()
+
+    def term_of(self, index: Index) -> Term | None:
+        """The term of an entry; None when that cannot be told here and now."""
+        try:
+            return Term(self._state.log.term(index))
+        except (CompactedError, UnavailableError):
+            return None
 
     @property
     def commit(self) -> Index:

@@ -53,6 +53,7 @@ from logservice.rsm.queries import LogStatus, LogStatusQuery, RejectedRangesQuer
 from logservice.rsm.sessions import SESSION_EXPIRED, Session, sequence_gap
 from logservice.rsm.snapshot_codec import TIMESTAMP_MAX, decode_state, encode_state
 from logservice.rsm.state import LogState
+from logservice.state_machine import Standing
 
 _NO_ROOM = Rejected(Reason.BUSY, {"retry_after_ms": "1000"})
 _CORRUPT = Rejected(Reason.CORRUPT_BLOCK)
@@ -150,10 +151,10 @@ class LogRsm:
         """
         self._state = decode_state(state) if state else LogState()
 
-    def check_snapshot(self, state: bytes) -> None:
+    def check_snapshot(self, state: bytes) -> Standing:
         """See `StateMachine`."""
-        if state:
-            decode_state(state)
+        decoded = decode_state(state) if state else LogState()
+        return Standing(decoded.applied_index, decoded.next_lsn)
 
     def close(self) -> None:
         """Nothing is held."""

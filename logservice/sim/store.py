@@ -27,6 +27,7 @@ from logservice_wire.errors import (
 )
 
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
+from logservice.invariants import InvariantViolation
 from logservice.logdb.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.bootstrap import InitialMember
@@ -213,6 +214,10 @@ class SimStore:
         self._dead()
         self._finish()
 
+    def broke(self, error: InvariantViolation) -> None:
+        """A replica halts because an invariant of it does not hold: the product's fault."""
+        self.world.violate("crash", f"a replica of {self.store_id} broke: {error!r}", error)
+
     def tally(self) -> None:
         """Add what this life has counted to the world's counts."""
         if self.parts is None:
@@ -337,6 +342,7 @@ class SimStore:
             draw_id=lambda: self.chance.getrandbits(63),
             rng=random.Random(f"elections/{self.number}/{self.lives}/{config.seed}"),
             on_fatal=self.gave_up,
+            on_broken=self.broke,
             state_machines=self._state_machine,
         )
         return StoreParts(settings, seams)

@@ -248,18 +248,14 @@ async def test_messages_are_judged_by_the_incarnation_of_the_replicas_directory(
     leader = await cluster.leader(ONE)
     follower = next(number for number in (1, 2, 3) if number != leader)
     host = cluster.host(follower)
-    heard: list[object] = []
-    replica = host.replica(ONE)
-    replica.step = heard.append  # type: ignore[method-assign]
     message = _heartbeat(cluster, leader, follower)
     identity = cluster.host(leader).identity
-    host.on_messages(identity, [(ONE, message)])
-    assert heard
-    count = len(heard)
+    hearing = host.replica(ONE).hearing
+    assert hearing.hear(identity, message) is message
     one_disk_gone = (Incarnation(5), identity.incarnations[1])
     stranger = PeerIdentity(CLUSTER, identity.store_id, one_disk_gone, 9)
-    host.on_messages(stranger, [(ONE, message)])
-    assert [one for one in heard[count:] if one is message] == []
+    assert hearing.hear(stranger, message) is None
+    assert host.refusals.counts["anothers_name"] == 1
 
 
 def _heartbeat(cluster: TwoDiskCluster, leader: int, follower: int) -> Heartbeat:

@@ -264,7 +264,7 @@ async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
         SHARD, ConfigChange((learner,), info.membership.change_epoch), 5.0
     )
     assert membership.learners == (40,)
-    await cluster.host(4).start_replica(SHARD, ReplicaId(40), Membership(), join=True)
+    await cluster.host(4).start_replica(SHARD, ReplicaId(40), membership, join=True)
     await eventually(lambda: cluster.host(4).log_bounds(SHARD)[1] >= 10)
     swap = ConfigChange(
         (

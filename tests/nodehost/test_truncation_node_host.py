@@ -14,7 +14,6 @@ from logservice_wire.errors import Truncated
 from logservice.clock import SystemClock
 from logservice.ids import HAKEEPER_SHARD, Lsn, ReplicaId
 from logservice.logdb.posix_vfs import PosixVfs
-from logservice.membership import Membership
 from logservice.nodehost.directory import Directory
 from logservice.nodehost.executor import ThreadExecutor
 from logservice.nodehost.exports import ExportedSnapshots
@@ -194,8 +193,10 @@ async def test_g3_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
     assert info is not None
     spare = cluster.stores[4]
     step = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
-    await leader.change_membership(SHARD, ConfigChange((step,), info.membership.change_epoch), 30.0)
-    await cluster.host(4).start_replica(SHARD, ReplicaId(40), Membership(), join=True)
+    membership = await leader.change_membership(
+        SHARD, ConfigChange((step,), info.membership.change_epoch), 30.0
+    )
+    await cluster.host(4).start_replica(SHARD, ReplicaId(40), membership, join=True)
     await cluster.level()
     assert cluster.host(4).log_bounds(SHARD) == (71, 120)
     assert (await cluster.records(4, 71)) == list(range(71, 121))

@@ -227,6 +227,13 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
         family = CounterMetricFamily(f"logservice_{name}", text)
         family.add_metric([], number)
         yield family
+    refused = CounterMetricFamily(
+        "logservice_messages_refused", "Raft messages of other stores that were not heard.",
+        labels=["reason"],
+    )  # fmt: skip
+    for reason, count in sorted(status.messages_refused.items()):
+        refused.add_metric([reason], count)
+    yield refused
     yield _gauge("compare_pass_shards", "Of the comparison under way.", status.compare_shards)
     yield _gauge(
         "compare_pass_shards_done", "Of them, compared or passed over.", status.compare_shards_done

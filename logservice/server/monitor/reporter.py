@@ -151,6 +151,7 @@ class StatusReporter:
             transport=figures(self._transport_stats()),
             truncation=dict(parts.truncation_counts()),
             integrity=dict(parts.integrity_counts()),
+            messages_refused=dict(parts.host.refusals.counts),
             compare_shards=parts.comparer.pass_shards,
             compare_shards_done=parts.comparer.pass_shards_done,
             replicas=replicas,

@@ -120,7 +120,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     look at although it is ready. certificates: by plane, when it expires, seconds since 1970.
     heartbeat_age_s: since HAKeeper last answered, -1 before the first time. logdb: that of all data
     directories, see `reporter.merged`; transport: `TransportStats` by field. integrity: what scrub,
-    comparison and repair have done, see `StoreParts.integrity_counts`. compare_shards,
+    comparison and repair have done, see `StoreParts.integrity_counts`. messages_refused: Raft
+    messages of peers that were not heard, by `hearing.refusals.Refusal`. compare_shards,
     compare_shards_done: of the comparison that is under way; 0 while none is.
     """
 
@@ -142,6 +143,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     transport: dict[str, float] = {}
     truncation: dict[str, int] = {}
     integrity: dict[str, int] = {}
+    messages_refused: dict[str, int] = {}
     compare_shards: int = 0
     compare_shards_done: int = 0
     rpc_errors: dict[str, int] = {}

@@ -1,0 +1,24 @@
+"""Hearing: which Raft messages of its peers a replica believes enough to hand them to its core.
+
+Theory of operation. Raft trusts its members: whoever writes a higher term into a message deposes
+the leader, whoever says that it leads is followed. A certificate of the peer CA proves the name of
+a store and nothing else, so between the transport and the core stands this package, in the shell,
+because the core is the published algorithm and stays that. Each file has one rule:
+
+| file | rule |
+|---|---|
+| `members` | only members are heard, as the store and data directory they are bound to |
+| `term_budget` | a term rises by bounded steps, and by one member's word only so often |
+| `contents` | what is inside a snapshot or an append fits what is outside, and what is committed |
+| `refusals` | what is not heard is counted by reason and said once |
+| `hearing` | asks them in their order |
+
+A message that is not heard is dropped, as a network may drop it; Raft repeats what it needs. None
+of the rules weakens Raft: each only turns "heard" into "lost".
+
+What they cannot do: Raft does not survive a member that wins an election and lies as a leader,
+that votes twice, or that acknowledges what its disk does not have. Such a member harms the shards
+that it is a member of; the comparison of replicas and the invariants find it.
+
+References: DESIGN sections 6 and 21; Raft thesis sections 3.6 and 4.2.3.
+"""

@@ -1,0 +1,70 @@
+"""Contents: what is inside a snapshot or an append, held against what is outside and committed.
+
+The core checks what can be seen from a message and its own log (`raft.sanity`, `raft.following`):
+entries without holes, with LSNs that follow each other, with counts that their kind can have. Here
+is what only the shell can tell. An envelope that does not decode is no matter of this module: every
+replica judges it alike when it is applied, and it becomes a gap (`rsm.log_rsm`).
+
+INV-HEAR-3: nothing of a snapshot is durable, and nothing of the log goes, before its state decodes
+and stands at the index and LSN that the snapshot says.
+"""
+
+from __future__ import annotations
+
+from logservice.ids import Index
+from logservice.raft.core import Raft
+from logservice.raft.messages import AppendEntries
+from logservice.raft.sanity import NUMBER_MAX
+from logservice.snapshot import Snapshot, SnapshotCorrupt
+from logservice.state_machine import StateMachine
+
+_FIRST = Index(1)
+"""Where a shard begins; its first state has applied nothing yet."""
+
+
+def snapshot_problem(snapshot: Snapshot, machine: StateMachine, raft: Raft) -> str:
+    """Why a snapshot is not taken; empty when it may be, or brings nothing new anyway."""
+    if snapshot.index <= raft.commit:
+        return ""
+    if max(snapshot.index, snapshot.term, snapshot.next_lsn) >= NUMBER_MAX:
+        return "a number that no replica reaches"
+    return state_problem(snapshot, machine) or _membership_problem(snapshot, raft)
+
+
+def state_problem(snapshot: Snapshot, machine: StateMachine) -> str:
+    """Why the state machine cannot start from it; empty when it can."""
+    try:
+        stands = machine.check_snapshot(snapshot.state)
+    except SnapshotCorrupt as error:
+        return str(error)
+    if stands.applied != snapshot.index and (stands.applied or snapshot.index != _FIRST):
+        return f"the state has applied {stands.applied}, the snapshot says {snapshot.index}"
+    if stands.next_lsn not in (None, snapshot.next_lsn):
+        return f"the state's next LSN is {stands.next_lsn}, the snapshot says {snapshot.next_lsn}"
+    return ""
+
+
+def _membership_problem(snapshot: Snapshot, raft: Raft) -> str:
+    ours, theirs = raft.membership, snapshot.membership
+    if theirs.change_epoch > snapshot.index:
+        return f"its membership is of entry {theirs.change_epoch}, behind it"
+    if theirs.change_epoch < ours.change_epoch:
+        return f"its membership {theirs.change_epoch} is older than {ours.change_epoch} here"
+    if not set(ours.removed) <= set(theirs.removed):
+        return "it brings back a replica that was removed"
+    return ""
+
+
+def contradicts(message: AppendEntries, raft: Raft) -> bool:
+    """It has another entry where one is committed here: its sender was never elected with the votes
+    of those that committed it. Cheap for what a leader sends normally, which lies above.
+    """
+    committed = raft.commit
+    if message.prev_index >= committed:
+        return False
+    if raft.term_of(message.prev_index) not in (None, message.prev_term):
+        return True
+    return any(
+        entry.index <= committed and raft.term_of(entry.index) not in (None, entry.term)
+        for entry in message.entries
+    )

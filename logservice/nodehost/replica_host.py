@@ -1,0 +1,48 @@
+"""ReplicaHost: what a replica needs from its NodeHost. A seam, so that neither knows the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from logservice.clock import Clock
+from logservice.invariants import InvariantViolation
+from logservice.nodehost.hearing.refusals import Refusals
+from logservice.nodehost.strangers import Strangers
+from logservice.raft.messages import Message
+
+if TYPE_CHECKING:
+    from logservice.nodehost.replica import Replica
+
+
+class ReplicaHost(Protocol):
+    """`node_host.NodeHost` satisfies it."""
+
+    refusals: Refusals
+    """Where messages that are not heard are counted."""
+    strangers: Strangers
+    """Who is told that somebody spoke who is no known member."""
+    clock: Clock
+
+    def activate(self, replica: Replica) -> None:
+        """Look at it in the next pass."""
+        ...
+
+    def send(self, replica: Replica, message: Message) -> None:
+        """Hand a message to the transport, or back to the core as unreachable."""
+        ...
+
+    def leader_changed(self, replica: Replica) -> None:
+        """Requests that wait may go elsewhere now."""
+        ...
+
+    def halt(self, replica: Replica, reason: str) -> None:
+        """Its data cannot be trusted: it stops, and HAKeeper is told."""
+        ...
+
+    def broken(self, replica: Replica, error: InvariantViolation) -> None:
+        """An invariant of it does not hold; it is halted next."""
+        ...
+
+    def membership_changed(self, replica: Replica) -> None:
+        """Another membership is in force there."""
+        ...

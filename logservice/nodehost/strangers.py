@@ -1,0 +1,54 @@
+"""Strangers: asks HAKeeper who the members of a shard are, when somebody unknown speaks for it.
+
+A replica that was away while the others were replaced knows none of them any more, and hears none
+(`hearing.members`); only HAKeeper can tell it that they are members now. It is asked for one shard
+at a time and at most every MEMBERS_ASK_S, however many strangers speak: who has a certificate can
+cause that question and nothing else. Of shard 0 the address book is asked, which heartbeats keep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from logservice_wire.errors import LogServiceError
+
+from logservice import bounds
+from logservice.ids import ShardId
+from logservice.membership import Membership
+
+Ask = Callable[[ShardId], Awaitable[Membership | None]]
+
+
+class Strangers:
+    """One per NodeHost."""
+
+    def __init__(self) -> None:
+        """Nobody spoke."""
+        self._shards: dict[ShardId, None] = {}
+        self._spoke = asyncio.Event()
+
+    def heard(self, shard: ShardId) -> None:
+        """Somebody who is no known member spoke for a shard that runs here."""
+        self._shards[shard] = None
+        self._spoke.set()
+
+    async def run(self, ask: Ask, name: Callable[[ShardId, Membership], None]) -> None:
+        """Ask for ever; `name` is told the members."""
+        while True:
+            await self._spoke.wait()
+            await self.run_once(ask, name)
+            await asyncio.sleep(bounds.MEMBERS_ASK_S)
+
+    async def run_once(self, ask: Ask, name: Callable[[ShardId, Membership], None]) -> None:
+        """Ask for the shard of which a stranger spoke first."""
+        shard = next(iter(self._shards))
+        del self._shards[shard]
+        if not self._shards:
+            self._spoke.clear()
+        try:
+            membership = await ask(shard)
+        except LogServiceError:
+            return  # the stranger will speak again
+        if membership is not None:
+            name(shard, membership)

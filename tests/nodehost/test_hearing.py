@@ -1,0 +1,367 @@
+"""Hearing: what strangers and taken-over members say changes nothing that it should not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import Halted, LogServiceError
+
+from logservice import bounds
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import ProposalId
+from logservice.hard_state import HardState
+from logservice.ids import Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.invariants import InvariantViolation
+from logservice.logdb.update import Update
+from logservice.membership import Member, Membership
+from logservice.outcome import Outcome
+from logservice.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+    Quiesce,
+    ReadIndexRequest,
+    RequestVote,
+    TimeoutNow,
+    TransferLeader,
+    VoteResponse,
+)
+from logservice.rsm.log_rsm import LogRsm
+from logservice.snapshot import Snapshot
+from logservice.state_machine import StateMachine
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.saying import others, replica, say
+
+HUGE = Term(2**62 - 1)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path, stores=4)
+    await cluster.up()
+    yield cluster
+    await cluster.down()
+
+
+async def append(cluster: Cluster, block: bytes = b"x", timeout_s: float = 60.0) -> None:
+    """Through whoever leads, until it is acked."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            try:
+                leader = cluster.host(await cluster.leader())
+                await leader.append(SHARD, request(block=block), 10.0)
+                return
+            except LogServiceError:
+                await asyncio.sleep(0.01)
+
+
+def every_message(to: ReplicaId, sender: ReplicaId, term: Term, good: Snapshot) -> list[Message]:
+    """One of each type, of that term."""
+    head = {"to": to, "sender": sender, "term": term}
+    entry = Entry(term, Index(2), Lsn(1), 0, EntryKind.NOOP, b"")
+    return [
+        AppendEntries(**head, prev_index=Index(1), prev_term=Term(1), entries=(entry,),
+                      commit=Index(2)),
+        Heartbeat(**head, commit=Index(1)),
+        Quiesce(**head, index=Index(1)),
+        InstallSnapshot(**head, snapshot=replace(good, index=Index(good.index + 50))),
+        TimeoutNow(**head),
+        TransferLeader(**head),
+        RequestVote(**head, last_index=Index(2**61), last_term=Term(term - 1), transfer=True),
+        RequestVote(**head, last_index=Index(2**61), last_term=Term(term - 1)),
+        VoteResponse(**head, reject=True),
+        AppendResponse(**head, index=Index(1)),
+        HeartbeatResponse(**head),
+        ReadIndexRequest(**head, context=b"c"),
+    ]  # fmt: skip
+
+
+def picture(cluster: Cluster) -> dict[int, tuple[object, ...]]:
+    """What no stranger may change."""
+    found: dict[int, tuple[object, ...]] = {}
+    for number in (1, 2, 3):
+        info = cluster.host(number).replica_info(SHARD)
+        assert info is not None
+        found[number] = (info.role, info.term, info.leader, info.last_index, info.membership)
+    return found
+
+
+async def test_a_stranger_is_not_heard_whatever_it_says(cluster: Cluster) -> None:
+    await append(cluster)
+    before = picture(cluster)
+    good = cluster.host(1).applied_snapshot(SHARD)
+    said = 0
+    for number in (1, 2, 3):
+        for sender in (ReplicaId(9), ReplicaId(1 + number % 3)):
+            for term in (Term(1), before[1][1], Term(int(str(before[1][1])) + 1), HUGE):
+                assert isinstance(term, int)
+                for message in every_message(replica(number), sender, Term(term), good):
+                    say(cluster, 4, message)
+                    said += 1
+    await asyncio.sleep(0.1)
+    assert picture(cluster) == before
+    for number in (1, 2, 3):
+        assert cluster.host(number).replica(SHARD).store_of(ReplicaId(9)) is None
+    counts = [cluster.host(number).refusals.counts for number in (1, 2, 3)]
+    assert sum(one["stranger"] + one["anothers_name"] for one in counts) == said
+    await append(cluster)
+
+
+SNAPSHOTS: dict[str, dict[str, object]] = {
+    "index beyond the state": {"index": Index(500)},
+    "next LSN beyond the state": {"next_lsn": Lsn(500)},
+    "no state": {"state": b""},
+    "an index that no replica reaches": {"index": Index(2**63), "next_lsn": Lsn(2**63)},
+}
+
+
+@pytest.mark.parametrize("what", SNAPSHOTS)
+async def test_a_snapshot_that_is_not_what_it_says_is_refused(cluster: Cluster, what: str) -> None:
+    """The state inside decodes. Taken over, it broke an invariant with the next entry, in every
+    store, after every restart.
+    """
+    for _ in range(3):
+        await append(cluster)
+    leader = await cluster.leader()
+    number = others(cluster, leader)[0]
+    victim = cluster.host(number).replica(SHARD)
+    good = cluster.host(leader).applied_snapshot(SHARD)
+    forged = replace(good, index=Index(good.index + 50))
+    forged = replace(forged, **SNAPSHOTS[what])  # type: ignore[arg-type]
+    say(cluster, leader, InstallSnapshot(
+        to=replica(number), sender=replica(leader), term=victim.raft.term, snapshot=forged,
+    ))  # fmt: skip
+    assert cluster.host(number).refusals.counts["snapshot"] == 1
+    for _ in range(3):
+        await append(cluster)
+    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 6)
+    assert all(not store.fatal for store in cluster.stores.values())
+
+
+async def test_a_snapshot_with_an_older_membership_or_a_removed_replica_is_refused(
+    cluster: Cluster,
+) -> None:
+    await append(cluster)
+    leader = await cluster.leader()
+    number = others(cluster, leader)[0]
+    victim = cluster.host(number).replica(SHARD)
+    good = cluster.host(leader).applied_snapshot(SHARD)
+    ahead = LogRsm()
+    ahead.recover_from_snapshot(good.state)
+    for index in range(good.index + 1, good.index + 4):
+        ahead.update(Entry(good.term, Index(index), good.next_lsn, 0, EntryKind.NOOP, b""))
+    forged = replace(good, index=Index(good.index + 3), state=ahead.save_snapshot())
+    late = replace(good.membership, change_epoch=Index(good.index + 50))
+    victim.raft._state.membership = replace(good.membership, removed=(ReplicaId(7),))
+    for membership in (late, good.membership):
+        say(cluster, leader, InstallSnapshot(
+            to=replica(number), sender=replica(leader), term=victim.raft.term,
+            snapshot=replace(forged, membership=membership),
+        ))  # fmt: skip
+    assert cluster.host(number).refusals.counts["snapshot"] == 2
+    victim.raft._state.membership = good.membership
+
+
+async def test_a_huge_term_is_a_step_and_the_shard_goes_on(cluster: Cluster) -> None:
+    await append(cluster)
+    leader = await cluster.leader()
+    term = cluster.host(leader).replica(SHARD).raft.term
+    for number in (1, 2, 3):
+        for sender in others(cluster, number):
+            head = {"to": replica(number), "sender": replica(sender), "term": HUGE}
+            say(cluster, sender, AppendResponse(**head, index=Index(1)))
+            say(cluster, sender, VoteResponse(**head, reject=True))
+            say(cluster, sender, RequestVote(**head, last_index=Index(2**61), last_term=HUGE))
+            say(cluster, sender, ReadIndexRequest(**head, context=b""))
+    await append(cluster)
+    now = cluster.host(await cluster.leader()).replica(SHARD).raft.term
+    assert now <= term + 8 * bounds.TERM_STEP
+
+
+async def raise_terms(cluster: Cluster, numbers: Sequence[int], term: int) -> None:
+    """As if those had gone through many elections."""
+    for number in numbers:
+        store = cluster.stores[number]
+        assert store.files is not None
+        log = store.files.logdb.log(SHARD, replica(number))
+        hard = HardState(Term(term), ReplicaId(0), log.hard_state.commit)
+        store.files.logdb.commit([Update(SHARD, replica(number), hard_state=hard)])
+
+
+@pytest.mark.parametrize("behind", [(3,), (1, 2)])
+@pytest.mark.parametrize("terms", [1_000_000, 10_000_000])
+async def test_whoever_was_away_for_a_million_terms_rejoins(
+    cluster: Cluster, behind: tuple[int, ...], terms: int
+) -> None:
+    if len(behind) == 2 and terms > bounds.TERM_STEP:
+        pytest.skip("a minority cannot go through elections alone: pre-votes keep its term")
+    await append(cluster)
+    for number in (1, 2, 3):
+        await cluster.host(number).stop_replica(SHARD)
+    await raise_terms(cluster, [one for one in (1, 2, 3) if one not in behind], terms)
+    for number in (1, 2, 3):
+        await cluster.host(number).start_replica(
+            SHARD, replica(number), cluster.membership(), join=False
+        )
+    await append(cluster)
+    leader = cluster.host(await cluster.leader())
+    await eventually(
+        lambda: all(
+            cluster.host(one).log_bounds(SHARD)[1] == leader.log_bounds(SHARD)[1]
+            for one in (1, 2, 3)
+        )
+    )
+
+
+async def test_an_append_that_contradicts_what_is_committed_is_dropped(cluster: Cluster) -> None:
+    for _ in range(3):
+        await append(cluster)
+    leader = await cluster.leader()
+    number = others(cluster, leader)[0]
+    victim = cluster.host(number).replica(SHARD)
+    await eventually(lambda: victim.applied == cluster.host(leader).replica(SHARD).applied)
+    before = victim.info()
+    head = {"to": replica(number), "sender": replica(leader), "term": victim.raft.term}
+    wrong = Entry(Term(1), Index(3), Lsn(1), 0, EntryKind.NOOP, b"")
+    sent: list[AppendEntries] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster.host(number), "send", lambda _, message: sent.append(message))
+        for index, term, entries in (
+            (2, 1, ()), (1, 1, (replace(wrong, index=Index(2)), wrong)), (0, 0, ()),
+        ):  # fmt: skip
+            say(cluster, leader, AppendEntries(
+                **head, prev_index=Index(index), prev_term=Term(term), entries=entries,
+                commit=Index(9),
+            ))  # fmt: skip
+        await asyncio.sleep(0.05)
+    assert not any(isinstance(one, AppendResponse) for one in sent), "nothing is acknowledged"
+    assert victim.info().last_index == before.last_index
+    assert cluster.host(number).refusals.counts["contradiction"] == 3
+    # That leader is heard no more in its term; whoever is elected next is.
+    await cluster.host(leader).stop_replica(SHARD)
+    await append(cluster)
+
+
+class Breaks(LogRsm):
+    """A state machine with a fault at one record."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
+
+    def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
+        if b"poison" in entry.payload:
+            raise self._error
+        return super().update(entry)
+
+
+@pytest.mark.parametrize("error", [InvariantViolation("INV-TEST", {}), KeyError("no such row")])
+async def test_a_broken_invariant_halts_one_replica_and_never_the_store(
+    tmp_path: Path, error: BaseException
+) -> None:
+    cluster = Cluster(tmp_path)
+    two = ShardId(2)
+
+    def machines(shard: ShardId) -> StateMachine:
+        return Breaks(error) if shard == SHARD else LogRsm()
+
+    for store in cluster.stores.values():
+        await store.up(machines if store.number == 2 else lambda _: LogRsm())
+    cluster.introduce()
+    for shard in (SHARD, two):
+        for number in (1, 2, 3):
+            await cluster.host(number).start_replica(
+                shard, replica(number), cluster.membership(), join=False
+            )
+    await append(cluster, b"before")
+    await append(cluster, b"poison")
+    await eventually(lambda: SHARD in cluster.host(2).halted())
+    reason = cluster.host(2).halted()[SHARD].reason
+    assert "INV-" in reason
+    with pytest.raises(Halted):
+        cluster.host(2).replica(SHARD)
+    await append(cluster, b"after")
+    leader = cluster.host(await cluster.leader(two))
+    await leader.append(two, request(block=b"the other shard"), 30.0)
+    await cluster.stores[2].down()
+    await cluster.stores[2].up(machines)
+    cluster.introduce()
+    assert cluster.host(2).halted()[SHARD].reason == reason, "the mark is durable"
+    assert cluster.host(2).repairing() == set(), "so HAKeeper replaces it"
+    await eventually(lambda: cluster.host(2).replica_info(two) is not None)
+    await cluster.down()
+
+
+async def test_a_message_that_breaks_an_invariant_halts_the_replica_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await append(cluster)
+    leader = await cluster.leader()
+    number = others(cluster, leader)[0]
+    victim = cluster.host(number).replica(SHARD)
+
+    real = type(victim.raft).step
+
+    def stepped(self: object, message: Message) -> None:
+        if self is victim.raft:
+            raise InvariantViolation("INV-TEST", {})
+        real(self, message)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(victim.raft), "step", stepped)
+    await eventually(lambda: SHARD in cluster.host(number).halted())
+    assert not cluster.stores[number].fatal
+
+
+async def test_a_joining_replica_hears_whom_the_start_command_named(cluster: Cluster) -> None:
+    membership = cluster.membership()
+    await cluster.host(4).start_replica(SHARD, ReplicaId(4), membership, join=True)
+    joined = cluster.host(4).replica(SHARD)
+    assert joined.raft.membership == Membership()
+    for number in (1, 2, 3):
+        assert joined.store_of(replica(number)) == cluster.stores[number].store_id
+    say_term = joined.raft.term
+    say(cluster, 2, ReadIndexRequest(to=ReplicaId(4), sender=ReplicaId(9), context=b""))
+    assert cluster.host(4).refusals.counts["stranger"] == 1
+    assert joined.raft.term == say_term
+    # Over a restart, too: the bootstrap record keeps the word.
+    await cluster.stores[4].down()
+    await cluster.stores[4].up()
+    cluster.introduce()
+    assert cluster.host(4).replica(SHARD).store_of(ReplicaId(2)) == StoreId("store-2")
+
+
+async def test_a_stranger_is_heard_once_hakeeper_names_it(cluster: Cluster) -> None:
+    host = cluster.host(1)
+    vote = RequestVote(
+        to=ReplicaId(1), sender=ReplicaId(9), term=Term(1), last_index=Index(1), last_term=Term(1),
+        pre=True,
+    )  # fmt: skip
+    say(cluster, 4, vote)
+    assert host.refusals.counts["stranger"] == 1
+    asked: list[ShardId] = []
+    store = cluster.stores[4]
+    newer = replace(
+        cluster.membership(), change_epoch=Index(50), voters=(ReplicaId(1), ReplicaId(9)),
+        members=(*cluster.membership().members,
+                 Member(ReplicaId(9), store.store_id, store.incarnation)),
+    )  # fmt: skip
+
+    async def ask(shard: ShardId) -> Membership:
+        asked.append(shard)
+        return newer
+
+    await host.strangers.run_once(ask, host.name_members)
+    assert asked == [SHARD]
+    say(cluster, 4, vote)
+    assert host.refusals.counts["stranger"] == 1
+    assert host.replica(SHARD).store_of(ReplicaId(9)) == store.store_id
+    # What is older than known here says nothing.
+    host.name_members(SHARD, cluster.membership())
+    assert host.replica(SHARD).store_of(ReplicaId(9)) == store.store_id
