@@ -15,6 +15,8 @@ from logservice.membership import Membership
 from logservice.nodehost.start_point import choose_start
 from logservice.raft.messages import InstallSnapshot
 from logservice.rsm.log_rsm import LogRsm
+from logservice.rsm.snapshot_codec import encode_state
+from logservice.rsm.state import LogState
 from logservice.snapshot import Snapshot
 from tests.logdb.helpers import World, entries
 from tests.logdb.helpers import update as log_update
@@ -24,7 +26,9 @@ GARBAGE = b"this is no state"
 
 
 def snapshot(index: int, term: int = 1, state: bytes = b"") -> Snapshot:
-    return Snapshot(Index(index), Term(term), Lsn(index + 1), Membership(), state)
+    next_lsn = Lsn(index + 1)
+    state = state or encode_state(LogState(applied_index=Index(index), next_lsn=next_lsn))
+    return Snapshot(Index(index), Term(term), next_lsn, Membership(), state)
 
 
 def log_with(last: int, installed: Snapshot | None = None) -> ReplicaLog:
@@ -65,6 +69,13 @@ def test_an_export_that_does_not_decode_is_passed_over() -> None:
     log = log_with(20, snapshot(5))
     assert choose_start(log, snapshot(9, state=GARBAGE), LogRsm()) == snapshot(5)
     assert log.fault is None
+
+
+def test_an_installed_state_of_another_index_is_a_fault_and_no_crash_loop() -> None:
+    """It was taken over from a leader that lied; started, it broke an invariant every time."""
+    forged = replace(snapshot(5), state=snapshot(4).state)
+    with pytest.raises(Halted, match="has applied 4"):
+        choose_start(log_with(20, forged), None, LogRsm())
 
 
 def test_an_installed_state_that_does_not_decode_is_a_fault() -> None:
