@@ -72,6 +72,14 @@ leader: with timeouts of a second that member costs 14 elections an hour, after 
 TERM_WAIT_ELECTIONS_LEADERLESS: Final = 4
 """The same while there is none: others finish an election in two."""
 
+VOUCH_ASK_ELECTIONS: Final = 0.1
+"""Of an election timeout, between two rounds of asking the voters whom they stand behind: about a
+heartbeat, which is when a leader that was not heard speaks again."""
+
+VOUCH_WAITING_BYTES_MAX: Final = 64 * 1024
+"""Payload of the message of a new leader that waits for the voters' answers, one for each member
+that says that it leads; the first entry of a term has none."""
+
 REFUSALS_SAID_MAX: Final = 1024
 """Events about messages that were not heard, since the start of the store; the rest is counted."""
 

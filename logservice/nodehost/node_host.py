@@ -44,21 +44,22 @@ from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.halts import Halts
 from logservice.nodehost.hearing.refusals import Refusals
+from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.log_reading import read_log
 from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peer_requests import ENROLLED, PeerHandler, PeerRequests, PeerRule
-from logservice.nodehost.replica import Replica, ReplicaStart
+from logservice.nodehost.replica import Replica
 from logservice.nodehost.role_log import RoleLog
 from logservice.nodehost.router import Router
 from logservice.nodehost.sleeping import Sleeping
-from logservice.nodehost.start_point import choose_start
+from logservice.nodehost.start_point import ReplicaStart, choose_start
 from logservice.nodehost.strangers import Strangers
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange
-from logservice.raft.messages import Message
+from logservice.raft.messages import Message, TimeoutNow
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import Snapshot
@@ -99,15 +100,15 @@ class NodeHost:
         self.tracing = tracing
         self.directories = Directories(directories, unopened)
         self._state_machines = state_machines
-        self._on_fatal = on_fatal
+        self._on_fatal, self._on_broken = on_fatal, on_broken
         self._rng = rng or random.Random()
         self._replicas: dict[ShardId, Replica] = {}
         self.halts = Halts(self.directories)
         self.refusals = Refusals()
         self.strangers = Strangers()
-        self._on_broken = on_broken
         self._removing: dict[tuple[ShardId, ReplicaId], asyncio.Task[None]] = {}
         self.requests = PeerRequests(identity, self.running)
+        self.vouching = Vouching(self, options.election_timeout_s)
         self._started = False
         self._ticker: asyncio.TimerHandle | None = None
         self._next_tick_s = 0.0
@@ -162,6 +163,7 @@ class NodeHost:
         self._replicas.clear()
         self._router.stop()
         await self._sleeping.stop()
+        await self.vouching.stop()
         if self._started:
             for directory in self.directories:
                 await directory.engine.stop()
@@ -472,14 +474,6 @@ class NodeHost:
             if replica is not None and message.to == replica.replica_id:
                 replica.hear(peer, message)
 
-    def name_members(self, shard: ShardId, membership: Membership) -> None:
-        """HAKeeper says who the members of a shard are; what is older than known here is nothing
-        new.
-        """
-        replica = self._replicas.get(shard)
-        if replica is not None:
-            replica.hearing.members.name(membership)
-
     def on_unreachable(self, store: StoreId) -> None:
         """See `TransportHandler`."""
         for replica in self._replicas.values():
@@ -501,6 +495,8 @@ class NodeHost:
 
     def send(self, replica: Replica, message: Message) -> None:
         """See `ReplicaHost`."""
+        if type(message) is TimeoutNow:
+            self.vouching.announce(replica, message)
         store = replica.store_of(message.to)
         if store is None or not self.transport.send(store, replica.shard, message):
             replica.unreachable(message.to)

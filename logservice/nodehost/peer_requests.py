@@ -23,13 +23,15 @@ import enum
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from logservice_wire.errors import InvalidArgument, LogServiceError, NotLeader, PermissionDenied
 
 from logservice.ids import ShardId, StoreId
-from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
+
+if TYPE_CHECKING:
+    from logservice.nodehost.replica import Replica
 
 PeerHandler = Callable[[PeerIdentity, bytes], Awaitable[bytes]]
 
@@ -164,8 +166,4 @@ class PeerRequests:
         if replica is None:
             # Nothing of the shard runs here: the handler says so, to whom that may be told.
             return self.directory.enrolled(peer)
-        membership = replica.raft.membership
-        return any(
-            peer.may_speak_for(member) and membership.contains(member.replica_id)
-            for member in membership.members
-        )
+        return replica.hearing.members.have(peer)

@@ -18,7 +18,6 @@ Everything runs on the loop thread; nothing here waits for the disk or the netwo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -39,7 +38,6 @@ from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import InvariantViolation, invariant
 from logservice.logdb.entry_read import Fetch
-from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost.describing import describe
@@ -47,7 +45,6 @@ from logservice.nodehost.directory import Directory
 from logservice.nodehost.engine import Write
 from logservice.nodehost.fetching import start_fetch
 from logservice.nodehost.hearing.hearing import Hearing
-from logservice.nodehost.hearing.refusals import Refusal
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.intake import Intake
 from logservice.nodehost.log_reader import LogReader
@@ -56,6 +53,7 @@ from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.pending import Pending, PendingBook
 from logservice.nodehost.reads import ReadBook
 from logservice.nodehost.replica_host import ReplicaHost
+from logservice.nodehost.start_point import ReplicaStart
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.raft.config_change import ConfigChange
@@ -76,22 +74,11 @@ _READY_ROUNDS_MAX = 16
 _EXPIRE_TICKS = 4
 """Ticks between looks at deadlines: an answer is late by at most this much."""
 
-
 _SNAPSHOT_RETRY_ELECTIONS = 5
 """Election timeouts between looks at followers that wait for a snapshot."""
 
-
 _HURRIED_CAMPAIGN_TICKS = 8
 """Spread of campaigns after the leader's store broke off; see `Replica.unreachable`."""
-
-
-@value
-class ReplicaStart:
-    """Where a replica starts: its log, and the snapshot that both the core and the RSM take."""
-
-    log: ReplicaLog
-    snapshot: Snapshot | None
-    hard_state: HardState
 
 
 @value
@@ -169,34 +156,57 @@ class Replica:
         self._random = random
         self._snapshot_retry_ticks = options.election_ticks * _SNAPSHOT_RETRY_ELECTIONS
         self._lsn_waiters = LsnWaiters()
-        self.hearing = Hearing(
-            shard,
-            self.raft,
-            state_machine,
-            start.log.bootstrap.membership if start.log.bootstrap is not None else Membership(),
-            refusals=host.refusals,
-            clock=host.clock,
-            election_timeout_s=options.election_timeout_s,
-            on_stranger=host.strangers.heard,
-        )
+        self.hearing = self._make_hearing(start)
         self.stopped = False
         self.asleep = True
         """Not ticked; `sleeping.Sleeping` alone changes it. So until it is first activated."""
         self._asleep_info: ReplicaInfo | None = None
 
+    def _make_hearing(self, start: ReplicaStart) -> Hearing:
+        host, bootstrap = self._host, start.log.bootstrap
+        return Hearing(
+            self.shard,
+            self.replica_id,
+            self.raft,
+            self.state_machine,
+            bootstrap.membership if bootstrap is not None else Membership(),
+            refusals=host.refusals,
+            clock=host.clock,
+            election_timeout_s=self._options.election_timeout_s,
+            on_stranger=host.strangers.heard,
+            on_claim=lambda claimant, claim: host.vouching.ask(self, claimant, claim),
+        )
+
     # --- inputs ----------------------------------------------------------------------------------
 
     def hear(self, peer: PeerIdentity, message: Message) -> None:
         """A message from a peer; what is not believed, or what the core refuses, is dropped."""
+        self._step(functools.partial(self.hearing.hear, peer, message))
+
+    def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> None:
+        """`voter` stands behind one who says that it leads `term`."""
+        self._step(functools.partial(self.hearing.vouched, term, claimant, voter))
+
+    def vouches(self, term: Term, leader: ReplicaId) -> bool:
+        """Whether this replica stands behind `leader`: it follows it in that term, or its vote is
+        on the disk.
+        """
+        if self.raft.term != term:
+            return False
+        if self.hearing.leadership.believes(term, leader):
+            return True
+        return self.raft.vote == leader and not self._unpersisted_votes
+
+    def _step(self, hear: Callable[[], Message | None]) -> None:
         try:
-            heard = self.hearing.hear(peer, message)
+            heard = hear()
             if heard is None:
                 return
-            # A refused message may still have brought a newer term, which must be persisted.
-            with contextlib.suppress(ProposalDropped):
+            try:
                 self.raft.step(heard)
-        except MessageRejected as rejected:
-            self.hearing.refused(peer.store_id, Refusal.CORE, str(rejected))
+            except MessageRejected as rejected:
+                # It may still have brought a newer term, which must be persisted.
+                self.hearing.rejected(heard.sender, rejected)
         except (Halted, InvariantViolation) as error:
             self._fail(error)
             return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from logservice.clock import Clock
 from logservice.invariants import InvariantViolation
 from logservice.nodehost.hearing.refusals import Refusals
+from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.strangers import Strangers
 from logservice.raft.messages import Message
 
@@ -21,6 +22,8 @@ class ReplicaHost(Protocol):
     """Where messages that are not heard are counted."""
     strangers: Strangers
     """Who is told that somebody spoke who is no known member."""
+    vouching: Vouching
+    """Who asks the voters whether they stand behind one who says that it leads."""
     clock: Clock
 
     def activate(self, replica: Replica) -> None:

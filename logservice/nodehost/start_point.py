@@ -17,12 +17,23 @@ import logging
 
 from logservice_wire.errors import Halted
 
+from logservice.hard_state import HardState
 from logservice.logdb.replica_log import ReplicaLog
 from logservice.nodehost.hearing.contents import state_problem
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
+from logservice.value import value
 
 logger = logging.getLogger(__name__)
+
+
+@value
+class ReplicaStart:
+    """Where a replica starts: its log, and the snapshot that both the core and the RSM take."""
+
+    log: ReplicaLog
+    snapshot: Snapshot | None
+    hard_state: HardState
 
 
 def choose_start(

@@ -310,7 +310,12 @@ class StoreParts:
 
     async def _name_members(self) -> None:
         """Tell the shards here who HAKeeper says their members are, when a stranger spoke."""
-        await self.host.strangers.run(self._members_of, self.host.name_members)
+        await self.host.strangers.run(self._members_of, self._named)
+
+    def _named(self, shard: ShardId, membership: Membership) -> None:
+        replica = self.host.running(shard)
+        if replica is not None:
+            replica.hearing.members.name(membership)
 
     async def _members_of(self, shard: ShardId) -> Membership | None:
         if shard == HAKEEPER_SHARD:

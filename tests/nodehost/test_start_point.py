@@ -128,7 +128,7 @@ async def test_a_snapshot_of_a_leader_that_does_not_decode_is_refused(tmp_path: 
         InstallSnapshot(to=ReplicaId(number), sender=ReplicaId(leader), term=before.term,
                         snapshot=bad),
     )  # fmt: skip
-    assert replica.hearing.snapshots_refused == 1
+    assert cluster.host(number).refusals.counts["snapshot"] == 1
     await cluster.host(leader).append(SHARD, request(block=b"after"), 30.0)
     await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 2)
     assert replica.info().first_index == before.first_index

@@ -9,6 +9,9 @@ because the core is the published algorithm and stays that. Each file has one ru
 |---|---|
 | `members` | only members are heard, as the store and data directory they are bound to |
 | `term_budget` | a term rises by bounded steps, and by one member's word only so often |
+| `leadership` | what only a leader says is heard from who was elected, as a majority says |
+| `transfers` | leader stickiness is passed by only where the leader asked for it |
+| `vouching` | how they ask each other, and announce a hand-over |
 | `contents` | what is inside a snapshot or an append fits what is outside, and what is committed |
 | `refusals` | what is not heard is counted by reason and said once |
 | `hearing` | asks them in their order |

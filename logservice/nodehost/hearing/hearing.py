@@ -1,11 +1,12 @@
 """Hearing: asks the rules in their order, cheapest first. One per replica; on the loop thread.
 
-An append or a heartbeat of the known leader costs a dictionary look-up and a few comparisons.
+An append or a heartbeat of the believed leader costs a dictionary look-up and a few comparisons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from logservice import bounds
@@ -13,11 +14,14 @@ from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Membership
 from logservice.nodehost.hearing.contents import contradicts, snapshot_problem
+from logservice.nodehost.hearing.leadership import Claim, Leadership
 from logservice.nodehost.hearing.members import Members
 from logservice.nodehost.hearing.refusals import Refusal, Refusals
 from logservice.nodehost.hearing.term_budget import TermBudget
+from logservice.nodehost.hearing.transfers import Transfers
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.core import Raft
+from logservice.raft.errors import MessageRejected
 from logservice.raft.messages import (
     AppendEntries,
     Heartbeat,
@@ -26,8 +30,10 @@ from logservice.raft.messages import (
     Propose,
     Quiesce,
     ReadIndexRequest,
+    ReadIndexResponse,
     RequestVote,
     SnapshotStatus,
+    TimeoutNow,
     TransferLeader,
     Unreachable,
     VoteResponse,
@@ -40,7 +46,13 @@ _NOT_FOR_PEERS: Final = frozenset({Propose, TransferLeader, Unreachable, Snapsho
 request, too; the others are reports of a shell to its own core."""
 
 
-_FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot, Quiesce)
+_OF_A_LEADER: Final = frozenset(
+    {AppendEntries, Heartbeat, InstallSnapshot, Quiesce, TimeoutNow, ReadIndexResponse}
+)
+"""What only a leader says."""
+
+_NO_CLAIM: Final = (TimeoutNow, ReadIndexResponse)
+"""Of these, what it says to followers that it has already."""
 
 
 class Hearing:
@@ -49,6 +61,7 @@ class Hearing:
     def __init__(
         self,
         shard: ShardId,
+        own: ReplicaId,
         raft: Raft,
         machine: StateMachine,
         named: Membership,
@@ -57,92 +70,130 @@ class Hearing:
         clock: Clock,
         election_timeout_s: float,
         on_stranger: Callable[[ShardId], None],
+        on_claim: Callable[[ReplicaId, Claim], None],
     ) -> None:
         """`named`: the members that HAKeeper's command named, for a replica that joins.
         `on_stranger`: somebody who is not known here spoke, so it may be time to ask HAKeeper.
+        `on_claim`: the voters are to be asked whether they stand behind one who says it leads.
         """
         self.members = Members(raft.membership, named)
-        self.snapshots_refused = 0
+        self.leadership = Leadership(own, raft, self.members)
+        self.transfers = Transfers(election_timeout_s)
         self._shard = shard
         self._raft = raft
         self._machine = machine
         self._refusals = refusals
         self._clock = clock
         self._on_stranger = on_stranger
+        self._on_claim = on_claim
+        self._election_s = election_timeout_s
         self._budget = TermBudget(election_timeout_s)
-        self._disbelieved: tuple[Term, ReplicaId] | None = None
 
     def hear(self, peer: PeerIdentity, message: Message) -> Message | None:
         """What the core shall be given for `message` of `peer`: the message, a harmless one that
         raises the term by a step, or nothing.
         """
+        store = peer.store_id
         member = self.members.get(message.sender)
         if member is None:
             self._on_stranger(self._shard)
-            return self._refuse(peer, Refusal.STRANGER, f"{message.sender} is no member")
+            return self._refuse(store, Refusal.STRANGER, f"{message.sender} is no member")
         if not peer.may_speak_for(member):
-            return self._refuse(peer, Refusal.ANOTHERS_NAME, f"{peer.incarnations} for {member}")
-        if type(message) in _NOT_FOR_PEERS:
-            return self._refuse(peer, Refusal.NOT_FOR_PEERS, type(message).__name__)
+            return self._refuse(store, Refusal.ANOTHERS_NAME, f"{peer.incarnations} for {member}")
+        kind = type(message)
+        if kind in _OF_A_LEADER:
+            if self.leadership.believes(message.term, message.sender):
+                return self._checked(store, message)
+            return self._claimed(store, message)
+        if kind in _NOT_FOR_PEERS:
+            return self._refuse(store, Refusal.NOT_FOR_PEERS, kind.__name__)
+        if not (0 < message.term < NUMBER_MAX or kind is ReadIndexRequest):
+            return self._refuse(store, Refusal.OUT_OF_RANGE, f"term {message.term}")
         if message.term > self._raft.term:
-            return self._of_a_newer_term(peer, message)
-        return self._checked(peer, message)
+            return self._of_a_newer_term(store, message)
+        return self._checked(store, message)
 
-    def refused(self, store: StoreId, why: Refusal, detail: str) -> None:
-        """Count a message that was not heard."""
-        self._refusals.note(self._shard, store, why, detail)
+    def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> Message | None:
+        """`voter` stands behind one who says that it leads: what of it waited and is heard now."""
+        waited = self.leadership.vouched(term, claimant, voter)
+        store = self.members.store_of(claimant)
+        return self._checked(store, waited) if waited is not None and store is not None else None
 
-    def _of_a_newer_term(self, peer: PeerIdentity, message: Message) -> Message | None:
+    def rejected(self, sender: ReplicaId, rejected: MessageRejected) -> None:
+        """The core refused what was heard."""
+        store = self.members.store_of(sender)
+        if store is not None:
+            self._refuse(store, Refusal.CORE, str(rejected))
+
+    def _claimed(self, store: StoreId, message: Message) -> Message | None:
+        """What a leader says, from one who is not believed to lead its term."""
+        term, sender, raft = message.term, message.sender, self._raft
+        if term < raft.term and isinstance(message, (AppendEntries, Heartbeat)):
+            return message  # the core answers with its term, and does nothing else
+        if term < raft.term or term >= NUMBER_MAX or isinstance(message, _NO_CLAIM):
+            return self._refuse(store, Refusal.NOT_LEADER, f"{type(message).__name__} of {term}")
+        if self.leadership.contested(term, sender):
+            return self._refuse(store, Refusal.NOT_LEADER, f"term {term} has another leader")
+        now_s = self._clock.monotonic()
+        claim = self.leadership.claim(message, now_s)
+        if claim is None:
+            return self._checked(store, message)
+        self._refuse(store, Refusal.UNPROVEN, f"nobody vouches for {sender} in term {term} yet")
+        if now_s - claim.asked_s >= bounds.VOUCH_ASK_ELECTIONS * self._election_s:
+            claim.asked_s = now_s
+            self._on_claim(sender, claim)
+        if now_s - claim.since_s > self._election_s:
+            # The membership here may be too old to know who voted.
+            self._on_stranger(self._shard)
+            self._refuse(store, Refusal.NOT_LEADER, f"nobody vouches for {sender} in term {term}")
+        return None
+
+    def _of_a_newer_term(self, store: StoreId, message: Message) -> Message | None:
         raft = self._raft
-        if message.term >= NUMBER_MAX:
-            # Beyond what any replica reaches: it cannot even be meant as a step.
-            return self._refuse(peer, Refusal.OUT_OF_RANGE, f"term {message.term}")
+        now_s = self._clock.monotonic()
         if isinstance(message, RequestVote):
-            if raft.hears_leader and not message.transfer:
-                return message  # the core does not even look at it
-            if message.pre:
-                return message  # a question about a term that nobody is in
+            if message.transfer:
+                if self.transfers.allowed(message.term, message.sender, now_s):
+                    return message
+                self._refuse(store, Refusal.TRANSFER, f"a campaign for {message.term} by nobody")
+                message = replace(message, transfer=False)
+            if raft.hears_leader or message.pre:
+                # The core does not look at it; or it asks about a term that nobody is in.
+                return message
         elif isinstance(message, VoteResponse) and message.pre and not message.reject:
             return message  # the answer to such a question
-        now_s = self._clock.monotonic()
-        if not isinstance(message, _FROM_LEADER) and not self._budget.spend(
-            message.sender, now_s, led=raft.hears_leader
-        ):
+        if not self._budget.spend(message.sender, now_s, led=raft.hears_leader):
             return self._refuse(
-                peer, Refusal.TERM_BUDGET, f"term {message.term} after {raft.term}, again"
+                store, Refusal.TERM_BUDGET, f"term {message.term} after {raft.term}, again"
             )
         if message.term - raft.term > bounds.TERM_STEP:
-            self._refuse(peer, Refusal.TERM_STEP, f"term {message.term} after {raft.term}")
+            self._refuse(store, Refusal.TERM_STEP, f"term {message.term} after {raft.term}")
             # Nobody answers it, and a follower without a leader does nothing about it.
             return ReadIndexRequest(
                 to=message.to, sender=message.sender, term=Term(raft.term + bounds.TERM_STEP),
                 context=b"",
             )  # fmt: skip
-        return self._checked(peer, message)
+        return self._checked(store, message)
 
-    def _checked(self, peer: PeerIdentity, message: Message) -> Message | None:
+    def _checked(self, store: StoreId, message: Message) -> Message | None:
         """Look inside."""
         if isinstance(message, AppendEntries):
-            speaker = (message.term, message.sender)
-            if speaker == self._disbelieved:
-                return self._refuse(peer, Refusal.CONTRADICTION, "it did so before in this term")
             if contradicts(message, self._raft):
-                self._disbelieved = speaker
+                self.leadership.disbelieve()
                 return self._refuse(
-                    peer, Refusal.CONTRADICTION,
+                    store, Refusal.CONTRADICTION,
                     f"other entries behind {message.prev_index} than are committed here",
                 )  # fmt: skip
         elif isinstance(message, InstallSnapshot):
             problem = snapshot_problem(message.snapshot, self._machine, self._raft)
             if problem:
-                self.snapshots_refused += 1
-                return self._refuse(peer, Refusal.SNAPSHOT, problem)
+                return self._refuse(store, Refusal.SNAPSHOT, problem)
         elif isinstance(message, ReadIndexRequest) and (
             message.term > self._raft.term or len(message.context) > bounds.READ_CONTEXT_BYTES_MAX
         ):
-            return self._refuse(peer, Refusal.OUT_OF_RANGE, "no question for a read index")
+            return self._refuse(store, Refusal.OUT_OF_RANGE, "no question for a read index")
         return message
 
-    def _refuse(self, peer: PeerIdentity, why: Refusal, detail: str) -> Message | None:
-        self.refused(peer.store_id, why, detail)
+    def _refuse(self, store: StoreId, why: Refusal, detail: str) -> Message | None:
+        self._refusals.note(self._shard, store, why, detail)
         return None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from logservice.ids import ReplicaId, StoreId, Term
 from logservice.membership import Member, Membership
+from logservice.nodehost.transport.seam import PeerIdentity
 
 
 class Members:
@@ -46,6 +47,12 @@ class Members:
         """The store it lives on."""
         known = self._known.get(replica)
         return known.store_id if known is not None else None
+
+    def have(self, peer: PeerIdentity) -> bool:
+        """The store has one of them, in a data directory that it states; not who is departing."""
+        named = self.named
+        both = (self._own, *([named] if named is not None else []))
+        return any(peer.may_speak_for(member) for one in both for member in one.members)
 
     def changed(self, own: Membership, term: Term) -> None:
         """Another membership is in force here, since an entry of `term`."""

@@ -35,6 +35,14 @@ class Refusal(enum.Enum):
     """A term far beyond the one here; that rose by a step instead."""
     TERM_BUDGET = "term_budget"
     """The sender has raised the term here too often lately."""
+    UNPROVEN = "unproven"
+    """What a leader says, before a majority of the voters vouched for the sender."""
+    NOT_LEADER = "not_leader"
+    """What a leader says, from one that is not, or for which nobody vouches for long."""
+    TRANSFER = "transfer"
+    """A campaign that says that the leader asked for it, and the leader did not; it counts as an
+    ordinary one.
+    """
     CONTRADICTION = "contradiction"
     """Contradicts what is committed here."""
     SNAPSHOT = "snapshot"
@@ -43,7 +51,9 @@ class Refusal(enum.Enum):
     """The core refuses it; see `raft.errors.RejectReason`."""
 
 
-_COUNTED_ONLY: Final = frozenset({Refusal.STRANGER, Refusal.TERM_STEP, Refusal.CORE})
+_COUNTED_ONLY: Final = frozenset(
+    {Refusal.STRANGER, Refusal.UNPROVEN, Refusal.TRANSFER, Refusal.TERM_STEP, Refusal.CORE}
+)
 
 
 class Refusals:

@@ -1,0 +1,318 @@
+"""Hearing: nobody leads that was not elected, and nobody deposes a leader again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from logservice_wire.errors import LogServiceError
+
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
+from logservice.ids import NO_REPLICA, NO_SESSION, Index, Lsn, ReplicaId, Term
+from logservice.membership import Membership
+from logservice.nodehost.hearing.leadership import Leadership
+from logservice.nodehost.hearing.members import Members
+from logservice.nodehost.hearing.term_budget import TermBudget
+from logservice.nodehost.hearing.transfers import Transfers
+from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
+from logservice.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+    Quiesce,
+    ReadIndexResponse,
+    RequestVote,
+    TimeoutNow,
+    VoteResponse,
+)
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.saying import others, replica, say
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(tmp_path, stores=4)
+    await cluster.up()
+    yield cluster
+    await cluster.down()
+
+
+def term_of(cluster: Cluster, number: int) -> Term:
+    return cluster.host(number).replica(SHARD).raft.term
+
+
+async def append(cluster: Cluster, block: bytes = b"x") -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                leader = cluster.host(await cluster.leader())
+                await leader.append(SHARD, request(block=block), 10.0)
+                return
+            except LogServiceError:
+                await asyncio.sleep(0.01)
+
+
+def forged_entry(term: Term, index: Index, lsn: Lsn) -> Entry:
+    block = BlockEnvelope(ProposalId(1, 1), NO_SESSION, 0, 0, Lsn(0), 1, b"forged")
+    return Entry(term, index, lsn, 1, EntryKind.BLOCK, encode_blocks([block]))
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 1000])
+async def test_who_was_not_elected_moves_nothing(cluster: Cluster, ahead: int) -> None:
+    """In the present term, and in later ones that nobody is in."""
+    await append(cluster)
+    leader = await cluster.leader()
+    victim_number, rogue = others(cluster, leader)
+    victim = cluster.host(victim_number).replica(SHARD)
+    await eventually(lambda: victim.applied == cluster.host(leader).replica(SHARD).applied)
+    last, present = victim.raft.last_index, victim.raft.term
+    term = Term(present + ahead)
+    head = {"to": replica(victim_number), "sender": replica(rogue), "term": term}
+    snapshot = cluster.host(leader).applied_snapshot(SHARD)
+    for _ in range(3):
+        for message in (
+            AppendEntries(
+                **head, prev_index=last, prev_term=present,
+                entries=(forged_entry(term, Index(last + 1), victim.raft.next_lsn),),
+                commit=Index(last + 1),
+            ),
+            Heartbeat(**head, commit=last),
+            Quiesce(**head, index=last),
+            InstallSnapshot(**head, snapshot=snapshot),
+            TimeoutNow(**head),
+            ReadIndexResponse(**head, context=b"x" * 16, index=Index(1)),
+        ):  # fmt: skip
+            say(cluster, rogue, message)
+        await asyncio.sleep(0.1)
+    assert (victim.raft.term, victim.raft.leader) == (present, leader)
+    assert victim.raft.last_index == last
+    assert not victim.raft.quiesced
+    counts = cluster.host(victim_number).refusals.counts
+    assert counts["not_leader"] + counts["unproven"] >= 18
+    await append(cluster)
+    assert await cluster.leader() == leader
+    values = await cluster.host(victim_number).read_log(SHARD, Lsn(1), 1 << 20)
+    assert all(bytes(run.block) != b"forged" for run in values.runs)
+
+
+class FakeCore:
+    """What `Leadership` looks at."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.term, self.vote, self.leader = Term(7), NO_REPLICA, NO_REPLICA
+        self.membership = membership
+
+
+def voters(*numbers: int) -> Membership:
+    return Membership(voters=tuple(ReplicaId(one) for one in numbers))
+
+
+def heartbeat(sender: int, term: int) -> Heartbeat:
+    return Heartbeat(to=ReplicaId(1), sender=ReplicaId(sender), term=Term(term))
+
+
+def leadership(core: FakeCore, named: Membership | None = None) -> Leadership:
+    members = Members(core.membership, named or Membership())
+    return Leadership(ReplicaId(1), core, members)  # type: ignore[arg-type]
+
+
+def test_a_vote_of_ones_own_is_one_of_the_majority_and_no_more() -> None:
+    core = FakeCore(voters(1, 2, 3, 4, 5))
+    core.vote = ReplicaId(2)
+    known = leadership(core)
+    claim = known.claim(heartbeat(2, 7), 0.0)
+    assert claim is not None
+    assert known.voters_to_ask(ReplicaId(2), claim) == [3, 4, 5]
+    assert not known.believes(Term(7), ReplicaId(2))
+    assert known.vouched(Term(6), ReplicaId(2), ReplicaId(3)) is None
+    assert not known.believes(Term(7), ReplicaId(2))
+    assert known.vouched(Term(7), ReplicaId(2), ReplicaId(3)) == heartbeat(2, 7)
+    assert known.believes(Term(7), ReplicaId(2))
+    assert known.contested(Term(7), ReplicaId(4))
+    assert not known.contested(Term(8), ReplicaId(4))
+
+
+def test_of_three_the_own_vote_is_enough_and_of_a_joint_membership_both_halves_count() -> None:
+    core = FakeCore(voters(1, 2, 3))
+    core.vote = ReplicaId(2)
+    assert leadership(core).claim(heartbeat(2, 7), 0.0) is None
+    assert leadership(core).claim(heartbeat(2, 8), 0.0) is not None, "a vote of another term"
+    core.membership = Membership(voters=voters(1, 2, 3).voters, outgoing=voters(3, 4, 5).voters)
+    known = leadership(core)
+    assert known.claim(heartbeat(2, 7), 0.0) is not None
+    assert known.vouched(Term(7), ReplicaId(2), ReplicaId(4)) is None
+    assert known.vouched(Term(7), ReplicaId(2), ReplicaId(5)) is not None
+
+
+def test_a_newer_membership_that_hakeeper_names_counts_as_well() -> None:
+    core = FakeCore(voters(1, 2, 3))
+    newer = Membership(voters=voters(1, 4, 5).voters, change_epoch=Index(9))
+    known = leadership(core, newer)
+    assert known.claim(heartbeat(4, 9), 0.0) is not None
+    assert known.vouched(Term(9), ReplicaId(4), ReplicaId(5)) is not None
+    assert leadership(core, newer).claim(heartbeat(2, 9), 0.0) is not None
+
+
+def test_one_message_of_each_claimant_waits_and_it_is_small() -> None:
+    known = leadership(FakeCore(voters(1, 2, 3, 4, 5)))
+    large = AppendEntries(
+        to=ReplicaId(1), sender=ReplicaId(2), term=Term(9), prev_index=Index(1), prev_term=Term(1),
+        entries=(Entry(Term(9), Index(2), Lsn(1), 1, EntryKind.BLOCK, b"x" * (64 * 1024 + 1)),),
+    )  # fmt: skip
+    claim = known.claim(large, 0.0)
+    assert claim is not None
+    assert claim.waiting is None
+    small = AppendEntries(
+        to=ReplicaId(1), sender=ReplicaId(2), term=Term(9), prev_index=Index(1), prev_term=Term(1),
+        entries=(Entry(Term(9), Index(2), Lsn(1), 1, EntryKind.BLOCK, b"x" * (64 * 1024)),),
+    )  # fmt: skip
+    for message in (heartbeat(2, 9), small, heartbeat(2, 9), heartbeat(2, 8)):
+        claim = known.claim(message, 0.0)
+    assert claim is not None
+    assert claim.waiting == small
+
+
+async def test_a_replica_that_did_not_vote_asks_and_follows(cluster: Cluster) -> None:
+    """It was cut off while the others elected."""
+    await append(cluster)
+    leader = await cluster.leader()
+    away, other = others(cluster, leader)
+    cluster.network.isolate(cluster.stores[away].store_id)
+    await cluster.host(leader).transfer_leadership(SHARD, replica(other), 30.0)
+    await append(cluster, b"while it was away")
+    cluster.network.heal()
+    await append(cluster)
+    await eventually(lambda: cluster.host(away).log_bounds(SHARD)[1] == 3)
+
+
+async def test_a_learner_asks_the_voters(cluster: Cluster) -> None:
+    await append(cluster)
+    leader = cluster.host(await cluster.leader())
+    spare = cluster.stores[4]
+    step = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
+    info = leader.replica_info(SHARD)
+    assert info is not None
+    membership = await leader.change_membership(
+        SHARD, ConfigChange((step,), info.membership.change_epoch), 30.0
+    )
+    await cluster.host(4).start_replica(SHARD, ReplicaId(40), membership, join=True)
+    await eventually(lambda: cluster.host(4).log_bounds(SHARD)[1] == 1)
+
+
+async def test_if_the_voters_are_gone_the_next_election_has_this_vote(cluster: Cluster) -> None:
+    """It never heard who was elected, and who elected it is dead: check-quorum ends that term."""
+    await append(cluster)
+    leader = await cluster.leader()
+    away, other = others(cluster, leader)
+    cluster.network.isolate(cluster.stores[away].store_id)
+    await cluster.host(leader).transfer_leadership(SHARD, replica(other), 30.0)
+    await eventually(lambda: cluster.host(other).replica(SHARD).ready_to_lead)
+    elected = term_of(cluster, other)
+    await cluster.host(leader).stop_replica(SHARD)
+    cluster.network.heal()
+    await append(cluster)
+    assert await cluster.leader() == other, "only it has the newest entries"
+    assert term_of(cluster, other) > elected
+
+
+async def test_leadership_moves_as_fast_as_it_did_and_only_when_announced(
+    cluster: Cluster,
+) -> None:
+    await append(cluster)
+    leader = await cluster.leader()
+    for target in (*others(cluster, leader), leader):
+        loop = asyncio.get_running_loop()
+        begun_s, term = loop.time(), term_of(cluster, await cluster.leader())
+        source = cluster.host(await cluster.leader())
+        await source.transfer_leadership(SHARD, replica(target), 30.0)
+        assert loop.time() - begun_s < 0.2, "no election timeout had to pass"
+        assert term_of(cluster, target) == term + 1
+        await append(cluster)
+
+
+async def test_a_campaign_that_the_leader_did_not_ask_for_deposes_nobody(cluster: Cluster) -> None:
+    await append(cluster)
+    leader = await cluster.leader()
+    rogue = others(cluster, leader)[0]
+    term = term_of(cluster, leader)
+    for _ in range(8):
+        for number in others(cluster, rogue):
+            head = {"to": replica(number), "sender": replica(rogue), "term": Term(term + 1)}
+            say(
+                cluster,
+                rogue,
+                RequestVote(**head, last_index=Index(10**6), last_term=term, transfer=True),
+            )
+            say(cluster, rogue, TimeoutNow(to=replica(number), sender=replica(rogue), term=term))
+            say(cluster, rogue, TimeoutNow(to=replica(number), sender=replica(rogue)))
+        await asyncio.sleep(0.05)
+    assert [term_of(cluster, number) for number in others(cluster, rogue)] == [term, term]
+    assert await cluster.leader() == leader
+    assert cluster.host(leader).refusals.counts["transfer"] == 8
+
+
+async def test_higher_terms_in_answers_depose_once_and_then_rarely(cluster: Cluster) -> None:
+    """An election timeout is 200 ms here; before, each of these answers cost the shard a leader."""
+    await append(cluster)
+    rogue = others(cluster, await cluster.leader())[0]
+    first = max(term_of(cluster, number) for number in (1, 2, 3))
+    kinds = (AppendResponse, HeartbeatResponse, VoteResponse)
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + 5.0
+    appended = 0
+    while loop.time() < end_s:
+        for number in others(cluster, rogue):
+            for kind in kinds:
+                head = {
+                    "to": replica(number), "sender": replica(rogue),
+                    "term": Term(term_of(cluster, number) + 1),
+                }  # fmt: skip
+                extra = {"index": Index(1)} if kind is AppendResponse else {}
+                message: Message = kind(**head, **extra)
+                say(cluster, rogue, message)
+        for number in others(cluster, rogue):
+            if cluster.host(number).replica(SHARD).ready_to_lead:
+                try:
+                    await cluster.host(number).append(SHARD, request(), 0.25)
+                    appended += 1
+                except LogServiceError:
+                    pass
+        await asyncio.sleep(0.02)
+    # 25 election timeouts: the waits are 1, 2, 4, 8 of them, at two honest replicas; each may cost
+    # an election that splits.
+    assert max(term_of(cluster, number) for number in others(cluster, rogue)) <= first + 24
+    assert appended > 20
+    await append(cluster)
+
+
+def test_one_member_costs_a_bounded_number_of_elections_an_hour() -> None:
+    budget = TermBudget(1.0)
+    quarter = [budget.spend(ReplicaId(2), n / 4, led=True) for n in range(4 * 3600)]
+    assert 9 <= sum(quarter) <= 24
+    assert budget.spend(ReplicaId(3), 3600.0, led=True), "others are not made to wait for it"
+    assert not budget.spend(ReplicaId(2), 3600.0, led=True)
+    # What is quiet for long is forgiven.
+    assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20, led=True)
+    assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20 + 2, led=True)
+
+
+def test_without_a_leader_terms_can_move_and_leave_time_for_an_election() -> None:
+    budget = TermBudget(1.0)
+    quarter = [budget.spend(ReplicaId(2), n / 4, led=False) for n in range(4 * 60)]
+    assert 12 <= sum(quarter) <= 18
+
+
+def test_an_announcement_is_for_one_target_one_term_and_a_short_time() -> None:
+    transfers = Transfers(1.0)
+    assert not transfers.allowed(Term(1), ReplicaId(2), 0.0)
+    transfers.announced(Term(5), ReplicaId(2), 10.0)
+    assert transfers.allowed(Term(6), ReplicaId(2), 11.0)
+    assert not transfers.allowed(Term(6), ReplicaId(2), 11.1)
+    assert not transfers.allowed(Term(7), ReplicaId(2), 10.0)
+    assert not transfers.allowed(Term(6), ReplicaId(3), 10.0)
