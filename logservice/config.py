@@ -218,6 +218,9 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     """Of each identity: unary calls and streams under way; requests and bytes (both ways) per
     second, 0 for no limit."""
     identity_streams_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_STREAMS_MAX
+    answer_bytes_max: Annotated[int, Meta(ge=1)] = bounds.ANSWER_BYTES_MAX
+    """Bytes of answers that wait to be taken, in all; of each identity."""
+    identity_answer_bytes_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_ANSWER_BYTES_MAX
     connections_max: Annotated[int, Meta(ge=1)] = bounds.CLIENT_CONNECTIONS_MAX
     """Connections to the client port; of each identity; from each address. Fewer where the system
     gives fewer descriptors."""

@@ -32,6 +32,35 @@ SETTINGS_TIMEOUT_S: Final = 5.0
 """A connection whose client has not acknowledged SETTINGS by then is closed: until then gRPC holds
 it to no bound of ours."""
 
+# --- answers that wait to be taken ----------------------------------------------------------------
+
+ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Of all callers. An answer that waits is there up to three times: as it was read, as it was
+encoded, as gRPC has it."""
+
+IDENTITY_ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Of one identity: seven of the largest answers, a hundred of the usual ones, and a quarter of all,
+so that one that takes nothing leaves room for others."""
+
+ANSWER_SMALL_BYTES: Final = 16 * 1024
+"""Answers below it are not counted: IDENTITY_RPCS_MAX of them are as much as an identity has."""
+
+ANSWER_WAIT_S: Final = 2.0
+"""How long a read waits for its part of the budget: what is read meanwhile is gone in far less."""
+
+ANSWER_WAITERS_MAX: Final = 8192
+"""Reads that wait for it; each is a request of a few bytes."""
+
+ANSWER_RETRY_MS: Final = 200
+"""When to ask again."""
+
+ANSWER_STALL_S: Final = 30.0
+"""An answer that is not taken for so long, and as long as it would take at ANSWER_BYTES_PER_S_MIN,
+is dropped and its call cut."""
+
+ANSWER_BYTES_PER_S_MIN: Final = 256 * 1024
+"""The slowest reader that is served."""
+
 # --- descriptors and connections ------------------------------------------------------------------
 
 DESCRIPTORS_MAX: Final = 1024 * 1024

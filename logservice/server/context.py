@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logservice_wire.errors import Halted, InvalidArgument, ShardNotFound
 from logservice_wire.v1 import log_pb2
@@ -11,15 +11,19 @@ from logservice_wire.v1 import log_pb2
 from logservice.config import LimitsSection
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
+from logservice.server.answers import AnswerBudget
 
 
 @dataclass(frozen=True, slots=True)
 class StoreContext:
-    """`client_address` finds where clients reach another store; "" when it is not known yet."""
+    """`client_address` finds where clients reach another store; "" when it is not known yet.
+    `answers`: what may be read for answers.
+    """
 
     host: NodeHost
     limits: LimitsSection
     client_address: Callable[[StoreId], str]
+    answers: AnswerBudget = field(default_factory=AnswerBudget)
 
     def position(self, shard: ShardId) -> log_pb2.LogPosition:
         """What every response says about the log; empty when the replica is gone or has halted.

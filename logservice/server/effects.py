@@ -40,6 +40,11 @@ async def effect(work: Awaitable[T]) -> T:
     return done
 
 
+def took_effect() -> bool:
+    """Whether the call that this task serves has."""
+    return _took_effect.get()
+
+
 def honest(error: LogServiceError) -> LogServiceError:
     """INV-EFFECT-1: what the caller is told instead of `error`."""
     if not _took_effect.get() or error.outcome is Outcome.UNKNOWN:

@@ -31,10 +31,12 @@ from logservice import bounds, trace
 from logservice.access import AccessList
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.invariants import invariant
+from logservice.server import answers
+from logservice.server.answers import AnswerBudget
 from logservice.server.audit import AuditLog, lsn_range, stream_range
 from logservice.server.connections import Connections
 from logservice.server.dispatch import Dispatch
-from logservice.server.effects import noted
+from logservice.server.effects import noted, took_effect
 from logservice.server.errors import Context, abort, refused
 from logservice.server.gate import Caller, Gate, shard_of
 from logservice.server.message_limits import Refused, checked_parser
@@ -60,14 +62,16 @@ class GuardedServer:
         auditor: Auditor,
         tracing: Tracing = NO_TRACING,
         connections: Connections | None = None,
+        budget: AnswerBudget | None = None,
     ) -> None:
         """Every service of `server` is to be registered here. `tracing`: who records spans.
-        `connections`: who counts them; None: nobody.
+        `connections`: who counts them; None: nobody. `budget`: of answers that wait.
         """
         self._gate = gate
         self._auditor = auditor
         self._tracing = tracing
         self._connections = connections
+        self._budget = AnswerBudget() if budget is None else budget
         self._dispatch = Dispatch(connections)
         server.add_generic_rpc_handlers((self._dispatch,))
         # Whose call it is, for all that happens in it. Where there are spans, the call's own span
@@ -99,8 +103,8 @@ class GuardedServer:
         parse = checked_parser(method.input_type, handler.request_deserializer)
         encode = handler.response_serializer
         if handler.unary_unary:
-            unary = self._traced(name, self._unary(name, rule, behavior))
-            return grpc.unary_unary_rpc_method_handler(unary, parse, encode)
+            unary = self._traced(name, self._unary(name, rule, behavior, encode))
+            return grpc.unary_unary_rpc_method_handler(unary, parse, None)
         streaming = self._traced(
             name, self._streaming(name, rule, behavior, reads=handler.request_streaming)
         )
@@ -114,7 +118,13 @@ class GuardedServer:
         caller = self._gate.caller(context)
         if self._connections is not None:
             self._connections.heard(context.peer(), caller.uri)
+        answers.identity.set(caller.uri)
         return caller
+
+    def _hold(self, answer: bytes, context: Context) -> None:
+        """A large answer that is not in the budget yet. Raises Busy; the call changed nothing."""
+        if len(answer) > bounds.ANSWER_SMALL_BYTES and not (answers.paid.get() or took_effect()):
+            answers.until_gone(context, self._budget.take_now(len(answer)))
 
     def _traced(self, name: str, guarded: Behavior) -> Behavior:
         """With a span around it, if they are wanted."""
@@ -139,7 +149,9 @@ class GuardedServer:
 
         return spanned
 
-    def _unary(self, name: str, rule: Rule, behavior: Behavior) -> Behavior:
+    def _unary(
+        self, name: str, rule: Rule, behavior: Behavior, encode: Callable[[Any], bytes]
+    ) -> Behavior:
         gate, auditor = self._gate, self._auditor
         told = rule.admin or auditor.data
         enter, identify = self._enter, self._identify
@@ -174,7 +186,12 @@ class GuardedServer:
                         noted(auditor.ended, name, context, caller, shard, request, response)
                 if quota.counts_bytes:
                     noted(_pay_answer, quota, response)
-                return response
+                data = encode(response)
+                try:
+                    self._hold(data, context)
+                except LogServiceError as error:
+                    await _refuse(context, name, error)
+                return data
             finally:
                 quota.end_rpc()
 

@@ -23,6 +23,7 @@ from logservice import bounds
 from logservice.ids import Lsn, ShardId
 from logservice.nodehost.log_slice import LogRun, LogSlice
 from logservice.nodehost.node_host import NodeHost
+from logservice.server.answers import until_gone
 from logservice.server.context import StoreContext, log_shard
 from logservice.server.errors import Context
 from logservice.server.limits import timeout_s
@@ -45,7 +46,9 @@ _GAP_REASONS: Final = {
 async def read(
     store: StoreContext, request: log_pb2.ReadRequest, context: Context
 ) -> log_pb2.ReadResponse:
-    """One Read. Raises Truncated, BeyondTail, InvalidArgument, and what `read_index` raises."""
+    """One Read. Raises Truncated, BeyondTail, InvalidArgument, Busy (`answers`), and what
+    `read_index` raises.
+    """
     shard = log_shard(request.shard_id)
     lsn = readable_lsn(request.lsn)
     if not request.stale:
@@ -53,8 +56,17 @@ async def read(
     max_bytes = min(
         request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
     )
-    found = await store.host.read_log(shard, lsn, max_bytes)
-    return _response(store, shard, found, found.runs)
+    limit_s = timeout_s(context, store.limits)
+    taken = await store.answers.take(_at_most(max_bytes), min(limit_s, bounds.ANSWER_WAIT_S))
+    try:
+        found = await store.host.read_log(shard, lsn, max_bytes)
+        response = _response(store, shard, found, found.runs)
+        taken.shrink(response.ByteSize())
+    except BaseException:
+        taken.give_back()
+        raise
+    until_gone(context, taken)
+    return response
 
 
 async def follow(store: StoreContext, request: log_pb2.FollowRequest, context: Context) -> None:
@@ -91,18 +103,32 @@ class _Follow:
             if tail < self._start:
                 return
         while True:
-            found = await self._host.read_log(self._shard, self._next_lsn, self._bytes_wanted())
-            if not found.runs:
+            finished = await self._send_next()
+            if finished:
+                return
+            if finished is None:
                 await self._host.wait_applied(self._shard, self._next_lsn, _WAIT_S)
-                continue
+
+    async def _send_next(self) -> bool | None:
+        """One message; returns whether a stop condition holds behind it, None at the tail."""
+        wanted = self._bytes_wanted()
+        answers = self._store.answers
+        taken = await answers.take(_at_most(wanted), bounds.STREAM_WRITE_STALL_S)
+        try:
+            found = await self._host.read_log(self._shard, self._next_lsn, wanted)
+            if not found.runs:
+                return None
             runs, finished = self._choose(found.runs)
             if runs:
-                await self._context.write(self._response(found, runs))
-            if finished:
-                if self._told_lsn != self._next_lsn:
-                    # Skipped by time: the caller learns where to go on all the same.
-                    await self._context.write(self._response(found, ()))
-                return
+                response = self._response(found, runs)
+                taken.shrink(response.ByteSize())
+                await self._context.write(response)
+            if finished and self._told_lsn != self._next_lsn:
+                # Skipped by time: the caller learns where to go on all the same.
+                await self._context.write(self._response(found, ()))
+            return finished
+        finally:
+            taken.give_back()
 
     def _bytes_wanted(self) -> int:
         goal = min(bounds.STREAM_MESSAGE_BYTES_GOAL, self._store.limits.read_bytes_max)
@@ -135,6 +161,11 @@ class _Follow:
         response = _response(self._store, self._shard, found, runs)
         response.next_lsn = self._told_lsn = self._next_lsn
         return response
+
+
+def _at_most(max_bytes: int) -> int:
+    """Of an answer to somebody who wants `max_bytes`: its last block may lie beyond them."""
+    return max_bytes + bounds.BLOCK_BYTES_MAX
 
 
 def readable_lsn(lsn: int) -> Lsn:

@@ -50,6 +50,7 @@ from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
 from logservice.server import descriptors
 from logservice.server.admin_service import AdminService
+from logservice.server.answers import AnswerBudget
 from logservice.server.audit import AuditLog
 from logservice.server.connections import ConnectionLimits, Connections
 from logservice.server.context import StoreContext
@@ -251,10 +252,11 @@ class Store:
         self.gate = _gate(self._config, parts)
         if self._config.tls.enabled:
             self.audit = _audit(self._config, parts.directories[0].data.path)
+        budget = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         server = GuardedServer(
-            self._server, self.gate, Auditor(self.audit), self._tracing, self._connections
+            self._server, self.gate, Auditor(self.audit), self._tracing, self._connections, budget
         )
-        context = StoreContext(parts.host, limits, parts.book.client_address)
+        context = StoreContext(parts.host, limits, parts.book.client_address, budget)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(parts.client, limits, parts.access), server

@@ -33,6 +33,7 @@ from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm.log_rsm import LogRsm
 from logservice.server.admin_service import AdminService
+from logservice.server.answers import AnswerBudget
 from logservice.server.context import StoreContext
 from logservice.server.limits import SERVER_OPTIONS
 from logservice.server.log_service import LogService
@@ -64,6 +65,7 @@ class ServedStore:
     server: grpc.aio.Server
     channel: grpc.aio.Channel
     address: str
+    answers: AnswerBudget
     log: Any = field(init=False)
     admin: Any = field(init=False)
 
@@ -137,7 +139,8 @@ class Served:
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
-        return ServedStore(host, server, grpc.aio.insecure_channel(address, options), address)
+        channel = grpc.aio.insecure_channel(address, options)
+        return ServedStore(host, server, channel, address, context.answers)
 
     async def new_shard(self) -> int:
         """A shard with a replica on every store; returns once it has a leader that decides."""

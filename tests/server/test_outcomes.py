@@ -188,6 +188,8 @@ class FakeHAKeeper:
         self._broken.took_effect(1)
         return Applied(value=1)
 
+    administer = propose
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[Served]:
