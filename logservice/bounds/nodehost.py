@@ -143,6 +143,9 @@ COMPARE_SERVED_MAX: Final = 8
 COMPARE_REQUEST_TIMEOUT_S: Final = 30.0
 """A range waits its turn in every member's read rate."""
 
+COMPARE_FINDING_TIMEOUT_S: Final = 3 * COMPARE_REQUEST_TIMEOUT_S
+"""Who is told of a difference reads its own range and asks everybody else for theirs."""
+
 COMPARE_FIRST_PASS_S: Final = 60.0
 """Replicas of a store that has just started catch up first; what is behind is not compared."""
 

@@ -9,10 +9,10 @@ member has compacted is truncated and nobody reads it.
 
 At the end of a shard its state is compared in the same way, if it pauses (`compared_range`).
 
-    WRONG       the leader's store tells the wrong replica's store, with all digests. That reads its
-                own range again, judges by itself, and only then halts the replica: faulty from the
-                range on, so it is repaired in place from its peers (`repair`), or replaced; one
-                with a wrong state is replaced
+    WRONG       the leader's store tells the wrong replica's store. That reads its own range again,
+                asks all members itself, judges by what it was told, and only then halts the
+                replica: faulty from the range on, so it is repaired in place from its peers
+                (`repair`), or replaced; one with a wrong state is replaced
     UNDECIDED   reported, and looked at again every COMPARE_RETRY_S, that range alone and whatever
                 else is under way, by whoever leads then; like CONTESTED when
                 COMPARE_UNDECIDED_S_MAX have passed
@@ -40,7 +40,6 @@ from typing import Final
 from logservice_wire.errors import (
     DeadlineExceeded,
     Halted,
-    InvalidArgument,
     LogServiceError,
     ShardNotFound,
 )
@@ -50,13 +49,11 @@ from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId, StoreId
 from logservice.nodehost.compared_range import digest_of, range_end, span
 from logservice.nodehost.comparison_answers import ComparisonAnswers, ComparisonHost
+from logservice.nodehost.comparison_asking import NoAnswer, ask_digest, other_holders
 from logservice.nodehost.comparison_wire import (
-    DIGEST,
     FINDING,
     Answer,
-    Ask,
     Finding,
-    decode_answer,
     encode,
 )
 from logservice.nodehost.divergence import (
@@ -64,7 +61,6 @@ from logservice.nodehost.divergence import (
     STATE_FORM_BYTES,
     Judgement,
     Verdict,
-    holders,
     judge,
 )
 from logservice.nodehost.replica import Replica
@@ -205,7 +201,7 @@ class Comparer:
         replica = self._led(shard)
         if replica is None:
             return
-        others = _others(replica)
+        others = other_holders(replica)
         if low == STATE:
             seen = await self._state(replica, others)
         else:
@@ -221,7 +217,7 @@ class Comparer:
         if replica is None:
             return
         present = _Compared(replica.raft.membership.change_epoch, replica.applied)
-        others = _others(replica)
+        others = other_holders(replica)
         if not others or (low is None and self._compared.get(shard) == present):
             return
         start, settled = low, True
@@ -353,26 +349,17 @@ class Comparer:
         store = replica.store_of(other)
         if store is None or store in self._silent:
             return None
-        ask = Ask(replica.shard, other, replica.replica_id, low, high)
         try:
-            data = await self._host.peer_request(
-                store, DIGEST, encode(ask), bounds.COMPARE_REQUEST_TIMEOUT_S
-            )
+            return await ask_digest(self._host, replica, other, low, high)
+        except NoAnswer as error:
+            self._totals["refused"] += 1
+            logger.warning("shard %d: the answer of %s is none: %s", replica.shard, store, error)
         except LogServiceError as error:
             logger.debug("shard %d: store %s has no digest: %s", replica.shard, store, error)
             if isinstance(error, DeadlineExceeded):
                 # Waited for once per pass, not once per range.
                 self._silent.add(store)
-            return None
-        try:
-            answer = decode_answer(data, low, high)
-            if answer.applied > replica.raft.commit:
-                raise InvalidArgument("it applied what is not committed", field="applied")
-            return answer
-        except InvalidArgument as error:
-            self._totals["refused"] += 1
-            logger.warning("shard %d: the answer of %s is none: %s", replica.shard, store, error)
-            return None
+        return None
 
     async def _tell(
         self,
@@ -391,7 +378,7 @@ class Comparer:
         found = Finding(replica.shard, other, replica.replica_id, low, high, waited, rows)
         try:
             await self._host.peer_request(
-                store, FINDING, encode(found), bounds.COMPARE_REQUEST_TIMEOUT_S
+                store, FINDING, encode(found), bounds.COMPARE_FINDING_TIMEOUT_S
             )
         except (Halted, ShardNotFound):
             return True
@@ -399,11 +386,6 @@ class Comparer:
             logger.warning("shard %d: %s was not told: %s", replica.shard, store, error)
             return False
         return True
-
-
-def _others(replica: Replica) -> list[ReplicaId]:
-    """The other members that have the entries."""
-    return [one for one in holders(replica.raft.membership) if one != replica.replica_id]
 
 
 def _near(answer: Answer, low: Index, high: Index) -> bool:

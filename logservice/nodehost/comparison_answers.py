@@ -1,10 +1,12 @@
 """Comparison, the member's side: answers with digests, and halts what is found to be wrong.
 
-See `comparison` for the whole. The asker is a store like any other and may be wrong, late, or not
-who it says; so a finding moves nothing by itself:
+See `comparison` for the whole. The asker is a store like any other and may be wrong, late, or lie;
+so a finding is a reason to ask, and nothing else. Of the shard's other members the ones that are
+right say so themselves: in a shard of three one liar halts nobody but itself.
 
-- INV-COMPARE-1: a replica halts for a difference only after its own store has read the same digest
-  and come to the same judgement by its own membership.
+- INV-COMPARE-1: a replica halts for a difference only after its own store has read its digest, has
+  asked every other member over its own connections, and has judged by what it was told and by its
+  own membership. That nobody can decide it has seen itself for COMPARE_UNDECIDED_S_MAX.
 - INV-COMPARE-3: a CONTESTED shard is not repaired in place: any copy would be one side's.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from logservice_wire.errors import Busy, InvalidArgument, ShardNotFound
 
@@ -22,6 +24,7 @@ from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.nodehost.compared_range import digest_of, span
+from logservice.nodehost.comparison_asking import ask_others
 from logservice.nodehost.comparison_wire import (
     DIGEST,
     FINDING,
@@ -37,8 +40,22 @@ from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.value import value
 
 logger = logging.getLogger(__name__)
+
+
+_OF_THE_LEADERS: Final = 0.9
+
+
+@value
+class _Halted:
+    """What a replica that halted here for a difference had, when it did."""
+
+    replica: Replica
+    low: Index
+    high: Index
+    answer: Answer
 
 
 class ComparisonHost(Protocol):
@@ -87,6 +104,9 @@ class ComparisonAnswers:
         self._host = host
         self._on_undecided = on_undecided
         self._serving = 0
+        self._asking: set[ShardId] = set()
+        self._since: dict[ShardId, tuple[Index, float]] = {}
+        self._halted: dict[ShardId, _Halted] = {}
         digest = member_of(lambda body: ShardId(decode_ask(body).shard))
         finding = member_of(lambda body: ShardId(decode_finding(body).shard))
         host.register_handler(DIGEST, digest, self._serve)
@@ -124,10 +144,23 @@ class ComparisonAnswers:
                 self._on_undecided(replica.shard, low)
             return
         self.totals["halted"] += 1
+        self._halted[replica.shard] = _Halted(
+            replica, low, high,
+            Answer(replica.reader.first_index(), replica.applied, digests[replica.replica_id]),
+        )  # fmt: skip
         self._host.halt(replica, reason)
 
     async def _serve(self, peer: PeerIdentity, body: bytes) -> bytes:
         ask = decode_ask(body)
+        halted = self._halted.get(ShardId(ask.shard))
+        if (
+            halted is not None
+            and self._host.running(halted.replica.shard) is None
+            and (halted.low, halted.high) == (ask.low, ask.high)
+        ):
+            # Whoever is told of the same difference asks, too: what was here is still said.
+            _check_asker(halted.replica, peer, ask)
+            return encode(halted.answer)
         replica = self._asked(peer, ask)
         digest = await self._read(replica, Index(ask.low), Index(ask.high))
         first, applied = replica.reader.first_index(), replica.applied
@@ -138,13 +171,37 @@ class ComparisonAnswers:
         replica = self._asked(peer, found)
         low, high = Index(found.low), Index(found.high)
         digests = {ReplicaId(one): digest for one, digest in found.digests}
-        own = await self._read(replica, low, high)
+        if replica.shard in self._asking:
+            raise Busy("the members are being asked", retry_after_ms=1000)
+        self._asking.add(replica.shard)
+        try:
+            own = await self._read(replica, low, high)
+            if own is None or digests.get(replica.replica_id) != own:
+                raise InvalidArgument("that is not what is here", field="digests")
+            told = await ask_others(self._host, replica, low, high)
+        finally:
+            self._asking.discard(replica.shard)
         if replica.stopped:
             raise ShardNotFound("the replica stopped", shard=replica.shard)
-        if own is None or digests.get(replica.replica_id) != own:
-            raise InvalidArgument("that is not what is here", field="digests")
-        self.halt(replica, low, high, digests, waited=found.waited)
+        digests = {replica.replica_id: own, **told}
+        waited = found.waited and self._waited(replica, low, digests)
+        self.halt(replica, low, high, digests, waited=waited)
         return b""
+
+    def _waited(self, replica: Replica, low: Index, digests: Mapping[ReplicaId, bytes]) -> bool:
+        """Whether it is sure here that nobody will decide: everybody has answered, or this store
+        has seen for long enough that too few do.
+        """
+        verdict = judge(replica.raft.membership, digests).verdict
+        if verdict is not Verdict.UNDECIDED:
+            self._since.pop(replica.shard, None)
+            return verdict is Verdict.CONTESTED
+        now_s = self._host.clock.monotonic()
+        known = self._since.get(replica.shard)
+        if known is None or known[0] != low:
+            known = self._since[replica.shard] = (low, now_s)
+        # The leader began a moment earlier.
+        return now_s - known[1] > bounds.COMPARE_UNDECIDED_S_MAX * _OF_THE_LEADERS
 
     def _asked(self, peer: PeerIdentity, message: Ask | Finding) -> Replica:
         """The replica that is meant. Raises ShardNotFound, Halted, and InvalidArgument when the
@@ -153,9 +210,7 @@ class ComparisonAnswers:
         replica = self._host.replica(ShardId(message.shard))
         if replica.replica_id != message.replica:
             raise ShardNotFound(f"replica {message.replica} is not here", shard=replica.shard)
-        asker = replica.raft.membership.member(ReplicaId(message.asker))
-        if asker is None or not peer.may_speak_for(asker):
-            raise InvalidArgument("the asker is no member, or elsewhere", field="asker")
+        _check_asker(replica, peer, message)
         return replica
 
     async def _read(self, replica: Replica, low: Index, high: Index) -> bytes | None:
@@ -168,3 +223,9 @@ class ComparisonAnswers:
             self._serving -= 1
         self.totals["served"] += 1
         return digest
+
+
+def _check_asker(replica: Replica, peer: PeerIdentity, message: Ask | Finding) -> None:
+    asker = replica.raft.membership.member(ReplicaId(message.asker))
+    if asker is None or not peer.may_speak_for(asker):
+        raise InvalidArgument("the asker is no member, or elsewhere", field="asker")

@@ -14,6 +14,7 @@ from logservice_wire.errors import (
     Halted,
     InvalidArgument,
     LogServiceError,
+    NotReady,
     ShardNotFound,
 )
 
@@ -21,6 +22,8 @@ from logservice import bounds
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
 from logservice.nodehost import comparison_wire
 from logservice.nodehost.comparison_wire import DIGEST, FINDING, Answer, Ask, Finding
+from logservice.nodehost.peer_requests import ENROLLED
+from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, eventually, request
@@ -375,10 +378,54 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
     ):
         await host.on_request(asker, FINDING, body)
     assert host.halted() == {}
+    # It asks the others itself, and they have what it has, whatever a member says about them.
+    for waited in (False, True):
+        await host.on_request(asker, FINDING, finding((1, own), (2, b), (3, b), waited=waited))
+        await host.on_request(asker, FINDING, finding((1, own), (2, a), (3, b), waited=waited))
+    assert host.halted() == {}
+    for number in (2, 3):
+        cluster.forge(number, 1)
     await host.on_request(asker, FINDING, finding((1, own), (2, b), (3, b)))
     assert SHARD in host.halted()
     with pytest.raises((Halted, ShardNotFound)):
         await host.on_request(asker, FINDING, finding((1, own), (2, b), (3, b)))
+
+
+async def test_one_liar_halts_neither_of_two_honest_replicas(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers everybody with another digest, and tells each of them that it is alone."""
+    await cluster.fill(5)
+    liar = 3
+    answers = iter(range(1000))
+
+    async def lie(peer: PeerIdentity, body: bytes) -> bytes:
+        return comparison_wire.encode(Answer(1, 6, b"%016d" % next(answers)))
+
+    cluster.host(liar).requests._handlers[DIGEST] = (ENROLLED, lie)
+    for number in (1, 2):
+        host, asker = cluster.host(number), cluster.host(liar).identity
+        ask = comparison_wire.encode(Ask(SHARD, number, liar, 2, 4))
+        own = comparison_wire.decode_answer(await host.on_request(asker, DIGEST, ask), 2, 4).digest
+        for waited in (False, True, True):
+            other = 3 - number
+            rows = [(number, own), (other, b"a" * 16), (liar, b"b" * 16)]
+            finding = Finding(SHARD, number, liar, 2, 4, waited, rows)
+            await host.on_request(asker, FINDING, comparison_wire.encode(finding))
+        # With the third one away too, it takes this store's own minute, not the liar's word.
+        monkeypatch.setattr(host, "peer_request", nobody)
+        for _ in range(2):
+            rows = [(number, own), (liar, b"b" * 16)]
+            finding = Finding(SHARD, number, liar, 2, 4, True, rows)
+            await host.on_request(asker, FINDING, comparison_wire.encode(finding))
+        monkeypatch.undo()
+        assert host.halted() == {}
+
+
+async def nobody(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+    if target == "store-3":
+        return comparison_wire.encode(Answer(1, 6, b"c" * 16))
+    raise NotReady("away")
 
 
 @pytest.mark.parametrize(
