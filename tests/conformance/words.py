@@ -74,16 +74,25 @@ class LocalMessage:
 AnyMessage = Message | LocalMessage
 
 
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n",
+            "\r": "\\r", "\t": "\\t", "\v": "\\v"}  # fmt: skip
+
+
 def quoted(data: bytes) -> str:
-    """Go's %q of a byte string."""
+    """Go's %q of a byte string: bytes that are no UTF-8 one by one, as ``\\xff``."""
     out = []
-    for char in data.decode("utf-8", "backslashreplace"):
-        if char in '"\\':
-            out.append("\\" + char)
+    for char in data.decode("utf-8", "surrogateescape"):
+        number = ord(char)
+        if char in _ESCAPES:
+            out.append(_ESCAPES[char])
         elif char.isprintable():
             out.append(char)
+        elif 0xDC80 <= number <= 0xDCFF:
+            out.append(f"\\x{number - 0xDC00:02x}")
+        elif number < 0x80:
+            out.append(f"\\x{number:02x}")
         else:
-            out.append({"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\x{ord(char):02x}"))
+            out.append(f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}")
     return '"' + "".join(out) + '"'
 
 

@@ -481,10 +481,12 @@ def test_the_kernel_says_which_file_system_a_file_is_on(
 
 
 def type_of(path: Path) -> bytes:
-    """By the longest mount point, which is right for an ordinary directory."""
+    """By the longest mount point, which is right for an ordinary directory. In a chroot whose root
+    is no mount point the kernel shows none, to the product neither.
+    """
     found = []
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, *_ = line.split()
         if path.is_relative_to(where):
             found.append((len(where), kind))
-    return max(found)[1].encode()
+    return max(found, default=(0, ""))[1].encode()
