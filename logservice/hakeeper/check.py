@@ -20,6 +20,7 @@ from logservice import bounds
 from logservice.hakeeper import bootstrap, delivery, safety
 from logservice.hakeeper.checkers import Checkers
 from logservice.hakeeper.health import settling_ticks, silent
+from logservice.hakeeper.heartbeats import learn_again
 from logservice.hakeeper.operators import Finish, Send, Wait, plan
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.state import Operator, Repair, State
@@ -48,6 +49,9 @@ def run(state: State) -> None:
         )
     flags += _full_disks(state)
     for operator in state.sorted_operators():
+        shard = state.shards.get(operator.shard)
+        if shard is not None and shard.initial:
+            learn_again(state, shard)
         flags += _drive(state, operator)
     if state.phase in (Phase.COMMANDS_RECEIVED, Phase.RUNNING):
         checkers = Checkers(state)

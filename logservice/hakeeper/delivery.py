@@ -80,6 +80,9 @@ def acknowledge(state: State, store: StoreState, results: Sequence[CommandResult
         if result.reason:
             operator.failures += isinstance(item.command, StartReplica)
             _learn_of_lost_data(state, item.command, result)
+        if result.reason == Reason.NOT_LEADER.value:
+            # By the same heartbeat it is known, or soon, who leads: sent there at once.
+            operator.command = None
     store.queue = [item for item in store.queue if item.id in queued]
 
 

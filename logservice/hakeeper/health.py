@@ -24,6 +24,7 @@ change is under way both halves must have a majority, so the smaller tolerance c
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable
 
 from logservice import bounds
@@ -133,15 +134,21 @@ def tolerance(members: Membership, alive: Iterable[ReplicaId]) -> int:
 
 
 def leader_report(state: State, shard: ShardState) -> tuple[StoreState, ReplicaReport] | None:
-    """The report of the shard's leader with the highest term, if its store is live."""
-    best: tuple[StoreState, ReplicaReport] | None = None
-    for member in shard.members.members:
-        report = report_of(state, shard, member)
-        if report is None or not report.leads or report.halted:
-            continue
-        if best is None or report.term > best[1].term:
-            best = (state.stores[member.store_id], report)
-    return best
+    """The report of the shard's leader, if its store is live.
+
+    When several say that they lead, the one that most members follow, then the highest term: the
+    word of one alone, whatever term it names, does not hide the others' leader.
+    """
+    reports = [
+        (state.stores[member.store_id], report)
+        for member in shard.members.members
+        if (report := report_of(state, shard, member)) is not None
+    ]
+    leading = [one for one in reports if one[1].leads and not one[1].halted]
+    if len(leading) < 2:
+        return leading[0] if leading else None
+    followed = Counter(report.leader for _, report in reports)
+    return max(leading, key=lambda one: (followed[one[1].replica], one[1].term))
 
 
 def keeping_up(state: State, shard: ShardState) -> frozenset[ReplicaId]:

@@ -7,8 +7,9 @@ store: if a late heartbeat of a process that was never seen came between, the li
 back under a new id. Reports are differences to an earlier heartbeat; when that one is not the last
 we applied, the reports are ignored and the answer asks for all of them.
 
-A shard's membership only ever moves to a higher change epoch, by the report of anybody: changes are
-compare-and-swap on the epoch, so there is one history and a higher epoch is later in it. Two
+A shard's membership only ever moves to a higher change epoch, by reports that count (`belief`):
+changes are compare-and-swap on the epoch, so there is one history and a higher epoch is later in
+it. Two
 different memberships of one epoch are a bug or a broken disk somewhere: the known one is kept and a
 flag is raised, HAKeeper goes on (in MatrixOne it panics on every replica). A shard that HAKeeper
 did not create is never touched; reports of it are only shown.
@@ -40,6 +41,7 @@ from logservice_wire.errors import Reason
 
 from logservice import bounds
 from logservice.hakeeper import access, delivery, replies
+from logservice.hakeeper.belief import confirmed, speaks
 from logservice.hakeeper.health import silent
 from logservice.hakeeper.proposals import (
     AckCommands,
@@ -250,7 +252,16 @@ def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None
             state.dirty = True
         shard = state.shards.get(report.shard)
         if shard is not None and shard.initial:
-            _learn(state, shard, report)
+            _learn(state, shard, store, report)
+
+
+def learn_again(state: State, shard: ShardState) -> None:
+    """What was not believed may be by now: others fell silent, or an operator began."""
+    for member in shard.members.members:
+        store = state.stores.get(member.store_id)
+        report = store.replicas.get(shard.shard) if store is not None else None
+        if store is not None and report is not None and report.epoch > shard.members.change_epoch:
+            _learn(state, shard, store, report)
 
 
 def _changed(before: ReplicaReport | None, after: ReplicaReport) -> bool:
@@ -264,10 +275,15 @@ def _changed(before: ReplicaReport | None, after: ReplicaReport) -> bool:
     )
 
 
-def _learn(state: State, shard: ShardState, report: ReplicaReport) -> None:
+def _learn(state: State, shard: ShardState, store: StoreState, report: ReplicaReport) -> None:
+    """INV-HK-BELIEF."""
+    if not speaks(state, shard, store, report):
+        return
     members = shard.members
     if report.membership and report.membership != shard.membership:
         if report.epoch > members.change_epoch:
+            if not confirmed(state, shard, report):
+                return
             shard.membership = report.membership
             shard.disagreement = ""
             members = shard.members

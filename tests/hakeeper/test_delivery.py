@@ -6,7 +6,7 @@ from __future__ import annotations
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import proposals, replies
+from logservice.hakeeper import check, delivery, proposals, replies
 from logservice.hakeeper.delivery import queue_command
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.state import State
@@ -336,3 +336,17 @@ def test_ids_before_the_first_configuration_and_beyond_the_bounds() -> None:
     model.state.id_counters = {str(number): 1 for number in range(bounds.ALLOCATE_KEYS_MAX)}
     assert rejected(allocate(model, "new", 1)) is Reason.BUSY
     assert allocate(model, "5", 1) == Applied(value=1, count=1)
+
+
+def test_a_command_that_reached_no_leader_is_sent_to_the_leader_at_once() -> None:
+    """Not after HAKEEPER_COMMAND_RETRY_TICKS: a store does not pass a change on any more."""
+    model = Model(4)
+    model.start()
+    model.kill("s1")
+    model.run_until(lambda: any(one.command_id for one in model.state.operators.values()), 300)
+    operator = next(one for one in model.state.operators.values() if one.command_id)
+    first, store = operator.command_id, model.state.stores[operator.target]
+    delivery.acknowledge(model.state, store, [CommandResult(first, Reason.NOT_LEADER.value)])
+    check.run(model.state)
+    assert operator.command_id > first
+    assert any(item.id == operator.command_id for item in store.queue)
