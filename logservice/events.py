@@ -93,12 +93,19 @@ class Event(enum.Enum):
         return self.name.lower()
 
 
+def _words(value: object) -> object:
+    """Several things as a person would list them."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(str, value)) or "none"
+    return value
+
+
 def emit(logger: logging.Logger, event: Event, **fields: object) -> None:
     """Log one line; `fields` must be those of the text (others are kept, too)."""
     if logger.isEnabledFor(event.level):
         logger.log(
             event.level,
-            event.text.format(**fields),
+            event.text.format(**{name: _words(value) for name, value in fields.items()}),
             extra={"event": event.key, "event_fields": fields},
             stacklevel=2,
         )

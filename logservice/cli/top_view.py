@@ -6,6 +6,8 @@ newest events. Rates come from the difference of two reports of the same store.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +26,15 @@ _EVENTS = 5
 _WIDE = 120
 """Columns from which on every figure of a shard has room; below it the dispensable ones go."""
 
-_DISPENSABLE = frozenset({"name", "first LSN", "truncated", "writer"})
+_DISPENSABLE = frozenset(
+    {"name", "first LSN", "truncated", "writer", "durable p50", "durable/s", "written/s"}
+)
+_STATE_NARROW = 24
+"""Columns for the reasons of a store below `_WIDE`; the doctor has all of them."""
+
+_SHORTENED = frozenset({"state", "name", "replicas", "writer"})
+"""What may lose its end where a screen is narrow; half a number or half of a store's name tells
+nothing."""
 
 
 def screen(
@@ -34,7 +44,7 @@ def screen(
     rates = Rates(report, before)
     room = max(3, lines - _FIXED_LINES - len(report.stores) - _EVENTS)
     return Group(
-        _head(report, rates), _alarms(report), _stores(report, rates),
+        _head(report, rates), _alarms(report), _stores(report, rates, wide=columns >= _WIDE),
         _shards(report, rates, sort, room, wide=columns >= _WIDE), _events(report),
     )  # fmt: skip
 
@@ -131,28 +141,42 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _stores(report: ClusterReport, rates: Rates) -> Table:
-    table = _table(
-        "store",
-        "state",
-        "leads",
-        "log",
-        "disk free",
-        "durable p50",
-        "p99",
-        "durable/s",
-        "written/s",
-    )
-    for store in report.stores:
-        state, style = _store_state(store)
-        table.add_row(
-            _plain(store.store), _plain(state, style), f"{store.leaders}/{store.replicas}",
-            size(store.disk_used_bytes), size(store.disk_free_bytes),
-            f"{store.durable_write_p50_us / 1000:.1f} ms",
-            f"{store.durable_write_p99_us / 1000:.1f} ms",
-            f"{rates.durable_writes(store):.0f}", size(rates.written(store)),
-        )  # fmt: skip
+def _filled(
+    columns: Sequence[str], rows: Sequence[Mapping[str, RenderableType]], *, wide: bool
+) -> Table:
+    table = _table(*columns)
+    for column in table.columns:
+        name = str(column.header)
+        if name not in _SHORTENED:
+            column.min_width = max(len(str(row[name])) for row in [*rows, {name: name}])
+        elif name == "state" and not wide:
+            column.max_width = _STATE_NARROW
+    for row in rows:
+        table.add_row(*(row[name] for name in columns))
     return table
+
+
+def _stores(report: ClusterReport, rates: Rates, *, wide: bool) -> Table:
+    rows = [_store_cells(store, rates) for store in report.stores]
+    named = [
+        name for name in _store_cells(StoreRow(store=""), rates) if wide or name not in _DISPENSABLE
+    ]
+    return _filled(named, rows, wide=wide)
+
+
+def _store_cells(store: StoreRow, rates: Rates) -> dict[str, RenderableType]:
+    state, style = _store_state(store)
+    return {
+        "store": store.store,
+        "state": Text(state, style),
+        "leads": f"{store.leaders}/{store.replicas}",
+        "log": size(store.disk_used_bytes),
+        "disk free": size(store.disk_free_bytes),
+        "durable p50": f"{store.durable_write_p50_us / 1000:.1f} ms",
+        "durable p99": f"{store.durable_write_p99_us / 1000:.1f} ms",
+        "durable/s": f"{rates.durable_writes(store):.0f}",
+        "written/s": size(rates.written(store)),
+    }
 
 
 def _store_state(store: StoreRow) -> tuple[str, str]:
@@ -177,9 +201,7 @@ def _shards(report: ClusterReport, rates: Rates, sort: str, room: int, *, wide: 
         name for name in _shard_cells(ShardRow(shard=0), rates)
         if wide or name not in _DISPENSABLE
     ]  # fmt: skip
-    table = _table(*shown)
-    for row in rows:
-        table.add_row(*(row[name] for name in shown))
+    table = _filled(shown, rows, wide=wide)
     if len(ordered) > room:
         table.caption = f"and {len(ordered) - room} more"
         table.caption_justify = "left"

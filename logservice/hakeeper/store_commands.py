@@ -103,6 +103,25 @@ StoreCommand = StartReplica | RemoveReplica | ChangeMembership | TransferLeader
 AnyCommand = StartReplica | RemoveReplica | ChangeMembership | TransferLeader | ServiceOrder
 
 
+def described(command: AnyCommand) -> str:
+    """A command in a line for people."""
+    if isinstance(command, StartReplica):
+        how = "which joins" if command.join else "a first member"
+        return f"start replica {command.replica} of shard {command.shard}, {how}"
+    if isinstance(command, RemoveReplica):
+        return f"remove replica {command.replica} of shard {command.shard}"
+    if isinstance(command, ChangeMembership):
+        steps = ", ".join(
+            f"{step.kind.name.lower().replace('_', ' ')} {step.replica}"
+            + (f" on {step.store}" if step.store else "")
+            for step in command.steps
+        )
+        return f"change the membership of shard {command.shard}: {steps}"
+    if isinstance(command, TransferLeader):
+        return f"hand the leadership of shard {command.shard} to replica {command.target}"
+    return f"an order for a service, {command.kind}"
+
+
 class QueuedCommand(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """`id` is unique over the cluster's life. `operator` is 0 when a person asked. `term` is
     HAKeeper's when it was queued: information for the receiver's log.

@@ -201,7 +201,8 @@ class Bootstrapper:
             return self._refuse(f"shard 0 does not start here again: {error}")
         finally:
             self._starting = None
-        logger.info("shard 0 starts here as replica %d of %s", replica, membership.voters)
+        voters = ", ".join(map(str, membership.voters))
+        logger.info("shard 0 starts here as replica %d of %s", replica, voters)
         return BootstrapOutcome.STARTED
 
     async def _probe_all(self) -> dict[StoreId, _Probe]:

@@ -51,6 +51,7 @@ from logservice.hakeeper.store_commands import (
     RemoveReplica,
     StartReplica,
     TransferLeader,
+    described,
 )
 from logservice.ids import Incarnation, Index, ShardId
 from logservice.membership import Membership, MembershipCorrupt
@@ -296,7 +297,9 @@ class HeartbeatSender:
             reason, detail = Reason.UNKNOWN_OUTCOME.value, repr(error)
         else:
             reason = detail = ""
-            emit(logger, Event.COMMAND_DONE, command_id=queued.id, command=queued.command)
+            emit(
+                logger, Event.COMMAND_DONE, command_id=queued.id, command=described(queued.command)
+            )
         self._results[queued.id] = CommandResult(queued.id, reason, detail[:_DETAIL_CHARACTERS])
 
     async def _carry_out(self, command: AnyCommand) -> None:

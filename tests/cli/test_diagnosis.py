@@ -299,6 +299,26 @@ def test_a_screen_holds_a_big_cluster(sort: str, width: int) -> None:
     assert "more" in text
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_names_and_sizes_are_shown_whole(width: int) -> None:
+    many = tuple(
+        Reason(code=code, shard=1) for code in ("no_leader", "truncation_stalled", "halted")
+    )
+    stores = tuple(
+        store(
+            f"store-{number}", ready=False, reasons=many, disk_used_bytes=999 << 30,
+            disk_free_bytes=999 << 30, durable_write_p50_us=123_456, durable_write_p99_us=987_654,
+        )
+        for number in (1, 2, 3)
+    )  # fmt: skip
+    here = tuple(ReplicaRow(replica=n, store=f"store-{n}", role="voter") for n in (1, 2, 3))
+    rows = tuple(shard(number, leader_store="store-1", replicas=here) for number in (0, 1000))
+    text = drawn(report(stores=stores, shards=rows), None, "state", width)
+    for name in ("store-1 ", "store-2 ", "store-3 ", "999 GiB", "987.7 ms", "1000 "):
+        assert name in text
+    assert "sto…" not in text
+
+
 def test_trouble_comes_first() -> None:
     seen = report(shards=(shard(0), shard(1), shard(7, leader_store="")))
     lines = drawn(seen, None, "state", 160).splitlines()
