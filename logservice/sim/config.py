@@ -106,6 +106,8 @@ class SimConfig:
     """The store that was taken over, if one was."""
     rogue_per_s: float = 0.0
     attacks: tuple[str, ...] = ()
+    ages: bool = False
+    """Millions of terms pass while a member is away; see `rogue.ages`."""
 
     @property
     def reserve_bytes(self) -> int:

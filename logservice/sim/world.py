@@ -44,6 +44,7 @@ from logservice.sim.history import Read, Run, check
 from logservice.sim.loop import Process, SimLoop
 from logservice.sim.net import SimNet, SimTransport
 from logservice.sim.rogue import Rogue
+from logservice.sim.rogue.ages import Ages
 from logservice.sim.rogue.pulse import Pulse
 from logservice.sim.rogue.watch import Watch
 from logservice.sim.store import Crash, SimStore
@@ -209,6 +210,8 @@ class World:
                 break
         self._watch.begin()
         rogue.begin()
+        if self.config.ages:
+            self._fault_tasks.append(self.loop.spawn(self.loop.world, Ages(self).run()))
         if self.config.calm:
             for shard in self.shards:
                 self.loop.spawn(rogue.process, Pulse(self, shard).run())

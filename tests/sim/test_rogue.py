@@ -58,6 +58,9 @@ def limits(**victim: Any) -> tuple[Limits, Victim]:
     home, other = store("s1", replica(ROGUE)), store("s2", replica(VICTIM, **victim))
     world: Any = SimpleNamespace(stores=[home, other], truth=Truth())
     scene = Scene(world, home)
+    joining = replica(OTHER)
+    joining.raft.membership = Membership()
+    world.stores.append(store("s3", joining))
     scene.look()
     return Limits(scene), Victim(other, other.running(SHARD))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 from collections import Counter, deque
 from collections.abc import Coroutine
 from functools import partial
@@ -97,7 +98,7 @@ class Rogue:
         """From now on."""
         self.scene.look()
         self.begun = True
-        self.world.loop.spawn(self.process, self._run())
+        self.spawn(self._run())
 
     async def _run(self) -> None:
         config, chance = self.world.config, self.chance
@@ -157,7 +158,8 @@ class Rogue:
         try:
             encode_message(victim.shard if shard is None else shard, message, buffers)
             batch = decode_batch(b"".join(buffers))
-        except (CodecError, ArithmeticError, ValueError):
+        except (CodecError, struct.error):
+            # What no bytes could say was not sent.
             self.counts["frames refused"] += 1
             return
         self.deliver(victim.store, self.identity, batch)
@@ -195,7 +197,12 @@ class Rogue:
         """Do something that takes a while, as one of the requests under way."""
         task = self.world.loop.spawn(self.process, work)
         self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        self._requests.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.violate("rogue-defect", f"the adversary itself fails: {error!r}", error)
 
     async def answer_of(self, store: SimStore, method: str, body: bytes) -> bytes | None:
         """A request and its answer; None for a refusal, or when nobody answers."""

@@ -29,6 +29,7 @@ from logservice.raft.messages import (
     Unreachable,
     VoteResponse,
 )
+from logservice.raft.storage import CompactedError, UnavailableError
 from logservice.rsm import commands
 from logservice.sim.rogue.scene import Victim
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from logservice.sim.rogue.adversary import Rogue
 
 Maker = Callable[["Rogue", Victim, ReplicaId, Term], Message]
+
+_UNKNOWN = (CompactedError, UnavailableError, LookupError)
 
 HUGE = (2**62 - 1, 2**62, 2**61, 2**63)
 
@@ -169,7 +172,7 @@ def term_at(victim: Victim, index: Index) -> Term:
     """Of an entry of the victim; a guess where it has none."""
     try:
         return victim.replica.reader.term(index)
-    except (KeyError, IndexError, LookupError):
+    except _UNKNOWN:
         return Term(max(0, victim.replica.raft.term - 1))
 
 
@@ -178,7 +181,7 @@ def forged_entries(rogue: Rogue, victim: Victim, before: Index, term: Term) -> t
     chance, replica = rogue.chance, victim.replica
     try:
         lsn = int(replica.reader.next_lsn(before))
-    except (KeyError, IndexError, LookupError):
+    except _UNKNOWN:
         lsn = 1
     if chance.random() < 0.2:
         lsn = rogue.number(lsn)

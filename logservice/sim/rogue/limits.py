@@ -84,5 +84,6 @@ class Limits:
 
 def _majority(membership: Membership, voters: Iterable[ReplicaId]) -> bool:
     have = set(voters)
-    halves = [membership.voters, membership.outgoing]
-    return all(2 * len(have.intersection(half)) > len(half) for half in halves if half)
+    halves = [half for half in (membership.voters, membership.outgoing) if half]
+    # A replica that has just begun to join knows nobody: nobody is elected by that.
+    return bool(halves) and all(2 * len(have.intersection(half)) > len(half) for half in halves)

@@ -17,15 +17,13 @@ from logservice.sim.clients import Client, ShardHistory
 if TYPE_CHECKING:
     from logservice.sim.world import World
 
-EVERY_S = 0.1
-
 OWN_STALL_ELECTIONS = 6.0
 """Election timeouts for which one of its own shards may stand still: an election that it spoils,
 and the next one.
 """
 
-_SLACK_S = 0.3
-"""Between two beats of the pulse, and for the way of one."""
+_PER_ELECTION = 4
+"""Beats in an election timeout, after which nothing may stand still."""
 
 
 class Pulse:
@@ -49,7 +47,8 @@ class Pulse:
             self.longest_s = max(self.longest_s, stalled_s)
             rogue = world.rogue
             owned = rogue is not None and rogue.scene.owns(self._shard)
-            bound_s = timeout_s * (OWN_STALL_ELECTIONS if owned else 1.0) + _SLACK_S
+            elections = OWN_STALL_ELECTIONS if owned else 1.0
+            bound_s = timeout_s * (elections + 2 / _PER_ELECTION)
             if stalled_s > bound_s:
                 whose = "its own" if owned else "not its"
                 world.violate(
@@ -58,7 +57,7 @@ class Pulse:
                     f"{world.state()}",
                 )
                 return
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(timeout_s / _PER_ELECTION)
 
     async def _beats(self, limit_s: float) -> bool:
         data = commands.encode(commands.Connect())

@@ -13,6 +13,15 @@ from enum import StrEnum
 from logservice.sim.config import SimConfig
 from logservice.sim.rogue.attacks import ATTACKS, NOT_YET
 
+GENTLE_SHARE = 0.4
+"""Of the worlds that are not calm anyway."""
+
+SHARDS_MAX = 4
+"""Those that it has a replica of, and others."""
+
+SHORT_S = 11.0
+"""The least that a short world with a rogue lives: it needs no faults to be old enough for."""
+
 
 class Worlds(StrEnum):
     """Who the rogue is."""
@@ -31,11 +40,16 @@ def make_rogue(config: SimConfig, only: tuple[str, ...] = ()) -> SimConfig:
     usual = [name for name in ATTACKS if name not in NOT_YET]
     count = chance.choice((1, 2, 4, len(usual)))
     config.attacks = only or tuple(chance.sample(usual, count))
-    gentle = chance.random() < 0.5
+    gentle = config.calm or chance.random() < GENTLE_SHARE
+    config.shards = min(config.shards, SHARDS_MAX)
+    if config.short:
+        config.fault_s, config.least_s = 6.0, SHORT_S
+        config.operations_per_s = min(config.operations_per_s, 10.0)
     config.faults_from_start = False
     config.compare_interval_s = chance.choice((1.0, 3.0))
     if gentle:
         _make_gentle(config)
+    config.ages = not gentle and chance.random() < 0.4
     if config.rogue == Worlds.MEMBER:
         config.lease_read = False
         config.victim, config.disk_loss, config.disk_death, config.rot = 0, False, False, False
