@@ -277,7 +277,10 @@ class AuditSection(_Section, frozen=True, kw_only=True):
     data: bool = False
     """Calls on data, too: one line per unary call, one per stream with the LSNs it covered."""
     file_bytes_max: Annotated[int, Meta(ge=4096)] = bounds.AUDIT_FILE_BYTES_MAX
+    """The sizes are those of each of the two trails, administration and calls."""
     files_max: Annotated[int, Meta(ge=2, le=100_000)] = bounds.AUDIT_FILES_MAX
+    identity_bytes_per_s: Annotated[int, Meta(ge=1024)] = bounds.AUDIT_IDENTITY_BYTES_PER_S
+    """What one identity may add to the trail of calls; what is more is counted."""
 
 
 class TracingSection(_Section, frozen=True, kw_only=True):

@@ -61,8 +61,25 @@ PING_STRIKES_MAX: Final = 2
 AUDIT_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """An audit file; then the next one begins."""
 
-AUDIT_FILES_MAX: Final = 16
-"""Audit files kept; with the size of one this bounds the log at 1 GiB."""
+AUDIT_FILES_MAX: Final = 8
+"""Audit files kept of each of the two trails; with the size of one this bounds the log at 1 GiB."""
+
+AUDIT_IDENTITY_BYTES_PER_S: Final = 64 * 1024
+"""What one identity may add to the trail of calls, of denials and of data each: to push 512 MiB
+out takes it more than two hours of nothing else."""
+
+AUDIT_ADMIN_BYTES_PER_S: Final = 16 * 1024
+"""What one identity may add to the trail of administration; it is refused beyond: nine hours."""
+
+AUDIT_BURST_S: Final = 16.0
+"""What an identity did not use of its share adds up for so long: a script that makes a hundred
+shards is not refused."""
+
+AUDIT_IDENTITIES_MAX: Final = 4096
+"""Identities whose share is told apart, as many as the gate remembers."""
+
+AUDIT_SHARDS_NAMED_MAX: Final = 16
+"""Shards that a line about many denials names."""
 
 AUDIT_QUEUE_LINES_MAX: Final = 65_536
 """Lines waiting for the disk; beyond it data calls are only counted, administration is refused."""

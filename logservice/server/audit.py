@@ -1,47 +1,38 @@
-"""AuditLog: who did what to which shard, and whether it was let in; hash-chained, on disk.
+"""AuditLog: who did what to which shard, and whether it was let in.
 
-Theory of operation. Lines come from the guard (`server.guard`), never from the append path itself,
-and are written by a thread of their own from a bounded queue: the event loop pays for building a
-dictionary. The file is synced once a second, when it is full, and at close.
+Theory of operation. Lines come from the guard (`server.guard`) and, for what stores do to each
+other, from `nodehost.peer_requests`; never from the append path itself. There are two trails, each
+with files, a chain and a thread of its own (`audit_trail`):
 
-Always written: calls of administration (rules with `admin`), before they run and when they have
-ended, and every denial. A call of administration runs only after its line is on disk; while the log
-cannot be written it is refused. Calls on data are written when the configuration says so; one that
-finds the queue full is counted, and the count is written later.
+    administration   calls of administration (rules with `admin`), before they run and when they
+                     have ended; nothing else, so that nothing else can push them out
+    calls            denials, what stores were refused, and calls on data if the configuration
+                     says so
 
-The same denial again and again (same caller, call, shard, reason) becomes one line with a count per
-AUDIT_REPEAT_S, so that nobody can push the rest of the log out of its last file.
+A call of administration runs only after its line is on disk; while the trail cannot be written it
+is refused, and so is one of an identity that has filled its share of the trail. Denials are folded
+(`audit_folding`), and one identity fills no more than its share of either trail (`audit_shares`).
+A line about data that finds the queue full is counted, and the count is written later.
 
-INV-AUDIT-1: lines are numbered without gaps and chained (`audit_chain`), across files and restarts.
-
-What a crash can lose: lines of denials and data of the last second; never that of a call of
-administration that ran.
+What a crash can lose: lines of denials and data of the last second, counts of the last
+AUDIT_REPEAT_S; never the line of a call of administration that ran.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import datetime
-import logging
-import os
-import queue
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from logservice_wire.errors import NotReady
+from logservice_wire.errors import Busy, NotReady
 
 from logservice import bounds
-from logservice.server import audit_chain
-
-Line = dict[str, object]
-_SYNC_S: Final = 1.0
-_RETRY_S: Final = 1.0
-
-logger = logging.getLogger(__name__)
+from logservice.server.audit_chain import Trail
+from logservice.server.audit_folding import Folding
+from logservice.server.audit_shares import Shares
+from logservice.server.audit_trail import AuditTrail, Line, stamped
 
 
 class AuditLog:
@@ -55,44 +46,44 @@ class AuditLog:
         data: bool = False,
         file_bytes_max: int = bounds.AUDIT_FILE_BYTES_MAX,
         files_max: int = bounds.AUDIT_FILES_MAX,
+        identity_bytes_per_s: int = bounds.AUDIT_IDENTITY_BYTES_PER_S,
     ) -> None:
-        """`data`: calls on data are written, too. Nothing is opened yet."""
+        """`data`: calls on data are written, too. The sizes are those of each trail."""
         self.data = data
-        self.failed = ""
-        """Why nothing can be written at present; "" when all is well."""
-        self.lost = 0
-        """Lines that found the queue full."""
-        self._directory = directory
         self._store = store
-        self._file_bytes_max = file_bytes_max
-        self._files_max = files_max
-        self._queue: queue.Queue[tuple[Line, asyncio.Future[None] | None] | None] = queue.Queue(
-            bounds.AUDIT_QUEUE_LINES_MAX
+        self._folding = Folding()
+        self._admin_shares = Shares(bounds.AUDIT_ADMIN_BYTES_PER_S)
+        self._administration = AuditTrail(
+            directory, Trail.ADMINISTRATION, file_bytes_max=file_bytes_max, files_max=files_max
         )
-        self._repeats: dict[tuple[object, ...], tuple[float, int, Line]] = {}
-        self._seq = 0
-        self._hash = audit_chain.FIRST_HASH
-        self._number = 0
-        self._descriptor = -1
-        self._size = 0
-        self._lost_written = 0
-        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._calls = AuditTrail(
+            directory,
+            Trail.CALLS,
+            file_bytes_max=file_bytes_max,
+            files_max=files_max,
+            due=self._folding.due,
+            shares=Shares(identity_bytes_per_s),
+        )
+
+    @property
+    def failed(self) -> str:
+        """Why nothing can be written at present; "" when all is well."""
+        return self._administration.failed or self._calls.failed
+
+    @property
+    def lost(self) -> int:
+        """Lines that found a queue full."""
+        return self._administration.lost + self._calls.lost
 
     def open(self) -> None:
-        """Continue the chain in a new file. Raises OSError."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        torn = self._continue()
-        self._new_file()
-        self._write([{"what": audit_chain.OPENED, "torn_bytes": torn}])
-        os.fdatasync(self._descriptor)
-        self._thread.start()
+        """Continue both chains. Raises OSError."""
+        self._administration.open()
+        self._calls.open()
 
     def close(self) -> None:
         """Write what waits, and stop."""
-        if self._thread.is_alive():
-            self._end_repeats(float("inf"))
-            self._queue.put(None)
-            self._thread.join(timeout=bounds.STOP_FLUSH_S)
+        self._administration.close()
+        self._calls.close()
 
     def alarms(self) -> list[str]:
         """What a person must look at."""
@@ -101,167 +92,47 @@ class AuditLog:
             found.append(f"{self.lost} lines of the audit log were lost")
         return found
 
-    # --- lines, on the event loop -----------------------------------------------------------------
-
     async def admit(self, line: Line) -> None:
-        """Write a call of administration and wait until it is on disk. Raises NotReady."""
-        if self.failed:
+        """Write a call of administration and wait until it is on disk. Raises NotReady, Busy."""
+        trail = self._administration
+        if trail.failed:
             raise NotReady("the audit log cannot be written; administration has to wait")
+        line = self._stamped(line)
+        # Its end is written without asking again, so there must be room for both.
+        if not self._admin_shares.take(line, time.monotonic(), times=2):
+            raise Busy(
+                "the audit log has no room for so many calls of administration of one identity",
+                retry_after_ms=1000,
+            )
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            self._queue.put_nowait((self._stamped(line), written))
-        except queue.Full as error:
-            raise NotReady("the audit log is behind; administration has to wait") from error
+        if not trail.put(line, written):
+            raise NotReady("the audit log is behind; administration has to wait")
         try:
             async with asyncio.timeout(bounds.AUDIT_ADMIT_S):
                 await written
         except TimeoutError as error:
             raise NotReady("the audit log cannot be written in time") from error
 
-    def record(self, line: Line) -> None:
-        """Write a line some time soon."""
-        try:
-            self._queue.put_nowait((self._stamped(line), None))
-        except queue.Full:
-            self.lost += 1
+    def record(self, line: Line, *, admin: bool = False) -> None:
+        """Write a line some time soon. `admin`: about a call of administration."""
+        trail = self._administration if admin else self._calls
+        if not trail.put(self._stamped(line)):
+            trail.lost += 1
 
     def deny(self, line: Line) -> None:
         """Write a denial, the same one again within AUDIT_REPEAT_S only as a count."""
-        now_s = time.monotonic()
-        self._end_repeats(now_s)
-        key = tuple(line.get(name) for name in ("who", "what", "shard", "reason"))
-        known = self._repeats.get(key)
-        if known is not None:
-            self._repeats[key] = (known[0], known[1] + 1, line)
-            return
-        if len(self._repeats) < bounds.AUDIT_REPEATS_MAX:
-            self._repeats[key] = (now_s, 0, line)
-        self.record(line)
+        line = self._stamped(line)
+        if self._folding.add(line, time.monotonic()) and not self._calls.put(line):
+            self._calls.lost += 1
 
-    def _end_repeats(self, now_s: float) -> None:
-        while self._repeats:
-            key, (since_s, count, line) = next(iter(self._repeats.items()))
-            if now_s - since_s < bounds.AUDIT_REPEAT_S and len(self._repeats) < (
-                bounds.AUDIT_REPEATS_MAX
-            ):
-                return
-            del self._repeats[key]
-            if count:
-                self.record({**line, "count": count})
+    def peer(self, store: str, what: str, *, reason: str) -> None:
+        """What another store did; `reason`: why it was refused, empty when it was let through."""
+        decision = "denied" if reason else "allowed"
+        line: Line = {"who": f"store/{store}", "what": what, "decision": decision}
+        self.deny({**line, "reason": reason} if reason else line)
 
     def _stamped(self, line: Line) -> Line:
-        now = datetime.datetime.now(datetime.UTC)
-        return {"at": now.isoformat(timespec="milliseconds"), "store": self._store, **line}
-
-    # --- the thread -------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        synced_s = time.monotonic()
-        going = True
-        while going:
-            batch: list[tuple[Line, asyncio.Future[None] | None]] = []
-            with contextlib.suppress(queue.Empty):
-                item = self._queue.get(timeout=_SYNC_S)
-                while item is not None:
-                    batch.append(item)
-                    if len(batch) >= bounds.AUDIT_BATCH_LINES_MAX:
-                        break
-                    item = self._queue.get_nowait()
-                going = item is not None
-            lines = [line for line, _ in batch]
-            if self.lost > self._lost_written:
-                lines.append(self._stamped({"what": "audit.lost", "count": self.lost}))
-            waiting = [one for _, one in batch if one is not None]
-            due = bool(waiting) or not going or time.monotonic() - synced_s >= _SYNC_S
-            self._persist(lines, sync=due, going=going)
-            self._lost_written = self.lost
-            if due:
-                synced_s = time.monotonic()
-            for one in waiting:
-                _settle(one)
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
-
-    def _persist(self, lines: list[Line], *, sync: bool, going: bool) -> None:
-        """Write, and on failure try again until it works or the store stops."""
-        while True:
-            try:
-                if lines:
-                    self._write(lines)
-                    lines = []
-                if sync:
-                    os.fdatasync(self._descriptor)
-                if self._size >= self._file_bytes_max:
-                    self._rotate()
-            except OSError as error:
-                if not self.failed:
-                    logger.error("the audit log cannot be written: %s", error)
-                self.failed = error.strerror or str(error)
-                if not going:
-                    return
-                time.sleep(_RETRY_S)
-            else:
-                self.failed = ""
-                return
-
-    def _write(self, lines: list[Line]) -> None:
-        """All lines or none: what a failed write left behind is cut off again."""
-        seq, before = self._seq, self._hash
-        sealed = bytearray()
-        for line in lines:
-            seq += 1
-            data, before = audit_chain.seal(line, seq, before)
-            sealed += data
-        view = memoryview(sealed)
-        try:
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-        except OSError:
-            os.ftruncate(self._descriptor, self._size)
-            os.lseek(self._descriptor, self._size, os.SEEK_SET)
-            raise
-        self._seq, self._hash = seq, before
-        self._size += len(sealed)
-
-    def _rotate(self) -> None:
-        os.fdatasync(self._descriptor)
-        old = self._descriptor
-        self._new_file()
-        os.close(old)
-        files = audit_chain.files_of(self._directory)
-        for path in files[: max(0, len(files) - self._files_max)]:
-            path.unlink()
-
-    def _new_file(self) -> None:
-        path = self._directory / audit_chain.file_name(self._number + 1)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o600)
-        self._number += 1
-        self._size = 0
-        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-    def _continue(self) -> int:
-        """Find the end of the chain; returns the bytes behind its last whole line."""
-        files = audit_chain.files_of(self._directory)
-        self._number = audit_chain.file_number(files[-1]) if files else 0
-        torn = 0
-        for path in reversed(files):
-            whole, newline, rest = path.read_bytes().rpartition(b"\n")
-            torn = torn or len(rest)
-            if not newline:
-                continue
-            lines = whole.split(b"\n")
-            for skipped, line in enumerate(reversed(lines)):
-                with contextlib.suppress(ValueError, KeyError):
-                    last = audit_chain.parse(line)
-                    # Behind a damaged end the chain goes on with its break in it, for all to see.
-                    self._seq, self._hash = int(str(last["seq"])) + skipped, str(last["hash"])
-                    return torn
-        return torn
+        return stamped({"store": self._store, **line})
 
 
 def lsn_range(request: Any, response: Any) -> dict[str, object]:
@@ -286,12 +157,3 @@ def stream_range(line: Mapping[str, object], message: Any) -> dict[str, object]:
     else:
         return dict(line)
     return {**line, "first_lsn": line.get("first_lsn", first), "last_lsn": last}
-
-
-def _settle(written: asyncio.Future[None]) -> None:
-    def settle() -> None:
-        if not written.done():
-            written.set_result(None)
-
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        written.get_loop().call_soon_threadsafe(settle)

@@ -5,9 +5,15 @@ Theory of operation. One JSON object per line, keys sorted, no spaces. Every lin
 and the line without its own. So a changed, removed, added or moved line breaks the chain from there
 on, in its file or at the seam to the next one.
 
-What a chain cannot show is that its end was cut off. Whoever needs that writes down the last number
-and hash now and then, elsewhere, and gives it to `verify` as an anchor. When old files were removed
-by rotation the chain begins later; it then rests on its first line.
+There are two trails in one directory, each with files, numbers and a chain of its own (`Trail`).
+
+Every file begins with a statement: which file it is, and which one is the oldest that was kept. The
+last statement must name a file that is there: only rotation removes files, and it says so first.
+
+What a chain cannot show is that its end was cut off, or that all of it was made anew. Whoever needs
+that writes down the last number and hash now and then, elsewhere, and gives it to `verify` as an
+anchor; one of the anchors must be met, or nothing that is there is linked to what was known. A
+trail whose writer has stopped in order ends with a line that says so (`Verdict.closed`).
 
 A crash may leave an unfinished last line. The store that starts again opens a new file, whose first
 line says how many bytes the one before is left with; anything else behind the last whole line is
@@ -16,6 +22,7 @@ damage.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 import re
@@ -26,14 +33,25 @@ from typing import Final
 
 FIRST_HASH: Final = "0" * 64
 OPENED: Final = "audit.opened"
-_FILE: Final = re.compile(r"audit-(\d{8})\.jsonl")
+CONTINUED: Final = "audit.continued"
+CLOSED: Final = "audit.closed"
+STATEMENTS: Final = (OPENED, CONTINUED)
+_FILE: Final = re.compile(r"(audit|calls)-(\d{8})\.jsonl")
 _LINE_BYTES_MAX: Final = 64 * 1024
+
+
+class Trail(enum.StrEnum):
+    """What the files of a trail begin with."""
+
+    ADMINISTRATION = "audit"
+    CALLS = "calls"
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """A line that is known from elsewhere."""
 
+    trail: Trail
     seq: int
     hash: str
 
@@ -48,6 +66,10 @@ class Verdict:
     last_seq: int = 0
     last_hash: str = FIRST_HASH
     torn_bytes: int = 0
+    oldest: int = 0
+    """The oldest file that was kept, as the newest statement says; 0 before any."""
+    closed: bool = False
+    """The last line says that the writer stopped in order."""
     damages: list[str] = field(default_factory=list)
 
     @property
@@ -63,39 +85,56 @@ def seal(fields: Mapping[str, object], seq: int, before: str) -> tuple[bytes, st
     return _canonical({**fields, "seq": seq, "hash": found}).encode() + b"\n", found
 
 
-def files_of(directory: Path) -> list[Path]:
-    """The audit files in a directory, oldest first."""
-    return sorted(path for path in directory.iterdir() if _FILE.fullmatch(path.name))
+def files_of(directory: Path, trail: Trail) -> list[Path]:
+    """The files of a trail in a directory, oldest first."""
+    found = []
+    for path in directory.iterdir():
+        match = _FILE.fullmatch(path.name)
+        if match is not None and match[1] == trail:
+            found.append(path)
+    return sorted(found)
 
 
-def file_name(number: int) -> str:
+def file_name(trail: Trail, number: int) -> str:
     """Of the `number`-th file."""
-    return f"audit-{number:08}.jsonl"
+    return f"{trail}-{number:08}.jsonl"
 
 
 def file_number(path: Path) -> int:
     """Inverse of `file_name`."""
     match = _FILE.fullmatch(path.name)
     assert match is not None  # `files_of` found it
-    return int(match[1])
+    return int(match[2])
 
 
-def verify(directory: Path, anchors: Iterable[Anchor] = ()) -> Verdict:
-    """Walk all files. Raises OSError when one cannot be read."""
+def verify(directory: Path, trail: Trail, anchors: Iterable[Anchor] = ()) -> Verdict:
+    """Walk all files of a trail. Raises OSError when one cannot be read."""
     verdict = Verdict()
-    wanted = {anchor.seq: anchor.hash for anchor in anchors}
+    wanted = {anchor.seq: anchor.hash for anchor in anchors if anchor.trail is trail}
+    known = len(wanted)
     torn = 0
-    number = 0
-    for path in files_of(directory):
+    files = files_of(directory, trail)
+    for before, path in zip([None, *files], files, strict=False):
         verdict.files += 1
-        if number and file_number(path) != number + 1:
+        if before is not None and file_number(path) != file_number(before) + 1:
             verdict.damages.append(f"{path.name}: a file before it is missing")
-        number = file_number(path)
         torn = _verify_file(path, torn, verdict, wanted)
     verdict.torn_bytes = torn
-    for seq in sorted(wanted):
-        if seq >= verdict.first_seq:
-            verdict.damages.append(f"line {seq} is known from elsewhere and not there")
+    if not verdict.lines:
+        verdict.damages.append(f"{directory} holds no line of the trail {trail.name.lower()}")
+    elif file_number(files[0]) > verdict.oldest:
+        verdict.damages.append(
+            f"{files[0].name}: files before it were removed; rotation had kept the trail"
+            f" from {file_name(trail, verdict.oldest)} on"
+        )
+    missed = sorted(seq for seq in wanted if seq >= verdict.first_seq)
+    for seq in missed:
+        verdict.damages.append(f"line {seq} is known from elsewhere and not there")
+    if known and len(wanted) == known and not missed:
+        verdict.damages.append(
+            f"line {max(wanted)} is known from elsewhere, and what is there begins behind it:"
+            " nothing links the two"
+        )
     return verdict
 
 
@@ -109,6 +148,8 @@ def _verify_file(path: Path, torn: int, verdict: Verdict, wanted: dict[int, str]
             return len(data) - position
         line, where = data[position:end], f"{path.name}:{position}"
         opened = _verify_line(line, where, verdict, wanted)
+        if position == 0:
+            _check_statement(line, path, where, verdict)
         if position == 0 and torn and opened != torn:
             verdict.damages.append(f"{where}: {torn} bytes before it belong to no line")
         position = end + 1
@@ -130,7 +171,7 @@ def _verify_line(line: bytes, where: str, verdict: Verdict, wanted: dict[int, st
     if first:
         verdict.first_seq = seq
         before = FIRST_HASH if seq == 1 else None
-        if seq != 1 and where.startswith(file_name(1)):
+        if seq != 1 and where.partition(":")[0] in _FIRST_FILES:
             verdict.damages.append(f"{where}: the first file begins with line {seq}")
     else:
         before = verdict.last_hash
@@ -145,8 +186,21 @@ def _verify_line(line: bytes, where: str, verdict: Verdict, wanted: dict[int, st
     if seq in wanted and wanted.pop(seq) != shown:
         verdict.damages.append(f"{where}: line {seq} is not the one known from elsewhere")
     verdict.last_seq, verdict.last_hash = seq, shown
+    verdict.closed = found.get("what") == CLOSED
+    oldest = found.get("oldest")
+    if found.get("what") in STATEMENTS and isinstance(oldest, int):
+        verdict.oldest = oldest
     torn = found.get("torn_bytes", 0)
     return torn if found.get("what") == OPENED and isinstance(torn, int) else 0
+
+
+def _check_statement(line: bytes, path: Path, where: str, verdict: Verdict) -> None:
+    try:
+        found = parse(line)
+    except ValueError:
+        return  # said already
+    if found.get("what") not in STATEMENTS or found.get("file") != file_number(path):
+        verdict.damages.append(f"{where}: no file of this trail begins so")
 
 
 def parse(line: bytes) -> dict[str, object]:
@@ -157,6 +211,9 @@ def parse(line: bytes) -> dict[str, object]:
     if not isinstance(found, dict):
         raise ValueError("no object")
     return found
+
+
+_FIRST_FILES: Final = frozenset(file_name(trail, 1) for trail in Trail)
 
 
 def _canonical(fields: Mapping[str, object]) -> str:

@@ -49,6 +49,9 @@ _REQUEST_CHARACTERS = 1024
 
 _DENIALS = frozenset({Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
 
+_ADMINISTRATION = frozenset(path.rpartition("/")[2] for path, rule in RULES.items() if rule.admin)
+"""Names of calls."""
+
 Behavior = Callable[[Any, Any], Awaitable[Any]]
 
 
@@ -257,7 +260,8 @@ class Auditor:
             code = context.code()
             outcome = "ok" if response is not None else getattr(code, "name", str(code))
             lsns = lsn_range(request, response)
-            self._log.record({**line, "decision": "allowed", "outcome": outcome, **lsns})
+            line |= {"decision": "allowed", "outcome": outcome, **lsns}
+            self._log.record(line, admin=name in _ADMINISTRATION)
 
     def streamed(
         self,

@@ -299,6 +299,7 @@ def _audit(config: StoreConfig, data_directory: str) -> AuditLog:
         data=section.data,
         file_bytes_max=section.file_bytes_max,
         files_max=section.files_max,
+        identity_bytes_per_s=section.identity_bytes_per_s,
     )
     log.open()
     return log

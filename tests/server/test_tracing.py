@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from logservice import bounds, config
 from logservice.cli.local_cluster import free_ports
 from logservice.config import StoreConfig, TracingSection
-from logservice.server.audit_chain import files_of
+from logservice.server.audit_chain import Trail, files_of
 from logservice.server.log_format import JsonFormat
 from logservice.server.store import Store
 from logservice.server.telemetry import OpenTelemetry, tracing_of
@@ -196,7 +196,7 @@ async def test_log_and_audit_lines_name_the_span(
         assert dict(one.attributes or {})["logservice.request_id"] == "req-7"
     ids = {"request_id": "req-7", "trace_id": TRACE, "span_id": id_of(one)}
     assert next(line for line in lines if line["message"] == "asked").items() >= ids.items()
-    audited = [json.loads(line) for path in files_of(tmp_path / "data" / "audit")
+    audited = [json.loads(line) for path in files_of(tmp_path / "data" / "audit", Trail.CALLS)
                for line in path.read_text().splitlines()]  # fmt: skip
     found = next(line for line in audited if line.get("request_id") == "req-7")
     assert found.items() >= ids.items()
