@@ -252,6 +252,7 @@ class Store:
         self.gate = _gate(self._config, parts)
         if self._config.tls.enabled:
             self.audit = _audit(self._config, parts.directories[0].data.path)
+            parts.host.requests.audit = self.audit
         budget = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
         server = GuardedServer(
             self._server, self.gate, Auditor(self.audit), self._tracing, self._connections, budget
