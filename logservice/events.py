@@ -77,6 +77,11 @@ class Event(enum.Enum):
         "truncation of shard {shard} stands still for {visits} visits: {reason},"
         " {bytes} bytes could go",
     )
+    PEER_PORT_CROWDED = (
+        logging.WARNING,
+        "the peer port turned {count} connections away that had not said who they are, the newest"
+        " from {address}",
+    )
     HAKEEPER_SILENT = (logging.WARNING, "HAKeeper has not answered for {seconds} s")
     HAKEEPER_ANSWERS = (logging.INFO, "HAKeeper answers again")
     COMMAND_DONE = (logging.INFO, "HAKeeper's command {command_id} is done: {command}")

@@ -58,8 +58,9 @@ class Snapshot:
         return b"".join((head, _CRC.pack(crc), membership, self.state))
 
     @classmethod
-    def decode(cls, data: bytes) -> Snapshot:
-        """Inverse of `encode`; raises SnapshotCorrupt for anything else."""
+    def decode(cls, data: bytes | memoryview) -> Snapshot:
+        """Inverse of `encode`; raises SnapshotCorrupt for anything else. Copies the state once."""
+        data = memoryview(data)
         try:
             magic, version, _, index, term, next_lsn, membership_bytes, state_bytes = (
                 _HEAD.unpack_from(data)
@@ -75,9 +76,8 @@ class Snapshot:
         if crc32(data[start:], crc32(data[: _HEAD.size])) != crc:
             raise SnapshotCorrupt("snapshot checksum")
         try:
-            membership = Membership.decode(data[start : start + membership_bytes])
+            membership = Membership.decode(bytes(data[start : start + membership_bytes]))
         except MembershipCorrupt as error:
             raise SnapshotCorrupt(str(error)) from error
-        return cls(
-            Index(index), Term(term), Lsn(next_lsn), membership, data[start + membership_bytes :]
-        )
+        state = bytes(data[start + membership_bytes :])
+        return cls(Index(index), Term(term), Lsn(next_lsn), membership, state)

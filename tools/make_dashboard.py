@@ -93,6 +93,16 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "timeseries", "Between stores", "Bps",
                 (("rate(logservice_peer_bytes_sent_total[1m])", "{{instance}}"),),
             ),
+            (
+                "timeseries", "Strangers at the peer port", "short",
+                (
+                    ("logservice_peer_strangers", "{{instance}} now"),
+                    (
+                        "rate(logservice_peer_strangers_turned_away_total[1m])",
+                        "{{instance}} turned away per second",
+                    ),
+                ),
+            ),
         ),
     ),
     (

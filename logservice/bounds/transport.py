@@ -7,12 +7,38 @@ from typing import Final
 PEER_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """A frame between stores; larger is a broken or hostile peer."""
 
+PEER_FRAME_FIRST_BYTES: Final = 512 * 1024
+"""The first buffer of a frame that does not fit the receive buffer; it doubles as bytes arrive."""
+
+PEER_FRAME_TICKS_MAX: Final = 60
+"""Pings' time that one frame may take to arrive whole; who trickles it is cut."""
+
+PEER_SNAPSHOT_CHUNK_BYTES: Final = 1024 * 1024
+"""A snapshot above it travels in frames of this size, between which other messages find a place."""
+
+PEER_SNAPSHOT_BYTES_MAX: Final = 256 * 1024 * 1024
+"""A snapshot between stores. Sender and receiver hold it whole in memory."""
+
+PEER_PARTIAL_STORE_BYTES_MAX: Final = PEER_SNAPSHOT_BYTES_MAX + PEER_FRAME_BYTES_MAX
+"""Bytes of frames and snapshots of one store that are not whole yet, over all its connections: one
+of each at its largest."""
+
+PEER_PARTIAL_BYTES_MAX: Final = 768 * 1024 * 1024
+"""The same of all stores: more than twice what one may hold, so that a store that hoards them is
+cut before another one that needs as much."""
+
 PEER_QUEUE_BYTES_MAX: Final = 128 * 1024 * 1024
 """Unsent bytes to one store; beyond it messages are dropped and Raft resends."""
 
 PEER_CONNECT_TIMEOUT_S: Final = 2.0
 PEER_REQUESTS_INFLIGHT_MAX: Final = 65_536
 """Requests to one store without an answer yet."""
+
+PEER_REQUEST_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bodies of one store's requests that are being served; four of the largest."""
+
+PEER_REQUEST_TIMEOUT_MAX_S: Final = 600.0
+"""A request is given up then, whatever deadline it came with."""
 
 PEER_FRAME_BYTES_TARGET: Final = 1024 * 1024
 """A frame of several messages is closed at this size, so that urgent ones wait for at most one."""
@@ -33,8 +59,44 @@ PEER_BACKOFF_MAX_S: Final = 0.4
 PEER_REFUSED_PAUSE_S: Final = 5.0
 """After the other side said that it is another cluster: somebody must change an address first."""
 
-PEER_INBOUND_MAX: Final = 1024
-"""Accepted connections; a cluster of hundreds of stores with two lanes each stays below."""
+PEER_STRANGERS_MAX: Final = 64
+"""Accepted connections that have not said who they are, in all. Each may cost a TLS handshake's
+buffers, a third of a MiB."""
+
+PEER_STRANGERS_PER_ADDRESS_MAX: Final = 16
+"""Of them, from one address, or one /64 of IPv6: a single host does not fill all places."""
+
+PEER_ARRIVALS_MAX: Final = 128
+"""The same for the addresses of known stores, which have places of their own: strangers from
+elsewhere take none of them."""
+
+PEER_ARRIVALS_PER_ADDRESS_MAX: Final = 32
+"""Of them, from one address: all stores of a host that was just restarted dial at once."""
+
+PEER_ACCEPTS_PER_PASS_MAX: Final = 4
+"""Connections accepted before the loop does something else: each may cost a signature. A newcomer
+ends the oldest of a full lobby, so this also bounds how soon: PEER_ARRIVALS_PER_ADDRESS_MAX / this
+passes of the loop, more than a handshake that goes on takes."""
+
+PEER_BACKLOG_MAX: Final = 1024
+"""Connections that the kernel holds until they are accepted."""
+
+PEER_ACCEPT_PAUSE_S: Final = 0.05
+"""When there is no descriptor to accept with, not even to hang up."""
+
+PEER_STORE_CONNECTIONS_MAX: Final = 8
+"""Accepted connections of one store: its two lanes, a question to a bare address, and for each the
+one it replaces. One more ends the store's own oldest."""
+
+PEER_NEWCOMERS_MAX: Final = 64
+"""Accepted connections of all stores together that this one does not know yet: they ask their way
+in. One more ends the oldest of them."""
+
+PEER_CROWD_REPORT_S: Final = 60.0
+"""Connections that were turned away are an alarm for so long, and one line of the log at most."""
+
+PEER_RESERVED_DESCRIPTORS: Final = 16
+"""Held back for dialing known stores when the process has no other descriptor left."""
 
 PEER_PING_INTERVAL_S: Final = 1.0
 PEER_SILENT_PINGS_MAX: Final = 5

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from logservice import bounds
 from logservice.cli.cluster_look import Look
+from logservice.nodehost.transport.stats import CROWDED_ALARM
 from logservice.server.monitor.cluster_rows import ClusterReport, ShardRow
 
 CLOCK_SKEW_US = 500_000
@@ -365,12 +366,7 @@ def _reasons(look: Look) -> Iterator[Finding]:
             what = f"{store.store}: {code.replace('_', ' ')}: {_listed(details, '; ')}"
             yield Finding(severity, code, what, means, do, page)
         for alarm in store.alarms:
-            yield Finding(
-                Severity.WARNING, "alarm", f"{store.store}: {alarm}",
-                "With an expired certificate nobody can connect to the store, nor it to others.",
-                "Issue new certificates into the same files; they are taken up without a restart.",
-                "certificates.md",
-            )  # fmt: skip
+            yield _alarm(store.store, alarm)
         if store.durable_write_p99_us > bounds.SLOW_DURABLE_WRITE_US:
             yield Finding(
                 Severity.WARNING,
@@ -382,6 +378,26 @@ def _reasons(look: Look) -> Iterator[Finding]:
                 " `logctl transfer SHARD OTHER-STORE`.",
                 "slow-disk.md",
             )
+
+
+def _alarm(store: str, alarm: str) -> Finding:
+    if alarm.startswith(CROWDED_ALARM):
+        return Finding(
+            Severity.WARNING,
+            "peer_port_crowded",
+            f"{store}: {alarm}",
+            "Somebody scans or attacks the port where stores talk. Known stores have places of"
+            " their own there: appends go on.",
+            "Let only the stores' addresses reach that port; the store's log names the newest of"
+            " the others.",
+            "peer-port.md",
+        )
+    return Finding(
+        Severity.WARNING, "alarm", f"{store}: {alarm}",
+        "With an expired certificate nobody can connect to the store, nor it to others.",
+        "Issue new certificates into the same files; they are taken up without a restart.",
+        "certificates.md",
+    )  # fmt: skip
 
 
 def _repairs(report: ClusterReport) -> Iterator[Finding]:

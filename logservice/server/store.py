@@ -148,6 +148,7 @@ class Store:
         """What a person must look at; for health and logs. Empty when all is well."""
         return [
             *(self._tls.alarms() if self._tls is not None else ()),
+            *(self._transport.alarms() if self._transport is not None else ()),
             *(self.audit.alarms() if self.audit is not None else ()),
             *(self._shares.alarms() if self._shares is not None else ()),
         ]

@@ -31,9 +31,10 @@ from logservice_wire.errors import (
 )
 
 from logservice.ids import ShardId, StoreId
+from logservice.nodehost.transport.chunks import snapshot_fits
 from logservice.nodehost.transport.codec import Buffer, decode_batch, encode_message
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
-from logservice.raft.messages import Message
+from logservice.raft.messages import InstallSnapshot, Message
 from logservice.sim.loop import Process, SimLoop
 
 Batch = list[tuple[ShardId, Message]]
@@ -301,6 +302,8 @@ class SimTransport:
     def send(self, store: StoreId, shard: ShardId, message: Message) -> bool:
         """See `Transport`."""
         if store not in self._addresses or self._handler is None or not self.process.alive:
+            return False
+        if type(message) is InstallSnapshot and not snapshot_fits(message):
             return False
         if self._net.observe is not None:
             self._net.observe(self, shard, message)

@@ -141,6 +141,7 @@ def reason(code: str) -> tuple[Reason, ...]:
         (with_store(2, ready=False, reasons=reason("halted")), "halted", 1),
         (with_store(2, ready=False, reasons=reason("truncation_stalled")), "truncation_stalled", 2),
         (with_store(2, alarms=("peer plane: expires",)), "alarm", 2),
+        (with_store(2, alarms=("peer port crowded: many",)), "peer_port_crowded", 2),
         (with_store(2, durable_write_p99_us=bounds.SLOW_DURABLE_WRITE_US + 1), "slow_disk", 2),
         (with_store(2, version="1.1"), "versions", 3),
         (with_store(2, clock_offset_us=-CLOCK_SKEW_US - 1), "clock", 2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from logservice_wire.block import encode_block
 from logservice_wire.errors import InvalidArgument, LogServiceError, NotLeader
 
 from logservice.hakeeper import proposals, queries, replies, state
@@ -67,7 +68,7 @@ from logservice.nodehost import (
     repair,
     sleeping,
 )
-from logservice.nodehost.transport import codec, control, frame
+from logservice.nodehost.transport import chunks, codec, control, frame
 from logservice.nodehost.transport.codec import CodecError
 from logservice.nodehost.transport.frame import FrameError, FrameKind, FrameReader
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -239,6 +240,14 @@ def _decode_message(data: bytes) -> Message:
     return message
 
 
+def _encode_chunk(piece: bytes) -> bytes:
+    return b"".join(map(bytes, next(chunks.split([piece], len(piece)))))
+
+
+def _decode_chunk(data: bytes) -> bytes:
+    return bytes(chunks.piece_of(data)[2])
+
+
 def _encode_frame(body: bytes) -> bytes:
     return b"".join(frame.encode_frame(FrameKind.MESSAGES, [body], len(body)))
 
@@ -261,7 +270,7 @@ _APPEND = (
     SHARD, 1.5,
     AppendRequest(
         session=SessionId(2), sequence=3, writer_epoch=4, expected_lsn=Lsn(1_001), record_count=3,
-        block=b"a block",
+        block=encode_block([b"one", b"", b"three"], 1_700_000_000_000_000),
     ),
     _CALL,
 )  # fmt: skip
@@ -273,6 +282,7 @@ def _show_error(error: LogServiceError) -> Any:
 
 _PEER: tuple[Sample, ...] = (
     Sample("hello", _HELLO, control.encode_hello, control.decode_hello),
+    Sample("a snapshot's only chunk", b"a message", _encode_chunk, _decode_chunk),
     Sample(
         "refusal", NotLeader("elsewhere", leader="s1"), control.encode_refusal,
         control.decode_refusal, _show_error,

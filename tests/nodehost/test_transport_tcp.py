@@ -12,7 +12,7 @@ import pytest
 from logservice_wire.errors import InvalidArgument, NotReady, UnknownOutcome
 
 from logservice.ids import ShardId, StoreId
-from logservice.nodehost.transport import connection, inbound, line, tcp
+from logservice.nodehost.transport import connection, line, lobby
 from logservice.nodehost.transport.control import PROTOCOL, Hello, Lane, encode_hello
 from logservice.nodehost.transport.frame import FrameKind, encode_frame
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -32,7 +32,7 @@ from tests.nodehost.transport_conformance import (
 
 def patient_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that stands still for two seconds has not been hung up on."""
-    for module in (line, inbound, tcp):
+    for module in (line, lobby):
         monkeypatch.setattr(module, "PEER_CONNECT_TIMEOUT_S", 60.0)
 
 
@@ -178,7 +178,7 @@ async def test_refusals_are_told(world: TcpWorld) -> None:
 async def test_whoever_says_nothing_is_cut(
     world: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbound, "PEER_CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(lobby, "PEER_CONNECT_TIMEOUT_S", 0.05)
     b, _ = await started(world, B)
     assert isinstance(b, TcpTransport)
     assert await sent_raw(b) == b""
@@ -327,21 +327,6 @@ async def test_small_messages_overtake_large_ones_of_other_shards(world: TcpWorl
     order = [shard for shard, _ in on_b.messages]
     assert order.index(ShardId(2)) < 5
     assert on_b.messages[-1] == (ShardId(1), heartbeat(2))
-
-
-async def test_too_many_connections_are_turned_away(
-    world: TcpWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tcp, "PEER_INBOUND_MAX", 2)
-    b, _ = await started(world, B)
-    assert isinstance(b, TcpTransport)
-    held = [await dial(b) for _ in range(2)]
-    await eventually(lambda: b.stats().connections == 2)
-    assert await sent_raw(b, hello_frame(identity(A))) == b""
-    for _, writer in held:
-        writer.transport.abort()
-    await eventually(lambda: b.stats().connections == 0)
-    assert b"store-b" in await sent_raw(b, hello_frame(identity(A)), b"?" * 16)
 
 
 async def test_a_refused_line_is_patient(world: TcpWorld) -> None:

@@ -354,12 +354,14 @@ def _decode_heartbeat_response(
 def _decode_snapshot(
     data: Buffer, at: int, flags: int, size: int, to: ReplicaId, sender: ReplicaId, term: Term
 ) -> tuple[Message, int]:
-    encoded, at = _take_tail(data, at, size)
+    end = at + size
+    if end > len(data):
+        raise CodecError(f"a snapshot of {size} bytes announced, {len(data) - at} left")
     try:
-        snapshot = Snapshot.decode(encoded)
+        snapshot = Snapshot.decode(memoryview(data)[at:end])
     except SnapshotCorrupt as error:
         raise CodecError(str(error)) from error
-    return InstallSnapshot(to=to, sender=sender, term=term, snapshot=snapshot), at
+    return InstallSnapshot(to=to, sender=sender, term=term, snapshot=snapshot), end
 
 
 def _decode_propose(

@@ -7,6 +7,11 @@ What waits to be sent stays in the SendQueue until the socket takes it, not in a
 there an urgent message can still overtake, and what was never sent is known (INV-CONN-1: an item
 not marked `sent` has not left this process).
 
+Until `trust` nothing but a small frame of the handshake is taken, and the receive buffer is no
+larger. What a known peer may make this process hold is bounded, too: buffers follow what arrived
+(`frame`), a frame that is trickled is cut after PEER_FRAME_TICKS_MAX, and a ping is answered only
+while the peer takes what it is sent.
+
 Dead peers are found three ways: the kernel's user timeout (unacknowledged data), its keep-alive
 probes, and silence at the level of frames: the dialer pings every PEER_PING_INTERVAL_S and counts
 *ticks* without a byte, not seconds, so that a pause of this process itself does not look like the
@@ -23,6 +28,7 @@ from typing import Final, Protocol, cast
 from logservice.bounds import (
     PEER_FRAME_BYTES_MAX,
     PEER_FRAME_BYTES_TARGET,
+    PEER_FRAME_TICKS_MAX,
     PEER_HELLO_BYTES_MAX,
     PEER_PING_INTERVAL_S,
     PEER_SOCKET_BYTES,
@@ -40,6 +46,7 @@ from logservice.nodehost.transport.frame import (
     encode_frame,
 )
 from logservice.nodehost.transport.peer_tls import chain_of
+from logservice.nodehost.transport.receive_budget import Share
 from logservice.nodehost.transport.send_queue import SendQueue
 from logservice.nodehost.transport.stats import TransportStats
 
@@ -86,6 +93,9 @@ class Connection(asyncio.BufferedProtocol):
         self._silent_max = silent_max
         self._pings = pings
         self._silent_ticks = 0
+        self._frame_ticks = 0
+        self._frames = 0
+        self._trusted = False
         self._paused = False
         self._flush_scheduled = False
         self._reader = FrameReader(PEER_HELLO_BYTES_MAX)
@@ -118,8 +128,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for kind, body in self._reader.received(nbytes):
                 stats.frames_received += 1
+                self._frames += 1
                 if kind is FrameKind.PING:
-                    self.write_frame(FrameKind.PONG, [body], len(body))
+                    self._on_ping(body)
                 elif kind is FrameKind.PONG:
                     self._on_pong(body)
                 else:
@@ -147,6 +158,7 @@ class Connection(asyncio.BufferedProtocol):
             self._tick_timer.cancel()
         if not self.cause:
             self.cause = str(exc) if exc else "closed by the peer"
+        self._reader.close()
         self._owner.on_lost(self)
         if not self.lost.done():
             self.lost.set_result(None)
@@ -154,9 +166,22 @@ class Connection(asyncio.BufferedProtocol):
     # --- the owner's side -------------------------------------------------------------------------
 
     @property
+    def begun(self) -> bool:
+        """The socket is or was up: `lost` will be set. False during a TLS handshake."""
+        return self._tick_timer is not None
+
+    @property
     def open(self) -> bool:
         """True while frames can be written."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def remote_host(self) -> str:
+        """Where the other side is; empty when the socket is gone."""
+        if self._transport is None:
+            return ""
+        name = self._transport.get_extra_info("peername")
+        return str(name[0]) if name else ""
 
     @property
     def loops_back(self) -> bool:
@@ -177,9 +202,10 @@ class Connection(asyncio.BufferedProtocol):
         """Until the socket is gone. A cancelled caller leaves `lost` alone."""
         await asyncio.wait((self.lost,))
 
-    def trust(self) -> None:
-        """The handshake is over: frames of full size are accepted."""
-        self._reader.body_limit = PEER_FRAME_BYTES_MAX
+    def trust(self, share: Share) -> None:
+        """The other side is known: frames of full size are accepted, counted in `share`."""
+        self._trusted = True
+        self._reader.widen(PEER_FRAME_BYTES_MAX, share.take)
 
     def write_frame(self, kind: FrameKind, buffers: list[Buffer], size: int) -> None:
         """Write a small control frame at once, ahead of the queue."""
@@ -251,9 +277,25 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(f"silent for {self._silent_ticks} ticks")
             return
         self._silent_ticks += 1
+        if self._frames or not self._reader.unfinished:
+            self._frames = self._frame_ticks = 0
+        elif self._frame_ticks >= PEER_FRAME_TICKS_MAX:
+            self._stats.silent_peers += 1
+            self.abort("one frame takes too long")
+            return
+        else:
+            self._frame_ticks += 1
         if self._pings:
             stamp = _STAMP.pack(self._clock.monotonic())
             self.write_frame(FrameKind.PING, [stamp], len(stamp))
+
+    def _on_ping(self, body: Buffer) -> None:
+        if not self._trusted:
+            raise ControlError("a ping before the handshake")
+        if len(body) != _STAMP.size:
+            raise FrameError("ping without its stamp")
+        if not self._paused:
+            self.write_frame(FrameKind.PONG, [body], len(body))
 
     def _on_pong(self, body: Buffer) -> None:
         if len(body) != _STAMP.size:

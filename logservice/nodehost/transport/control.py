@@ -25,7 +25,7 @@ from logservice_wire.errors import LogServiceError, Reason, error_for
 from logservice.ids import ClusterId, Incarnation, StoreId
 from logservice.nodehost.transport.seam import PeerIdentity
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 """Version of everything inside the frames."""
 
 _HELLO: Final = struct.Struct("<HBBQQ")

@@ -4,9 +4,12 @@ Header, little-endian, 16 bytes: ``magic u16, version u8, kind u8, body length u
 body u32, crc32 of the twelve bytes before u32``. The header has a checksum of its own so that a
 damaged length is never believed; the body's is verified before a byte of it is decoded.
 
-INV-FRAME-1: at most `body_limit` bytes are allocated for a frame; before the handshake that is
-small. Large payloads are never joined into a frame: they follow by reference in the list of
-chunks.
+INV-FRAME-1: a reader's memory follows the bytes that arrived, never what a header announces: its
+buffer holds one frame of the handshake until the other side is known and is widened then, and the
+buffer of a frame that does not fit doubles as it fills, up to `body_limit`. Who counts what all
+readers hold is told of each step (`claim`).
+
+Large payloads are never joined into a frame: they follow by reference in the list of chunks.
 
 References: reference/dragonboat.md section 6; DESIGN section 8.
 """
@@ -15,9 +18,10 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from logservice.bounds import PEER_FRAME_FIRST_BYTES
 from logservice.checksum import crc32
 
 _HEAD: Final = struct.Struct("<HBBII")
@@ -30,7 +34,8 @@ JOIN_BYTES_MAX: Final = 64 * 1024
 """Below this a copy is cheaper than one more system call."""
 
 _RECEIVE_BYTES: Final = 256 * 1024
-"""The receive buffer of a connection; a frame that does not fit gets a buffer of its own."""
+"""The receive buffer of a known peer's connection; a frame that does not fit gets one of its own.
+"""
 
 Buffer = bytes | memoryview
 
@@ -45,6 +50,7 @@ class FrameKind(enum.IntEnum):
     RESPONSE = 5
     PING = 6
     PONG = 7
+    SNAPSHOT_CHUNK = 8
 
 
 _KINDS: Final = {int(kind): kind for kind in FrameKind}
@@ -91,16 +97,46 @@ class FrameReader:
     """
 
     def __init__(self, body_limit: int) -> None:
-        """`body_limit`: longest body accepted, in bytes; may be raised later."""
-        self.body_limit = body_limit
-        self._buffer = bytearray(_RECEIVE_BYTES)
+        """`body_limit`: longest body accepted, in bytes. That much is allocated."""
+        self._buffer = bytearray(HEADER_BYTES + body_limit)
         self._view = memoryview(self._buffer)
+        self._body_limit = body_limit
+        self._claim: Callable[[int], None] = _claim_nothing
         self._start = 0
         self._end = 0
         self._large: memoryview | None = None
         self._large_filled = 0
+        self._large_length = 0
         self._large_kind = FrameKind.MESSAGES
         self._large_crc = 0
+
+    def widen(self, body_limit: int, claim: Callable[[int], None]) -> None:
+        """The other side is known: a buffer of full size, and frames up to `body_limit`.
+
+        `claim` is told how many bytes the buffer of a large frame takes, before it does, and 0 when
+        the frame is whole. It may raise FrameError.
+        """
+        self._body_limit = body_limit
+        self._claim = claim
+        rest = self._end - self._start
+        buffer = bytearray(_RECEIVE_BYTES)
+        buffer[:rest] = self._view[self._start : self._end]
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, rest
+
+    def close(self) -> None:
+        """Give all buffers back: who reads no more may be in a cycle that lives on for a while."""
+        self._claim(0)
+        self._claim = _claim_nothing
+        self._large = None
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Part of a frame is here and the rest is not."""
+        return self._large is not None or self._end > self._start
 
     def get_buffer(self) -> memoryview:
         """Where the next bytes of the socket go; never empty."""
@@ -115,9 +151,12 @@ class FrameReader:
         """
         if self._large is not None:
             self._large_filled += count
-            if self._large_filled == len(self._large):
+            if self._large_filled == self._large_length:
                 whole, self._large = self._large, None
+                self._claim(0)
                 yield self._checked(self._large_kind, whole, self._large_crc)
+            elif self._large_filled == len(self._large):
+                self._large = self._grown(self._large)
             return
         self._end += count
         while self._large is None and self._end - self._start >= HEADER_BYTES:
@@ -128,7 +167,7 @@ class FrameReader:
                 view = self._view[begin : self._start]
                 body = bytes(view) if length <= JOIN_BYTES_MAX else memoryview(bytes(view))
                 yield self._checked(kind, body, crc)
-            elif length > _RECEIVE_BYTES - HEADER_BYTES:
+            elif length > len(self._buffer) - HEADER_BYTES:
                 self._begin_large(kind, length, crc, begin)
             else:
                 break
@@ -146,17 +185,26 @@ class FrameReader:
         kind = _KINDS.get(kind_number)
         if kind is None:
             raise FrameError(f"frame kind {kind_number}")
-        if length > self.body_limit:
-            raise FrameError(f"frame of {length} bytes, at most {self.body_limit} are accepted")
+        if length > self._body_limit:
+            raise FrameError(f"frame of {length} bytes, at most {self._body_limit} are accepted")
         return kind, length, crc
 
     def _begin_large(self, kind: FrameKind, length: int, crc: int, begin: int) -> None:
-        large = memoryview(bytearray(length))
+        first = min(length, PEER_FRAME_FIRST_BYTES)
+        self._claim(first)
+        large = memoryview(bytearray(first))
         have = self._end - begin
         large[:have] = self._view[begin : self._end]
-        self._large, self._large_filled = large, have
+        self._large, self._large_filled, self._large_length = large, have, length
         self._large_kind, self._large_crc = kind, crc
         self._start = self._end = 0
+
+    def _grown(self, full: memoryview) -> memoryview:
+        size = min(2 * len(full), self._large_length)
+        self._claim(size)
+        larger = memoryview(bytearray(size))
+        larger[: len(full)] = full
+        return larger
 
     def _compact(self) -> None:
         """A frame that is not whole moves to the front, where there is room for the rest of it."""
@@ -170,3 +218,7 @@ class FrameReader:
         if crc32(body) != crc:
             raise FrameError("frame body checksum")
         return kind, body
+
+
+def _claim_nothing(size: int) -> None:
+    """Before the handshake no frame is large."""

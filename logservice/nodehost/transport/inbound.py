@@ -1,22 +1,23 @@
 """Inbound: one accepted connection: who is there, its messages, its requests.
 
-Nothing is believed before the handshake: no frame but HELLO, nothing larger than a hello, and the
-connection is cut when none comes in time. A peer of another cluster, of another protocol version,
-or one that means to reach another store is told so (REFUSED) and cut.
+Nothing is believed before the handshake: no frame but HELLO, nothing larger than a hello. Until
+then the connection is the lobby's, which ends it when no hello comes in time. A peer of another
+cluster, of another protocol version, or one that means to reach another store is told so (REFUSED)
+and cut.
 
 Over TLS the certificate decides who the peer may say it is (INV-PEER-1), and the connection is cut
 when it is too old or the certificate has expired: the dialer replaces it before that.
 
 A request runs as a task with the caller's deadline. When its connection breaks it runs on until
-then: stopping halfway would gain nothing, as its outcome is unknown to the caller in any case.
+then: stopping halfway would gain nothing, as its outcome is unknown to the caller in any case. How
+many there may be, and how large, is on the store's account (`peer_account`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from logservice_wire.errors import (
     Busy,
@@ -29,14 +30,14 @@ from logservice_wire.errors import (
 
 from logservice.bounds import (
     PEER_BULK_MESSAGE_BYTES,
-    PEER_CONNECT_TIMEOUT_S,
     PEER_DRAIN_S,
     PEER_FRAME_BYTES_MAX,
     PEER_QUEUE_BYTES_MAX,
-    PEER_REQUESTS_INFLIGHT_MAX,
+    PEER_REQUEST_TIMEOUT_MAX_S,
 )
 from logservice.certificate import Purpose
 from logservice.ids import StoreId
+from logservice.nodehost.transport.chunks import SnapshotAssembly
 from logservice.nodehost.transport.codec import decode_batch
 from logservice.nodehost.transport.connection import Connection
 from logservice.nodehost.transport.control import (
@@ -53,7 +54,9 @@ from logservice.nodehost.transport.control import (
     encode_refusal,
 )
 from logservice.nodehost.transport.frame import Buffer, FrameKind
+from logservice.nodehost.transport.peer_account import PeerAccount
 from logservice.nodehost.transport.peer_tls import PeerTls, check_peer
+from logservice.nodehost.transport.receive_budget import ReceiveBudget
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
 from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
 from logservice.nodehost.transport.stats import TransportStats
@@ -64,6 +67,18 @@ _PATIENCE: Final = 1.25
 """Times a connection's age that the accepting side waits for the dialer to replace it."""
 
 
+class Host(Protocol):
+    """Whose connections these are: `reception.Reception`."""
+
+    def admit(self, inbound: Inbound, peer: PeerIdentity) -> PeerAccount:
+        """The peer passed the handshake."""
+        ...
+
+    def gone(self, inbound: Inbound) -> None:
+        """The connection is lost."""
+        ...
+
+
 class Inbound:
     """The owner of an accepted `Connection`."""
 
@@ -72,49 +87,54 @@ class Inbound:
         identity: PeerIdentity,
         handler: TransportHandler,
         stats: TransportStats,
+        reception: Host,
+        budget: ReceiveBudget,
         *,
-        on_known: Callable[[PeerIdentity], None],
-        on_gone: Callable[[Inbound], None],
+        host: str,
         tls: PeerTls | None = None,
     ) -> None:
-        """`on_known`: the peer passed the handshake; `on_gone`: the connection is lost."""
+        """`host`: the other side's, as its address says."""
+        self.host = host
         self._tls = tls
         self._identity = identity
         self._handler = handler
         self._stats = stats
-        self._on_known = on_known
-        self._on_gone = on_gone
+        self._reception = reception
+        self._budget = budget
         self.queue = SendQueue(PEER_QUEUE_BYTES_MAX, PEER_BULK_MESSAGE_BYTES)
         self.connection: Connection | None = None
         self._peer: PeerIdentity | None = None
-        self._closed = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._account: PeerAccount | None = None
+        self._assembly: SnapshotAssembly | None = None
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(PEER_CONNECT_TIMEOUT_S, self._no_hello)
+        self._age_timer: asyncio.TimerHandle | None = None
 
-    def turn_away(self) -> None:
-        """Hang up as soon as the connection is there: too many are."""
-        self._closed = True
+    @property
+    def queued_bytes(self) -> int:
+        """See `peer_account.Accounted`."""
+        return self.queue.bytes
+
+    @property
+    def open(self) -> bool:
+        """Frames can be written."""
+        return self.connection is not None and self.connection.open
+
+    def cut(self, cause: str) -> None:
+        """See `peer_account.Accounted`."""
+        if self.connection is not None:
+            self.connection.abort(cause)
 
     async def close(self) -> None:
-        """Cut the connection and stop what runs for it."""
-        self._closed = True
+        """Cut the connection; returns when it is gone."""
         if self.connection is not None:
             self.connection.abort("closed here")
             await self.connection.wait_lost()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
     # --- ConnectionOwner --------------------------------------------------------------------------
 
     def on_open(self, connection: Connection) -> None:
         """See ConnectionOwner."""
         self.connection = connection
-        if self._closed:
-            connection.abort("closed here")
 
     def on_frame(self, connection: Connection, kind: FrameKind, body: Buffer) -> None:
         """See ConnectionOwner."""
@@ -129,20 +149,26 @@ class Inbound:
             self._handler.on_messages(peer, batch)
         elif kind is FrameKind.REQUEST:
             self._accept(peer, decode_request(body))
+        elif kind is FrameKind.SNAPSHOT_CHUNK and self._assembly is not None:
+            batch = self._assembly.add(body)
+            if batch:
+                self._stats.messages_received += 1
+                self._handler.on_messages(peer, batch)
         else:
             raise ControlError(f"{kind.name} is out of place on an accepted connection")
 
     def on_lost(self, connection: Connection) -> None:
         """See ConnectionOwner."""
-        self._timer.cancel()
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        if self._assembly is not None:
+            self._assembly.drop()
+            self._assembly = None
         self.queue.clear()
-        self._on_gone(self)
+        self._reception.gone(self)
+        self.connection = None  # which owns this one: not a cycle for the collector
 
     # --- inside -----------------------------------------------------------------------------------
-
-    def _no_hello(self) -> None:
-        if self.connection is not None:
-            self.connection.abort("no hello in time")
 
     def _greet(self, connection: Connection, hello: Hello) -> None:
         refusal = self._refusal(hello) or self._not_certified(connection, hello)
@@ -154,10 +180,13 @@ class Inbound:
             connection.close()
             return
         self._peer = hello.identity
-        connection.trust()
+        store = hello.identity.store_id
+        connection.trust(self._budget.share(store, connection.abort))
+        if hello.lane is Lane.BULK:
+            self._assembly = SnapshotAssembly(self._budget.share(store, connection.abort))
+        self._account = self._reception.admit(self, hello.identity)
         body = encode_hello(Hello(PROTOCOL, Lane.MAIN, self._identity, StoreId("")))
         connection.write_frame(FrameKind.HELLO, [body], len(body))
-        self._on_known(hello.identity)
 
     def _refusal(self, hello: Hello) -> LogServiceError | None:
         mine = self._identity
@@ -174,7 +203,6 @@ class Inbound:
 
     def _not_certified(self, connection: Connection, hello: Hello) -> LogServiceError | None:
         """Check the certificate and set the connection's end by it."""
-        self._timer.cancel()
         if self._tls is None:
             return None
         try:
@@ -183,35 +211,26 @@ class Inbound:
             return error
         # The dialer replaces the connection at its age; one that does not is cut a little later.
         end_s = min(left_s, self._tls.age_max_s * _PATIENCE + PEER_DRAIN_S)
-        self._timer = self._loop.call_later(end_s, self._too_old)
+        self._age_timer = self._loop.call_later(
+            end_s, self.cut, "the connection is too old, or its certificate has expired"
+        )
         return None
 
-    def _too_old(self) -> None:
-        if self.connection is not None:
-            self.connection.abort("the connection is too old, or its certificate has expired")
-
     def _accept(self, peer: PeerIdentity, request: Request) -> None:
-        if len(self._tasks) >= PEER_REQUESTS_INFLIGHT_MAX:
+        account, size = self._account, len(request.body)
+        assert account is not None  # the peer is known
+        if not account.has_room_for_request(size):
             busy = Busy("too many requests from one store", retry_after_ms=_RETRY_AFTER_MS)
             self._respond(encode_failure(request.request_id, busy))
             return
         self._stats.requests_served += 1
-        task = self._loop.create_task(self._serve(peer, request))
-        self._tasks.add(task)
-        task.add_done_callback(self._served)
-
-    def _served(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # Not an Exception: an invariant violation. The loop's handler stops the store.
-            self._loop.call_exception_handler(
-                {"message": "serving a peer's request", "exception": error, "task": task}
-            )
+        account.serve(self._serve(peer, request), size)
 
     async def _serve(self, peer: PeerIdentity, request: Request) -> None:
         request_id = request.request_id
         try:
-            async with asyncio.timeout(request.timeout_ms / 1000) as deadline:
+            limit_s = min(request.timeout_ms / 1000, PEER_REQUEST_TIMEOUT_MAX_S)
+            async with asyncio.timeout(limit_s) as deadline:
                 answer = await self._handler.on_request(peer, request.method, request.body)
             if len(answer) + 64 > PEER_FRAME_BYTES_MAX:
                 # What was asked for is done, so nobody may be told that it is not.
@@ -231,11 +250,12 @@ class Inbound:
         self._respond(buffers)
 
     def _respond(self, buffers: list[Buffer]) -> None:
-        connection = self.connection
-        if connection is None or not connection.open:
+        connection, account = self.connection, self._account
+        if connection is None or account is None or not connection.open:
             return
         size = sum([len(buffer) for buffer in buffers])
-        if not self.queue.put(Item(FrameKind.RESPONSE, REQUESTS_FLOW, buffers, size)):
+        item = Item(FrameKind.RESPONSE, REQUESTS_FLOW, buffers, size)
+        if not account.has_room_for_answer(size) or not self.queue.put(item):
             connection.abort("the peer does not read its answers")
             return
         connection.schedule_flush()

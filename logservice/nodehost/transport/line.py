@@ -72,7 +72,10 @@ from logservice.nodehost.transport.control import (
     encode_request,
 )
 from logservice.nodehost.transport.frame import Buffer, FrameKind
+from logservice.nodehost.transport.listener import NO_DESCRIPTOR
 from logservice.nodehost.transport.peer_tls import PeerTls, check_peer
+from logservice.nodehost.transport.receive_budget import ReceiveBudget
+from logservice.nodehost.transport.reserve import DescriptorReserve
 from logservice.nodehost.transport.resolve import Resolver
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
@@ -105,6 +108,8 @@ class LineContext:
     jitter: random.Random
     tls: PeerTls | None
     resolver: Resolver
+    budget: ReceiveBudget
+    reserve: DescriptorReserve
 
 
 @dataclass(slots=True)
@@ -163,13 +168,26 @@ class Line:
         return self._addresses[0]
 
     @property
+    def remote_host(self) -> str:
+        """Of the connection that is up; empty when none is."""
+        return self._connection.remote_host if self._connection is not None and self._ready else ""
+
+    @property
     def queued_bytes(self) -> int:
         """Bytes waiting for the socket."""
         return self._queue.bytes
 
+    def carries(self, flow: int) -> bool:
+        """Something large of this flow is still waiting here."""
+        return self._queue.holds_bulk(flow)
+
     def put(self, item: Item) -> bool:
         """Queue a message; False if it was dropped. `flush` sends it."""
-        if self._down or item.size > PEER_FRAME_BYTES_MAX or not self._queue.put(item):
+        return self.put_all([item])
+
+    def put_all(self, items: list[Item]) -> bool:
+        """Queue messages of one flow, all or none."""
+        if self._down or items[0].size > PEER_FRAME_BYTES_MAX or not self._queue.put_all(items):
             self._context.stats.messages_dropped += 1
             self._note_drop()
             return False
@@ -297,24 +315,36 @@ class Line:
 
     async def _connect(self) -> None:
         """To the first address of the name that accepts. Raises OSError, the last one's."""
-        context = self._context
+        reserve = self._context.reserve
         host, port = parse_address(self.address)
-        addresses = await context.resolver.addresses(host)
+        reserve.fill()
+        addresses = await self._context.resolver.addresses(host)
         for address in addresses:
             try:
-                await self._loop.create_connection(
-                    lambda: Connection(
-                        self, self._queue, context.stats, context.clock,
-                        silent_max=PEER_SILENT_PINGS_MAX, pings=True,
-                    ),
-                    address, port,
-                    ssl=context.tls.client_context() if context.tls else None,
-                    server_hostname=host if context.tls else None,
-                )  # fmt: skip
+                try:
+                    await self._connect_to(address, port, host)
+                except OSError as error:
+                    if error.errno not in NO_DESCRIPTOR or not reserve.spend():
+                        raise
+                    await self._connect_to(address, port, host)
                 return
-            except OSError:
+            except OSError as error:
+                # Its frames hold the TLS engine and its buffers in a cycle; see `lobby`.
+                error.__traceback__ = None
                 if address is addresses[-1]:
                     raise
+
+    async def _connect_to(self, address: str, port: int, host: str) -> None:
+        context = self._context
+        await self._loop.create_connection(
+            lambda: Connection(
+                self, self._queue, context.stats, context.clock,
+                silent_max=PEER_SILENT_PINGS_MAX, pings=True,
+            ),
+            address, port,
+            ssl=context.tls.client_context() if context.tls else None,
+            server_hostname=host if context.tls else None,
+        )  # fmt: skip
 
     async def _watch(self) -> None:
         """Until the connection is lost, or unused for long when nobody needs it kept."""
@@ -388,7 +418,7 @@ class Line:
 
     def _discard(self, cause: str) -> None:
         """Drop what waits; requests learn whether they had left."""
-        messages = sum(item.kind is FrameKind.MESSAGES for item in self._queue.clear())
+        messages = sum(item.kind is not FrameKind.REQUEST for item in self._queue.clear())
         self._context.stats.messages_dropped += messages
         if messages:
             self._note_drop()
@@ -504,7 +534,8 @@ class Line:
                     self._context.stats.refused += 1
                     self._hello.set_exception(error)
                     return
-            connection.trust()
+            store = self._expected or theirs.store_id
+            connection.trust(self._context.budget.share(store, connection.abort))
             self._ready = True
             self._hello.set_result(None)
 

@@ -28,9 +28,10 @@ from logservice_wire.errors import (
 
 from logservice.ids import ShardId, StoreId
 from logservice.invariants import invariant
+from logservice.nodehost.transport.chunks import snapshot_fits
 from logservice.nodehost.transport.codec import Buffer, decode_batch, encode_message
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
-from logservice.raft.messages import Message
+from logservice.raft.messages import InstallSnapshot, Message
 
 Batch = list[tuple[ShardId, Message]]
 
@@ -160,6 +161,8 @@ class MemoryTransport:
     def send(self, store: StoreId, shard: ShardId, message: Message) -> bool:
         """See `Transport`."""
         if store not in self._addresses or self._handler is None:
+            return False
+        if type(message) is InstallSnapshot and not snapshot_fits(message):
             return False
         self._outbox.setdefault(store, []).append((shard, message))
         return True

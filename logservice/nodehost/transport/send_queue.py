@@ -55,6 +55,22 @@ class SendQueue:
         """Queue an item; False when it does not fit. One item always fits an empty queue."""
         if self.bytes and self.bytes + item.size > self._bytes_max:
             return False
+        self._append(item)
+        return True
+
+    def put_all(self, items: list[Item]) -> bool:
+        """Queue items of one flow, all of them or none; they always fit an empty queue."""
+        if self.bytes and self.bytes + sum([item.size for item in items]) > self._bytes_max:
+            return False
+        for item in items:
+            self._append(item)
+        return True
+
+    def holds_bulk(self, flow: int) -> bool:
+        """Something of the flow is in the class of large items."""
+        return flow in self._bulk_flows
+
+    def _append(self, item: Item) -> None:
         self.bytes += item.size
         flows = self._bulk_flows
         if item.size >= self._bulk_bytes or (flows and item.flow in flows):
@@ -62,7 +78,6 @@ class SendQueue:
             self._bulk.append(item)
         else:
             self._urgent.append(item)
-        return True
 
     def take(self, bytes_max: int) -> list[Item]:
         """The next items that may share a frame: one kind and class, at least one, about

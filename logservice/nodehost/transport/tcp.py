@@ -1,19 +1,19 @@
 """TcpTransport: `seam.Transport` over TCP, or mutual TLS when given a `PeerTls`.
 
-This file holds the whole together: the listener, one main line per known store (dialed at once and
-kept), a bulk line per store from its first snapshot on, and short-lived lines to bare addresses (a
-store that asks its way into the cluster knows only ``host:port``).
+This file holds the whole together: the accepting side (`reception`), one main line per known store
+(dialed at once and kept), a bulk line per store from its first snapshot on, and short-lived lines
+to bare addresses (a store that asks its way into the cluster knows only ``host:port``).
 
 INV-TRANSPORT-1: a transport is started at most once at a time.
 
 Lanes. INV-LANE-1: all messages of a shard but InstallSnapshot use the main line, in order. A large
 append does not switch to the bulk line, since it would be overtaken there and rejected by the
 follower; it waits behind the small messages of other shards instead (see `send_queue`). A snapshot
-has no order to keep: its receiver is in no other conversation with the leader than heartbeats.
+has no order to keep: its receiver is in no other conversation with the leader than heartbeats. A
+large one goes in chunks (`chunks`), one at a time per shard: one that is still on its way serves
+its receiver as well as the next.
 
-Certificates. asyncio's listener keeps the context it was opened with, so `renew_tls` opens another
-one on the same socket, which stays open in between: no dial is turned away. Lines ask for a context
-at each dial.
+Certificates. Both sides take what there is at the beginning of each handshake.
 
 An accepted connection teaches nothing about addresses, but its handshake shows that the store
 lives: the line towards it stops backing off.
@@ -31,25 +31,23 @@ from functools import partial
 
 from logservice_wire.errors import DeadlineExceeded, InvalidArgument, NotReady
 
-from logservice.bounds import (
-    PEER_CONNECT_TIMEOUT_S,
-    PEER_INBOUND_MAX,
-    PEER_SILENT_INBOUND_PINGS_MAX,
-)
+from logservice.bounds import PEER_SNAPSHOT_CHUNK_BYTES
 from logservice.clock import Clock, SystemClock
 from logservice.ids import ShardId, StoreId
 from logservice.invariants import invariant
+from logservice.nodehost.transport.chunks import snapshot_fits, split
 from logservice.nodehost.transport.codec import Buffer, encode_message
-from logservice.nodehost.transport.connection import Connection
 from logservice.nodehost.transport.control import Lane
 from logservice.nodehost.transport.frame import FrameKind
-from logservice.nodehost.transport.inbound import Inbound
 from logservice.nodehost.transport.line import Line, LineContext, parse_address
 from logservice.nodehost.transport.peer_tls import PeerTls
+from logservice.nodehost.transport.receive_budget import ReceiveBudget
+from logservice.nodehost.transport.reception import Reception, ReceptionContext
+from logservice.nodehost.transport.reserve import DescriptorReserve
 from logservice.nodehost.transport.resolve import Resolver
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
 from logservice.nodehost.transport.send_queue import Item
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.stats import CROWDED_ALARM, TransportStats
 from logservice.raft.messages import InstallSnapshot, Message
 
 _WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -82,6 +80,8 @@ class TcpTransport:
         self._clock = clock or SystemClock()
         self._tls = tls
         self._stats = TransportStats()
+        self._budget = ReceiveBudget()
+        self._reserve = DescriptorReserve()
         self._context = LineContext(
             identity,
             self._clock,
@@ -89,14 +89,16 @@ class TcpTransport:
             random.Random(identity.boot_id),
             tls,
             Resolver(),
+            self._budget,
+            self._reserve,
         )
         self._handler: TransportHandler | None = None
-        self._servers: list[asyncio.Server] = []
+        self._reception: Reception | None = None
         self._addresses: dict[StoreId, tuple[str, ...]] = {}
         self._lines: dict[StoreId, Line] = {}
         self._bulk: dict[StoreId, Line] = {}
         self._visits: dict[str, Line] = {}
-        self._inbound: set[Inbound] = set()
+        self._hosts: frozenset[str] = frozenset()
         self._dirty: set[Line] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -105,59 +107,43 @@ class TcpTransport:
     async def start(self, handler: TransportHandler) -> None:
         """See `Transport`."""
         invariant(self._handler is None, "INV-TRANSPORT-1", detail="started twice")
-        loop = asyncio.get_running_loop()
-        tls = self._tls
+        reception = Reception(
+            ReceptionContext(
+                self._identity, handler, self._stats, self._clock, self._tls, self._budget,
+                knows_store=self._addresses.__contains__, knows_host=self._is_host_known,
+                on_known=self._known,
+            )
+        )  # fmt: skip
         try:
-            server = await loop.create_server(
-                self._accept, self._host, self._port, reuse_address=True,
-                ssl=tls.server_context() if tls else None,
-                ssl_handshake_timeout=PEER_CONNECT_TIMEOUT_S if tls else None,
-            )  # fmt: skip
+            self._port = await reception.open(self._host, self._port)
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise OSError(
                 error.errno, f"cannot listen for stores on {where}: {error.strerror or error}"
             ) from error
         self._handler = handler
-        self._servers = [server]
-        self._port = server.sockets[0].getsockname()[1]
+        self._reception = reception
+        self._reserve.fill()
         for store in self._addresses:
             self._lines[store] = self._new_line(store, Lane.MAIN)
 
     async def stop(self) -> None:
         """See `Transport`."""
         self._handler = None
-        servers, self._servers = self._servers, []
-        for server in servers:
-            server.close()
+        reception, self._reception = self._reception, None
         lines = [*self._lines.values(), *self._bulk.values(), *self._visits.values()]
         self._lines, self._bulk, self._visits = {}, {}, {}
         self._dirty.clear()
         for line in lines:
             line.flush()
-        closing = [*(line.close() for line in lines), *(one.close() for one in self._inbound)]
-        await asyncio.gather(*closing, *self._closing)
-        for server in servers:
-            await server.wait_closed()
+        accepted = [reception.close()] if reception is not None else []
+        await asyncio.gather(*(line.close() for line in lines), *accepted, *self._closing)
+        self._reserve.close()
 
     async def renew_tls(self) -> None:
-        """Take the certificates that `tls` has now: for dials from now on, and the listener."""
-        tls = self._tls
-        if tls is None or self._handler is None:
-            return
-        context = tls.server_context()
-        loop = asyncio.get_running_loop()
-        old, self._servers = self._servers, []
-        # A second descriptor keeps each socket, and with it whoever is just connecting.
-        kept = [one.dup() for server in old for one in server.sockets]
-        for server in old:
-            server.close()
-        for listening in kept:
-            server = await loop.create_server(
-                self._accept, sock=listening, ssl=context,
-                ssl_handshake_timeout=PEER_CONNECT_TIMEOUT_S,
-            )  # fmt: skip
-            self._servers.append(server)
+        """Take the certificates that `tls` has now, for handshakes from now on."""
+        if self._reception is not None:
+            self._reception.renew()
 
     @property
     def address(self) -> str:
@@ -173,6 +159,9 @@ class TcpTransport:
         if store == self._identity.store_id or self._addresses.get(store) == addresses:
             return
         self._addresses[store] = addresses
+        self._hosts = frozenset(
+            parse_address(one)[0] for known in self._addresses.values() for one in known
+        )
         if self._handler is None:
             return
         self._discard(self._lines.pop(store, None))
@@ -186,11 +175,31 @@ class TcpTransport:
             self._stats.messages_dropped += 1
             return False
         if type(message) is InstallSnapshot:
-            line = self._bulk_line(store)
+            return self._send_snapshot(store, shard, message)
         buffers: list[Buffer] = []
         size = encode_message(shard, message, buffers)
         self._dirty.add(line)
         return line.put(Item(FrameKind.MESSAGES, shard, buffers, size))
+
+    def _send_snapshot(self, store: StoreId, shard: ShardId, message: InstallSnapshot) -> bool:
+        line = self._bulk_line(store)
+        if line.carries(shard):
+            return True
+        if not snapshot_fits(message):
+            self._stats.snapshots_too_large += 1
+            self._stats.messages_dropped += 1
+            return False
+        buffers: list[Buffer] = []
+        size = encode_message(shard, message, buffers)
+        self._dirty.add(line)
+        if size <= PEER_SNAPSHOT_CHUNK_BYTES:
+            return line.put(Item(FrameKind.MESSAGES, shard, buffers, size))
+        return line.put_all(
+            [
+                Item(FrameKind.SNAPSHOT_CHUNK, shard, body, sum([len(part) for part in body]))
+                for body in split(buffers, size)
+            ]
+        )
 
     def flush(self) -> None:
         """See `Transport`."""
@@ -221,8 +230,22 @@ class TcpTransport:
         """A copy of the counters."""
         lines = [*self._lines.values(), *self._bulk.values(), *self._visits.values()]
         queued = sum(line.queued_bytes for line in lines)
-        queued += sum(inbound.queue.bytes for inbound in self._inbound)
-        return dataclasses.replace(self._stats, queued_bytes=queued)
+        if self._reception is not None:
+            queued += self._reception.queued_bytes
+        return dataclasses.replace(
+            self._stats, queued_bytes=queued, partial_bytes=self._budget.bytes,
+            partial_cuts=self._budget.cuts,
+        )  # fmt: skip
+
+    def alarms(self) -> list[str]:
+        """What a person must look at; empty when all is well. For health and the doctor."""
+        if self._reception is None or not self._reception.crowded:
+            return []
+        return [
+            f"{CROWDED_ALARM}: connections that do not say who they are take all places"
+            f" ({self._stats.strangers} now, {self._stats.strangers_turned_away} turned away"
+            " since the start)"
+        ]
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -274,21 +297,10 @@ class TcpTransport:
         if self._handler is not None:
             self._handler.on_unreachable(store)
 
-    def _accept(self) -> Connection:
-        handler = self._handler
-        if handler is None:
-            raise ConnectionAbortedError("the transport is stopping")
-        inbound = Inbound(
-            self._identity, handler, self._stats,
-            on_known=self._known, on_gone=self._inbound.discard, tls=self._tls,
-        )  # fmt: skip
-        if len(self._inbound) >= PEER_INBOUND_MAX:
-            inbound.turn_away()
-        self._inbound.add(inbound)
-        return Connection(
-            inbound, inbound.queue, self._stats, self._clock,
-            silent_max=PEER_SILENT_INBOUND_PINGS_MAX, pings=False,
-        )  # fmt: skip
+    def _is_host_known(self, host: str) -> bool:
+        if host in self._hosts:
+            return True
+        return any(line.remote_host == host for line in self._lines.values())
 
     def _known(self, peer: PeerIdentity) -> None:
         for lines in (self._lines, self._bulk):

@@ -125,7 +125,9 @@ _TWICE: Final = frozenset(
 )
 """Figures of `LogDbStats` that another one says, too."""
 
-_PEER_GAUGES: Final = frozenset({"round_trip_us", "connections", "queued_bytes"})
+_PEER_GAUGES: Final = frozenset(
+    {"round_trip_us", "connections", "queued_bytes", "strangers", "partial_bytes"}
+)
 
 _REPLICA: Final[Mapping[str, str]] = {
     "term": "Raft term.",
