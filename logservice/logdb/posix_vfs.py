@@ -136,7 +136,7 @@ class PosixVfs:
         """See `Vfs`, and the head of this file."""
         if len(buffers) > _IOV_MAX:
             # One copy is quicker than further calls, or than fewer copies that end below the limit
-            # (docs/performance.md).
+            # (docs/engineering-notes/writing-the-log.md).
             buffers = [b"".join(buffers)]
         if not self._written_with_dsync(handle, buffers, offset):
             os.fdatasync(handle)

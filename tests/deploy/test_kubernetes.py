@@ -143,7 +143,7 @@ def test_probes_ask_whether_it_lives_and_whether_it_is_ready() -> None:
         "startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz",
     }  # fmt: skip
     startup = STORE["startupProbe"]
-    # Recovery of a large log; docs/performance.md has what it takes.
+    # Recovery of a large log; docs/engineering-notes/restarting.md has what it takes.
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
 
 
