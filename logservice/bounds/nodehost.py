@@ -84,7 +84,10 @@ REFUSALS_SAID_MAX: Final = 1024
 """Events about messages that were not heard, since the start of the store; the rest is counted."""
 
 MEMBERS_ASK_S: Final = 1.0
-"""Between two questions to HAKeeper who the members of a shard are, after a stranger spoke."""
+"""Between two rounds of asking HAKeeper who the members of shards are, after strangers spoke."""
+
+MEMBERS_ASKED_AT_ONCE: Final = 16
+"""Shards in one round: a thousand that a stranger names take a minute and cost HAKeeper little."""
 
 READ_CONTEXT_BYTES_MAX: Final = 64
 """What a replica sends along with a question for a read index, to know the answer by."""

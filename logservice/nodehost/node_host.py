@@ -274,7 +274,7 @@ class NodeHost:
             raise Halted(log.faulty, shard=shard) from broken
         self._replicas[shard] = replica
         self.halts.forget(shard)
-        replica.raft.set_room(directory.disk.room, directory.disk.closed)
+        replica.set_room()
         self.activate(replica)
 
     # --- what runs here ---------------------------------------------------------------------------
@@ -376,7 +376,12 @@ class NodeHost:
 
     async def read_log(self, shard: ShardId, lsn: Lsn, max_bytes: int) -> LogSlice:
         """See `log_reading.read_log`."""
-        return await read_log(self.replica(shard), lsn, max_bytes)
+        replica = self.replica(shard)
+        try:
+            return await read_log(replica, lsn, max_bytes)
+        except InvariantViolation as error:
+            replica.fail(error)
+            raise Halted(f"it halted while it was read: {error}", shard=shard) from error
 
     async def wait_applied(self, shard: ShardId, lsn: Lsn, timeout_s: float) -> bool:
         """Wait until a record with `lsn` is applied; False when the time passed or the replica
@@ -606,7 +611,7 @@ class NodeHost:
             return
         for replica in self._replicas.values() if changed else ():
             if replica.directory is directory:
-                replica.raft.set_room(directory.disk.room, directory.disk.closed)
+                replica.set_room()
 
     def _tick(self) -> None:
         # A late timer counts as one tick, never as several: the messages that would have kept the

@@ -18,8 +18,9 @@ Everything runs on the loop thread; nothing here waits for the disk or the netwo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
 from logservice_wire.errors import (
@@ -208,11 +209,19 @@ class Replica:
                 # It may still have brought a newer term, which must be persisted.
                 self.hearing.rejected(heard.sender, rejected)
         except (Halted, InvariantViolation) as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._host.activate(self)
 
-    def _fail(self, error: Halted | InvariantViolation) -> None:
+    @contextlib.contextmanager
+    def contained(self) -> Iterator[None]:
+        """What breaks in the block is this replica's, and halts it (INV-REPLICA-3)."""
+        try:
+            yield
+        except (Halted, InvariantViolation) as error:
+            self.fail(error)
+
+    def fail(self, error: Halted | InvariantViolation) -> None:
         """Its data is damaged, or an invariant of it does not hold: it halts, alone.
 
         What is broken stays so over a restart (INV-REPLICA-3), until HAKeeper replaces it.
@@ -250,7 +259,7 @@ class Replica:
             if due and self.raft.leader == NO_REPLICA and self.raft.role is Role.FOLLOWER:
                 self.raft.campaign()
         except (Halted, InvariantViolation) as error:
-            self._fail(error)
+            self.fail(error)
             return
         if (
             self.reads.retry_lost(self._ticks, self._options.election_ticks)
@@ -272,9 +281,10 @@ class Replica:
         reason: pre-votes change nobody's term, and replicas that still hear the leader refuse.
         """
         if self.raft.role is Role.LEADER:
-            self.raft.report_unreachable(peer)
-            self.raft.report_snapshot(peer, ok=False)
-            self._host.activate(self)
+            with self.contained():
+                self.raft.report_unreachable(peer)
+                self.raft.report_snapshot(peer, ok=False)
+                self._host.activate(self)
         elif peer == self.raft.leader:
             self.raft.forget_leader()
             self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
@@ -282,8 +292,14 @@ class Replica:
 
     def wake(self) -> None:
         """Its leader may be gone, or awake and not heard here; see `Raft.wake`."""
-        self.raft.wake()
-        self._host.activate(self)
+        with self.contained():
+            self.raft.wake()
+            self._host.activate(self)
+
+    def set_room(self) -> None:
+        """What its disk takes has changed."""
+        with self.contained():
+            self.raft.set_room(self.directory.disk.room, self.directory.disk.closed)
 
     @property
     def idle(self) -> bool:
@@ -336,7 +352,7 @@ class Replica:
             return self._collect()
         except (Halted, InvariantViolation) as error:
             # The other shards of the store go on.
-            self._fail(error)
+            self.fail(error)
             return None
         finally:
             self.reader.forget()
@@ -421,7 +437,7 @@ class Replica:
             self._tell_durable(accepted)
         except (Halted, InvariantViolation) as error:
             # Damaged is what the core reads to go on, entries for a follower that is behind.
-            self._fail(error)
+            self.fail(error)
 
     def _tell_durable(self, accepted: Sequence[_Accepted]) -> None:
         for item in accepted:
@@ -513,7 +529,7 @@ class Replica:
         self._membership_changed()
 
     def _membership_changed(self) -> None:
-        self.hearing.members.changed(self.raft.membership, self.applied_term)
+        self.hearing.members.changed(self.raft.membership, self.applied_term, self.raft.leader)
         self._host.membership_changed(self)
 
     def _wake_lsn_waiters(self) -> None:

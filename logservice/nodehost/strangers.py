@@ -1,9 +1,10 @@
 """Strangers: asks HAKeeper who the members of a shard are, when somebody unknown speaks for it.
 
 A replica that was away while the others were replaced knows none of them any more, and hears none
-(`hearing.members`); only HAKeeper can tell it that they are members now. It is asked for one shard
-at a time and at most every MEMBERS_ASK_S, however many strangers speak: who has a certificate can
-cause that question and nothing else. Of shard 0 the address book is asked, which heartbeats keep.
+(`hearing.members`); only HAKeeper can tell it that they are members now. It is asked for
+MEMBERS_ASKED_AT_ONCE shards every MEMBERS_ASK_S, one after the other, however many strangers speak:
+who has a certificate can cause that question and nothing else. Of shard 0 the address book is
+asked, which heartbeats keep.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Strangers:
         """Ask for ever; `name` is told the members."""
         while True:
             await self._spoke.wait()
-            await self.run_once(ask, name)
+            for _ in range(min(len(self._shards), bounds.MEMBERS_ASKED_AT_ONCE)):
+                await self.run_once(ask, name)
             await asyncio.sleep(bounds.MEMBERS_ASK_S)
 
     async def run_once(self, ask: Ask, name: Callable[[ShardId, Membership], None]) -> None:

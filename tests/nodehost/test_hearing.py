@@ -14,10 +14,22 @@ from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
 from logservice.hard_state import HardState
-from logservice.ids import Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.ids import (
+    ClusterId,
+    Incarnation,
+    Index,
+    Lsn,
+    ReplicaId,
+    ShardId,
+    StoreId,
+    Term,
+)  # fmt: skip
 from logservice.invariants import InvariantViolation
 from logservice.logdb.update import Update
 from logservice.membership import Member, Membership
+from logservice.nodehost.hearing.members import Members
+from logservice.nodehost.strangers import Strangers
+from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Outcome
 from logservice.raft.messages import (
     AppendEntries,
@@ -368,3 +380,47 @@ async def test_a_stranger_is_heard_once_hakeeper_names_it(cluster: Cluster) -> N
     # What is older than known here says nothing.
     assert not name(cluster.membership())
     assert host.replica(SHARD).store_of(ReplicaId(9)) == store.store_id
+
+
+def test_who_left_is_heard_only_as_the_leader_it_was_and_until_there_is_another() -> None:
+    """A leader that was taken out goes on until those that stay know of it; nobody else does."""
+    rows = tuple(Member(ReplicaId(n), StoreId(f"s{n}"), Incarnation(n)) for n in (1, 2, 3, 4))
+    before = Membership(voters=(ReplicaId(1), ReplicaId(2), ReplicaId(3)), members=rows[:3])
+    after = Membership(
+        voters=(ReplicaId(1), ReplicaId(4)), change_epoch=Index(9), members=(rows[0], rows[3])
+    )
+    members = Members(before, Membership())
+    members.changed(after, Term(5), ReplicaId(2))
+    assert members.get(ReplicaId(3)) is None
+    assert members.get(ReplicaId(2)) == rows[1]
+    leaving = PeerIdentity(ClusterId("c"), StoreId("s2"), (Incarnation(2),), 1)
+    assert not members.have(leaving), "it leads, and asks for nothing else"
+    members.applied(Term(5))
+    assert members.get(ReplicaId(2)) == rows[1]
+    members.applied(Term(6))
+    assert members.get(ReplicaId(2)) is None
+    # What HAKeeper names is heard as well, and what is known here for certain wins over it.
+    moved = replace(rows[0], store_id=StoreId("elsewhere"))
+    newer = replace(after, change_epoch=Index(12), members=(moved, rows[2]))
+    assert members.name(newer)
+    assert members.get(ReplicaId(1)) == rows[0]
+    assert members.get(ReplicaId(3)) == rows[2]
+    assert not members.name(newer)
+
+
+async def test_a_thousand_strangers_cost_hakeeper_few_questions() -> None:
+    strangers = Strangers()
+    asked: list[ShardId] = []
+
+    async def ask(shard: ShardId) -> Membership | None:
+        asked.append(shard)
+        return None
+
+    for _ in range(3):
+        for shard in range(1000):
+            strangers.heard(ShardId(shard))
+    running = asyncio.ensure_future(strangers.run(ask, lambda _, __: None))
+    await eventually(lambda: len(asked) >= bounds.MEMBERS_ASKED_AT_ONCE)
+    assert asked == list(range(bounds.MEMBERS_ASKED_AT_ONCE))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -316,3 +316,13 @@ def test_an_announcement_is_for_one_target_one_term_and_a_short_time() -> None:
     assert not transfers.allowed(Term(6), ReplicaId(2), 11.1)
     assert not transfers.allowed(Term(7), ReplicaId(2), 10.0)
     assert not transfers.allowed(Term(6), ReplicaId(3), 10.0)
+
+
+def test_whoever_claims_term_after_term_does_not_make_the_others_be_asked_more_often() -> None:
+    known = leadership(FakeCore(voters(1, 2, 3)))
+    claim = known.claim(heartbeat(2, 8), 1.0)
+    assert claim is not None
+    claim.asked_s = 1.0
+    again = known.claim(heartbeat(2, 9), 1.1)
+    assert again is not None
+    assert (again.term, again.asked_s) == (9, 1.0)

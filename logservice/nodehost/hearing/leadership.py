@@ -85,7 +85,9 @@ class Leadership:
         term, claimant = message.term, message.sender
         claim = self._claims.get(claimant)
         if claim is None or claim.term < term:
-            claim = self._claims[claimant] = Claim(term, now_s, float("-inf"))
+            # Whoever claims one term after the other does not make this replica ask more often.
+            asked_s = claim.asked_s if claim is not None else float("-inf")
+            claim = self._claims[claimant] = Claim(term, now_s, asked_s)
         elif claim.term > term:
             return claim  # its own newer word stands
         if self._elected(claimant, claim):

@@ -4,8 +4,8 @@ Theory of operation. Three words say it, and any of them is enough to be *heard*
 than to be believed:
 
 - the membership in force here, that of the applied entries;
-- the one before it, until an entry of a later term is applied: a leader that was taken out goes on
-  until those that stay know of it (`raft.departing`);
+- the one before it, of the leader alone and until an entry of a later term is applied: a leader
+  that was taken out goes on until those that stay know of it (`raft.departing`);
 - a newer one that HAKeeper names. It is what a replica has that joins and knows nothing yet (the
   command that started it names the members), and one that was away while everybody else was
   replaced.
@@ -16,7 +16,7 @@ its sender to; a binding never changes, so the replica's own membership wins ove
 
 from __future__ import annotations
 
-from logservice.ids import ReplicaId, StoreId, Term
+from logservice.ids import NO_REPLICA, ReplicaId, StoreId, Term
 from logservice.membership import Member, Membership
 from logservice.nodehost.transport.seam import PeerIdentity
 
@@ -54,12 +54,14 @@ class Members:
         both = (self._own, *([named] if named is not None else []))
         return any(peer.may_speak_for(member) for one in both for member in one.members)
 
-    def changed(self, own: Membership, term: Term) -> None:
-        """Another membership is in force here, since an entry of `term`."""
+    def changed(self, own: Membership, term: Term, leader: ReplicaId) -> None:
+        """Another membership is in force here, since an entry of `term`, which `leader` leads."""
         if own is self._own:
             return
         self._departing = tuple(
-            member for member in self._own.members if not own.contains(member.replica_id)
+            member
+            for member in self._own.members
+            if not own.contains(member.replica_id) and leader in (member.replica_id, NO_REPLICA)
         )
         self._departing_term = term
         self._own = own
