@@ -56,8 +56,9 @@ def _membership_problem(snapshot: Snapshot, raft: Raft) -> str:
 
 
 def contradicts(message: AppendEntries, raft: Raft) -> bool:
-    """It has another entry where one is committed here: its sender was never elected with the votes
-    of those that committed it. Cheap for what a leader sends normally, which lies above.
+    """It has another entry where one is committed here: no leader of those that committed it sends
+    that. The message is dropped, and no more: the sender may be followed by the others for long,
+    and this replica would have no leader. Cheap for what is sent normally, which lies above.
     """
     committed = raft.commit
     if message.prev_index >= committed:

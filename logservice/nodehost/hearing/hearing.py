@@ -179,7 +179,6 @@ class Hearing:
         """Look inside."""
         if isinstance(message, AppendEntries):
             if contradicts(message, self._raft):
-                self.leadership.disbelieve()
                 return self._refuse(
                     store, Refusal.CONTRADICTION,
                     f"other entries behind {message.prev_index} than are committed here",

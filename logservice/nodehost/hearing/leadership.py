@@ -58,7 +58,6 @@ class Leadership:
         self._members = members
         self._term = Term(0)
         self._leader = NO_REPLICA
-        self._liar = (Term(0), NO_REPLICA)
         self._claims: dict[ReplicaId, Claim] = {}
 
     def believes(self, term: Term, leader: ReplicaId) -> bool:
@@ -66,19 +65,10 @@ class Leadership:
         return term == self._term and leader == self._leader
 
     def contested(self, term: Term, claimant: ReplicaId) -> bool:
-        """Somebody else is believed to lead that term, or the claimant no more."""
+        """Somebody else is believed to lead that term: no claim to it can be true."""
         if self._raft.term == term and self._raft.leader == self._own:
             return True
-        if (term, claimant) == self._liar:
-            return True
         return term == self._term and claimant != self._leader
-
-    def disbelieve(self) -> None:
-        """Who is believed to lead contradicts what is committed: it is not heard in this term any
-        more, however many vouch for it.
-        """
-        self._liar = (self._term, self._leader)
-        self._term, self._leader = Term(0), NO_REPLICA
 
     def claim(self, message: Message, now_s: float) -> Claim | None:
         """Somebody who is not believed says that it leads; None when it is believed now."""
