@@ -35,6 +35,8 @@ ASKERS: Mapping[str, Asker] = {
     "hakeeper.heartbeat": Asker.ANY,
     "hakeeper.lookup": Asker.ENROLLED,
     "hakeeper.propose": Asker.ENROLLED,
+    "hearing.announce": Asker.MEMBER,
+    "hearing.vouch": Asker.MEMBER,
     "monitor.status": Asker.ENROLLED,
     "repair.fetch": Asker.MEMBER,
     "shard.append": Asker.MEMBER,
@@ -76,6 +78,8 @@ BODIES: Mapping[str, tuple[bytes, ...]] = {
         proposals.encode(proposals.Tick(Term(1))),
         b"",
     ),
+    "hearing.announce": (_packed(1, 1, 1, 1, 1), b""),
+    "hearing.vouch": (_packed(1, 1, 1, 1, 1), b"\xff"),
     "monitor.status": (b"", b"x" * 1000),
     "repair.fetch": (msgspec.msgpack.encode([1, 1, 1]), msgspec.msgpack.encode([0, 1, 1]), b"?"),
     "shard.append": (
