@@ -15,6 +15,13 @@ RPC_TIMEOUT_DEFAULT_S: Final = 10.0
 RPC_TIMEOUT_MAX_S: Final = 60.0
 """Longer deadlines are cut to this: a request that waits holds memory in every store it passed."""
 
+DEADLINE_MARGIN_S: Final = 0.2
+"""A typed answer is on its way so long before the caller's own deadline: a round trip over a
+continent."""
+
+DEADLINE_MARGIN_SHARE: Final = 0.2
+"""The margin is no more than this share of what the caller has left."""
+
 CONCURRENT_RPCS_MAX: Final = 20_000
 """Calls a store serves at a time; gRPC refuses more with RESOURCE_EXHAUSTED."""
 

@@ -111,6 +111,10 @@ class HAKeeperClient:
         self._host.register_handler(PROPOSE, ENROLLED, self._serve_propose)
         self._host.register_handler(LOOKUP, ENROLLED, self._serve_lookup)
 
+    def expire(self, shard: ShardId) -> None:
+        """See `NodeHost.expire`."""
+        self._host.expire(shard)
+
     # --- asking -----------------------------------------------------------------------------------
 
     async def propose(self, proposal: SelfMade, timeout_s: float) -> Applied:

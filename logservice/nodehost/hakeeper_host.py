@@ -106,6 +106,10 @@ class HAKeeperHost(Protocol):
         """Apply a command."""
         ...
 
+    def expire(self, shard: ShardId) -> None:
+        """Answer whoever's deadline has passed."""
+        ...
+
     async def lookup(self, shard: ShardId, query: object, timeout_s: float) -> object:
         """A linearizable query."""
         ...

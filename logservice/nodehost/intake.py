@@ -28,10 +28,10 @@ from dataclasses import dataclass
 
 from logservice_wire.errors import (
     Busy,
-    DeadlineExceeded,
     DiskFull,
     Halted,
     LogServiceError,
+    NotReady,
     UnknownOutcome,
 )
 
@@ -217,12 +217,10 @@ class Intake:
         )
 
     def expire(self, now_s: float) -> None:
-        """Requests whose deadline passed were never proposed: definitely not applied, but the
-        caller asked for an answer in time and gets DEADLINE.
-        """
+        """Requests whose deadline passed were never proposed: definitely not applied."""
         for item in self._waiting:
             if item.pending.deadline_s <= now_s:
-                item.pending.fail(DeadlineExceeded("no leader took the request in time"))
+                item.pending.fail(NotReady("no leader took the request in time"))
         if any(item.pending.future.done() for item in self._waiting):
             live = [item for item in self._waiting if not item.pending.future.done()]
             self._waiting = deque(live)

@@ -365,6 +365,12 @@ class NodeHost:
         self.activate(replica)
         return await future
 
+    def expire(self, shard: ShardId) -> None:
+        """Answer whoever waits for the replica of `shard` here and whose deadline has passed."""
+        replica = self._replicas.get(shard)
+        if replica is not None:
+            replica.expire(self.clock.monotonic())
+
     async def lookup(self, shard: ShardId, query: object, timeout_s: float) -> object:
         """A linearizable query of the state machine."""
         await self.read_index(shard, timeout_s)

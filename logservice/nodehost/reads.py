@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logservice_wire.errors import Busy, DeadlineExceeded, LogServiceError
+from logservice_wire.errors import Busy, LogServiceError, NotReady
 
 from logservice.ids import Index
 from logservice.raft.ready import ReadState
@@ -97,11 +97,11 @@ class ReadBook:
         return bool(self._waiting)
 
     def expire(self, now_s: float) -> None:
-        """Answer those whose deadline passed."""
+        """Answer those whose deadline passed. A read changes nothing, so it may say so."""
         for batch in self._batches():
             for item in batch:
                 if item.deadline_s <= now_s and not item.future.done():
-                    item.future.set_exception(DeadlineExceeded())
+                    item.future.set_exception(NotReady("no leader confirmed the read in time"))
         live = [item for item in self._waiting if not item.future.done()]
         self._count -= len(self._waiting) - len(live)
         self._waiting = live

@@ -73,7 +73,8 @@ _READY_ROUNDS_MAX = 16
 """Readys taken from one core per collect; the rest comes in the engine's next round."""
 
 _EXPIRE_TICKS = 4
-"""Ticks between looks at deadlines: an answer is late by at most this much."""
+"""Ticks between looks at deadlines: an answer is late by at most this much, unless somebody looks
+earlier (`server.deadlines`)."""
 
 _SNAPSHOT_RETRY_ELECTIONS = 5
 """Election timeouts between looks at followers that wait for a snapshot."""
@@ -269,9 +270,13 @@ class Replica:
         if self._ticks % self._snapshot_retry_ticks == 0 and self.raft.role is Role.LEADER:
             self._retry_snapshots()
         if self._ticks % _EXPIRE_TICKS == 0:
-            self.book.expire(now_s)
-            self.reads.expire(now_s)
-            self.intake.expire(now_s)
+            self.expire(now_s)
+
+    def expire(self, now_s: float) -> None:
+        """Answer whoever's deadline has passed."""
+        self.book.expire(now_s)
+        self.reads.expire(now_s)
+        self.intake.expire(now_s)
 
     def unreachable(self, peer: ReplicaId) -> None:
         """The connection to `peer`'s store broke: what was on its way is lost, a snapshot too.

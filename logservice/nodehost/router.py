@@ -139,7 +139,7 @@ class Router:
         pending = item.pending
         left_s = pending.deadline_s - self._host.clock.monotonic()
         if left_s <= 0:
-            pending.fail(DeadlineExceeded("no leader took the request in time"))
+            pending.fail(NotReady("no leader took the request in time"))
             return
         if item.append is not None:
             method = forwarding.APPEND

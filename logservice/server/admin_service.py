@@ -10,9 +10,9 @@ from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
 from logservice.server.context import StoreContext, shard_not_found
+from logservice.server.deadlines import timeout_s
 from logservice.server.effects import effect
 from logservice.server.errors import Context, handler
-from logservice.server.limits import timeout_s
 from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.status import DirectoryStatus, ReplicaStatus, StoreStatus, to_json
 

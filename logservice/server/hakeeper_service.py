@@ -18,13 +18,13 @@ from logservice.config import LimitsSection
 from logservice.hakeeper import proposals, replies
 from logservice.hakeeper.store_commands import ServiceOrder
 from logservice.hakeeper.views import ClusterView, ShardView
-from logservice.ids import ShardId
+from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.outcome import Applied
+from logservice.server.deadlines import in_time, timeout_s
 from logservice.server.effects import effect
 from logservice.server.errors import Context, handler
-from logservice.server.limits import timeout_s
 
 
 class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
@@ -65,7 +65,8 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     ) -> hakeeper_pb2.ClusterState:
         """Everything HAKeeper knows."""
         limit_s = timeout_s(context, self._limits)
-        return _cluster(await self._hakeeper.cluster(limit_s, stale=request.stale))
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            return _cluster(await self._hakeeper.cluster(limit_s, stale=request.stale))
 
     @handler
     async def GetShardInfo(
@@ -74,10 +75,11 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         """Where the replicas of a shard are; from this store's view when it has one."""
         limit_s = timeout_s(context, self._limits)
         shard = ShardId(request.shard_id)
-        view = await self._hakeeper.shard(shard, limit_s, stale=True)
-        if view is None:
-            # The view may be older than the shard: ask again, linearizably, before saying no.
-            view = await self._hakeeper.shard(shard, limit_s)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            view = await self._hakeeper.shard(shard, limit_s, stale=True)
+            if view is None:
+                # The view may be older than the shard: ask again, linearizably, before saying no.
+                view = await self._hakeeper.shard(shard, limit_s)
         if view is None:
             raise ShardNotFound(f"no shard {shard}", shard=shard)
         return _shard(view)
@@ -109,7 +111,9 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self, request: hakeeper_pb2.GetAccessListRequest, context: Context
     ) -> hakeeper_pb2.AccessList:
         """The access list as shard 0 has it, and which version is in force here."""
-        view = await self._hakeeper.access_list(timeout_s(context, self._limits))
+        limit_s = timeout_s(context, self._limits)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            view = await self._hakeeper.access_list(limit_s)
         return hakeeper_pb2.AccessList(
             version=view.version,
             version_here=self._access.list.version,
@@ -137,12 +141,16 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
 
     async def _propose(self, proposal: SelfMade, context: Context) -> Applied:
         _check(proposal)
-        return await effect(self._hakeeper.propose(proposal, timeout_s(context, self._limits)))
+        limit_s = timeout_s(context, self._limits)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            return await effect(self._hakeeper.propose(proposal, limit_s))
 
     async def _administer(self, proposal: proposals.Proposal, context: Context) -> Applied:
         """Where HAKeeper's leader is; NOT_LEADER says where that is."""
         _check(proposal)
-        return await effect(self._hakeeper.administer(proposal, timeout_s(context, self._limits)))
+        limit_s = timeout_s(context, self._limits)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            return await effect(self._hakeeper.administer(proposal, limit_s))
 
 
 def _check(proposal: proposals.Proposal) -> None:

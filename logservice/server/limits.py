@@ -1,16 +1,11 @@
-"""limits: deadlines and gRPC channel arguments, from the configuration.
-
-Every request has a deadline: the caller's, cut to `limits.rpc_timeout_max_s`, else the default.
-Without one a proposal on a shard that lost its quorum would be held for ever.
-"""
+"""limits: gRPC channel arguments, from the configuration."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from logservice import bounds
-from logservice.config import LimitsSection, StoreConfig
-from logservice.server.errors import Context
+from logservice.config import StoreConfig
 
 _KEEPALIVE_MS: Final = 20_000
 """A vanished client's streams end within two of these."""
@@ -47,11 +42,3 @@ def server_options(config: StoreConfig, connections_max: int) -> tuple[tuple[str
         ("grpc.max_connection_age_ms", int(age_s * 1000)),
         ("grpc.max_connection_age_grace_ms", int(min(age_s, bounds.CONNECTION_GRACE_S) * 1000)),
     )
-
-
-def timeout_s(context: Context, limits: LimitsSection) -> float:
-    """Seconds this call may take from now on."""
-    remaining: float | None = context.time_remaining()
-    if remaining is None:
-        return limits.rpc_timeout_default_s
-    return min(remaining, limits.rpc_timeout_max_s)

@@ -25,9 +25,9 @@ from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server import reading
 from logservice.server.append_stream import AppendStream
 from logservice.server.context import StoreContext, log_shard, shard_not_found
+from logservice.server.deadlines import in_time, timeout_s
 from logservice.server.effects import effect
 from logservice.server.errors import Context, handler
-from logservice.server.limits import timeout_s
 
 
 class LogService(log_pb2_grpc.LogServicer):
@@ -73,9 +73,9 @@ class LogService(log_pb2_grpc.LogServicer):
             record_count=validate_block(block, crc32=crc32),
             block=block,
         )
-        applied = await effect(
-            self._host.append(shard, append, timeout_s(context, self._store.limits))
-        )
+        limit_s = timeout_s(context, self._store.limits)
+        with in_time(self._host.expire, shard, limit_s):
+            applied = await effect(self._host.append(shard, append, limit_s))
         return log_pb2.AppendResponse(
             position=self._store.position(shard),
             lsn=applied.lsn,
@@ -141,11 +141,12 @@ class LogService(log_pb2_grpc.LogServicer):
         """The shard's replicated state, and where this replica stands."""
         shard = log_shard(request.shard_id)
         query = LogStatusQuery()
-        status = (
-            self._host.stale_lookup(shard, query)
-            if request.stale
-            else await self._host.lookup(shard, query, timeout_s(context, self._store.limits))
-        )
+        if request.stale:
+            status = self._host.stale_lookup(shard, query)
+        else:
+            limit_s = timeout_s(context, self._store.limits)
+            with in_time(self._host.expire, shard, limit_s):
+                status = await self._host.lookup(shard, query, limit_s)
         assert isinstance(status, LogStatus)
         info = self._host.replica_info(shard)
         if info is None:
@@ -224,4 +225,5 @@ class LogService(log_pb2_grpc.LogServicer):
         shard = log_shard(shard_id)
         data = commands.encode(command)
         limit_s = timeout_s(context, self._store.limits)
-        return shard, await effect(self._host.propose(shard, data, limit_s))
+        with in_time(self._host.expire, shard, limit_s):
+            return shard, await effect(self._host.propose(shard, data, limit_s))

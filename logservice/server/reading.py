@@ -25,8 +25,8 @@ from logservice.nodehost.log_slice import LogRun, LogSlice
 from logservice.nodehost.node_host import NodeHost
 from logservice.server.answers import until_gone
 from logservice.server.context import StoreContext, log_shard
+from logservice.server.deadlines import in_time, timeout_s
 from logservice.server.errors import Context
-from logservice.server.limits import timeout_s
 
 _WAIT_S: Final = 5.0
 """How long Follow at the tail waits before it looks again whether the shard still runs here."""
@@ -52,7 +52,9 @@ async def read(
     shard = log_shard(request.shard_id)
     lsn = readable_lsn(request.lsn)
     if not request.stale:
-        await store.host.read_index(shard, timeout_s(context, store.limits))
+        limit_s = timeout_s(context, store.limits)
+        with in_time(store.host.expire, shard, limit_s):
+            await store.host.read_index(shard, limit_s)
     max_bytes = min(
         request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
     )
@@ -96,7 +98,8 @@ class _Follow:
         if 0 < self._until_lsn < self._start:
             raise InvalidArgument("until_lsn is before lsn", field="until_lsn")
         limit_s = timeout_s(self._context, self._store.limits)
-        await self._host.read_index(self._shard, limit_s)
+        with in_time(self._host.expire, self._shard, limit_s):
+            await self._host.read_index(self._shard, limit_s)
         if self._request.until_tail:
             tail = (await self._host.read_log(self._shard, self._start, 1)).applied_lsn
             self._until_lsn = min(self._until_lsn or tail, tail)

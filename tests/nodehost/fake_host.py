@@ -213,6 +213,9 @@ class FakeHost:
         self.calls.append(("change", shard, change))
         return Membership()
 
+    def expire(self, shard: ShardId) -> None:
+        """Nobody waits here."""
+
     async def transfer_leadership(
         self, shard: ShardId, target: ReplicaId, timeout_s: float
     ) -> None:

@@ -166,7 +166,7 @@ async def test_reads_are_bounded_and_expire() -> None:
     with pytest.raises(Busy):
         read(book)
     book.expire(2.0)
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(NotReady):
         waiting.result()
     assert not read(book).done(), "the expired one made room"
     book.fail_all(NotReady())

@@ -1,0 +1,48 @@
+"""deadlines: a typed answer before the caller's own deadline.
+
+Theory of operation. When a client's deadline passes, gRPC answers for the store: DEADLINE_EXCEEDED
+without ErrorInfo, of which nobody knows what became. So a request gets a little less time than its
+caller has, and when that is over whoever decides about it is asked for a word at once, instead of
+with the next look at deadlines: NOT_READY where nothing was proposed (no leader took it), an
+unknown outcome where something was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from logservice import bounds
+from logservice.config import LimitsSection
+from logservice.ids import ShardId
+from logservice.server.errors import Context
+
+_AFTER_S: Final = 0.002
+"""The request's own deadline is a moment later than the timer that was set before it."""
+
+
+def timeout_s(context: Context, limits: LimitsSection) -> float:
+    """Seconds this call may take from now on: its caller's, less the margin, or the default.
+
+    Without a deadline a proposal on a shard that lost its quorum would be held for ever.
+    """
+    remaining: float | None = context.time_remaining()
+    if remaining is None:
+        return limits.rpc_timeout_default_s
+    margin_s = min(bounds.DEADLINE_MARGIN_S, remaining * bounds.DEADLINE_MARGIN_SHARE)
+    return min(remaining - margin_s, limits.rpc_timeout_max_s)
+
+
+@contextmanager
+def in_time(expire: Callable[[ShardId], None], shard: ShardId, limit_s: float) -> Iterator[None]:
+    """What is asked of `shard` inside, with `limit_s` to go, is answered when that is over.
+
+    `expire`: of the NodeHost.
+    """
+    timer = asyncio.get_running_loop().call_later(limit_s + _AFTER_S, expire, shard)
+    try:
+        yield
+    finally:
+        timer.cancel()
