@@ -13,11 +13,13 @@ retries.
 What comes after a call took effect is told as INV-EFFECT-1 says (`server.effects`).
 
 Cancellation (the caller went away) passes through untouched: the proposal, if any, stays in the
-log.
+log. A caller who leaves while something is written to him shows as a failure of gRPC's core; it is
+the same thing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections import Counter
@@ -26,6 +28,7 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
+from grpc.aio import InternalError
 from logservice_wire.errors import LogServiceError
 from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 
@@ -48,6 +51,15 @@ error table; only the failing path pays for it.
 logger = logging.getLogger(__name__)
 
 
+def _no_leaver(record: logging.LogRecord) -> bool:
+    """Whether a line of gRPC's is about anything but an answer whose caller has left."""
+    return not (record.exc_info and isinstance(record.exc_info[1], InternalError))
+
+
+# It writes a traceback for each of them.
+logging.getLogger("grpc._cython.cygrpc").addFilter(_no_leaver)
+
+
 def handler(
     method: Method[ServiceT, RequestT, ResponseT],
 ) -> Method[ServiceT, RequestT, ResponseT]:
@@ -66,6 +78,8 @@ def handler(
             crash(violated)
         except grpc.aio.AbortError:
             raise
+        except InternalError as left:
+            raise _gone(left) from left
         except Exception as bug:  # the boundary: what arrives here is a bug of ours
             refused[f"{method.__name__}/INTERNAL"] += 1
             logger.exception("%s failed", method.__qualname__)
@@ -77,9 +91,19 @@ def handler(
 
 async def abort(context: Context, error: LogServiceError) -> NoReturn:
     """End the call with the status of `error`."""
-    await context.abort(
-        grpc.StatusCode[error.status],
-        error.message,
-        ((STATUS_DETAILS_KEY, to_status_details(error)), *trace.answer_metadata()),
-    )
+    try:
+        await context.abort(
+            grpc.StatusCode[error.status],
+            error.message,
+            ((STATUS_DETAILS_KEY, to_status_details(error)), *trace.answer_metadata()),
+        )
+    except InternalError as left:
+        raise _gone(left) from left
     raise error
+
+
+def _gone(failed: Exception) -> asyncio.CancelledError:
+    """GRPC's core took no message and no status: the call is over, because the caller left or the
+    connection broke. A handler that leaves as cancelled says nothing more, and no error is counted.
+    """
+    return asyncio.CancelledError(f"the caller went away: {type(failed).__name__}")
