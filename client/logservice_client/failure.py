@@ -3,7 +3,10 @@
 A store's own errors carry ErrorInfo and come back as they were raised. What gRPC itself reports has
 none, and then the one question is whether the request can have taken effect: it cannot when no
 connection existed (the caller checks that before, `ChannelPool.connect`); after that a lost
-connection leaves a mutating call's outcome unknown.
+connection leaves a mutating call's outcome unknown. The rule for all other codes: those by which a
+call is refused before it is served say that it is not applied (INVALID_ARGUMENT, UNIMPLEMENTED,
+UNAUTHENTICATED, PERMISSION_DENIED, a request over the length limit); after any other, whoever
+changed something knows nothing.
 """
 
 from __future__ import annotations
@@ -54,9 +57,14 @@ def error_of(failure: grpc.RpcError, *, mutating: bool) -> LogServiceError:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(message)
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            # gRPC refuses a message over its length limit with this code.
+            # gRPC refuses a message over its length limit with this code: the request before it was
+            # served, or the answer behind whatever was done.
             if "larger than max" in message:
-                return TooLarge(message)
+                by_server = "SERVER: " in message
+                unserved = by_server != ("Sent message" in message)
+                if unserved or not mutating:
+                    return TooLarge(message)
+                return UnknownOutcome(message, **{_BROKEN: code.name})
             # The limit on concurrent calls refuses a call before it is served. Anything else under
             # this code (too many pings, say) may end one that was under way.
             if "Concurrent RPC limit" in message or not mutating:

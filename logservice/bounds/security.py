@@ -43,6 +43,10 @@ STREAM_MESSAGE_FIELDS_MAX: Final = SESSION_WINDOW + 1
 REQUEST_BYTES_MAX: Final = BLOCK_BYTES_MAX + 1024 * 1024
 """Any request: one block of the largest size and the fields around it."""
 
+REQUEST_BYTES_RECEIVED_MAX: Final = 2 * REQUEST_BYTES_MAX
+"""What gRPC takes in: a request that is too long by less than as much again gets TOO_LARGE with its
+ErrorInfo; of anything longer gRPC says RESOURCE_EXHAUSTED by itself, before it has it all."""
+
 METADATA_BYTES_MAX: Final = 8 * 1024
 """Headers of a call."""
 

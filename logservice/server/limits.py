@@ -13,7 +13,7 @@ _KEEPALIVE_MS: Final = 20_000
 SERVER_OPTIONS: Final = (
     # Two stores told to use one port must clash, not share it.
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", bounds.REQUEST_BYTES_MAX),
+    ("grpc.max_receive_message_length", bounds.REQUEST_BYTES_RECEIVED_MAX),
     ("grpc.max_send_message_length", bounds.GRPC_MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),

@@ -2,8 +2,8 @@
 
 Theory of operation. Parsing makes an object of every element of a list, however small: 4 MiB of
 empty sub-messages become two million objects and 321 MiB. So the bytes are looked at first. What a
-message may contain is read from its descriptor: one that carries blocks may be as large as a block
-(gRPC's own limit); any other one is a few numbers and names. Lists beside blocks are counted.
+message may contain is read from its descriptor: one that carries blocks may be as large as a block;
+any other one is a few numbers and names. Lists beside blocks are counted.
 
 The count walks the top level of the message, field by field, and gives up after the largest number
 of fields that a client of ours writes, so that a hostile message costs no more than a good one.
@@ -113,6 +113,8 @@ def _counted(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 def _parsed(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def parsed(data: bytes) -> Any:
+        if len(data) > bounds.REQUEST_BYTES_MAX:
+            return _too_large("request bytes", bounds.REQUEST_BYTES_MAX, len(data))
         try:
             return parse(data)
         except Exception:  # noqa: BLE001 - protobuf's own classes; the caller gets its answer

@@ -79,6 +79,24 @@ def test_a_message_over_the_length_limit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("details", "writing"),
+    [
+        ("SERVER: Received message larger than max (9 vs. 4)", TooLarge),
+        ("SERVER: Decompressed message larger than max (9 vs. 4)", TooLarge),
+        ("CLIENT: Sent message larger than max (9 vs. 4)", TooLarge),
+        ("SERVER: Sent message larger than max (9 vs. 4)", UnknownOutcome),
+        ("CLIENT: Received message larger than max (9 vs. 4)", UnknownOutcome),
+    ],
+)
+def test_g5_an_answer_over_the_length_limit_is_that_of_a_call_that_was_served(
+    details: str, writing: type[LogServiceError]
+) -> None:
+    """It was TOO_LARGE: definitely not applied, of what was done."""
+    found = error_of(failure(grpc.StatusCode.RESOURCE_EXHAUSTED, details), mutating=True)
+    assert type(found) is writing
+
+
+@pytest.mark.parametrize(
     ("error", "reading", "idempotent", "other"),
     [
         (NotReady(), True, True, True),

@@ -69,7 +69,19 @@ async def works(log: Any) -> None:
 
 
 async def test_a_message_that_is_too_long(log: Any) -> None:
+    """Typed, with the limit, for what is a little too long; by gRPC itself, half-way, beyond it."""
     request = log_pb2.AppendRequest(shard_id=1, block=bytes(bounds.REQUEST_BYTES_MAX + 1))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await log.Append(request)
+    error = typed(caught.value)
+    assert error.reason is Reason.TOO_LARGE
+    assert error.number("limit") == bounds.REQUEST_BYTES_MAX
+    stream = log.AppendStream()
+    opened = log_pb2.AppendStreamRequest.Open(shard_id=1, session_id=1)
+    blocks = [log_pb2.AppendStreamRequest.Block(sequence=1, block=request.block)]
+    await stream.write(log_pb2.AppendStreamRequest(open=opened, blocks=blocks))
+    assert (await refused(stream.read()))[1] is Reason.TOO_LARGE
+    request = log_pb2.AppendRequest(shard_id=1, block=bytes(bounds.REQUEST_BYTES_RECEIVED_MAX + 1))
     assert (await refused(log.Append(request)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
     await works(log)
 
