@@ -33,11 +33,13 @@ from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.owner import ANONYMOUS, Author
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
 from logservice.server.process import tune_interpreter
 
 SHARD = ShardId(1)
+CLAIM = Author(ANONYMOUS, StoreId("bench")).claim()
 BLOCK_BYTES = 250_000
 LOOK_S = 0.005
 """Between looks at how late the event loop is."""
@@ -147,7 +149,8 @@ async def catch_up(root: Path, blocks: int) -> None:
     await behind.down()
     for _ in range(blocks // 8):
         requests = (
-            AppendRequest(NO_SESSION, 0, 0, Lsn(0), 1, os.urandom(BLOCK_BYTES)) for _ in range(8)
+            AppendRequest(NO_SESSION, 0, 0, Lsn(0), 1, os.urandom(BLOCK_BYTES), CLAIM)
+            for _ in range(8)
         )
         await asyncio.gather(*(leader.host.append(SHARD, one, 30.0) for one in requests))
     for store in others:

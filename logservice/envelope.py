@@ -1,6 +1,6 @@
 """Envelopes: what the payload of an entry holds besides the user's bytes.
 
-BLOCK entry: ``u32 block count, u32 zero``, then per block a 56-byte header and the block's bytes,
+BLOCK entry: ``u32 block count, u32 zero``, then per block a 96-byte header and the block's bytes,
 padded to 8. One entry may carry several blocks that waited for the shard together; each has its own
 outcome, each is atomic by itself. COMMAND entry: the 16-byte proposal id, then the command.
 
@@ -8,7 +8,8 @@ A request completes by its proposal id (or by (index, term)), never by index alo
 change another entry may fill the index.
 
 Header, little-endian: origin u64, number u64 (the proposal id), session u64, sequence u64, writer
-epoch u64, expected LSN u64 (0 = none), block bytes u32, record count u32.
+epoch u64, expected LSN u64 (0 = none), block bytes u32, record count u32, owner 16 bytes, nonce 16
+bytes, store u64 (`logservice.owner`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from logservice.ids import Lsn, SessionId
+from logservice.owner import Claim
 from logservice.value import value
 
 _COUNT = struct.Struct("<II")
-_HEADER = struct.Struct("<QQQQQQII")
+_HEADER = struct.Struct("<QQQQQQII16s16sQ")
 _PROPOSAL = struct.Struct("<QQ")
 _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 
 BLOCKS_OFFSET = _COUNT.size
 HEADER_BYTES = _HEADER.size
+ENVELOPE_BYTES = HEADER_BYTES + len(_PADDING) - 1
+"""At most, around one block."""
 
 
 class EnvelopeCorrupt(ValueError):
@@ -55,6 +59,7 @@ class BlockEnvelope:
     expected_lsn: Lsn
     record_count: int
     block: bytes | memoryview
+    claim: Claim
 
 
 def encode_blocks(blocks: Sequence[BlockEnvelope]) -> bytes:
@@ -71,6 +76,7 @@ def encode_blocks(blocks: Sequence[BlockEnvelope]) -> bytes:
                 item.expected_lsn,
                 size,
                 item.record_count,
+                *item.claim,
             )
         )
         parts.append(item.block)
@@ -94,9 +100,9 @@ def decode_blocks(payload: bytes) -> Iterator[BlockEnvelope]:
     for _ in range(count):
         if position + _HEADER.size > len(payload):
             raise EnvelopeCorrupt("block header cut short")
-        origin, number, session, sequence, epoch, expected, size, records = _HEADER.unpack_from(
-            payload, position
-        )
+        (
+            origin, number, session, sequence, epoch, expected, size, records, owner, nonce, store,
+        ) = _HEADER.unpack_from(payload, position)  # fmt: skip
         position += _HEADER.size
         end = position + size
         if end > len(payload):
@@ -109,6 +115,7 @@ def decode_blocks(payload: bytes) -> Iterator[BlockEnvelope]:
             Lsn(expected),
             records,
             view[position:end],
+            Claim(owner, nonce, store),
         )
         position = end + (-size & 7)
     if position != len(payload):

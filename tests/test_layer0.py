@@ -29,6 +29,7 @@ from logservice.ids import Incarnation, Index, Lsn, ReplicaId, SessionId, StoreI
 from logservice.invariants import InvariantViolation, invariant
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.outcome import Rejected
+from logservice.owner import NONCE_BYTES, OWNER_BYTES, Claim
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 
 ids = st.lists(st.integers(1, 2**63), max_size=5, unique=True).map(lambda v: tuple(sorted(v)))
@@ -70,6 +71,12 @@ blocks = st.lists(
         st.integers(0, 2**63).map(Lsn),
         st.integers(0, 2**32 - 1),
         st.binary(max_size=70),
+        st.builds(
+            Claim,
+            st.binary(min_size=OWNER_BYTES, max_size=OWNER_BYTES),
+            st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES),
+            st.integers(0, 2**64 - 1),
+        ),
     ),
     min_size=1,
     max_size=5,
@@ -92,10 +99,10 @@ def test_block_envelopes_round_trip_and_are_aligned(items: list[BlockEnvelope]) 
     assert len(payload) % 8 == 0
     decoded = list(decode_blocks(payload))
     assert [
-        (d.proposal, d.session, d.sequence, d.writer_epoch, d.expected_lsn, d.record_count)
+        (d.proposal, d.session, d.sequence, d.writer_epoch, d.expected_lsn, d.record_count, d.claim)
         for d in decoded
     ] == [
-        (i.proposal, i.session, i.sequence, i.writer_epoch, i.expected_lsn, i.record_count)
+        (i.proposal, i.session, i.sequence, i.writer_epoch, i.expected_lsn, i.record_count, i.claim)
         for i in items
     ]
     assert [bytes(d.block) for d in decoded] == [bytes(i.block) for i in items]

@@ -16,6 +16,8 @@ from logservice.access import check_grantee
 from logservice.cli import exit_codes, output
 from logservice.cli.top_view import screen
 from logservice.hakeeper.wire_types import AccessText, Labels, Name, Store, Text
+from logservice.ids import StoreId
+from logservice.owner import Author
 from logservice.rsm import commands
 from logservice.safe_text import safe_lines, safe_text, unsafe
 from logservice.server.monitor.cluster_rows import (
@@ -26,6 +28,7 @@ from logservice.server.monitor.cluster_rows import (
     StoreEvent,
     StoreRow,
 )
+from tests.owners import APP, NONCE, STORE
 
 HOSTILE = [
     "\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "a\rb", "a\nb", "a\x00b", "a\x7f", "\u202eevil",
@@ -68,9 +71,11 @@ def test_letters_of_all_scripts_stay(text: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_holds_it(name: str) -> None:
     for command in (
-        commands.SetHold(lsn=1, name=name),  # type: ignore[arg-type]
-        commands.ReleaseHold(name),
-        commands.AcquireWriter(0, False, name),
+        commands.SetHold(APP, False, lsn=1, name=name),  # type: ignore[arg-type]
+        commands.ReleaseHold(APP, False, name),
+        commands.AcquireWriter(APP, False, 0, False, name),
+        commands.OpenSession(Author(name, STORE), NONCE),
+        commands.OpenSession(Author("app", StoreId(name)), NONCE),
     ):
         with pytest.raises((commands.CommandMalformed, InvalidArgument)) as caught:
             commands.decode(commands.encode(command))
@@ -88,7 +93,7 @@ def test_no_name_holds_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_other_names_are_taken(name: str) -> None:
-    command = commands.SetHold(lsn=1, name=name)  # type: ignore[arg-type]
+    command = commands.SetHold(APP, False, lsn=1, name=name)  # type: ignore[arg-type]
     assert commands.decode(commands.encode(command)) == command
     msgspec.msgpack.decode(msgspec.msgpack.encode({name: name}), type=Labels)
 

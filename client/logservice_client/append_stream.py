@@ -18,6 +18,7 @@ from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import error_of
 from logservice_client.methods import APPEND_STREAM
+from logservice_client.session import Session
 
 _END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]
 """The stubs of grpc.aio forget this one."""
@@ -33,7 +34,7 @@ class AppendStream:
         pool: ChannelPool,
         address: str,
         shard: int,
-        session: int,
+        session: Session,
         epoch: int,
         on_acks: AckHandler,
     ) -> None:
@@ -42,7 +43,10 @@ class AppendStream:
         self.leader_address = ""
         self._call: Any = pool.stream(address, APPEND_STREAM)()
         self._open: log_pb2.AppendStreamRequest.Open | None = log_pb2.AppendStreamRequest.Open(
-            shard_id=shard, session_id=session, writer_epoch=epoch
+            shard_id=shard,
+            session_id=session.session_id,
+            session_nonce=session.nonce,
+            writer_epoch=epoch,
         )
         self._on_acks = on_acks
         self._loop = asyncio.get_running_loop()

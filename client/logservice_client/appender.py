@@ -58,9 +58,16 @@ from logservice_client.caller import Caller
 from logservice_client.failure import REPEATABLE
 from logservice_client.methods import OPEN_SESSION
 from logservice_client.pacing import Backoff, Deadline
+from logservice_client.session import Session
 
 _FOR_GOOD: Final = frozenset(
-    {Reason.FENCED, Reason.INVALID_ARGUMENT, Reason.TOO_LARGE, Reason.CORRUPT_BLOCK}
+    {
+        Reason.FENCED,
+        Reason.INVALID_ARGUMENT,
+        Reason.TOO_LARGE,
+        Reason.CORRUPT_BLOCK,
+        Reason.SEQUENCE_REUSED,
+    }
 )
 """Refusals that hold for every copy of the block, those still on their way included."""
 
@@ -81,7 +88,7 @@ class Appender:
         self.queue = BatchQueue(self._loop)
         self._unsettled: deque[Batch] = deque()
         self._unsettled_bytes = 0
-        self._session = 0
+        self._session: Session | None = None
         self._next_sequence = 1
         self._sealed = False
         self._followed_hint = ""
@@ -135,9 +142,9 @@ class Appender:
                 address = ""
                 try:
                     address = await self._caller.router.pick(self._shard, self._patience())
-                    await self._ensure_session()
+                    session = await self._ensure_session()
                     if self._unsettled or self.queue.pending:
-                        await self._serve(address)
+                        await self._serve(address, session)
                 except LogServiceError as error:
                     if address:
                         self._caller.router.learn_failure(self._shard, address, error)
@@ -154,26 +161,25 @@ class Appender:
     def _patience(self) -> Deadline:
         return Deadline(self._stall_s)
 
-    async def _ensure_session(self) -> None:
+    async def _ensure_session(self) -> Session:
         if self._sealed and not self._unsettled:
             self._forget_unsettled()
-        if self._session == 0:
+        if self._session is None:
             opened = await self._caller.call(
                 self._shard,
                 OPEN_SESSION,
                 log_pb2.OpenSessionRequest(shard_id=self._shard),
                 self._stall_s,
             )
-            self._session = opened.session_id
+            self._session = Session(opened.session_id, opened.nonce)
             self._next_sequence = 1
+        return self._session
 
-    async def _serve(self, address: str) -> None:
+    async def _serve(self, address: str, session: Session) -> None:
         """One stream, until it fails or another address or epoch is wanted."""
         batches: Sequence[Batch] = tuple(self._unsettled)
         epoch = batches[0].epoch if batches else self.queue.pending[0].epoch
-        stream = AppendStream(
-            self._caller.pool, address, self._shard, self._session, epoch, self._acked
-        )
+        stream = AppendStream(self._caller.pool, address, self._shard, session, epoch, self._acked)
         stream.on_change(self._wake.set)
         self._stream = stream
         try:
@@ -350,7 +356,7 @@ class Appender:
     def _forget_unsettled(self) -> None:
         self._unsettled.clear()
         self._unsettled_bytes = 0
-        self._session = 0
+        self._session = None
         self._sealed = False
 
     # --- deadlines and stalls --------------------------------------------------------------------

@@ -26,6 +26,15 @@ class GapReason(enum.Enum):
     WRONG_EXPECTED_LSN = log_pb2.GAP_REASON_WRONG_EXPECTED_LSN
     SEQUENCE = log_pb2.GAP_REASON_SEQUENCE
     """A duplicate, a gap or an expired session."""
+    CORRUPT = log_pb2.GAP_REASON_CORRUPT
+    """An entry that no correct leader makes."""
+    UNKNOWN = -1
+    """A reason that is newer than this client."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> GapReason:
+        # Whatever the reason, the LSNs hold no record: a reader goes on behind them.
+        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

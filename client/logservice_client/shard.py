@@ -276,36 +276,61 @@ class Shard:
         *,
         expected_epoch: int = 0,
         takeover: bool = False,
+        override: bool = False,
         timeout: float | None = None,
     ) -> int:
         """Become the only one whose appends and truncates take effect; return the new epoch.
 
         Compare-and-swap: `expected_epoch` is the epoch as the caller knows it (0: none granted
-        yet), else StaleEpoch{epoch, holder}; `takeover` takes it whatever it is. This handle's
+        yet), else StaleEpoch{epoch, holder}; `takeover` takes it whatever it is. While another
+        identity has it this is PermissionDenied; `override` takes it all the same, for whoever has
+        the role admin over the shard. The epoch belongs to this client's identity. This handle's
         appends carry the epoch from now on. It is never acquired again by itself: after Fenced
         another writer is at work, and whether to take over is the caller's decision.
         """
         request = log_pb2.AcquireWriterRequest(
-            shard_id=self.shard_id, holder=holder, expected_epoch=expected_epoch, takeover=takeover
+            shard_id=self.shard_id,
+            holder=holder,
+            expected_epoch=expected_epoch,
+            takeover=takeover,
+            override=override,
         )
         response = await self._caller.call(self.shard_id, ACQUIRE_WRITER, request, timeout)
         self.writer_epoch = response.epoch
         return self.writer_epoch
 
-    async def release_writer(self, *, timeout: float | None = None) -> None:
-        """Give the right up; appends of this handle carry no epoch afterwards."""
-        request = log_pb2.ReleaseWriterRequest(shard_id=self.shard_id, epoch=self.writer_epoch)
+    async def release_writer(
+        self, *, epoch: int = 0, override: bool = False, timeout: float | None = None
+    ) -> None:
+        """Give the right up; appends of this handle carry no epoch afterwards.
+
+        `epoch`: another one than this handle's. `override`: another identity's, for whoever has the
+        role admin over the shard.
+        """
+        request = log_pb2.ReleaseWriterRequest(
+            shard_id=self.shard_id, epoch=epoch or self.writer_epoch, override=override
+        )
         await self._caller.call(self.shard_id, RELEASE_WRITER, request, timeout)
         self.writer_epoch = 0
 
-    async def set_hold(self, name: str, lsn: int, *, timeout: float | None = None) -> None:
-        """Keep records from `lsn` on until the hold is moved or released; HoldRefused if gone."""
-        request = log_pb2.SetHoldRequest(shard_id=self.shard_id, name=name, lsn=lsn)
+    async def set_hold(
+        self, name: str, lsn: int, *, override: bool = False, timeout: float | None = None
+    ) -> None:
+        """Keep records from `lsn` on until the hold is moved or released; HoldRefused if gone.
+
+        Moving another identity's hold is PermissionDenied; `override` moves it all the same, for
+        whoever has the role admin over the shard.
+        """
+        request = log_pb2.SetHoldRequest(
+            shard_id=self.shard_id, name=name, lsn=lsn, override=override
+        )
         await self._caller.call(self.shard_id, SET_HOLD, request, timeout)
 
-    async def release_hold(self, name: str, *, timeout: float | None = None) -> None:
-        """Drop a hold; one that does not exist is dropped already."""
-        request = log_pb2.ReleaseHoldRequest(shard_id=self.shard_id, name=name)
+    async def release_hold(
+        self, name: str, *, override: bool = False, timeout: float | None = None
+    ) -> None:
+        """Drop a hold; one that does not exist is dropped already. `override`: as in `set_hold`."""
+        request = log_pb2.ReleaseHoldRequest(shard_id=self.shard_id, name=name, override=override)
         await self._caller.call(self.shard_id, RELEASE_HOLD, request, timeout)
 
     async def allocate_timestamps(self, count: int = 1, *, timeout: float | None = None) -> range:

@@ -196,26 +196,37 @@ class SyncShard:
         *,
         expected_epoch: int = 0,
         takeover: bool = False,
+        override: bool = False,
         timeout: float | None = None,
     ) -> int:
         """See `Shard.acquire_writer`."""
         return self._wait(
             self._shard.acquire_writer(
-                holder, expected_epoch=expected_epoch, takeover=takeover, timeout=timeout
+                holder,
+                expected_epoch=expected_epoch,
+                takeover=takeover,
+                override=override,
+                timeout=timeout,
             )
         )
 
-    def release_writer(self, *, timeout: float | None = None) -> None:
+    def release_writer(
+        self, *, epoch: int = 0, override: bool = False, timeout: float | None = None
+    ) -> None:
         """See `Shard.release_writer`."""
-        self._wait(self._shard.release_writer(timeout=timeout))
+        self._wait(self._shard.release_writer(epoch=epoch, override=override, timeout=timeout))
 
-    def set_hold(self, name: str, lsn: int, *, timeout: float | None = None) -> None:
+    def set_hold(
+        self, name: str, lsn: int, *, override: bool = False, timeout: float | None = None
+    ) -> None:
         """See `Shard.set_hold`."""
-        self._wait(self._shard.set_hold(name, lsn, timeout=timeout))
+        self._wait(self._shard.set_hold(name, lsn, override=override, timeout=timeout))
 
-    def release_hold(self, name: str, *, timeout: float | None = None) -> None:
+    def release_hold(
+        self, name: str, *, override: bool = False, timeout: float | None = None
+    ) -> None:
         """See `Shard.release_hold`."""
-        self._wait(self._shard.release_hold(name, timeout=timeout))
+        self._wait(self._shard.release_hold(name, override=override, timeout=timeout))
 
     def allocate_timestamps(self, count: int = 1, *, timeout: float | None = None) -> range:
         """See `Shard.allocate_timestamps`."""

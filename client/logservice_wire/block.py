@@ -48,8 +48,9 @@ _HEADER: Final = struct.Struct("<IBBHIIIIq")
 _BEFORE_CRC: Final = struct.Struct("<IBBHII")
 _AFTER_CRC: Final = struct.Struct("<Iq")
 HEADER_BYTES: Final = _HEADER.size
-_CRC_OFFSET: Final = _BEFORE_CRC.size
-_AFTER_CRC_OFFSET: Final = _CRC_OFFSET + 4
+CRC_OFFSET: Final = _BEFORE_CRC.size
+"""Where the header has its checksum, u32: with the length it tells one block from another."""
+_AFTER_CRC_OFFSET: Final = CRC_OFFSET + 4
 _OFFSET: Final = struct.Struct("<i")
 _OFFSET_BYTES: Final = _OFFSET.size
 _PADDING: Final = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
@@ -221,8 +222,8 @@ def validate_block(
     """
     count = peek_block(data, bounds=bounds)
     view = memoryview(data)
-    (stored,) = struct.unpack_from("<I", view, _CRC_OFFSET)
-    computed = crc32(view[_AFTER_CRC_OFFSET:], crc32(view[:_CRC_OFFSET], 0))
+    (stored,) = struct.unpack_from("<I", view, CRC_OFFSET)
+    computed = crc32(view[_AFTER_CRC_OFFSET:], crc32(view[:CRC_OFFSET], 0))
     if stored != computed:
         raise CorruptBlock(detail=f"checksum {computed:#010x}, stored {stored:#010x}")
     offsets_end = HEADER_BYTES + _OFFSET_BYTES * (count + 1)

@@ -42,6 +42,7 @@ class Reason(enum.Enum):
     HOLD_REFUSED = "HOLD_REFUSED"
     WRONG_EXPECTED_LSN = "WRONG_EXPECTED_LSN"
     SEQUENCE_GAP = "SEQUENCE_GAP"
+    SEQUENCE_REUSED = "SEQUENCE_REUSED"
     SESSION_EXPIRED = "SESSION_EXPIRED"
     STALE_EPOCH = "STALE_EPOCH"
     BUSY = "BUSY"
@@ -194,8 +195,21 @@ class SequenceGap(LogServiceError):
     outcome = Outcome.NOT_APPLIED
 
 
+class SequenceReused(LogServiceError):
+    """The sequence was applied before, with another block; this one never is. metadata: lsn, of
+    the block that has the sequence.
+    """
+
+    reason = Reason.SEQUENCE_REUSED
+    status = "ALREADY_EXISTS"
+    retryable = False
+    outcome = Outcome.NOT_APPLIED
+
+
 class SessionExpired(LogServiceError):
-    """Unknown session, or a sequence older than its window; never appended by this attempt."""
+    """No session with this id and nonce is the caller's, or the sequence is older than its window;
+    never appended by this attempt.
+    """
 
     reason = Reason.SESSION_EXPIRED
     status = "FAILED_PRECONDITION"
@@ -305,7 +319,7 @@ class Unauthenticated(LogServiceError):
 
 
 class PermissionDenied(LogServiceError):
-    """The identity lacks the role; metadata: role."""
+    """The identity lacks the role; metadata: role, and owner of what belongs to another one."""
 
     reason = Reason.PERMISSION_DENIED
     status = "PERMISSION_DENIED"

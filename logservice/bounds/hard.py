@@ -28,18 +28,27 @@ SESSION_WINDOW: Final = 64
 """Sequences of a session whose LSNs are remembered; at least what a client may have in flight."""
 
 SESSIONS_MAX: Final = 4096
-"""Sessions of a shard. The oldest by last use goes first, and only when outside its window."""
+"""Sessions of a shard. When it is full, whoever has most of them gives way (`rsm.sessions`)."""
 
-SESSION_IDLE_ENTRIES: Final = 2048
-"""A session unused for this many log entries may be evicted when room is needed. Below
-SESSIONS_MAX: opening a session is an entry, so a client that opens one after another and never uses
-them makes room for others by itself instead of locking them out."""
+SESSIONS_PER_OWNER_MAX: Final = SESSIONS_MAX // 2
+"""Of one identity, so that none can fill the table alone. In plaintext all are one identity's."""
+
+SESSION_IDLE_ENTRIES: Final = SESSIONS_PER_OWNER_MAX // 2
+"""A session unused for this many log entries may go for a newer one of the same identity. Below
+SESSIONS_PER_OWNER_MAX: opening a session is an entry, so a client that opens one after another and
+never uses them makes room by itself instead of locking its siblings out."""
 
 HOLDS_MAX: Final = 256
 """Named holds of a shard."""
 
+HOLDS_PER_OWNER_MAX: Final = HOLDS_MAX // 2
+"""Of one identity. Holds are not evicted, so this is what keeps one from taking all of them."""
+
 NAME_BYTES_MAX: Final = 128
 """Names of holds, writers' holders, shards, stores."""
+
+IDENTITY_BYTES_MAX: Final = 512
+"""An identity in a command: the URI of a client's certificate, three names and what is between."""
 
 REJECTED_RANGES_MAX: Final = 65_536
 """Gaps above the truncation LSN that a shard remembers; one more is BUSY."""
@@ -140,7 +149,8 @@ ALLOCATE_REQUESTS_REMEMBERED: Final = 16_384
 
 _HARD: Final = (
     BLOCK_RECORDS_MAX, BLOCK_BYTES_MAX, ENTRY_PAYLOAD_BYTES_MAX, SESSION_WINDOW, SESSIONS_MAX,
-    SESSION_IDLE_ENTRIES, HOLDS_MAX, NAME_BYTES_MAX, REJECTED_RANGES_MAX, TIMESTAMPS_PER_CALL_MAX,
+    SESSIONS_PER_OWNER_MAX, SESSION_IDLE_ENTRIES, HOLDS_MAX, HOLDS_PER_OWNER_MAX, NAME_BYTES_MAX,
+    IDENTITY_BYTES_MAX, REJECTED_RANGES_MAX, TIMESTAMPS_PER_CALL_MAX,
     COMMAND_BYTES_MAX, HAKEEPER_TICKS_PER_S, HAKEEPER_FIRST_REPLICA_ID, HAKEEPER_STORES_MAX,
     HAKEEPER_SERVICES_MAX, HAKEEPER_SHARDS_MAX, HAKEEPER_REPLICAS_MAX, HAKEEPER_LABELS_MAX,
     DATA_DIRECTORIES_MAX, HAKEEPER_OPERATORS_MAX, HAKEEPER_OPERATORS_PER_STORE_MAX,

@@ -34,7 +34,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "logctl writer release": ("logctl writer release 1 7",),
     "logctl hold set": ("logctl hold set 1 nightly-backup 4711",),
-    "logctl hold release": ("logctl hold release 1 nightly-backup",),
+    "logctl hold release": (
+        "logctl hold release 1 nightly-backup",
+        "logctl hold release 1 nightly-backup --override",
+    ),
     "logctl timestamps": ("logctl timestamps 1", "logctl timestamps 1 1000 -o json"),
     "logctl transfer": ("logctl transfer 1", "logctl transfer 1 store-2"),
     "logctl shard create": (

@@ -28,6 +28,13 @@ def truncate(session: Session, shard: int, lsn: int, epoch: int, form: str) -> N
     show_fields(form, {"truncated_lsn": session.run(work)})
 
 
+_override = click.option(
+    "--override",
+    is_flag=True,
+    help="Even if it belongs to another identity; needs the role admin over the shard.",
+)
+
+
 @click.command()
 @_shard
 @click.option("--stale", is_flag=True, help="As one replica has applied it.")
@@ -50,8 +57,10 @@ def status(session: Session, shard: int, stale: bool, form: str) -> None:
             "committed_index": found.committed_index,
             "applied_index": found.applied_index,
             "writer_holder": found.writer_holder,
+            "writer_owner": found.writer_owner,
             "writer_epoch": found.writer_epoch,
             "holds": {item.name: item.lsn for item in found.holds},
+            "hold_owners": {item.name: item.owner for item in found.holds},
             "sessions": found.sessions,
             "next_timestamp": found.next_timestamp,
             "answered_by": found.store_id,
@@ -76,16 +85,27 @@ def writer() -> None:
     help="The epoch as you know it; 0 when none was ever granted.",
 )
 @click.option("--takeover", is_flag=True, help="Whoever holds it, and whatever the epoch is.")
+@_override
 @output_option
 @pass_session
 def acquire(
-    session: Session, shard: int, holder: str, expected_epoch: int, takeover: bool, form: str
+    session: Session,
+    shard: int,
+    holder: str,
+    expected_epoch: int,
+    takeover: bool,
+    override: bool,
+    form: str,
 ) -> None:
     """Become the writer; prints the new epoch."""
 
     async def work(client: LogClient) -> int:
         return await client.shard(shard).acquire_writer(
-            holder, expected_epoch=expected_epoch, takeover=takeover, timeout=session.timeout_s
+            holder,
+            expected_epoch=expected_epoch,
+            takeover=takeover,
+            override=override,
+            timeout=session.timeout_s,
         )
 
     show_fields(form, {"epoch": session.run(work), "holder": holder})
@@ -94,17 +114,16 @@ def acquire(
 @writer.command()
 @_shard
 @click.argument("epoch", type=click.IntRange(min=1))
+@_override
 @output_option
 @pass_session
-def release(session: Session, shard: int, epoch: int, form: str) -> None:
+def release(session: Session, shard: int, epoch: int, override: bool, form: str) -> None:
     """Give EPOCH back; nobody may append until the next grant."""
-
-    async def work(client: LogClient) -> None:
-        log = client.shard(shard)
-        log.writer_epoch = epoch
-        await log.release_writer(timeout=session.timeout_s)
-
-    session.run(work)
+    session.run(
+        lambda client: client.shard(shard).release_writer(
+            epoch=epoch, override=override, timeout=session.timeout_s
+        )
+    )
     show_fields(form, {"released_epoch": epoch})
 
 
@@ -117,22 +136,32 @@ def hold() -> None:
 @_shard
 @click.argument("name")
 @click.argument("lsn", type=click.IntRange(min=1))
+@_override
 @output_option
 @pass_session
-def set_hold(session: Session, shard: int, name: str, lsn: int, form: str) -> None:
+def set_hold(session: Session, shard: int, name: str, lsn: int, override: bool, form: str) -> None:
     """Keep the records from LSN on; moves the hold when it exists."""
-    session.run(lambda client: client.shard(shard).set_hold(name, lsn, timeout=session.timeout_s))
+    session.run(
+        lambda client: client.shard(shard).set_hold(
+            name, lsn, override=override, timeout=session.timeout_s
+        )
+    )
     show_fields(form, {"name": name, "lsn": lsn})
 
 
 @hold.command("release")
 @_shard
 @click.argument("name")
+@_override
 @output_option
 @pass_session
-def release_hold(session: Session, shard: int, name: str, form: str) -> None:
+def release_hold(session: Session, shard: int, name: str, override: bool, form: str) -> None:
     """Drop a hold."""
-    session.run(lambda client: client.shard(shard).release_hold(name, timeout=session.timeout_s))
+    session.run(
+        lambda client: client.shard(shard).release_hold(
+            name, override=override, timeout=session.timeout_s
+        )
+    )
     show_fields(form, {"released": name})
 
 

@@ -8,7 +8,9 @@ checked what it sends and is not trusted with that: a block is validated again, 
 
 The byte forms of the requests a peer may send for a shard, and of their answers. Requests begin
 with the ids of the call they belong to (``length u8``, `trace.encode`). Answers carry the outcome;
-a refusal travels as the transport's typed error. The leader's store never
+a refusal travels as the transport's typed error. In whose name a request is made is said by the
+store that sends it, which authenticated the client; the one that takes it writes into the entry
+which store that was, by the connection it came over. The leader's store never
 forwards again (`local_only`), so a request crosses at most one hop per attempt.
 """
 
@@ -22,15 +24,17 @@ from logservice_wire.errors import InvalidArgument, UnknownOutcome
 from logservice import trace
 from logservice.bounds import COMMAND_BYTES_MAX
 from logservice.checksum import crc32
-from logservice.ids import Lsn, SessionId, ShardId
+from logservice.ids import Lsn, SessionId, ShardId, StoreId
 from logservice.outcome import Applied
+from logservice.owner import Claim, store_digest
+from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.trace import Call
 
 APPEND = "shard.append"
 PROPOSE = "shard.propose"
 
-_APPEND = struct.Struct("<QdQQQQI")
+_APPEND = struct.Struct("<QdQQQQI16s16s")
 _HEAD = struct.Struct("<Qd")
 _APPLIED = struct.Struct("<QQQB")
 
@@ -47,17 +51,25 @@ def encode_append(
         request.writer_epoch,
         request.expected_lsn,
         request.record_count,
+        request.claim.owner,
+        request.claim.nonce,
     )
     return _ids(call) + head + request.block
 
 
-def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest, Call | None]:
-    """Inverse of `encode_append`; raises InvalidArgument, CorruptBlock, TooLarge."""
+def decode_append(
+    body: bytes, sender: StoreId
+) -> tuple[ShardId, float, AppendRequest, Call | None]:
+    """Inverse of `encode_append`, as sent by `sender`; raises InvalidArgument, CorruptBlock,
+    TooLarge.
+    """
     call, start = _call(body)
     block_at = start + _APPEND.size
     if len(body) < block_at:
         raise InvalidArgument("forwarded append cut short", field="body")
-    shard, timeout_s, session, sequence, epoch, expected, count = _APPEND.unpack_from(body, start)
+    shard, timeout_s, session, sequence, epoch, expected, count, owner, nonce = _APPEND.unpack_from(
+        body, start
+    )
     block = body[block_at:]
     if validate_block(block, crc32=crc32) != count:
         raise InvalidArgument("forwarded block holds another number of records", field="block")
@@ -68,6 +80,7 @@ def decode_append(body: bytes) -> tuple[ShardId, float, AppendRequest, Call | No
         expected_lsn=Lsn(expected),
         record_count=count,
         block=block,
+        claim=Claim(owner, nonce, store_digest(sender)),
     )
     return ShardId(shard), timeout_s, request, call
 
@@ -106,6 +119,18 @@ def _shard(body: bytes, layout: struct.Struct) -> ShardId:
     if len(body) < start + layout.size:
         raise InvalidArgument("forwarded request cut short", field="body")
     return ShardId(layout.unpack_from(body, start)[0])
+
+
+def vouches(sender: StoreId, command: bytes) -> bool:
+    """False for a command that says that another store than `sender` authenticated who asks.
+
+    What is no command at all is refused by admission.
+    """
+    try:
+        author = commands.author_of(commands.decode(command))
+    except commands.CommandMalformed:
+        return True
+    return author is None or author.store == sender
 
 
 def _ids(call: Call | None) -> bytes:

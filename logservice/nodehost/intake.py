@@ -37,7 +37,13 @@ from logservice_wire.errors import (
 
 from logservice import bounds, trace
 from logservice.entry import EntryKind
-from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
+from logservice.envelope import (
+    ENVELOPE_BYTES,
+    BlockEnvelope,
+    ProposalId,
+    encode_blocks,
+    encode_command,
+)
 from logservice.ids import NO_SESSION, Index, Lsn, SessionId
 from logservice.invariants import invariant
 from logservice.nodehost.pending import Pending, PendingBook
@@ -258,7 +264,7 @@ class Intake:
         request = item.append
         if admission is not None:
             verdict = (
-                admission.admit(request, batch.next_lsn)
+                admission.admit(request, batch.next_lsn, waited=item.park_until > 0)
                 if request is not None
                 else admission.admit_command(item.command)
             )
@@ -291,6 +297,7 @@ class Intake:
                 request.expected_lsn,
                 request.record_count,
                 request.block,
+                request.claim,
             ),
             self._entry_bytes_target,
         )
@@ -387,11 +394,12 @@ class _Batch:
         self._entry_lsn = next_lsn
 
     def add_block(self, pending: Pending, block: BlockEnvelope, entry_bytes_target: int) -> None:
-        if self._blocks and self._bytes + len(block.block) > entry_bytes_target:
+        size = ENVELOPE_BYTES + len(block.block)
+        if self._blocks and self._bytes + size > entry_bytes_target:
             self.close_entry()
         self._blocks.append(block)
         self._pendings.append(pending)
-        self._bytes += len(block.block)
+        self._bytes += size
         self.next_lsn = Lsn(self.next_lsn + block.record_count)
 
     def add_command(self, pending: Pending, payload: bytes) -> Index:

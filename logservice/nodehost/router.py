@@ -169,7 +169,7 @@ class Router:
             raise
 
     async def _on_append(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, request, call = forwarding.decode_append(body)
+        shard, timeout_s, request, call = forwarding.decode_append(body, peer.store_id)
         with self._span("forwarded append", call, shard):
             applied = await self._host.submit_append(shard, request, timeout_s, local_only=True)
         return forwarding.encode_applied(applied)
@@ -178,6 +178,10 @@ class Router:
         shard, timeout_s, command, call = forwarding.decode_request(body)
         if shard == HAKEEPER_SHARD or not is_forwarded(command):
             raise self._host.requests.refuse(peer, forwarding.PROPOSE, "not forwarded")
+        if not forwarding.vouches(peer.store_id, command):
+            raise self._host.requests.refuse(
+                peer, forwarding.PROPOSE, "vouched for by another store"
+            )
         with self._span("forwarded command", call, shard):
             applied = await self._host.propose(shard, command, timeout_s, local_only=True)
         return forwarding.encode_applied(applied)

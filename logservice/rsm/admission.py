@@ -4,13 +4,16 @@ The same rules in the same order as `LogRsm`, applied to what the state *will* b
 own uncommitted tail is applied. Three answers:
 
 - `Admit`: append it now. INV-RSM-ADMIT: an admitted block, if its entry is committed, is applied
-  (bar the eviction of a session that was idle for SESSION_IDLE_ENTRIES; then it becomes a typed
-  gap).
+  (bar the eviction of its session by one that was opened meanwhile; then it becomes a typed gap).
 - `Refuse`: the final answer, which rests on applied state only. It may be a success: the repetition
   of an applied sequence.
 - `Park`: the answer depends on uncommitted entries, which a new leader could still replace. Wait
   until everything appended so far is applied, then ask again with the LSN of then. One wait is
   enough for every case but a still newer writer command.
+
+INV-ADMIT-NEXT: the LSN that WRONG_EXPECTED_LSN names as the next one is behind everything that was
+in the log when the block was first judged. So a wrong expectation is parked once, if anything is
+uncommitted: what the same client sent before it would else take the very LSN that it is told.
 
 What the shell must do:
 
@@ -107,24 +110,27 @@ class Admission:
         self.reset()
         self._barrier = last_index
 
-    def admit(self, request: AppendRequest, lsn: Lsn) -> Decision:
-        """Judge `request`, whose first record would get `lsn`, the next LSN of the leader's log."""
+    def admit(self, request: AppendRequest, lsn: Lsn, *, waited: bool = False) -> Decision:
+        """Judge `request`, whose first record would get `lsn`, the next LSN of the leader's log.
+
+        waited: it was parked before, until all that was appended then had been applied.
+        """
         if self._rsm.applied_index < self._barrier:
             return PARK
-        decision = self._judge(request, lsn)
+        decision = self._judge(request, lsn, waited)
         if decision is PARK and request.session:
             self._parked.setdefault(request.session, (lsn, self._command_index))
         return decision
 
-    def _judge(self, request: AppendRequest, lsn: Lsn) -> Decision:
+    def _judge(self, request: AppendRequest, lsn: Lsn, waited: bool) -> Decision:
         rsm = self._rsm
         state = rsm.state
         if request.session:
-            decision = self._judge_session(request.session, request.sequence)
+            decision = self._judge_session(request)
             if decision is not None:
                 return decision
         uncertain = state.applied_index < self._writer_index
-        if not state.admits_epoch(request.writer_epoch):
+        if not state.admits(request.writer_epoch, request.claim.owner):
             # Epochs only grow: an older one stays refused whatever the tail brings.
             if uncertain and request.writer_epoch >= state.writer_epoch:
                 return PARK
@@ -134,9 +140,9 @@ class Admission:
         expected = request.expected_lsn
         if expected and expected != lsn:
             # Between the applied and the appended tail it rests on uncommitted blocks. Outside it
-            # is wrong in every future of this log; the applied LSN is the newest that may be
-            # revealed.
-            if state.next_lsn <= expected < lsn:
+            # is wrong in every future of this log. The applied LSN is the newest that may be
+            # revealed, and the next one only when nothing lies behind it (INV-ADMIT-NEXT).
+            if state.next_lsn < lsn and (not waited or state.next_lsn <= expected < lsn):
                 return PARK
             return Refuse(Rejected(Reason.WRONG_EXPECTED_LSN, {"next": str(state.next_lsn)}))
         if request.record_count < 1:
@@ -146,15 +152,19 @@ class Admission:
             return _GAPS_FULL
         return ADMIT
 
-    def _judge_session(self, session: SessionId, sequence: int) -> Decision | None:
+    def _judge_session(self, request: AppendRequest) -> Decision | None:
         """None: the next sequence of its session, as far as the tail goes."""
         rsm = self._rsm
+        session, sequence = request.session, request.sequence
+        row = rsm.session(session)
+        if row is not None and not row.is_of(request.claim):
+            # Before anything that is remembered of the session: this is none of its blocks.
+            return Refuse(SESSION_EXPIRED)
         parked = self._parked.get(session)
         if parked is not None:
             if rsm.next_lsn < parked[0] or rsm.applied_index < parked[1]:
                 return PARK
             del self._parked[session]
-        row = rsm.session(session)
         if row is None:
             # Opened by an entry that this leader has not applied yet? Only a replica that is ahead
             # of its leader in applying can have told; its OpenSession is then in the tail.
@@ -163,7 +173,7 @@ class Admission:
             return Refuse(SESSION_EXPIRED)
         last = row.last_sequence
         if sequence <= last:
-            return Refuse(row.repetition(sequence))
+            return Refuse(row.repetition(sequence, request.block))
         tail = self._tail.get(session)
         if tail is not None and tail[1] > rsm.next_lsn:
             if sequence <= tail[0]:

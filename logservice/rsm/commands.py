@@ -1,22 +1,26 @@
 """Commands of a log shard's state machine: what a COMMAND entry holds after its proposal id.
 
-This file alone decides their byte form, which is replicated and therefore only ever extended:
+This file alone decides their byte form, which is replicated:
 ``tag u8, version u8, zero u16``, then the fields of the command, little-endian:
 
 ====================  ===  =========================================================
-OPEN_SESSION            1  nothing
-TRUNCATE                2  ``lsn u64, writer_epoch u64``
-SET_HOLD                3  ``lsn u64``, name
-RELEASE_HOLD            4  name
-ACQUIRE_WRITER          5  ``expected_epoch u64, takeover u8``, holder (a name)
-RELEASE_WRITER          6  ``epoch u64``
+OPEN_SESSION            1  author, ``nonce 16 bytes``
+TRUNCATE                2  author, ``lsn u64, writer_epoch u64``
+SET_HOLD                3  author, ``override u8, lsn u64``, name
+RELEASE_HOLD            4  author, ``override u8``, name
+ACQUIRE_WRITER          5  author, ``override u8, expected_epoch u64, takeover u8``, holder
+RELEASE_WRITER          6  author, ``override u8, epoch u64``
 ALLOCATE_TIMESTAMPS     7  ``count u32``
 CONNECT                 8  nothing
 ====================  ===  =========================================================
 
-A name is the rest of the command: 1 to NAME_BYTES_MAX bytes of UTF-8 without anything that a
-terminal would obey (`safe_text`). INV-RSM-CANON: a command has exactly one byte form; `decode`
-accepts no other, so what was checked is what is applied.
+The author is who asked (`logservice.owner`): ``identity bytes u16, store bytes u16``, the two in
+UTF-8. Override is 1 when that is administration, acting on what belongs to another identity. A name
+or holder is the rest of the command: 1 to NAME_BYTES_MAX bytes of UTF-8 without anything that a
+terminal would obey (`safe_text`).
+
+INV-RSM-CANON: a command has exactly one byte form; `decode` accepts no other, so what was checked
+is what is applied.
 
 `decode` never lets a malformed command through and never fails in another way than
 `CommandMalformed`: a replica answers it with INVALID_ARGUMENT, at the same index everywhere.
@@ -26,17 +30,19 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
 
-from logservice.bounds import NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
-from logservice.ids import Lsn
+from logservice.bounds import IDENTITY_BYTES_MAX, NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
+from logservice.ids import Lsn, StoreId
+from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.safe_text import unsafe
 
 _HEAD: Final = struct.Struct("<BBH")
-_VERSION: Final = 1
+_AUTHOR: Final = struct.Struct("<HH")
+_VERSION: Final = 2
 
 
 class Tag(enum.IntEnum):
@@ -62,16 +68,22 @@ class CommandMalformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Answers with the session id: the index of this very entry."""
+    """Answers with the session id: the index of this very entry.
 
+    nonce: drawn by the store that was asked; whoever appends in the session has to show it.
+    """
+
+    author: Author
+    nonce: bytes = field(repr=False)
     tag: ClassVar[Tag] = Tag.OPEN_SESSION
-    layout: ClassVar[struct.Struct] = struct.Struct("<")
+    layout: ClassVar[struct.Struct] = struct.Struct(f"<{NONCE_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
     """Every record up to and including `lsn` may go."""
 
+    author: Author
     lsn: Lsn
     writer_epoch: int
     tag: ClassVar[Tag] = Tag.TRUNCATE
@@ -80,43 +92,60 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class SetHold:
-    """Records from `lsn` on must stay until the hold is moved or released."""
+    """Records from `lsn` on must stay until the hold is moved or released.
 
+    override: move it even if it belongs to another identity, whose it stays.
+    """
+
+    author: Author
+    override: bool
     lsn: Lsn
     name: str
     tag: ClassVar[Tag] = Tag.SET_HOLD
-    layout: ClassVar[struct.Struct] = struct.Struct("<Q")
+    layout: ClassVar[struct.Struct] = struct.Struct("<BQ")
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold:
     """Also how a hold expires: whoever watches its age proposes this; no replica's clock
-    decides.
+    decides. override: even if it belongs to another identity.
     """
 
+    author: Author
+    override: bool
     name: str
     tag: ClassVar[Tag] = Tag.RELEASE_HOLD
-    layout: ClassVar[struct.Struct] = struct.Struct("<")
+    layout: ClassVar[struct.Struct] = struct.Struct("<B")
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireWriter:
-    """Grant a new epoch to `holder` if the present one is `expected_epoch`, or if `takeover`."""
+    """Grant a new epoch to `holder` if the present one is `expected_epoch`, or if `takeover`.
 
+    It belongs to the author from then on. override: even while another identity has it.
+    """
+
+    author: Author
+    override: bool
     expected_epoch: int
     takeover: bool
     holder: str
     tag: ClassVar[Tag] = Tag.ACQUIRE_WRITER
-    layout: ClassVar[struct.Struct] = struct.Struct("<QB")
+    layout: ClassVar[struct.Struct] = struct.Struct("<BQB")
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseWriter:
-    """Give `epoch` back; nobody may append until the next grant."""
+    """Give `epoch` back; nobody may append until the next grant.
 
+    override: even if it belongs to another identity.
+    """
+
+    author: Author
+    override: bool
     epoch: int
     tag: ClassVar[Tag] = Tag.RELEASE_WRITER
-    layout: ClassVar[struct.Struct] = struct.Struct("<Q")
+    layout: ClassVar[struct.Struct] = struct.Struct("<BQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +192,21 @@ def encode(command: Command) -> bytes:
     head = _HEAD.pack(command.tag, _VERSION, 0)
     try:
         match command:
-            case OpenSession() | Connect():
+            case Connect():
                 return head
-            case Truncate(lsn, writer_epoch):
-                return head + command.layout.pack(lsn, writer_epoch)
-            case SetHold(lsn, name):
-                return head + command.layout.pack(lsn) + name.encode()
-            case ReleaseHold(name):
-                return head + name.encode()
-            case AcquireWriter(expected_epoch, takeover, holder):
-                return head + command.layout.pack(expected_epoch, takeover) + holder.encode()
-            case ReleaseWriter(epoch):
-                return head + command.layout.pack(epoch)
+            case OpenSession(author, nonce):
+                return head + _author(author) + command.layout.pack(nonce)
+            case Truncate(author, lsn, writer_epoch):
+                return head + _author(author) + command.layout.pack(lsn, writer_epoch)
+            case SetHold(author, override, lsn, name):
+                return head + _author(author) + command.layout.pack(override, lsn) + name.encode()
+            case ReleaseHold(author, override, name):
+                return head + _author(author) + command.layout.pack(override) + name.encode()
+            case AcquireWriter(author, override, expected_epoch, takeover, holder):
+                fields = command.layout.pack(override, expected_epoch, takeover)
+                return head + _author(author) + fields + holder.encode()
+            case ReleaseWriter(author, override, epoch):
+                return head + _author(author) + command.layout.pack(override, epoch)
             case AllocateTimestamps(count):
                 return head + command.layout.pack(count)
     except struct.error as problem:
@@ -194,6 +226,11 @@ def decode(data: bytes) -> Command:
     if error is not None:
         raise CommandMalformed(error)
     return command
+
+
+def author_of(command: Command) -> Author | None:
+    """Who asked for it; None for a command that belongs to nobody."""
+    return None if isinstance(command, AllocateTimestamps | Connect) else command.author
 
 
 def decides_writer(command: bytes) -> bool:
@@ -218,40 +255,72 @@ _OPEN_SESSION_TAG: Final = bytes((Tag.OPEN_SESSION,))
 _WRITER_TAGS: Final = (bytes((Tag.ACQUIRE_WRITER,)), bytes((Tag.RELEASE_WRITER,)))
 
 
+def _author(author: Author) -> bytes:
+    identity, store = author.identity.encode(), author.store.encode()
+    return _AUTHOR.pack(len(identity), len(store)) + identity + store
+
+
+def _decode_author(body: bytes) -> tuple[Author, bytes]:
+    identity_bytes, store_bytes = _AUTHOR.unpack_from(body)
+    middle = _AUTHOR.size + identity_bytes
+    end = middle + store_bytes
+    if end > len(body):
+        raise _malformed("author cut short")
+    author = Author(body[_AUTHOR.size : middle].decode(), StoreId(body[middle:end].decode()))
+    return author, body[end:]
+
+
 def _decode_body(tag: int, body: bytes) -> Command:
     match tag:
-        case Tag.OPEN_SESSION:
-            OpenSession.layout.unpack(body)
-            return OpenSession()
-        case Tag.TRUNCATE:
-            lsn, writer_epoch = Truncate.layout.unpack(body)
-            return Truncate(Lsn(lsn), writer_epoch)
-        case Tag.SET_HOLD:
-            (lsn,) = SetHold.layout.unpack_from(body)
-            return SetHold(Lsn(lsn), body[SetHold.layout.size :].decode())
-        case Tag.RELEASE_HOLD:
-            return ReleaseHold(body.decode())
-        case Tag.ACQUIRE_WRITER:
-            expected_epoch, takeover = AcquireWriter.layout.unpack_from(body)
-            if takeover > 1:
-                raise _malformed(f"takeover {takeover}")
-            holder = body[AcquireWriter.layout.size :].decode()
-            return AcquireWriter(expected_epoch, bool(takeover), holder)
-        case Tag.RELEASE_WRITER:
-            (epoch,) = ReleaseWriter.layout.unpack(body)
-            return ReleaseWriter(epoch)
         case Tag.ALLOCATE_TIMESTAMPS:
             (count,) = AllocateTimestamps.layout.unpack(body)
             return AllocateTimestamps(count)
         case Tag.CONNECT:
             Connect.layout.unpack(body)
             return Connect()
+    author, rest = _decode_author(body)
+    match tag:
+        case Tag.OPEN_SESSION:
+            (nonce,) = OpenSession.layout.unpack(rest)
+            return OpenSession(author, nonce)
+        case Tag.TRUNCATE:
+            lsn, writer_epoch = Truncate.layout.unpack(rest)
+            return Truncate(author, Lsn(lsn), writer_epoch)
+        case Tag.SET_HOLD:
+            override, lsn = SetHold.layout.unpack_from(rest)
+            name = rest[SetHold.layout.size :].decode()
+            return SetHold(author, _flag(override), Lsn(lsn), name)
+        case Tag.RELEASE_HOLD:
+            (override,) = ReleaseHold.layout.unpack_from(rest)
+            return ReleaseHold(author, _flag(override), rest[ReleaseHold.layout.size :].decode())
+        case Tag.ACQUIRE_WRITER:
+            override, expected_epoch, takeover = AcquireWriter.layout.unpack_from(rest)
+            holder = rest[AcquireWriter.layout.size :].decode()
+            return AcquireWriter(author, _flag(override), expected_epoch, _flag(takeover), holder)
+        case Tag.RELEASE_WRITER:
+            override, epoch = ReleaseWriter.layout.unpack(rest)
+            return ReleaseWriter(author, _flag(override), epoch)
     raise _malformed(f"unknown command {tag}")
+
+
+def _flag(number: int) -> bool:
+    if number > 1:
+        raise _malformed(f"flag {number}")
+    return number == 1
 
 
 def _refusal(command: Command) -> LogServiceError | None:
     """Why no state could ever accept `command`; None when that depends on the state."""
+    author = author_of(command)
+    if author is not None:
+        error = _name_refusal("identity", author.identity, IDENTITY_BYTES_MAX) or _name_refusal(
+            "store", author.store
+        )
+        if error is not None:
+            return error
     match command:
+        case OpenSession(nonce=nonce) if len(nonce) != NONCE_BYTES or nonce == NO_NONCE:
+            return InvalidArgument("not a nonce", field="nonce")
         case SetHold(name=name) | ReleaseHold(name=name):
             return _name_refusal("name", name)
         case AcquireWriter(holder=holder):
@@ -265,7 +334,7 @@ def _refusal(command: Command) -> LogServiceError | None:
     return None
 
 
-def _name_refusal(field: str, name: str) -> LogServiceError | None:
+def _name_refusal(field: str, name: str, limit: int = NAME_BYTES_MAX) -> LogServiceError | None:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -274,8 +343,8 @@ def _name_refusal(field: str, name: str) -> LogServiceError | None:
         return InvalidArgument("must not be empty", field=field)
     if unsafe(name):
         return InvalidArgument("holds control characters", field=field)
-    if size > NAME_BYTES_MAX:
-        return TooLarge("name too long", name=field, value=size, limit=NAME_BYTES_MAX)
+    if size > limit:
+        return TooLarge("name too long", name=field, value=size, limit=limit)
     return None
 
 

@@ -9,6 +9,9 @@ session (repetition, expired, gap) -> writer epoch -> expected LSN -> applied. A
 its LSNs, because later entries already lie behind it in the log; they become a rejected range,
 which readers see as a typed gap. A repetition, too: its records are at their original LSNs.
 
+Who asked is in the entry (`logservice.owner`), and what belongs to an identity is changed by that
+identity alone, or by administration, which says so in the command (`override`).
+
 Invariants (checked; a violation stops the store, because the log below broke its promise):
 
 - INV-RSM-ORDER: entries come without holes; only a new shard's state may start at any index.
@@ -24,7 +27,7 @@ from collections.abc import Sequence
 
 from logservice_wire.errors import Reason
 
-from logservice.bounds import HOLDS_MAX
+from logservice.bounds import HOLDS_MAX, HOLDS_PER_OWNER_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import (
     BlockEnvelope,
@@ -36,6 +39,7 @@ from logservice.envelope import (
 from logservice.ids import Index, Lsn, SessionId
 from logservice.invariants import invariant
 from logservice.outcome import Applied, Outcome, Rejected
+from logservice.owner import owner_digest
 from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
@@ -49,13 +53,21 @@ from logservice.rsm.commands import (
     Truncate,
     decode,
 )
-from logservice.rsm.queries import LogStatus, LogStatusQuery, RejectedRangesQuery
+from logservice.rsm.queries import HoldStatus, LogStatus, LogStatusQuery, RejectedRangesQuery
 from logservice.rsm.sessions import SESSION_EXPIRED, Session, sequence_gap
 from logservice.rsm.snapshot_codec import TIMESTAMP_MAX, decode_state, encode_state
-from logservice.rsm.state import LogState
+from logservice.rsm.state import Hold, LogState
 from logservice.state_machine import Standing
 
 _NO_ROOM = Rejected(Reason.BUSY, {"retry_after_ms": "1000"})
+_TOO_MANY_HOLDS = Rejected(
+    Reason.TOO_LARGE,
+    {
+        "name": "holds of one identity",
+        "limit": str(HOLDS_PER_OWNER_MAX),
+        "value": str(HOLDS_PER_OWNER_MAX + 1),
+    },
+)
 _CORRUPT = Rejected(Reason.CORRUPT_BLOCK)
 _EMPTY = Rejected(Reason.INVALID_ARGUMENT, {"field": "block"})
 
@@ -134,8 +146,9 @@ class LogRsm:
             truncated_lsn=state.truncated_lsn,
             requested_truncation_lsn=state.requested_lsn,
             writer_holder=state.writer_holder,
+            writer_owner=state.writer_owner,
             writer_epoch=state.writer_epoch,
-            holds=tuple(sorted(state.holds.items())),
+            holds=tuple(HoldStatus(name, *hold) for name, hold in sorted(state.holds.items())),
             next_timestamp=state.next_timestamp,
             session_count=len(state.sessions),
             rejected_range_count=len(state.rejected),
@@ -176,7 +189,7 @@ class LogRsm:
         outcomes: list[tuple[ProposalId, Outcome]] = []
         lsn = entry.lsn
         for block in blocks:
-            outcome = self._apply_block(block, lsn, entry.index)
+            outcome = self._apply_block(block, lsn, entry)
             if isinstance(outcome, Rejected):
                 state.reject(lsn, block.record_count, outcome.reason)
             elif outcome.duplicate:
@@ -185,29 +198,30 @@ class LogRsm:
             lsn = Lsn(lsn + block.record_count)
         return outcomes
 
-    def _apply_block(self, block: BlockEnvelope, lsn: Lsn, index: Index) -> Outcome:
+    def _apply_block(self, block: BlockEnvelope, lsn: Lsn, entry: Entry) -> Outcome:
         """Judge one block that lies at `lsn`. Only an accepted one advances its session."""
         state = self._state
         count = block.record_count
         session = None
         if block.session:
             session = state.sessions.get(block.session)
-            if session is None:
+            if session is None or not session.is_of(block.claim):
                 return SESSION_EXPIRED
-            session.last_used = index
+            session.last_used = entry.index
             step = block.sequence - session.last_sequence
             if step <= 0:
-                return session.repetition(block.sequence)
+                return session.repetition(block.sequence, block.block)
             if step > 1:
                 return sequence_gap(session.last_sequence)
-        if not state.admits_epoch(block.writer_epoch):
+        if not state.admits(block.writer_epoch, block.claim.owner):
             return state.fenced()
         if block.expected_lsn and block.expected_lsn != lsn:
-            return Rejected(Reason.WRONG_EXPECTED_LSN, {"next": str(lsn + count)})
+            # What shares the entry has its LSNs, whatever becomes of it.
+            return Rejected(Reason.WRONG_EXPECTED_LSN, {"next": str(entry.next_lsn)})
         if count == 0:
             return _EMPTY
         if session is not None:
-            session.accept(lsn, count)
+            session.accept(lsn, count, block.block)
         return Applied(lsn=lsn, count=count)
 
     # --- commands
@@ -227,27 +241,29 @@ class LogRsm:
     def _apply(self, command: Command, entry: Entry) -> Outcome:
         state = self._state
         match command:
-            case OpenSession():
-                if not state.sessions.open(entry.index):
+            case OpenSession(author, nonce):
+                if not state.sessions.open(entry.index, owner_digest(author.identity), nonce):
                     return _NO_ROOM
                 return Applied(value=entry.index)
             case Truncate():
                 return self._truncate(command)
             case SetHold():
                 return self._set_hold(command)
-            case ReleaseHold(name):
-                # A hold that is not there is as released as one can be: retries succeed.
-                known = state.holds.pop(name, None) is not None
-                return Applied(value=state.settle_truncation(), duplicate=not known)
-            case AcquireWriter(expected_epoch, takeover, holder):
+            case ReleaseHold():
+                return self._release_hold(command)
+            case AcquireWriter(author, override, expected_epoch, takeover, holder):
                 if not takeover and expected_epoch != state.writer_epoch:
                     return Rejected(Reason.STALE_EPOCH, state.writer_metadata())
-                return Applied(value=state.grant_writer(holder))
-            case ReleaseWriter(epoch):
+                if not (override or state.writer_is_of(author.identity)):
+                    return _belongs_to(state.writer_owner)
+                return Applied(value=state.grant_writer(holder, author.identity))
+            case ReleaseWriter(author, override, epoch):
                 if epoch == 0 or epoch != state.writer_epoch:
                     return Rejected(Reason.STALE_EPOCH, state.writer_metadata())
+                if not (override or state.writer_is_of(author.identity)):
+                    return _belongs_to(state.writer_owner)
                 known = state.writer_holder != ""
-                state.writer_holder = ""
+                state.release_writer()
                 return Applied(value=epoch, duplicate=not known)
             case AllocateTimestamps(count):
                 first = state.next_timestamp
@@ -262,7 +278,7 @@ class LogRsm:
 
     def _truncate(self, command: Truncate) -> Outcome:
         state = self._state
-        if not state.admits_epoch(command.writer_epoch):
+        if not state.admits(command.writer_epoch, owner_digest(command.author.identity)):
             return state.fenced()
         if command.lsn <= state.requested_lsn:
             return Rejected(
@@ -276,10 +292,34 @@ class LogRsm:
 
     def _set_hold(self, command: SetHold) -> Outcome:
         state = self._state
+        owner = command.author.identity
+        known = state.holds.get(command.name)
+        if known is not None and known.owner != owner:
+            if not command.override:
+                return _belongs_to(known.owner)
+            owner = known.owner
         if command.lsn <= state.truncated_lsn:
             return Rejected(Reason.HOLD_REFUSED, {"first_lsn": str(state.truncated_lsn + 1)})
-        if command.name not in state.holds and len(state.holds) >= HOLDS_MAX:
-            return _NO_ROOM
-        state.holds[command.name] = command.lsn
+        if known is None:
+            if state.holds_of(owner) >= HOLDS_PER_OWNER_MAX:
+                return _TOO_MANY_HOLDS
+            if len(state.holds) >= HOLDS_MAX:
+                return _NO_ROOM
+        state.holds[command.name] = Hold(command.lsn, owner)
         state.settle_truncation()
         return Applied(value=command.lsn)
+
+    def _release_hold(self, command: ReleaseHold) -> Outcome:
+        state = self._state
+        known = state.holds.get(command.name)
+        # A hold that is not there is as released as one can be: retries succeed.
+        if known is not None:
+            if not (command.override or known.owner == command.author.identity):
+                return _belongs_to(known.owner)
+            del state.holds[command.name]
+        return Applied(value=state.settle_truncation(), duplicate=known is None)
+
+
+def _belongs_to(owner: str) -> Rejected:
+    """It is another identity's, and the override of administration was not asked for."""
+    return Rejected(Reason.PERMISSION_DENIED, {"role": "admin", "owner": owner})

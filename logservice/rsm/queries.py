@@ -41,13 +41,22 @@ class RejectedRangesQuery:
     high: Lsn
 
 
+class HoldStatus(NamedTuple):
+    """A hold, and the identity it belongs to."""
+
+    name: str
+    lsn: Lsn
+    owner: str
+
+
 @dataclass(frozen=True, slots=True)
 class LogStatus:
     """The state of a log shard at `applied_index`.
 
     first_lsn: oldest LSN that must be readable, `truncated_lsn` + 1. requested_truncation_lsn:
     above `truncated_lsn` while holds keep a truncation back. writer_holder: empty when nobody holds
-    the epoch; writer_epoch: 0 when none was ever granted. holds: sorted by name.
+    the epoch, and so is writer_owner, its identity; writer_epoch: 0 when none was ever granted.
+    holds: sorted by name.
     """
 
     applied_index: Index
@@ -56,8 +65,9 @@ class LogStatus:
     truncated_lsn: Lsn
     requested_truncation_lsn: Lsn
     writer_holder: str
+    writer_owner: str
     writer_epoch: int
-    holds: tuple[tuple[str, Lsn], ...]
+    holds: tuple[HoldStatus, ...]
     next_timestamp: int
     session_count: int
     rejected_range_count: int

@@ -1,77 +1,152 @@
 """Sessions: a client's numbered appends, applied at most once and in order.
 
-This file alone decides what a `(session, sequence)` pair means. A session id is the index of its
-OpenSession entry. With `last` the newest accepted sequence:
+This file alone decides what a `(session, sequence)` pair means. A session is the index of its
+OpenSession entry, the nonce in that entry and the identity that asked for it; whoever does not name
+all three names no session. With `last` the newest accepted sequence:
 
 - ``sequence == last + 1``: new; accepted unless a later rule refuses it, which leaves `last` alone;
-- ``last - SESSION_WINDOW < sequence <= last``: a repetition; the original LSNs are returned;
-- older, or unknown session: SESSION_EXPIRED; what became of the first attempt is not known any
+- ``last - SESSION_WINDOW < sequence <= last``: a repetition; the original LSNs are returned, if the
+  block is the one that was accepted, else SEQUENCE_REUSED: this block is not applied and never is;
+- older, or no such session: SESSION_EXPIRED; what became of the first attempt is not known any
   more;
 - ``sequence > last + 1``: SEQUENCE_GAP; definitely not applied.
 
-INV-RSM-SESSION: the window holds the (LSN, count) of exactly the sequences
+Blocks are told apart by a fingerprint: their length and the checksum in their header, which the
+leader has verified. Nobody goes over the bytes again.
+
+INV-RSM-SESSION: the window holds the (LSN, count, fingerprint) of exactly the sequences
 ``last - len(window) + 1 .. last``, and `len(window)` is `min(last, SESSION_WINDOW)`.
 
+INV-RSM-OWNER: a session is changed by blocks of its owner that carry its nonce, and by nothing
+else.
+
 Eviction is deterministic and by entries of the log, never by a clock: only when a new session needs
-room, the one unused for the longest, and only if it was not named by any of the last
-SESSION_IDLE_ENTRIES entries. Otherwise the table is full: BUSY.
+room. An owner has at most SESSIONS_PER_OWNER_MAX; beyond that, its own session that was unused for
+the longest goes. In a full table the owner with the most sessions gives way, its longest unused one
+goes; the opener itself, when nobody has more. A session goes for another one of the same owner only
+if none of the last SESSION_IDLE_ENTRIES entries named it. Otherwise there is no room: BUSY.
+
+INV-RSM-SHARE: a session goes for another owner's only if its own owner has more than the other one.
+So with n owners each keeps the SESSIONS_MAX // n sessions that it used last, whatever the others
+do: their entries make no session older than its siblings.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
 
+from logservice_wire.block import CRC_OFFSET
 from logservice_wire.errors import Reason
 
-from logservice.bounds import SESSION_IDLE_ENTRIES, SESSION_WINDOW, SESSIONS_MAX
+from logservice.bounds import (
+    SESSION_IDLE_ENTRIES,
+    SESSION_WINDOW,
+    SESSIONS_MAX,
+    SESSIONS_PER_OWNER_MAX,
+)
 from logservice.ids import Index, Lsn, SessionId
+from logservice.invariants import invariant
 from logservice.outcome import Applied, Outcome, Rejected
+from logservice.owner import Claim
 
 SESSION_EXPIRED = Rejected(Reason.SESSION_EXPIRED)
-"""The session is unknown, or the sequence older than its window."""
+"""No such session, or the sequence is older than its window."""
+
+Remembered = tuple[Lsn, int, int]
+"""What became of a sequence: first LSN, record count, fingerprint of its block."""
+
+_CRC: Final = struct.Struct("<I")
+_CRC_END: Final = CRC_OFFSET + _CRC.size
+
+
+def fingerprint(block: bytes | memoryview) -> int:
+    """Tells a block from another one; 64 bits, made of its length and its own checksum."""
+    size = len(block)
+    # Bytes too short to be a block have no checksum. Edges refuse them; apply must not fail.
+    return size << 32 | (_CRC.unpack_from(block, CRC_OFFSET)[0] if size >= _CRC_END else 0)
 
 
 class Session:
     """One row of the table. `last_used`: index of the newest entry that named the session."""
 
-    __slots__ = ("last_sequence", "last_used", "window")
+    __slots__ = ("last_sequence", "last_used", "nonce", "owner", "window")
 
     def __init__(
-        self, last_sequence: int, last_used: Index, window: deque[tuple[Lsn, int]] | None = None
+        self,
+        owner: bytes,
+        nonce: bytes,
+        last_sequence: int,
+        last_used: Index,
+        window: deque[Remembered] | None = None,
     ) -> None:
         """A session as it was at `last_used`; a new one has no sequence and an empty window."""
+        self.owner = owner
+        self.nonce = nonce
         self.last_sequence = last_sequence
         self.last_used = last_used
-        self.window: deque[tuple[Lsn, int]] = (
-            deque(maxlen=SESSION_WINDOW) if window is None else window
-        )
+        self.window: deque[Remembered] = deque(maxlen=SESSION_WINDOW) if window is None else window
 
-    def accept(self, lsn: Lsn, count: int) -> None:
-        """The next sequence was applied at `lsn`."""
+    def is_of(self, claim: Claim) -> bool:
+        """Whether `claim` is the owner's, with the nonce.
+
+        The nonce divides no two identities, so nothing is won by comparing it in constant time.
+        """
+        return claim.owner == self.owner and claim.nonce == self.nonce
+
+    def accept(self, lsn: Lsn, count: int, block: bytes | memoryview) -> None:
+        """The next sequence, `block`, was applied at `lsn`."""
         self.last_sequence += 1
-        self.window.append((lsn, count))
+        self.window.append((lsn, count, fingerprint(block)))
 
-    def repetition(self, sequence: int) -> Outcome:
-        """The answer to a `sequence` at or below `last_sequence`."""
+    def repetition(self, sequence: int, block: bytes | memoryview) -> Outcome:
+        """The answer to `block` under a `sequence` at or below `last_sequence`."""
         age = self.last_sequence - sequence
         if age >= len(self.window) or age < 0:
             return SESSION_EXPIRED
-        lsn, count = self.window[-1 - age]
+        lsn, count, known = self.window[-1 - age]
+        if known != fingerprint(block):
+            return Rejected(Reason.SEQUENCE_REUSED, {"lsn": str(lsn)})
         return Applied(lsn=lsn, count=count, duplicate=True)
+
+
+class _Owned:
+    """Sessions of one owner, by age: a heap of (last use, session), brought up to date when it is
+    asked. It is derived from the rows and changes no answer.
+    """
+
+    __slots__ = ("ages",)
+
+    def __init__(self) -> None:
+        self.ages: list[tuple[Index, SessionId]] = []
+
+    def oldest(self, rows: dict[SessionId, Session]) -> SessionId:
+        """The session unused for the longest; of several, the one opened first."""
+        ages = self.ages
+        while True:
+            used, session = ages[0]
+            now_used = rows[session].last_used
+            if now_used == used:
+                return session
+            heapreplace(ages, (now_used, session))
 
 
 class SessionTable:
     """All sessions of a shard, at most SESSIONS_MAX."""
 
-    __slots__ = ("_oldest_use", "_rows")
+    __slots__ = ("_owned", "_rows")
 
     def __init__(self, rows: dict[SessionId, Session] | None = None) -> None:
         """`rows` as read from a snapshot; the table takes them over."""
         self._rows: dict[SessionId, Session] = {} if rows is None else rows
-        # A lower bound of every row's last_used: it spares a full table the scan for a victim, and
-        # changes no answer, so it is not part of the state.
-        self._oldest_use = Index(0)
+        self._owned: dict[bytes, _Owned] = {}
+        for session, row in self._rows.items():
+            self._owned.setdefault(row.owner, _Owned()).ages.append((row.last_used, session))
+        for owned in self._owned.values():
+            heapify(owned.ages)
 
     def __len__(self) -> int:
         """Sessions in the table."""
@@ -85,21 +160,40 @@ class SessionTable:
         """The row, None when unknown."""
         return self._rows.get(session)
 
-    def open(self, index: Index) -> bool:
+    def count_of(self, owner: bytes) -> int:
+        """Sessions of one owner."""
+        owned = self._owned.get(owner)
+        return len(owned.ages) if owned is not None else 0
+
+    def open(self, index: Index, owner: bytes, nonce: bytes) -> bool:
         """Open the session whose OpenSession entry is `index`; False when there is no room."""
-        if len(self._rows) >= SESSIONS_MAX and not self._evict(index):
+        if not self._make_room(index, owner):
             return False
-        self._rows[SessionId(index)] = Session(0, index)
+        session = SessionId(index)
+        self._rows[session] = Session(owner, nonce, 0, index)
+        heappush(self._owned.setdefault(owner, _Owned()).ages, (index, session))
         return True
 
-    def _evict(self, index: Index) -> bool:
-        if index - self._oldest_use <= SESSION_IDLE_ENTRIES:
-            return False
-        used, victim = min((row.last_used, session) for session, row in self._rows.items())
-        self._oldest_use = used
-        if index - used <= SESSION_IDLE_ENTRIES:
-            return False
+    def _make_room(self, index: Index, owner: bytes) -> bool:
+        count = self.count_of(owner)
+        giving = owner
+        if count < SESSIONS_PER_OWNER_MAX:
+            if len(self._rows) < SESSIONS_MAX:
+                return True
+            most, giving = max((len(owned.ages), who) for who, owned in self._owned.items())
+            if most <= count:
+                giving = owner
+        owned = self._owned[giving]
+        victim = owned.oldest(self._rows)
+        if giving == owner:
+            if index - self._rows[victim].last_used <= SESSION_IDLE_ENTRIES:
+                return False
+        else:
+            invariant(len(owned.ages) > count, "INV-RSM-SHARE", most=len(owned.ages), count=count)
+        heappop(owned.ages)
         del self._rows[victim]
+        if not owned.ages:
+            del self._owned[giving]
         return True
 
 

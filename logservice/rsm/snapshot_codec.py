@@ -4,12 +4,12 @@ Canonical (INV-RSM-CANON): equal states give equal bytes, because everything uno
 sorted, and `decode_state` accepts no other order. So replicas can be compared by their snapshots.
 
 ``magic u32, version u16, zero u16, crc32 u32 of the rest``; then ``applied index, next LSN,
-truncation LSN, requested LSN, writer epoch, next timestamp u64; holder bytes u16; holds, sessions,
-rejected ranges u32``; then the holder, and
+truncation LSN, requested LSN, writer epoch, next timestamp u64; holder bytes, writer's owner bytes
+u16; holds, sessions, rejected ranges u32``; then the holder, the writer's owner, and
 
-- per hold, by name: ``lsn u64, name bytes u16``, name;
-- per session, by id: ``id, last sequence, last used u64, window length u32``, and per remembered
-  sequence, oldest first, ``lsn u64, count u32``;
+- per hold, by name: ``lsn u64, name bytes u16, owner bytes u16``, name, owner;
+- per session, by id: ``id, last sequence, last used u64, owner 16 bytes, nonce 16 bytes, window
+  length u32``, and per remembered sequence, oldest first, ``lsn u64, count u32, fingerprint u64``;
 - per rejected range, by LSN: ``first LSN u64, count u64, reason u8``.
 
 `decode_state` checks the invariants of `rsm.state` and `rsm.sessions` too: a state that no log
@@ -19,28 +19,38 @@ could have produced is SnapshotCorrupt, never a replica that misbehaves later.
 from __future__ import annotations
 
 import struct
-from collections import deque
-from typing import Final
+from collections import Counter, deque
+from typing import Any, Final
 
 from logservice_wire.errors import Reason
 
-from logservice.bounds import HOLDS_MAX, NAME_BYTES_MAX, SESSION_WINDOW, SESSIONS_MAX
+from logservice.bounds import (
+    HOLDS_MAX,
+    HOLDS_PER_OWNER_MAX,
+    IDENTITY_BYTES_MAX,
+    NAME_BYTES_MAX,
+    SESSION_WINDOW,
+    SESSIONS_MAX,
+    SESSIONS_PER_OWNER_MAX,
+)
 from logservice.checksum import crc32
 from logservice.ids import Index, Lsn, SessionId
+from logservice.owner import NO_NONCE
 from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import Session, SessionTable
-from logservice.rsm.state import LogState
+from logservice.rsm.state import Hold, LogState
 from logservice.snapshot import SnapshotCorrupt
 
 TIMESTAMP_MAX: Final = 2**63 - 1
 """Last timestamp: what fits a signed 64-bit number, which is what databases keep."""
 
 _MAGIC: Final = 0x4D53524C
-_VERSION: Final = 1
+_VERSION: Final = 2
 _PREFIX: Final = struct.Struct("<IHHI")
-_HEAD: Final = struct.Struct("<QQQQQQHIII")
-_HOLD: Final = struct.Struct("<QH")
-_SESSION: Final = struct.Struct("<QQQI")
+_HEAD: Final = struct.Struct("<QQQQQQHHIII")
+_HOLD: Final = struct.Struct("<QHH")
+_SESSION: Final = struct.Struct("<QQQ16s16sI")
+_REMEMBERED: Final = "QIQ"
 _GAP: Final = struct.Struct("<QQB")
 
 _REASON_CODES: Final[dict[Reason, int]] = {
@@ -49,6 +59,7 @@ _REASON_CODES: Final[dict[Reason, int]] = {
     Reason.SEQUENCE_GAP: 3,
     Reason.SESSION_EXPIRED: 4,
     Reason.CORRUPT_BLOCK: 5,
+    Reason.SEQUENCE_REUSED: 6,
 }
 """Why a block can be refused when it is applied. The numbers are on disk."""
 
@@ -57,22 +68,27 @@ _REASONS: Final = {code: reason for reason, code in _REASON_CODES.items()}
 
 def encode_state(state: LogState) -> bytes:
     """The byte form above."""
-    holder = state.writer_holder.encode()
+    holder, owner = state.writer_holder.encode(), state.writer_owner.encode()
     parts = [
         _HEAD.pack(
             state.applied_index, state.next_lsn, state.truncated_lsn, state.requested_lsn,
-            state.writer_epoch, state.next_timestamp, len(holder), len(state.holds),
+            state.writer_epoch, state.next_timestamp, len(holder), len(owner), len(state.holds),
             len(state.sessions), len(state.rejected),
         ),
         holder,
+        owner,
     ]  # fmt: skip
-    for name, lsn in sorted(state.holds.items()):
-        data = name.encode()
-        parts += (_HOLD.pack(lsn, len(data)), data)
+    for name, hold in sorted(state.holds.items()):
+        data, whose = name.encode(), hold.owner.encode()
+        parts += (_HOLD.pack(hold.lsn, len(data), len(whose)), data, whose)
     for session, row in state.sessions:
-        parts.append(_SESSION.pack(session, row.last_sequence, row.last_used, len(row.window)))
-        flat = [number for pair in row.window for number in pair]
-        parts.append(struct.pack("<" + "QI" * len(row.window), *flat))
+        parts.append(
+            _SESSION.pack(
+                session, row.last_sequence, row.last_used, row.owner, row.nonce, len(row.window)
+            )
+        )
+        flat = [number for remembered in row.window for number in remembered]
+        parts.append(struct.pack("<" + _REMEMBERED * len(row.window), *flat))
     parts += [
         _GAP.pack(gap.first_lsn, gap.record_count, _REASON_CODES[gap.reason])
         for gap in state.rejected
@@ -85,7 +101,8 @@ def decode_state(data: bytes) -> LogState:
     """Inverse of `encode_state`; raises SnapshotCorrupt for anything else."""
     try:
         magic, version, zero, crc = _PREFIX.unpack_from(data)
-        _check(magic == _MAGIC and version == _VERSION and zero == 0, "magic or version")
+        _check(magic == _MAGIC and zero == 0, "magic")
+        _check(version == _VERSION, f"version {version}")
         _check(crc32(data[_PREFIX.size :]) == crc, "checksum")
         return _Reader(data, _PREFIX.size).state()
     except (struct.error, UnicodeDecodeError) as error:
@@ -108,8 +125,8 @@ class _Reader:
 
     def state(self) -> LogState:
         (
-            applied, next_lsn, truncated, requested, epoch, timestamp, holder_bytes, holds,
-            sessions, gaps,
+            applied, next_lsn, truncated, requested, epoch, timestamp, holder_bytes, owner_bytes,
+            holds, sessions, gaps,
         ) = self._take(_HEAD)  # fmt: skip
         _check(truncated <= requested < next_lsn, "truncation LSN")
         _check(1 <= timestamp <= TIMESTAMP_MAX, "timestamp")
@@ -117,8 +134,10 @@ class _Reader:
             applied_index=Index(applied), next_lsn=Lsn(next_lsn), truncated_lsn=Lsn(truncated),
             requested_lsn=Lsn(requested), writer_epoch=epoch, next_timestamp=timestamp,
             writer_holder=self._text(holder_bytes),
+            writer_owner=self._text(owner_bytes, IDENTITY_BYTES_MAX),
         )  # fmt: skip
         _check(epoch > 0 or holder_bytes == 0, "holder without an epoch")
+        _check((holder_bytes > 0) == (owner_bytes > 0), "holder without an owner")
         self._read_holds(state, holds)
         self._read_sessions(state, sessions)
         self._read_gaps(state, gaps)
@@ -128,33 +147,48 @@ class _Reader:
     def _read_holds(self, state: LogState, count: int) -> None:
         _check(count <= HOLDS_MAX, "too many holds")
         previous = ""
+        owned: Counter[str] = Counter()
         for _ in range(count):
-            lsn, size = self._take(_HOLD)
+            lsn, size, owner_bytes = self._take(_HOLD)
             name = self._text(size)
+            owner = self._text(owner_bytes, IDENTITY_BYTES_MAX)
+            owned[owner] += 1
+            _check(owner != "" and owned[owner] <= HOLDS_PER_OWNER_MAX, "holds of one identity")
             _check(name > previous, "holds out of order")
             _check(lsn > state.truncated_lsn, "hold below the truncation LSN")
-            state.holds[name] = Lsn(lsn)
+            state.holds[name] = Hold(Lsn(lsn), owner)
             previous = name
 
     def _read_sessions(self, state: LogState, count: int) -> None:
         _check(count <= SESSIONS_MAX, "too many sessions")
         rows: dict[SessionId, Session] = {}
+        owned: Counter[bytes] = Counter()
         previous = 0
         for _ in range(count):
-            session, last_sequence, last_used, length = self._take(_SESSION)
+            session, last_sequence, last_used, owner, nonce, length = self._take(_SESSION)
+            owned[owner] += 1
+            _check(nonce != NO_NONCE, "session without a nonce")
+            _check(owned[owner] <= SESSIONS_PER_OWNER_MAX, "sessions of one identity")
             _check(previous < session <= last_used <= state.applied_index, "sessions out of order")
             _check(length == min(last_sequence, SESSION_WINDOW), "session window")
-            numbers = self._take(struct.Struct("<" + "QI" * length))
+            numbers = self._take(struct.Struct("<" + _REMEMBERED * length))
             window = deque(
-                ((Lsn(lsn), n) for lsn, n in zip(numbers[::2], numbers[1::2], strict=True)),
+                (
+                    (Lsn(lsn), records, known)
+                    for lsn, records, known in zip(
+                        *(numbers[at::3] for at in range(3)), strict=True
+                    )
+                ),
                 maxlen=SESSION_WINDOW,
             )
             end = 1
-            for lsn, records in window:
+            for lsn, records, _ in window:
                 _check(lsn >= end and records > 0, "session window out of order")
                 end = lsn + records
             _check(end <= state.next_lsn, "session beyond the tail")
-            rows[SessionId(session)] = Session(last_sequence, Index(last_used), window)
+            rows[SessionId(session)] = Session(
+                owner, nonce, last_sequence, Index(last_used), window
+            )
             previous = session
         state.sessions = SessionTable(rows)
 
@@ -170,13 +204,13 @@ class _Reader:
             _check(state.truncated_lsn + 1 < end <= state.next_lsn, "rejected range out of the log")
             state.rejected.append(RejectedRange(Lsn(first_lsn), records, _REASONS[code]))
 
-    def _take(self, layout: struct.Struct) -> tuple[int, ...]:
-        values: tuple[int, ...] = layout.unpack_from(self._data, self._position)
+    def _take(self, layout: struct.Struct) -> tuple[Any, ...]:
+        values: tuple[Any, ...] = layout.unpack_from(self._data, self._position)
         self._position += layout.size
         return values
 
-    def _text(self, size: int) -> str:
-        _check(size <= NAME_BYTES_MAX, "name too long")
+    def _text(self, size: int, limit: int = NAME_BYTES_MAX) -> str:
+        _check(size <= limit, "name too long")
         end = self._position + size
         _check(end <= len(self._data), "name cut short")
         text = self._data[self._position : end].decode()

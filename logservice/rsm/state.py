@@ -10,6 +10,11 @@ snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
   G9 forbids.
 - INV-RSM-HOLD: every hold lies above `truncated_lsn`; so a hold, once granted, is kept.
 - INV-RSM-EPOCH: `writer_epoch` grows only; 0 means that none was ever granted.
+- INV-RSM-WRITER: while somebody holds the epoch, only the identity that acquired it appends or
+  truncates with it; another one gives it back or takes it over by the override of administration
+  alone. There is a holder exactly when there is an owner.
+- INV-RSM-HOLD-OWNER: a hold is moved or released by the identity that set it, or by the override,
+  which leaves it that identity's.
 - INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
 
 A truncation that holds keep back is *accepted*: its answer is the effective truncation LSN,
@@ -20,13 +25,23 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from logservice_wire.errors import Reason
 
 from logservice.ids import Index, Lsn
+from logservice.invariants import invariant
 from logservice.outcome import Rejected
+from logservice.owner import owner_digest
 from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import SessionTable
+
+
+class Hold(NamedTuple):
+    """Records from `lsn` on stay, because the identity `owner` wants them."""
+
+    lsn: Lsn
+    owner: str
 
 
 @dataclass(slots=True)
@@ -39,14 +54,19 @@ class LogState:
     requested_lsn: Lsn = field(default=Lsn(0))
     writer_epoch: int = 0
     writer_holder: str = ""
+    writer_owner: str = ""
     next_timestamp: int = 1
-    holds: dict[str, Lsn] = field(default_factory=dict)
+    holds: dict[str, Hold] = field(default_factory=dict)
     sessions: SessionTable = field(default_factory=SessionTable)
     rejected: list[RejectedRange] = field(default_factory=list)
 
-    def admits_epoch(self, epoch: int) -> bool:
-        """G9: may a request with this writer epoch (0 = none) append or truncate?"""
-        return epoch == self.writer_epoch and (epoch == 0 or self.writer_holder != "")
+    def admits(self, epoch: int, owner: bytes) -> bool:
+        """G9: may a request of `owner` (a digest) with this writer epoch (0 = none) append or
+        truncate?
+        """
+        return epoch == self.writer_epoch and (
+            epoch == 0 or (self.writer_holder != "" and owner == owner_digest(self.writer_owner))
+        )
 
     def fenced(self) -> Rejected:
         """The answer to one that may not."""
@@ -56,18 +76,32 @@ class LogState:
         """Whom to ask, for FENCED and STALE_EPOCH."""
         return {"epoch": str(self.writer_epoch), "holder": self.writer_holder}
 
-    def grant_writer(self, holder: str) -> int:
-        """A new epoch for `holder`; returns it."""
+    def writer_is_of(self, identity: str) -> bool:
+        """Whether `identity` holds the epoch, or nobody does."""
+        return self.writer_holder == "" or self.writer_owner == identity
+
+    def grant_writer(self, holder: str, owner: str) -> int:
+        """A new epoch for `holder`, a process of the identity `owner`; returns it."""
+        invariant(holder != "" and owner != "", "INV-RSM-WRITER", holder=holder, owner=owner)
         self.writer_epoch += 1
         self.writer_holder = holder
+        self.writer_owner = owner
         self.requested_lsn = self.truncated_lsn
         return self.writer_epoch
+
+    def release_writer(self) -> None:
+        """Nobody holds the epoch from here on."""
+        self.writer_holder = self.writer_owner = ""
+
+    def holds_of(self, owner: str) -> int:
+        """Holds of one identity."""
+        return sum(hold.owner == owner for hold in self.holds.values())
 
     def settle_truncation(self) -> Lsn:
         """Let the requested truncation take effect as far as the holds allow; returns how far."""
         effective = self.requested_lsn
-        for lsn in self.holds.values():
-            effective = Lsn(min(effective, lsn - 1))
+        for hold in self.holds.values():
+            effective = Lsn(min(effective, hold.lsn - 1))
         if effective > self.truncated_lsn:
             self.truncated_lsn = effective
             gone = bisect_right(self.rejected, effective, key=_last_lsn)

@@ -32,7 +32,9 @@ from logservice import trace
 from logservice.checksum import crc32
 from logservice.ids import Lsn, SessionId
 from logservice.outcome import Applied
+from logservice.owner import Claim
 from logservice.rsm.append_request import AppendRequest
+from logservice.server.context import at_least
 from logservice.server.errors import Context
 from logservice.trace import NO_TRACING, Tracing
 
@@ -49,15 +51,17 @@ class AppendStream:
         self,
         context: Context,
         opened: log_pb2.AppendStreamRequest.Open,
+        claim: Claim,
         submit: Submit,
         position: Position,
         inflight_max: int,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """`opened`: the stream's first message, checked by the caller."""
+        """`opened`: the stream's first message, checked by the caller. `claim`: of every block."""
         self._context = context
         self._session = SessionId(opened.session_id)
         self._epoch: int = opened.writer_epoch
+        self._claim = claim
         self._submit = submit
         self._position = position
         self._inflight_max = inflight_max
@@ -113,6 +117,7 @@ class AppendStream:
                 expected_lsn=Lsn(block.expected_lsn),
                 record_count=validate_block(data, crc32=crc32),
                 block=data,
+                claim=self._claim,
             )
             traceparent = block.traceparent
             # Another length is no traceparent, and would be kept, uncounted, as long as the block.
@@ -178,6 +183,7 @@ class AppendStream:
         """Acks for the run of successes at the head of the queue; a failure is left for `_ack`."""
         response = log_pb2.AppendStreamResponse(position=self._position())
         queue = self._queue
+        applied_lsn = 0
         while queue and queue[0][1].done() and queue[0][1].exception() is None:
             sequence, future = queue.popleft()
             applied = future.result()
@@ -185,6 +191,8 @@ class AppendStream:
                 sequence=sequence, lsn=applied.lsn, record_count=applied.count,
                 duplicate=applied.duplicate,
             )  # fmt: skip
+            applied_lsn = max(applied_lsn, applied.lsn + applied.count - 1)
+        at_least(response.position, applied_lsn)
         self._room.set()
         return response
 

@@ -11,19 +11,25 @@ from logservice_wire.v1 import log_pb2
 from logservice.config import LimitsSection
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
+from logservice.owner import Author
 from logservice.server.answers import AnswerBudget
 
 
 @dataclass(frozen=True, slots=True)
 class StoreContext:
     """`client_address` finds where clients reach another store; "" when it is not known yet.
-    `answers`: what may be read for answers.
+    `caller` tells whose call is being served: an identity. `answers`: what may be read for answers.
     """
 
     host: NodeHost
     limits: LimitsSection
     client_address: Callable[[StoreId], str]
+    caller: Callable[[], str]
     answers: AnswerBudget = field(default_factory=AnswerBudget)
+
+    def author(self) -> Author:
+        """In whose name this call proposes, and who vouches for that."""
+        return Author(self.caller(), self.host.identity.store_id)
 
     def position(self, shard: ShardId) -> log_pb2.LogPosition:
         """What every response says about the log; empty when the replica is gone or has halted.
@@ -41,6 +47,16 @@ class StoreContext:
             leader_store=leader or "",
             leader_address=self.client_address(leader) if leader else "",
         )
+
+
+def at_least(position: log_pb2.LogPosition, lsn: int) -> log_pb2.LogPosition:
+    """`position`, with `lsn` among what is readable: the answer acknowledges it.
+
+    A store that forwarded the append may not have applied it yet; its linearizable reads wait until
+    it has.
+    """
+    position.applied_lsn = max(position.applied_lsn, lsn)
+    return position
 
 
 def log_shard(shard_id: int) -> ShardId:

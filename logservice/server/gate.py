@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,12 +32,13 @@ from logservice.certificate import Purpose, read_chain
 from logservice.identity import IdentityKind
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.access_book import AccessBook
+from logservice.owner import ANONYMOUS
 from logservice.server.errors import Context
 from logservice.server.quota import Quota, QuotaLimits
 from logservice.server.rules import Rule
 
-ANONYMOUS: Final = "anonymous"
-"""Whoever calls in plaintext."""
+calling: Final[ContextVar[str]] = ContextVar("calling")
+"""The identity whose call is being served. `server.guard` sets it before any handler runs."""
 
 NameOf = Callable[[ShardId], Awaitable[str | None]]
 

@@ -38,10 +38,10 @@ from logservice.server.connections import Connections
 from logservice.server.dispatch import Dispatch
 from logservice.server.effects import noted, took_effect
 from logservice.server.errors import Context, abort, refused
-from logservice.server.gate import Caller, Gate, shard_of
+from logservice.server.gate import Caller, Gate, calling, shard_of
 from logservice.server.message_limits import Refused, checked_parser
 from logservice.server.quota import Quota
-from logservice.server.rules import RULES, Rule
+from logservice.server.rules import OVERRIDE, RULES, Rule
 from logservice.trace import NO_TRACING, Tracing
 
 _REQUEST_CHARACTERS = 1024
@@ -165,6 +165,7 @@ class GuardedServer:
                 if type(request) is Refused:
                     raise request.error
                 caller = identify(context)
+                calling.set(caller.uri)
                 caller.quota.begin_rpc()
             except LogServiceError as error:
                 auditor.denied(name, context, None, None, error)
@@ -174,9 +175,10 @@ class GuardedServer:
                 if quota.counts_bytes:
                     quota.take_bytes(request.ByteSize())
                 shard = shard_of(rule, request)
+                asked = OVERRIDE if rule.override and request.override else rule
                 try:
-                    await gate.admit(caller, rule, shard)
-                    if rule.admin:
+                    await gate.admit(caller, asked, shard)
+                    if asked.admin:
                         await auditor.admitted(name, context, caller, shard, request)
                 except LogServiceError as error:
                     auditor.denied(name, context, caller, shard, error)
@@ -185,7 +187,7 @@ class GuardedServer:
                 try:
                     response = await behavior(request, context)
                 finally:
-                    if told:
+                    if told or asked.admin:
                         noted(auditor.ended, name, context, caller, shard, request, response)
                 if quota.counts_bytes:
                     noted(_pay_answer, quota, response)
@@ -210,6 +212,7 @@ class GuardedServer:
                 if type(request) is Refused:
                     raise request.error
                 caller = identify(context)
+                calling.set(caller.uri)
                 caller.quota.begin_stream()
             except LogServiceError as error:
                 auditor.denied(name, context, None, None, error)

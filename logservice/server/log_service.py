@@ -10,6 +10,7 @@ forwards proposals to the leader's store.
 from __future__ import annotations
 
 import asyncio
+import secrets
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire.block import validate_block
@@ -19,12 +20,13 @@ from logservice_wire.v1 import log_pb2, log_pb2_grpc
 from logservice.checksum import crc32
 from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
 from logservice.outcome import Applied
+from logservice.owner import NO_NONCE, NONCE_BYTES
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server import reading
 from logservice.server.append_stream import AppendStream
-from logservice.server.context import StoreContext, log_shard, shard_not_found
+from logservice.server.context import StoreContext, at_least, log_shard, shard_not_found
 from logservice.server.deadlines import in_time, timeout_s
 from logservice.server.effects import effect
 from logservice.server.errors import Context, handler
@@ -51,9 +53,11 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.OpenSessionRequest, context: Context
     ) -> log_pb2.OpenSessionResponse:
         """A new session; its id is the index of its entry."""
-        shard, applied = await self._propose(request.shard_id, commands.OpenSession(), context)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        command = commands.OpenSession(self._store.author(), nonce)
+        shard, applied = await self._propose(request.shard_id, command, context)
         return log_pb2.OpenSessionResponse(
-            position=self._store.position(shard), session_id=applied.value
+            position=self._store.position(shard), session_id=applied.value, nonce=nonce
         )
 
     @handler
@@ -64,6 +68,7 @@ class LogService(log_pb2_grpc.LogServicer):
         shard = log_shard(request.shard_id)
         if (request.session_id == NO_SESSION) != (request.sequence == 0):
             raise InvalidArgument("session_id and sequence go together", field="sequence")
+        nonce = _nonce(request.session_nonce) if request.session_id else NO_NONCE
         block = request.block
         append = AppendRequest(
             session=SessionId(request.session_id),
@@ -72,12 +77,13 @@ class LogService(log_pb2_grpc.LogServicer):
             expected_lsn=Lsn(request.expected_lsn),
             record_count=validate_block(block, crc32=crc32),
             block=block,
+            claim=self._store.author().claim(nonce),
         )
         limit_s = timeout_s(context, self._store.limits)
         with in_time(self._host.expire, shard, limit_s):
             applied = await effect(self._host.append(shard, append, limit_s))
         return log_pb2.AppendResponse(
-            position=self._store.position(shard),
+            position=at_least(self._store.position(shard), applied.lsn + applied.count - 1),
             lsn=applied.lsn,
             record_count=applied.count,
             duplicate=applied.duplicate,
@@ -95,6 +101,7 @@ class LogService(log_pb2_grpc.LogServicer):
         shard = log_shard(opened.shard_id)
         if opened.session_id == NO_SESSION:
             raise InvalidArgument("a stream needs a session", field="open.session_id")
+        claim = self._store.author().claim(_nonce(opened.session_nonce))
         if self._host.replica_info(shard) is None:
             raise shard_not_found(shard)
         # The call may live for days; it is each block that has a deadline.
@@ -106,6 +113,7 @@ class LogService(log_pb2_grpc.LogServicer):
         await AppendStream(
             context,
             opened,
+            claim,
             submit,
             lambda: self._store.position(shard),
             self._store.limits.stream_blocks_inflight_max,
@@ -128,7 +136,7 @@ class LogService(log_pb2_grpc.LogServicer):
     ) -> log_pb2.TruncateResponse:
         """Move the truncation LSN up."""
         lsn = reading.readable_lsn(request.lsn)
-        command = commands.Truncate(lsn, request.writer_epoch)
+        command = commands.Truncate(self._store.author(), lsn, request.writer_epoch)
         shard, applied = await self._propose(request.shard_id, command, context)
         return log_pb2.TruncateResponse(
             position=self._store.position(shard), truncated_lsn=applied.value
@@ -160,7 +168,11 @@ class LogService(log_pb2_grpc.LogServicer):
             term=info.term,
             writer_holder=status.writer_holder,
             writer_epoch=status.writer_epoch,
-            holds=[log_pb2.Hold(name=name, lsn=lsn) for name, lsn in status.holds],
+            writer_owner=status.writer_owner,
+            holds=[
+                log_pb2.Hold(name=hold.name, lsn=hold.lsn, owner=hold.owner)
+                for hold in status.holds
+            ],
             next_timestamp=status.next_timestamp,
             sessions=status.session_count,
             replica_id=info.replica,
@@ -172,7 +184,13 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.AcquireWriterRequest, context: Context
     ) -> log_pb2.AcquireWriterResponse:
         """Compare-and-swap on the writer epoch, or an explicit takeover."""
-        command = commands.AcquireWriter(request.expected_epoch, request.takeover, request.holder)
+        command = commands.AcquireWriter(
+            self._store.author(),
+            request.override,
+            request.expected_epoch,
+            request.takeover,
+            request.holder,
+        )
         shard, applied = await self._propose(request.shard_id, command, context)
         return log_pb2.AcquireWriterResponse(
             position=self._store.position(shard), epoch=applied.value
@@ -183,9 +201,9 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.ReleaseWriterRequest, context: Context
     ) -> log_pb2.ReleaseWriterResponse:
         """Give the epoch back; nobody may append until the next grant."""
-        shard, _ = await self._propose(
-            request.shard_id, commands.ReleaseWriter(request.epoch), context
-        )
+        author = self._store.author()
+        command = commands.ReleaseWriter(author, request.override, request.epoch)
+        shard, _ = await self._propose(request.shard_id, command, context)
         return log_pb2.ReleaseWriterResponse(position=self._store.position(shard))
 
     @handler
@@ -193,7 +211,8 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.SetHoldRequest, context: Context
     ) -> log_pb2.SetHoldResponse:
         """Records from an LSN on must stay."""
-        command = commands.SetHold(reading.readable_lsn(request.lsn), request.name)
+        lsn = reading.readable_lsn(request.lsn)
+        command = commands.SetHold(self._store.author(), request.override, lsn, request.name)
         shard, _ = await self._propose(request.shard_id, command, context)
         return log_pb2.SetHoldResponse(position=self._store.position(shard))
 
@@ -202,9 +221,8 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.ReleaseHoldRequest, context: Context
     ) -> log_pb2.ReleaseHoldResponse:
         """They need no longer."""
-        shard, _ = await self._propose(
-            request.shard_id, commands.ReleaseHold(request.name), context
-        )
+        command = commands.ReleaseHold(self._store.author(), request.override, request.name)
+        shard, _ = await self._propose(request.shard_id, command, context)
         return log_pb2.ReleaseHoldResponse(position=self._store.position(shard))
 
     @handler
@@ -227,3 +245,11 @@ class LogService(log_pb2_grpc.LogServicer):
         limit_s = timeout_s(context, self._store.limits)
         with in_time(self._host.expire, shard, limit_s):
             return shard, await effect(self._host.propose(shard, data, limit_s))
+
+
+def _nonce(nonce: bytes) -> bytes:
+    if len(nonce) != NONCE_BYTES:
+        raise InvalidArgument(
+            f"expected the {NONCE_BYTES} bytes of OpenSession's answer", field="session_nonce"
+        )
+    return nonce

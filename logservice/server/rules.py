@@ -9,6 +9,8 @@ Why a row is what it is:
 - probing, status and routing of a shard: any role there, as each of them needs it;
 - a hold keeps records from being truncated, and so decides about the log's space: TRUNCATE;
 - timestamps and the writer's epoch belong to whoever appends;
+- writers and holds belong to an identity; whoever asks to override that needs ADMIN over the shard
+  instead, and is audited as administration (`OVERRIDE`);
 - what a service of the database reports and allocates: APPEND over the cluster;
 - a leader is moved by ADMIN over the shard or over the cluster.
 """
@@ -34,13 +36,18 @@ class Rule:
     roles: one of them is needed; empty: an identity is enough. shard: where in the request the
     shard is named; "": the RPC is about the cluster. cluster_too: the role over the cluster will do
     instead of that over the shard. admin: goes into the audit log always, whatever is decided.
+    override: the request can ask for it; then `OVERRIDE` is the rule.
     """
 
     roles: frozenset[Role]
     shard: str = "shard_id"
     cluster_too: bool = False
     admin: bool = False
+    override: bool = False
 
+
+OVERRIDE: Final = Rule(frozenset({Role.ADMIN}), admin=True)
+"""A request that acts on what belongs to another identity."""
 
 RULES: Final[Mapping[str, Rule]] = {
     _LOG + "Connect": Rule(_ANY),
@@ -51,10 +58,10 @@ RULES: Final[Mapping[str, Rule]] = {
     _LOG + "Follow": Rule(frozenset({Role.READ})),
     _LOG + "Truncate": Rule(frozenset({Role.TRUNCATE})),
     _LOG + "GetShardStatus": Rule(_ANY, cluster_too=True),
-    _LOG + "AcquireWriter": Rule(frozenset({Role.APPEND})),
-    _LOG + "ReleaseWriter": Rule(frozenset({Role.APPEND})),
-    _LOG + "SetHold": Rule(frozenset({Role.TRUNCATE})),
-    _LOG + "ReleaseHold": Rule(frozenset({Role.TRUNCATE})),
+    _LOG + "AcquireWriter": Rule(frozenset({Role.APPEND}), override=True),
+    _LOG + "ReleaseWriter": Rule(frozenset({Role.APPEND}), override=True),
+    _LOG + "SetHold": Rule(frozenset({Role.TRUNCATE}), override=True),
+    _LOG + "ReleaseHold": Rule(frozenset({Role.TRUNCATE}), override=True),
     _LOG + "AllocateTimestamps": Rule(frozenset({Role.APPEND})),
     _HAKEEPER + "Heartbeat": Rule(frozenset({Role.APPEND}), shard=""),
     _HAKEEPER + "GetClusterState": Rule(frozenset({Role.READ, Role.ADMIN}), shard=""),

@@ -56,7 +56,7 @@ from logservice.server.connections import ConnectionLimits, Connections
 from logservice.server.context import StoreContext
 from logservice.server.crash import crash
 from logservice.server.errors import refused
-from logservice.server.gate import Gate, Identities
+from logservice.server.gate import Gate, Identities, calling
 from logservice.server.guard import Auditor, GuardedServer
 from logservice.server.hakeeper_service import HAKeeperService
 from logservice.server.limits import server_options
@@ -258,7 +258,7 @@ class Store:
         server = GuardedServer(
             self._server, self.gate, Auditor(self.audit), self._tracing, self._connections, budget
         )
-        context = StoreContext(parts.host, limits, parts.book.client_address, budget)
+        context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(parts.client, limits, parts.access), server

@@ -12,6 +12,7 @@ of its batch, so what a reader sees says what it is; the others are empty.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import random
 from collections import Counter
@@ -30,10 +31,11 @@ from logservice_wire.errors import (
     Truncated,
 )
 
-from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
+from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId, StoreId
 from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
+from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.sim.history import Append, Operation, Outcome, Read, Run, Truncate
@@ -49,7 +51,14 @@ READ_TIMEOUT_S = 2.0
 ATTEMPTS_MAX = 12
 """Of one append in a session; then its outcome stays unknown."""
 
-_GAPS = {"SEQUENCE_GAP": "SEQUENCE", "SESSION_EXPIRED": "SEQUENCE"}
+IDENTITY = "app"
+"""Whose all of these are: what one began another may go on with."""
+
+_GAPS = {
+    "SEQUENCE_GAP": "SEQUENCE",
+    "SEQUENCE_REUSED": "SEQUENCE",
+    "SESSION_EXPIRED": "SEQUENCE",
+}
 
 
 @dataclass(slots=True)
@@ -126,6 +135,8 @@ def _batch_of(block: bytes | memoryview) -> str:
 class Client:
     """One endpoint with its tasks."""
 
+    identity = IDENTITY
+
     def __init__(self, world: World, number: int, shard: ShardId, history: ShardHistory) -> None:
         """Works on `shard` from `run` on."""
         self.world = world
@@ -194,11 +205,30 @@ class Client:
         return Outcome.UNKNOWN if unknown else Outcome.FAILED
 
     async def command(
-        self, command: commands.Command, timeout_s: float = READ_TIMEOUT_S
+        self, make: Callable[[Author], commands.Command], timeout_s: float = READ_TIMEOUT_S
     ) -> Applied:
-        """Propose a command."""
-        data = commands.encode(command)
-        return await self.ask(lambda host: host.propose(self.shard, data, timeout_s), timeout_s)
+        """Propose the command that `make` makes of who asks for it, at whatever store."""
+
+        async def work(host: NodeHost) -> Applied:
+            author = Author(self.identity, host.identity.store_id)
+            return await host.propose(self.shard, commands.encode(make(author)), timeout_s)
+
+        return await self.ask(work, timeout_s)
+
+    def request(
+        self,
+        block: bytes,
+        count: int,
+        *,
+        session: SessionId = NO_SESSION,
+        nonce: bytes = NO_NONCE,
+        sequence: int = 0,
+        epoch: int = 0,
+        expected: int = 0,
+    ) -> AppendRequest:
+        """An append of this client's."""
+        claim = Author(self.identity, StoreId(self.name)).claim(nonce)
+        return AppendRequest(session, sequence, epoch, Lsn(expected), count, block, claim)
 
     async def submit(self, request: AppendRequest) -> Applied:
         """Append a block."""
@@ -241,8 +271,7 @@ class Writer(Client):
                 # A writer that has not heard yet that somebody took over.
                 epoch = max(0, epoch - 1)
             self.history.epochs[batch] = epoch
-            block = self.block(batch, count)
-            request = AppendRequest(NO_SESSION, 0, epoch, Lsn(expected), count, block)
+            request = self.request(self.block(batch, count), count, epoch=epoch, expected=expected)
             invoked, lsn, outcome = self.now, 0, Outcome.OK
             try:
                 lsn = (await self.submit(request)).lsn
@@ -263,13 +292,14 @@ class SessionWriter(Client):
         while not self.stopping:
             await self.pause()
             try:
-                session = SessionId((await self.command(commands.OpenSession())).value)
+                nonce = self.chance.randbytes(NONCE_BYTES)
+                opened = await self.command(functools.partial(commands.OpenSession, nonce=nonce))
             except LogServiceError as error:
                 self.failed(error)
                 continue
-            number = await self._session(session, number)
+            number = await self._session(SessionId(opened.value), nonce, number)
 
-    async def _session(self, session: SessionId, number: int) -> int:
+    async def _session(self, session: SessionId, nonce: bytes, number: int) -> int:
         epoch = self.history.epoch
         sequence = 0
         alive = True
@@ -281,16 +311,22 @@ class SessionWriter(Client):
             for _ in range(width):
                 sequence += 1
                 number += 1
-                tasks.append(asyncio.create_task(self._append(session, sequence, epoch, number)))
+                append = self._append(session, nonce, sequence, epoch, number)
+                tasks.append(asyncio.create_task(append))
             outcomes = await asyncio.gather(*tasks)
             alive = all(outcome is Outcome.OK for outcome in outcomes)
         return number
 
-    async def _append(self, session: SessionId, sequence: int, epoch: int, number: int) -> Outcome:
+    async def _append(
+        self, session: SessionId, nonce: bytes, sequence: int, epoch: int, number: int
+    ) -> Outcome:
         batch = f"{self.name}-{number}"
         count = self.chance.choice((1, 1, 2, 5))
         self.history.epochs[batch] = epoch
-        request = AppendRequest(session, sequence, epoch, Lsn(0), count, self.block(batch, count))
+        block = self.block(batch, count)
+        request = self.request(
+            block, count, session=session, nonce=nonce, sequence=sequence, epoch=epoch
+        )
         invoked, lsn, outcome = self.now, 0, Outcome.FAILED
         unknown = False
         for _ in range(ATTEMPTS_MAX):
@@ -414,8 +450,8 @@ class Keeper(Client):
         # The newest epoch, or one that a paused writer would still hold to be its own.
         epoch = self.chance.randint(max(0, history.epoch - 1), history.epoch)
         try:
-            command = commands.Truncate(Lsn(lsn), epoch)
-            truncated = (await self.command(command)).value
+            applied = await self.command(lambda by: commands.Truncate(by, Lsn(lsn), epoch))
+            truncated = applied.value
         except LogServiceError as error:
             outcome = self.failed(error)
         done = Truncate(self.name, lsn, invoked, self.now, outcome, truncated)
@@ -428,23 +464,25 @@ class Keeper(Client):
         if held is not None:
             held.until = self.now
             if self.chance.random() < 0.7:
-                await self.command(commands.ReleaseHold(name))
+                await self.command(lambda by: commands.ReleaseHold(by, False, name))
                 return
         lsn = max(1, self.history.applied_lsn - self.chance.randint(0, 20))
-        await self.command(commands.SetHold(Lsn(lsn), name))
+        await self.command(lambda by: commands.SetHold(by, False, Lsn(lsn), name))
         self.history.held[name] = Held(lsn, self.now)
         self.history.holds.append(self.history.held[name])
 
     async def _stamps(self) -> None:
         count = self.chance.randint(1, 100)
         invoked = self.now
-        applied = await self.command(commands.AllocateTimestamps(count))
+        applied = await self.command(lambda _: commands.AllocateTimestamps(count))
         self.history.stamps.append(Stamps(applied.value, count, invoked, self.now))
 
     async def _acquire(self) -> None:
         invoked = self.now
         known = self.history.epoch
-        command = commands.AcquireWriter(known, self.chance.random() < 0.5, self.name)
-        applied = await self.command(command)
+        takeover = self.chance.random() < 0.5
+        applied = await self.command(
+            lambda by: commands.AcquireWriter(by, False, known, takeover, self.name)
+        )
         self.history.grants.append(Granted(applied.value, invoked, self.now))
         self.history.epoch = max(self.history.epoch, applied.value)

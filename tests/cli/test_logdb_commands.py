@@ -24,12 +24,13 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.posix_vfs import PosixVfs
 from logservice.logdb.update import Update
+from tests.owners import CLAIM
 
 Run = Callable[..., SimpleNamespace]
 
 
 def entry(index: int) -> Entry:
-    envelope = BlockEnvelope(ProposalId(1, index), NO_SESSION, 0, 0, Lsn(0), 2, b"b" * 100)
+    envelope = BlockEnvelope(ProposalId(1, index), NO_SESSION, 0, 0, Lsn(0), 2, b"b" * 100, CLAIM)
     lsn = Lsn(2 * index - 1)
     return Entry(Term(1), Index(index), lsn, 2, EntryKind.BLOCK, encode_blocks([envelope]))
 
@@ -118,7 +119,7 @@ def written(tmp_path: Path) -> Path:
     for index in range(1, 5):
         block = encode_block([b"one %d" % index, b"two" + b"\xff" * (index == 4)], timestamp_us=1)
         expected = Lsn(99 if index == 2 else 0)
-        envelope = BlockEnvelope(ProposalId(1, index), NO_SESSION, 0, 0, expected, 2, block)
+        envelope = BlockEnvelope(ProposalId(1, index), NO_SESSION, 0, 0, expected, 2, block, CLAIM)
         payload = encode_blocks([envelope])
         new = Entry(Term(1), Index(index), Lsn(2 * index - 1), 2, EntryKind.BLOCK, payload)
         logdb.commit([Update(shard, replica, hard_state=state, entries=(new,))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 
 from logservice_wire.block import validate_block
 from logservice_wire.bounds import SESSION_WINDOW
@@ -13,6 +14,7 @@ from logservice_wire.errors import (
     LogServiceError,
     Reason,
     SequenceGap,
+    SequenceReused,
     SessionExpired,
     StaleEpoch,
     StaleTruncate,
@@ -26,13 +28,15 @@ GAP_REASONS = {
     Reason.WRONG_EXPECTED_LSN: log_pb2.GAP_REASON_WRONG_EXPECTED_LSN,
     Reason.SEQUENCE_GAP: log_pb2.GAP_REASON_SEQUENCE,
     Reason.SESSION_EXPIRED: log_pb2.GAP_REASON_SEQUENCE,
+    Reason.SEQUENCE_REUSED: log_pb2.GAP_REASON_SEQUENCE,
 }
 
 
 @dataclasses.dataclass
 class FakeSession:
     last: int = 0
-    window: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    nonce: bytes = b""
+    window: dict[int, tuple[int, int, bytes]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -60,25 +64,29 @@ class FakeLog:
         self.term = 1
         self.gaps = False
 
-    def open_session(self) -> int:
+    def open_session(self) -> tuple[int, bytes]:
         self.sessions_opened += 1
         session = 100 + self.sessions_opened
-        self.sessions[session] = FakeSession()
-        return session
+        nonce = secrets.token_bytes(16)
+        self.sessions[session] = FakeSession(nonce=nonce)
+        return session, nonce
 
     def append(
         self,
         block: bytes,
         *,
         session: int = 0,
+        nonce: bytes = b"",
         sequence: int = 0,
         epoch: int = 0,
         expected: int = 0,
     ) -> Applied:
         count = validate_block(block)
         found = self.sessions.get(session)
+        if found is not None and found.nonce != nonce:
+            found = None
         try:
-            duplicate = self._check(session, found, sequence, epoch, expected)
+            duplicate = self._check(session, found, sequence, epoch, expected, block)
         except LogServiceError as error:
             if self.gaps:
                 self._add(count, b"", GAP_REASONS[error.reason])
@@ -88,18 +96,27 @@ class FakeLog:
         lsn = self._add(count, block, log_pb2.GAP_REASON_NONE)
         if found is not None:
             found.last = sequence
-            found.window[sequence] = (lsn, count)
+            found.window[sequence] = (lsn, count, block)
             found.window.pop(sequence - SESSION_WINDOW, None)
         return Applied(lsn, count)
 
     def _check(
-        self, session: int, found: FakeSession | None, sequence: int, epoch: int, expected: int
+        self,
+        session: int,
+        found: FakeSession | None,
+        sequence: int,
+        epoch: int,
+        expected: int,
+        block: bytes,
     ) -> Applied | None:
         if session:
             if found is None:
                 raise SessionExpired(sequence=sequence)
             if sequence in found.window:
-                return Applied(*found.window[sequence], duplicate=True)
+                lsn, count, known = found.window[sequence]
+                if known != block:
+                    raise SequenceReused(lsn=lsn, sequence=sequence)
+                return Applied(lsn, count, duplicate=True)
             if sequence <= found.last:
                 raise SessionExpired(sequence=sequence)
             if sequence > found.last + 1:

@@ -229,8 +229,9 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
     @typed
     async def OpenSession(self, request: log_pb2.OpenSessionRequest, context: Any) -> Any:
         log = self.leading_log(request.shard_id)
+        session, nonce = log.open_session()
         return log_pb2.OpenSessionResponse(
-            position=self.cluster.position(log), session_id=log.open_session()
+            position=self.cluster.position(log), session_id=session, nonce=nonce
         )
 
     @typed
@@ -240,6 +241,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
             lambda: log.append(
                 request.block,
                 session=request.session_id,
+                nonce=request.session_nonce,
                 sequence=request.sequence,
                 epoch=request.writer_epoch,
                 expected=request.expected_lsn,
@@ -303,6 +305,7 @@ class FakeStore(log_pb2_grpc.LogServicer, hakeeper_pb2_grpc.HAKeeperServicer):
                     log.append,
                     block.block,
                     session=opened.session_id,
+                    nonce=opened.session_nonce,
                     sequence=block.sequence,
                     epoch=opened.writer_epoch,
                     expected=block.expected_lsn,

@@ -14,6 +14,7 @@ from logservice_client.append_stream import AppendStream
 from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
 from logservice_client.methods import Method
+from logservice_client.session import Session
 from logservice_wire.block import encode_block
 from logservice_wire.errors import UnknownOutcome
 
@@ -36,7 +37,7 @@ async def unsent(
     options = {**dict(channels.CHANNEL_OPTIONS), "grpc.min_reconnect_backoff_ms": 600_000}
     monkeypatch.setattr(channels, "CHANNEL_OPTIONS", tuple(options.items()))
     pool = ChannelPool(None)
-    stream = AppendStream(pool, silent_address, 1, 1, 0, lambda acks: None)
+    stream = AppendStream(pool, silent_address, 1, Session(1, bytes(16)), 0, lambda acks: None)
     yield stream
     await stream.close()
     await pool.close()

@@ -52,9 +52,10 @@ from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
 from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import Session, SessionTable
-from logservice.rsm.state import LogState
+from logservice.rsm.state import Hold, LogState
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from tests.formats.form import Format, Sample
+from tests.owners import APP, CLAIM, NONCE
 
 INCARNATION = 0x0102030405060708
 SEED = segment_seed(INCARNATION, 1)
@@ -227,15 +228,20 @@ def _show_state(found: ReplicaState | Callable[[], ReplicaState]) -> Any:
 
 
 def _log_state() -> LogState:
-    window = deque([(Lsn(1), 2), (Lsn(5), 1)])
+    window = deque([(Lsn(1), 2, 2**64 - 1), (Lsn(5), 1, 77)])
     return LogState(
         applied_index=Index(40), next_lsn=Lsn(1_001), truncated_lsn=Lsn(3), requested_lsn=Lsn(9),
-        writer_epoch=4, writer_holder="db-1", next_timestamp=500,
-        holds={"backup": Lsn(4), "ärchiv": Lsn(100)},
+        writer_epoch=4, writer_holder="db-1", writer_owner=APP.identity, next_timestamp=500,
+        holds={
+            "backup": Hold(Lsn(4), "spiffe://ünternehmen"),
+            "ärchiv": Hold(Lsn(100), APP.identity),
+        },
         sessions=SessionTable(
             {
-                SessionId(2): Session(2, Index(30), window),
-                SessionId(7): Session(0, Index(7), deque()),
+                SessionId(2): Session(CLAIM.owner, NONCE, 2, Index(30), window),
+                SessionId(7): Session(
+                    b"another identity", b"another's secret", 0, Index(7), deque()
+                ),
             }
         ),
         rejected=[RejectedRange(Lsn(20), 5, Reason.FENCED)],
@@ -244,32 +250,39 @@ def _log_state() -> LogState:
 
 def _show_log_state(state: LogState) -> Any:
     rows = [
-        (session, row.last_sequence, row.last_used, list(row.window))
+        (
+            session,
+            row.owner,
+            row.nonce,
+            row.last_sequence,
+            row.last_used,
+            list(row.window),
+        )
         for session, row in state.sessions
     ]
     return (
         state.applied_index, state.next_lsn, state.truncated_lsn, state.requested_lsn,
-        state.writer_epoch, state.writer_holder, state.next_timestamp, state.holds, rows,
-        state.rejected,
+        state.writer_epoch, state.writer_holder, state.writer_owner, state.next_timestamp,
+        state.holds, rows, state.rejected,
     )  # fmt: skip
 
 
 _COMMANDS: tuple[commands.Command, ...] = (
-    commands.OpenSession(),
-    commands.Truncate(Lsn(9), 4),
-    commands.SetHold(Lsn(4), "backup"),
-    commands.ReleaseHold("ärchiv"),
-    commands.AcquireWriter(3, True, "db-1"),
-    commands.ReleaseWriter(4),
+    commands.OpenSession(APP, NONCE),
+    commands.Truncate(APP, Lsn(9), 4),
+    commands.SetHold(APP, False, Lsn(4), "backup"),
+    commands.ReleaseHold(APP, False, "ärchiv"),
+    commands.AcquireWriter(APP, False, 3, True, "db-1"),
+    commands.ReleaseWriter(APP, False, 4),
     commands.AllocateTimestamps(1_000),
     commands.Connect(),
 )
 
 _BLOCKS = [
     BlockEnvelope(
-        ProposalId(2**64 - 1, 5), SessionId(2), 3, 4, Lsn(1_001), 3, b"a block of 19 bytes"
+        ProposalId(2**64 - 1, 5), SessionId(2), 3, 4, Lsn(1_001), 3, b"a block of 19 bytes", CLAIM
     ),
-    BlockEnvelope(ProposalId(6, 7), SessionId(0), 0, 0, Lsn(0), 1, b"another "),
+    BlockEnvelope(ProposalId(6, 7), SessionId(0), 0, 0, Lsn(0), 1, b"another ", CLAIM),
 ]
 
 
@@ -281,7 +294,7 @@ def _decode_block(data: bytes) -> list[bytes]:
 
 def _show_envelopes(blocks: list[BlockEnvelope]) -> Any:
     return [(one.proposal, one.session, one.sequence, one.writer_epoch, one.expected_lsn,
-             one.record_count, bytes(one.block)) for one in blocks]  # fmt: skip
+             one.record_count, bytes(one.block), tuple(one.claim)) for one in blocks]  # fmt: skip
 
 
 BLOCK = Format(

@@ -81,6 +81,7 @@ from logservice.snapshot import SnapshotCorrupt
 from logservice.trace import Carried
 from tests.formats.form import Format, Sample
 from tests.formats.log_formats import ENTRY, LATER, MEMBERS, SNAPSHOT
+from tests.owners import CLAIM, STORE
 
 SHARD = ShardId(3)
 HERE = ReplicaId(1)
@@ -270,7 +271,7 @@ _APPEND = (
     SHARD, 1.5,
     AppendRequest(
         session=SessionId(2), sequence=3, writer_epoch=4, expected_lsn=Lsn(1_001), record_count=3,
-        block=encode_block([b"one", b"", b"three"], 1_700_000_000_000_000),
+        block=encode_block([b"one", b"", b"three"], 1_700_000_000_000_000), claim=CLAIM,
     ),
     _CALL,
 )  # fmt: skip
@@ -300,7 +301,7 @@ _PEER: tuple[Sample, ...] = (
     ),
     Sample(
         "forwarded append", _APPEND, lambda args: forwarding.encode_append(*args),
-        forwarding.decode_append,
+        lambda data: forwarding.decode_append(data, STORE),
     ),
     Sample(
         "forwarded command", (SHARD, 1.5, b"command", None),

@@ -40,6 +40,7 @@ from logservice.outcome import Applied, Rejected
 from logservice.snapshot import SnapshotCorrupt
 from tests.hakeeper.model import Model
 from tests.hakeeper.random_states import random_state
+from tests.owners import CLAIM
 
 BIG = 2**62
 MEMBERSHIP = initial_membership([Member(ReplicaId(1), StoreId("s1"), Incarnation(1))]).encode()
@@ -129,7 +130,7 @@ def test_malformed_proposals_are_rejected_and_change_nothing(data: bytes) -> Non
 
 def test_entries_that_are_no_commands() -> None:
     machine = HAKeeperRsm()
-    block = BlockEnvelope(ProposalId(1, 2), NO_SESSION, 0, 0, Lsn(0), 1, b"block")
+    block = BlockEnvelope(ProposalId(1, 2), NO_SESSION, 0, 0, Lsn(0), 1, b"block", CLAIM)
     for kind in (EntryKind.NOOP, EntryKind.CONFIG):
         assert list(machine.update(Entry(Term(1), Index(1), Lsn(1), 0, kind, b"x"))) == []
     for payload in (b"", b"short"):

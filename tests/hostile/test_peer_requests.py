@@ -22,6 +22,7 @@ from logservice.nodehost.store_parts import StoreParts
 from logservice.rsm import commands
 from logservice.server.store import Store
 from tests.hostile.rogue_peer import Refusal, RoguePeer, context_of
+from tests.owners import APP, NONCE
 from tests.papers import uri
 from tests.server.secured import STORES, lay_out, secured
 
@@ -55,7 +56,7 @@ def _command(shard: int, command: bytes) -> bytes:
 
 
 def _append(shard: int, count: int, block: bytes) -> bytes:
-    return _ids() + struct.pack("<QdQQQQI", shard, 5.0, 0, 0, 0, 0, count) + block
+    return _ids() + struct.pack("<QdQQQQI32s", shard, 5.0, 0, 0, 0, 0, count, bytes(32)) + block
 
 
 def _packed(*fields: object, version: bytes = b"\x01") -> bytes:
@@ -90,8 +91,8 @@ BODIES: Mapping[str, tuple[bytes, ...]] = {
         b"\xff",
     ),
     "shard.propose": (
-        _command(LOG, commands.encode(commands.AcquireWriter(0, True, "theirs"))),
-        _command(LOG, commands.encode(commands.OpenSession())),
+        _command(LOG, commands.encode(commands.AcquireWriter(APP, True, 0, True, "theirs"))),
+        _command(LOG, commands.encode(commands.OpenSession(APP, NONCE))),
         _command(HAKEEPER_SHARD, proposals.encode(proposals.Tick(Term(1)))),
         b"",
     ),

@@ -33,6 +33,7 @@ from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
 from tests.nodehost.fake_host import Everybody
 from tests.nodehost.logdb_files import OpenLogDb
+from tests.owners import CLAIM
 
 SHARD = ShardId(1)
 CLUSTER = ClusterId("test-cluster")
@@ -181,6 +182,7 @@ def request(
         expected_lsn=Lsn(expected),
         record_count=records,
         block=encode_block([block, *[b""] * (records - 1)], 0),
+        claim=CLAIM,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from logservice.ids import Index, Lsn
 from logservice.nodehost.comparison import Comparer
 from logservice.nodehost.repair import Repairer
+from logservice.rsm.state import Hold
 from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
 from tests.nodehost.forgery import forge
 
@@ -84,4 +85,4 @@ def spoil(cluster: Compared, number: int, lsn: int) -> None:
     """The state machine of a replica has made something else of the same entries."""
     rsm = cluster.host(number).replica(SHARD).log_rsm
     assert rsm is not None
-    rsm.state.holds["nobody's"] = Lsn(lsn)
+    rsm.state.holds["nobody's"] = Hold(Lsn(lsn), "nobody")

@@ -19,6 +19,7 @@ from logservice.outcome import Applied
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
 from tests.nodehost.test_node_host import append_any
+from tests.owners import APP, NONCE
 
 FAR_S = 600.0
 """A deadline that no test lives to see: what is answered was not answered by it."""
@@ -71,7 +72,7 @@ async def stuck(tmp_path: Path) -> AsyncIterator[Stuck]:
     await stores.up()
     leader = await stores.leader()
     host = stores.host(leader)
-    command = commands.encode(commands.OpenSession())
+    command = commands.encode(commands.OpenSession(APP, NONCE))
     session = (await host.propose(SHARD, command, 5.0)).value
     await host.append(SHARD, request(block=b"acked", session=session, sequence=1), 5.0)
     raft = host.replica(SHARD).raft
@@ -96,14 +97,14 @@ async def test_appends_and_sessions_are_refused_at_once(stuck: Stuck) -> None:
         stuck.submit(b"later", session=stuck.session, sequence=3),
         stuck.submit(b"other"),
     ]
-    opened = stuck.host.propose(SHARD, commands.encode(commands.OpenSession()), FAR_S)
+    opened = stuck.host.propose(SHARD, commands.encode(commands.OpenSession(APP, NONCE)), FAR_S)
     for answer in await asyncio.gather(*refused, opened, return_exceptions=True):
         assert isinstance(answer, DiskFull), answer
     assert not stuck.block.done()
 
 
 async def test_what_makes_room_is_in_the_log_and_all_goes_on_with_the_room(stuck: Stuck) -> None:
-    truncate = commands.encode(commands.Truncate(lsn=Lsn(1), writer_epoch=0))
+    truncate = commands.encode(commands.Truncate(APP, lsn=Lsn(1), writer_epoch=0))
     truncated = asyncio.ensure_future(stuck.host.propose(SHARD, truncate, FAR_S))
     with pytest.raises(DiskFull):
         await stuck.submit(b"later", session=stuck.session, sequence=3)

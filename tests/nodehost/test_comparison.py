@@ -28,6 +28,7 @@ from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, eventually, request
 from tests.nodehost.compared import RECORDS, Compared, compared, spoil
+from tests.owners import APP
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ async def test_states_are_compared_at_one_index_in_one_form_only(
         assert comparison_wire.decode_answer(data, 0, index).digest == b""
     spoil(cluster, number, 3)
     save = replica.state_machine.save_snapshot
-    newer = lambda: save()[:4] + b"\x02" + save()[5:]  # noqa: E731
+    newer = lambda: save()[:4] + b"\x7f" + save()[5:]  # noqa: E731
     monkeypatch.setattr(replica.state_machine, "save_snapshot", newer)
     comparer = await cluster.compare()
     assert "wrong" not in comparer.counts
@@ -232,7 +233,7 @@ async def test_ranges_follow_each_other_and_truncation_moves_the_first_one(
     leader = cluster.host(await cluster.leader())
     snapshot = cluster.host(number).applied_snapshot(SHARD)
     await cluster.fill(4)
-    await leader.propose(SHARD, commands.encode(commands.Truncate(Lsn(43), 0)), 30.0)
+    await leader.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(43), 0)), 30.0)
     await leader.append(SHARD, request(), 30.0)
     await cluster.level(46)
     cluster.forge(await cluster.leader(), 5)
@@ -249,7 +250,7 @@ async def test_compaction_in_the_middle_of_a_range(cluster: Compared) -> None:
     await cluster.fill()
     leader = await cluster.leader()
     host = cluster.host(leader)
-    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(40), 0)), 30.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(40), 0)), 30.0)
     snapshot = host.applied_snapshot(SHARD)
     await cluster.fill(5)
     under_way = asyncio.ensure_future(cluster.comparers[leader].run_once())

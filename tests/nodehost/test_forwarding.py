@@ -13,19 +13,20 @@ from logservice.nodehost import forwarding
 from logservice.rsm import commands
 from logservice.trace import Carried
 from tests.nodehost.cluster import request
+from tests.owners import STORE
 
 
 def test_a_request_comes_back_as_it_was() -> None:
     sent = request(7, b"block", session=3, sequence=4, epoch=5, expected=6)
     body = forwarding.encode_append(ShardId(9), 1.5, sent)
-    assert forwarding.decode_append(body) == (9, 1.5, sent, None)
+    assert forwarding.decode_append(body, STORE) == (9, 1.5, sent, None)
     assert forwarding.append_shard(body) == 9
 
 
 def test_whose_request_it_is_comes_along() -> None:
     call = Carried(f"00-{'a' * 32}-{'b' * 16}-01", "x" * 128)
     body = forwarding.encode_append(ShardId(9), 1.5, request(7), call)
-    assert forwarding.decode_append(body)[3] == call
+    assert forwarding.decode_append(body, STORE)[3] == call
     odd = Carried("no traceparent", "two words")
     body = forwarding.encode_request(ShardId(9), 1.5, b"command", odd)
     assert forwarding.decode_request(body) == (9, 1.5, b"command", None)
@@ -33,7 +34,7 @@ def test_whose_request_it_is_comes_along() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"\x05ab", b"\x00", b"\x03a b" + bytes(15)])
 def test_a_body_that_is_cut_short_is_refused(body: bytes) -> None:
-    for decode in (forwarding.decode_append, forwarding.append_shard):
+    for decode in (lambda data: forwarding.decode_append(data, STORE), forwarding.append_shard):
         with pytest.raises(InvalidArgument):
             decode(body)
     with pytest.raises(InvalidArgument):
@@ -47,7 +48,7 @@ def test_a_record_count_that_is_not_the_blocks_is_refused(count: int) -> None:
     """
     sent = replace(request(7), record_count=count)
     with pytest.raises(InvalidArgument):
-        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent))
+        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent), STORE)
 
 
 @pytest.mark.parametrize("block", [b"", b"garbage", request(1).block[:-8], request(1).block + b"1"])
@@ -56,7 +57,7 @@ def test_a_forwarded_block_is_validated_again(block: bytes) -> None:
     for count in (1, 1000):
         sent = replace(request(1), record_count=count, block=block)
         with pytest.raises((InvalidArgument, CorruptBlock)):
-            forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent))
+            forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent), STORE)
 
 
 def test_one_flipped_bit_in_a_forwarded_block_is_found() -> None:
@@ -65,13 +66,13 @@ def test_one_flipped_bit_in_a_forwarded_block_is_found() -> None:
         block = whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :]
         sent = replace(request(1), block=block)
         with pytest.raises((InvalidArgument, CorruptBlock, TooLarge)):
-            forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent))
+            forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent), STORE)
 
 
 def test_oversized_bodies_are_refused() -> None:
     sent = replace(request(1), block=bytes(bounds.BLOCK_BYTES_MAX + 1))
     with pytest.raises((InvalidArgument, CorruptBlock, TooLarge)):
-        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent))
+        forwarding.decode_append(forwarding.encode_append(ShardId(1), 1.0, sent), STORE)
     command = bytes(bounds.COMMAND_BYTES_MAX + 1)
     with pytest.raises(InvalidArgument):
         forwarding.decode_request(forwarding.encode_request(ShardId(1), 1.0, command))

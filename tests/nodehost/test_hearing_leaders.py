@@ -33,6 +33,7 @@ from logservice.raft.messages import (
 )
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request
 from tests.nodehost.saying import others, replica, say
+from tests.owners import CLAIM
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ async def append(cluster: Cluster, block: bytes = b"x") -> None:
 
 
 def forged_entry(term: Term, index: Index, lsn: Lsn) -> Entry:
-    block = BlockEnvelope(ProposalId(1, 1), NO_SESSION, 0, 0, Lsn(0), 1, b"forged")
+    block = BlockEnvelope(ProposalId(1, 1), NO_SESSION, 0, 0, Lsn(0), 1, b"forged", CLAIM)
     return Entry(term, index, lsn, 1, EntryKind.BLOCK, encode_blocks([block]))
 
 

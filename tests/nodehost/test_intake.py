@@ -28,8 +28,9 @@ from logservice.rsm import commands
 from logservice.rsm.admission import Admission
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
+from tests.owners import APP, CLAIM, NONCE
 
-TRUNCATE = commands.Truncate(Lsn(1), 0)
+TRUNCATE = commands.Truncate(APP, Lsn(1), 0)
 
 
 class Core:
@@ -83,7 +84,7 @@ class Bench:
             bytes_max=1 << 20,
             entry_bytes_target=1,
         )
-        opened = encode_command(NO_PROPOSAL, commands.encode(commands.OpenSession()))
+        opened = encode_command(NO_PROPOSAL, commands.encode(commands.OpenSession(APP, NONCE)))
         self.core.propose([Proposal(EntryKind.COMMAND, 0, opened)])
         self.apply_next()
         self.session = SessionId(1)
@@ -91,7 +92,7 @@ class Bench:
     def add(self, sequence: int = 0, expected: int = 0) -> asyncio.Future[Applied]:
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         session = self.session if sequence else SessionId(0)
-        request = AppendRequest(session, sequence, 0, Lsn(expected), 1, b"x")
+        request = AppendRequest(session, sequence, 0, Lsn(expected), 1, b"x", CLAIM)
         self.intake.add(future, 1e9, append=request)
         return future
 
@@ -253,7 +254,7 @@ async def test_nobody_waits_behind_a_block_that_closed_disks_do_not_take() -> No
     bench.drain()
     bench.close_disks()
     again, later, other = bench.add(sequence=1), bench.add(sequence=2), bench.add()
-    session, truncate = bench.command(commands.OpenSession()), bench.command(TRUNCATE)
+    session, truncate = bench.command(commands.OpenSession(APP, NONCE)), bench.command(TRUNCATE)
     before = len(bench.core.entries)
     bench.drain()
     assert all(disk_full(future) for future in (again, later, other, session))
@@ -295,7 +296,7 @@ async def test_full_disks_that_are_not_closed_keep_a_repetition_of_what_is_on_it
 
 async def test_a_leader_whose_first_entry_waits_for_closed_disks_refuses_blocks() -> None:
     bench = Bench()
-    block, session = bench.add(sequence=1), bench.command(commands.OpenSession())
+    block, session = bench.add(sequence=1), bench.command(commands.OpenSession(APP, NONCE))
     first, second = bench.command(TRUNCATE), bench.command(TRUNCATE)
     bench.drain(ready=False)
     assert not any(future.done() for future in (block, session, first, second))

@@ -16,6 +16,7 @@ from logservice.logdb.replica_log import ReplicaLog
 from logservice.nodehost.log_slice import LogSlice
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
+from tests.owners import APP
 
 
 @pytest_asyncio.fixture
@@ -52,7 +53,7 @@ class Held:
         await eventually(lambda: all(one.done() for one in appended))
 
     async def truncate(self, lsn: int) -> None:
-        await self.host.propose(SHARD, commands.encode(commands.Truncate(Lsn(lsn), 0)), 30.0)
+        await self.host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(lsn), 0)), 30.0)
 
     async def answer(self, reading: asyncio.Future[LogSlice]) -> LogSlice:
         assert not reading.done()

@@ -27,17 +27,19 @@ from logservice_wire.errors import (
 )
 
 from logservice.entry import Entry
-from logservice.ids import Index, Lsn, ReplicaId, ShardId
+from logservice.ids import Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.entry_read import EntryRead
 from logservice.logdb.update import Bootstrap
 from logservice.logdb.vfs import Vfs
 from logservice.membership import Membership
 from logservice.nodehost import forwarding, log_reading
+from logservice.owner import Author
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
+from tests.owners import APP, NONCE
 
-ACQUIRE = commands.AcquireWriter(holder="db-1", expected_epoch=0, takeover=False)
+ACQUIRE = commands.AcquireWriter(APP, False, holder="db-1", expected_epoch=0, takeover=False)
 
 
 @pytest.fixture
@@ -94,20 +96,19 @@ async def test_a_follower_forwards(cluster: Cluster) -> None:
     follower = 1 + leader % 3
     applied = await cluster.host(follower).append(SHARD, request(block=b"via follower"), 30.0)
     assert applied.lsn == 1
-    session = await cluster.host(follower).propose(
-        SHARD, commands.encode(commands.OpenSession()), 5.0
-    )
+    command = commands.OpenSession(Author("app", StoreId(f"store-{follower}")), NONCE)
+    session = await cluster.host(follower).propose(SHARD, commands.encode(command), 5.0)
     assert session.value > 1
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        commands.Truncate(Lsn(1), 0),
-        commands.SetHold(Lsn(1), "mine"),
-        commands.ReleaseHold("mine"),
-        commands.AcquireWriter(0, True, "me"),
-        commands.ReleaseWriter(1),
+        commands.Truncate(APP, Lsn(1), 0),
+        commands.SetHold(APP, False, Lsn(1), "mine"),
+        commands.ReleaseHold(APP, False, "mine"),
+        commands.AcquireWriter(APP, False, 0, True, "me"),
+        commands.ReleaseWriter(APP, False, 1),
         commands.AllocateTimestamps(1),
     ],
     ids=lambda command: type(command).__name__,
@@ -144,6 +145,14 @@ async def test_a_membership_is_changed_by_the_leaders_own_store_only(cluster: Cl
             await other.peer_request(f"store-{leader}", gone, body, 5.0)
 
 
+async def test_a_store_vouches_for_its_own_clients_only(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    follower = 1 + leader % 3
+    lie = commands.OpenSession(Author("app", StoreId(f"store-{leader}")), NONCE)
+    with pytest.raises(PermissionDenied):
+        await cluster.host(follower).propose(SHARD, commands.encode(lie), 5.0)
+
+
 async def test_reading_at_the_edges(cluster: Cluster) -> None:
     host = cluster.host(await cluster.leader())
     assert (await host.read_log(SHARD, Lsn(1), 10)).runs == ()
@@ -156,7 +165,7 @@ async def test_reading_at_the_edges(cluster: Cluster) -> None:
         await host.read_log(SHARD, Lsn(0), 10)
     with pytest.raises(ShardNotFound):
         await host.read_log(ShardId(9), Lsn(1), 10)
-    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(2), 0)), 30.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(2), 0)), 30.0)
     with pytest.raises(Truncated) as truncated:
         await host.read_log(SHARD, Lsn(2), 10)
     assert truncated.value.number("first_lsn") == 3
@@ -201,7 +210,9 @@ async def test_all_stores_stop_and_start(cluster: Cluster) -> None:
 
 async def test_sessions_and_writer_epochs_through_the_leader(cluster: Cluster) -> None:
     host = cluster.host(await cluster.leader())
-    session = (await host.propose(SHARD, commands.encode(commands.OpenSession()), 30.0)).value
+    session = (
+        await host.propose(SHARD, commands.encode(commands.OpenSession(APP, NONCE)), 30.0)
+    ).value
     first = await host.append(SHARD, request(block=b"a", session=session, sequence=1), 30.0)
     again = await host.append(SHARD, request(block=b"a", session=session, sequence=1), 30.0)
     assert (again.lsn, again.duplicate) == (first.lsn, True)
@@ -326,7 +337,7 @@ async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: C
         await host.append(SHARD, request(block=b"%d" % n), 30.0)
     with pytest.raises(InvalidArgument):
         await host.install_snapshot(SHARD, snapshot, Lsn(9))
-    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(12), 0)), 30.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(12), 0)), 30.0)
     await host.install_snapshot(SHARD, snapshot, Lsn(12))
     info = host.replica_info(SHARD)
     assert info is not None
@@ -353,7 +364,7 @@ async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster:
     for number in (1, 2, 3):
         if number != behind:
             await cluster.host(number).read_index(SHARD, 30.0)
-    await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(5), 0)), 30.0)
+    await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(5), 0)), 30.0)
     # Every other replica compacts behind LSN 5: nobody can send those entries any more.
     snapshot = None
     for number in (1, 2, 3):

@@ -28,6 +28,7 @@ from logservice.rsm import commands
 from tests.logdb.helpers import World, all_entries, entries, installed
 from tests.logdb.helpers import update as log_update
 from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request, said
+from tests.owners import APP
 
 KEY = (ShardId(1), ReplicaId(1))
 
@@ -460,7 +461,9 @@ async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
         await eventually(lambda o=other: cluster.host(o).log_bounds(SHARD)[1] == 40)  # type: ignore[misc]
         snapshots[other] = cluster.host(other).applied_snapshot(SHARD)
     await fill(cluster, 10)
-    await cluster.host(leader).propose(SHARD, commands.encode(commands.Truncate(Lsn(45), 0)), 30.0)
+    await cluster.host(leader).propose(
+        SHARD, commands.encode(commands.Truncate(APP, Lsn(45), 0)), 30.0
+    )
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     for other, snapshot in snapshots.items():
         await cluster.host(other).read_index(SHARD, 30.0)

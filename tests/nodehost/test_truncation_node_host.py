@@ -36,6 +36,7 @@ from tests.nodehost.cluster import (
     said,
 )
 from tests.nodehost.logdb_files import OpenLogDb
+from tests.owners import APP
 
 SEGMENT_BYTES = 128 * 1024
 BLOCK = bytes(4096)
@@ -116,7 +117,7 @@ class TruncatingCluster(Cluster):
 
     async def truncate(self, lsn: int) -> None:
         host = self.host(await self.leader())
-        await host.propose(SHARD, commands.encode(commands.Truncate(Lsn(lsn), 0)), 30.0)
+        await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(lsn), 0)), 30.0)
         for number in self.stores:
             replica = self.stores[number].host
             if replica is not None and replica.replica_info(SHARD) is not None:

@@ -6,6 +6,7 @@ that ever happened and works every answer out from that. It shares no code with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Answer = tuple[str, dict[str, int | str]]
@@ -20,25 +21,33 @@ def ok(**numbers: int) -> Answer:
 class ModelSession:
     opened: int
     used: int
-    accepted: list[tuple[int, int]] = field(default_factory=list)
+    owner: str
+    accepted: list[tuple[int, int, bytes]] = field(default_factory=list)
 
 
 @dataclass
 class DictionaryModel:
-    """Limits are given, so that a test can make them small."""
+    """Limits are given, so that a test can make them small. `rank`: whoever ranks higher gives way
+    when several owners have as many sessions.
+    """
 
     window: int
     sessions_max: int
+    owned_max: int
     idle_entries: int
     holds_max: int
+    holds_owned_max: int
+    rank: Callable[[str], bytes]
     next_lsn: int = 1
     index: int = 0
     truncated: int = 0
     requested: int = 0
     timestamps: int = 1
     holds: dict[str, int] = field(default_factory=dict)
+    hold_owners: dict[str, str] = field(default_factory=dict)
     sessions: dict[int, ModelSession] = field(default_factory=dict)
     grants: list[str] = field(default_factory=list)
+    grantees: list[str] = field(default_factory=list)
     released: bool = True
     gaps: list[tuple[int, int, str]] = field(default_factory=list)
 
@@ -49,14 +58,25 @@ class DictionaryModel:
     def writer(self) -> dict[str, int | str]:
         return {"epoch": len(self.grants), "holder": "" if self.released else self.grants[-1]}
 
-    def may_write(self, epoch: int) -> bool:
+    def may_write(self, epoch: int, who: str) -> bool:
         if not self.grants:
             return epoch == 0
-        return not self.released and epoch == len(self.grants)
+        return not self.released and epoch == len(self.grants) and who == self.grantees[-1]
 
-    def append(self, count: int, session: int, sequence: int, epoch: int, expected: int) -> Answer:
+    def append(
+        self,
+        count: int,
+        session: int,
+        sequence: int,
+        epoch: int,
+        expected: int,
+        who: str,
+        block: bytes,
+        behind: int = 0,
+    ) -> Answer:
+        """`behind`: records of the blocks that share the entry and come after this one."""
         lsn, self.next_lsn = self.next_lsn, self.next_lsn + count
-        answer = self._judge(lsn, count, session, sequence, epoch, expected)
+        answer = self._judge(lsn, count, session, sequence, epoch, expected, who, block, behind)
         if answer[0] != "ok":
             self.gaps.append((lsn, count, answer[0]))
         elif answer[1]["duplicate"]:
@@ -64,11 +84,20 @@ class DictionaryModel:
         return answer
 
     def _judge(
-        self, lsn: int, count: int, session: int, sequence: int, epoch: int, expected: int
+        self,
+        lsn: int,
+        count: int,
+        session: int,
+        sequence: int,
+        epoch: int,
+        expected: int,
+        who: str,
+        block: bytes,
+        behind: int,
     ) -> Answer:
         row = None
         if session:
-            if session not in self.sessions:
+            if session not in self.sessions or self.sessions[session].owner != who:
                 return "SESSION_EXPIRED", {}
             row = self.sessions[session]
             row.used = self.index
@@ -78,27 +107,43 @@ class DictionaryModel:
             if sequence <= last:
                 if sequence <= last - self.window or sequence < 1:
                     return "SESSION_EXPIRED", {}
-                original, records = row.accepted[sequence - 1]
+                original, records, known = row.accepted[sequence - 1]
+                if known != block:
+                    return "SEQUENCE_REUSED", {"lsn": original}
                 return ok(lsn=original, count=records, duplicate=1)
-        if not self.may_write(epoch):
+        if not self.may_write(epoch, who):
             return "FENCED", self.writer
         if expected not in (0, lsn):
-            return "WRONG_EXPECTED_LSN", {"next": lsn + count}
+            return "WRONG_EXPECTED_LSN", {"next": lsn + count + behind}
         if row is not None:
-            row.accepted.append((lsn, count))
+            row.accepted.append((lsn, count, block))
         return ok(lsn=lsn, count=count)
 
-    def open_session(self) -> Answer:
-        if len(self.sessions) == self.sessions_max:
-            oldest = min(self.sessions, key=lambda session: (self.sessions[session].used, session))
-            if self.index - self.sessions[oldest].used <= self.idle_entries:
+    def owned(self, who: str) -> list[int]:
+        """Sessions of `who`, the one unused for the longest first."""
+        mine = [session for session, row in self.sessions.items() if row.owner == who]
+        return sorted(mine, key=lambda session: (self.sessions[session].used, session))
+
+    def open_session(self, who: str) -> Answer:
+        giving = ""
+        if len(self.owned(who)) == self.owned_max:
+            giving = who
+        elif len(self.sessions) == self.sessions_max:
+            owners = {row.owner for row in self.sessions.values()}
+            giving = max(owners, key=lambda owner: (len(self.owned(owner)), self.rank(owner)))
+            if len(self.owned(giving)) <= len(self.owned(who)):
+                giving = who
+        if giving:
+            oldest = self.owned(giving)[0]
+            idle = self.index - self.sessions[oldest].used > self.idle_entries
+            if giving == who and not idle:
                 return "BUSY", {"retry_after_ms": 1000}
             del self.sessions[oldest]
-        self.sessions[self.index] = ModelSession(self.index, self.index)
+        self.sessions[self.index] = ModelSession(self.index, self.index, who)
         return ok(value=self.index)
 
-    def truncate(self, lsn: int, epoch: int) -> Answer:
-        if not self.may_write(epoch):
+    def truncate(self, lsn: int, epoch: int, who: str) -> Answer:
+        if not self.may_write(epoch, who):
             return "FENCED", self.writer
         if lsn <= self.requested:
             return "STALE_TRUNCATE", {"current": self.truncated, "requested": self.requested}
@@ -112,31 +157,56 @@ class DictionaryModel:
         self.truncated = max(self.truncated, bound)
         return self.truncated
 
-    def set_hold(self, name: str, lsn: int) -> Answer:
+    def set_hold(self, name: str, lsn: int, who: str, override: bool) -> Answer:
+        owner = self.hold_owners.get(name, who)
+        if owner != who and not override:
+            return "PERMISSION_DENIED", {"role": "admin", "owner": owner}
         if lsn <= self.truncated:
             return "HOLD_REFUSED", {"first_lsn": self.truncated + 1}
-        if name not in self.holds and len(self.holds) == self.holds_max:
-            return "BUSY", {"retry_after_ms": 1000}
+        if name not in self.holds:
+            if list(self.hold_owners.values()).count(who) == self.holds_owned_max:
+                return "TOO_LARGE", {}
+            if len(self.holds) == self.holds_max:
+                return "BUSY", {"retry_after_ms": 1000}
         self.holds[name] = lsn
+        self.hold_owners[name] = owner
         self._settle()
         return ok(value=lsn)
 
-    def release_hold(self, name: str) -> Answer:
+    def release_hold(self, name: str, who: str, override: bool) -> Answer:
         unknown = name not in self.holds
+        owner = self.hold_owners.get(name, who)
+        if owner != who and not override:
+            return "PERMISSION_DENIED", {"role": "admin", "owner": owner}
+        self.hold_owners.pop(name, None)
         self.holds.pop(name, None)
         return ok(value=self._settle(), duplicate=int(unknown))
 
-    def acquire(self, expected: int, takeover: bool, holder: str) -> Answer:
+    def _taken_from(self, who: str) -> Answer | None:
+        if self.released or self.grantees[-1] == who:
+            return None
+        return "PERMISSION_DENIED", {"role": "admin", "owner": self.grantees[-1]}
+
+    def acquire(
+        self, expected: int, takeover: bool, holder: str, who: str, override: bool
+    ) -> Answer:
         if expected != len(self.grants) and not takeover:
             return "STALE_EPOCH", self.writer
+        taken = self._taken_from(who)
+        if taken and not override:
+            return taken
         self.grants.append(holder)
+        self.grantees.append(who)
         self.released = False
         self.requested = self.truncated
         return ok(value=len(self.grants))
 
-    def release(self, epoch: int) -> Answer:
+    def release(self, epoch: int, who: str, override: bool) -> Answer:
         if not self.grants or epoch != len(self.grants):
             return "STALE_EPOCH", self.writer
+        taken = self._taken_from(who)
+        if taken and not override:
+            return taken
         again, self.released = self.released, True
         return ok(value=epoch, duplicate=int(again))
 

@@ -13,17 +13,28 @@ from logservice.envelope import (
 )
 from logservice.ids import Index, Lsn, SessionId, Term
 from logservice.outcome import Applied, Outcome, Rejected
+from logservice.owner import Claim
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.commands import Command, encode
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.queries import LogStatus
+from tests.owners import CLAIM
 
 
 def request(
-    count: int = 1, *, session: int = 0, sequence: int = 0, epoch: int = 0, expected: int = 0
+    count: int = 1,
+    *,
+    session: int = 0,
+    sequence: int = 0,
+    epoch: int = 0,
+    expected: int = 0,
+    claim: Claim = CLAIM,
+    block: bytes = b"",
 ) -> AppendRequest:
     """An append of `count` records."""
-    return AppendRequest(SessionId(session), sequence, epoch, Lsn(expected), count, b"r" * count)
+    return AppendRequest(
+        SessionId(session), sequence, epoch, Lsn(expected), count, block or b"r" * count, claim
+    )
 
 
 class ShardDriver:
@@ -74,9 +85,19 @@ class ShardDriver:
         sequence: int = 0,
         epoch: int = 0,
         expected: int = 0,
+        claim: Claim = CLAIM,
+        block: bytes = b"",
     ) -> Outcome:
         (outcome,) = self.append_all(
-            request(count, session=session, sequence=sequence, epoch=epoch, expected=expected)
+            request(
+                count,
+                session=session,
+                sequence=sequence,
+                epoch=epoch,
+                expected=expected,
+                claim=claim,
+                block=block,
+            )
         )
         return outcome
 
@@ -93,7 +114,7 @@ class ShardDriver:
     def _envelope(self, item: AppendRequest) -> BlockEnvelope:
         return BlockEnvelope(
             self._proposal(), item.session, item.sequence, item.writer_epoch, item.expected_lsn,
-            item.record_count, item.block,
+            item.record_count, item.block, item.claim
         )  # fmt: skip
 
     def _proposal(self) -> ProposalId:

@@ -23,6 +23,7 @@ from logservice.rsm.commands import (
     SetHold,
     encode,
 )
+from tests.owners import APP, NONCE
 from tests.rsm.shard_driver import ShardDriver, landed, refused, request
 
 
@@ -81,7 +82,7 @@ def test_appends_without_conditions_are_admitted_one_behind_the_other(leader: Le
 
 
 def test_a_session_pipelines_through_the_uncommitted_tail(leader: Leader) -> None:
-    session = leader.run(OpenSession())
+    session = leader.run(OpenSession(APP, NONCE))
     for sequence in range(1, 6):
         assert leader.ask(request(session=session, sequence=sequence)) is ADMIT
     leader.commit(2)
@@ -93,7 +94,7 @@ def test_a_session_pipelines_through_the_uncommitted_tail(leader: Leader) -> Non
 
 
 def test_a_repetition_is_answered_once_its_original_is_applied(leader: Leader) -> None:
-    session = leader.run(OpenSession())
+    session = leader.run(OpenSession(APP, NONCE))
     leader.ask(request(3, session=session, sequence=1))
     assert leader.ask(request(3, session=session, sequence=1)) is PARK
     leader.commit()
@@ -102,7 +103,7 @@ def test_a_repetition_is_answered_once_its_original_is_applied(leader: Leader) -
 
 
 def test_what_follows_a_parked_request_of_the_session_is_parked_behind_it(leader: Leader) -> None:
-    session, other = leader.run(OpenSession()), leader.run(OpenSession())
+    session, other = leader.run(OpenSession(APP, NONCE)), leader.run(OpenSession(APP, NONCE))
     leader.ask(request(session=session, sequence=1))
     assert leader.ask(request(session=session, sequence=1)) is PARK
     assert leader.ask(request(session=session, sequence=2)) is PARK
@@ -114,8 +115,8 @@ def test_what_follows_a_parked_request_of_the_session_is_parked_behind_it(leader
 
 
 def test_a_request_behind_a_parked_one_waits_for_the_same_commands(leader: Leader) -> None:
-    session = leader.run(OpenSession())
-    leader.propose(AcquireWriter(0, False, "a"))
+    session = leader.run(OpenSession(APP, NONCE))
+    leader.propose(AcquireWriter(APP, False, 0, False, "a"))
     leader.propose(AllocateTimestamps(1))
     assert leader.ask(request(session=session, sequence=1, epoch=1)) is PARK
     leader.commit(1)
@@ -128,7 +129,7 @@ def test_a_request_behind_a_parked_one_waits_for_the_same_commands(leader: Leade
 
 
 def test_an_admitted_block_that_became_a_gap_does_not_block_its_session(leader: Leader) -> None:
-    session = leader.run(OpenSession())
+    session = leader.run(OpenSession(APP, NONCE))
     assert leader.ask(request(session=session, sequence=1)) is ADMIT
     leader.tail.clear()
     leader.log.index, leader.log.next_lsn = leader.log.rsm.applied_index, leader.log.rsm.next_lsn
@@ -138,7 +139,7 @@ def test_an_admitted_block_that_became_a_gap_does_not_block_its_session(leader: 
 
 
 def test_tail_applied_only_forgets_what_is_applied(leader: Leader) -> None:
-    session, other = leader.run(OpenSession()), leader.run(OpenSession())
+    session, other = leader.run(OpenSession(APP, NONCE)), leader.run(OpenSession(APP, NONCE))
     leader.ask(request(session=session, sequence=1))
     leader.ask(request(session=other, sequence=1))
     leader.commit(1)
@@ -150,7 +151,7 @@ def test_tail_applied_only_forgets_what_is_applied(leader: Leader) -> None:
 
 
 def test_a_gap_is_refused_at_once(leader: Leader) -> None:
-    session = leader.run(OpenSession())
+    session = leader.run(OpenSession(APP, NONCE))
     leader.ask(request(session=session, sequence=1))
     gap = leader.ask(request(session=session, sequence=3))
     assert refused(answer(gap)) == ("SEQUENCE_GAP", {"last": "0"})
@@ -158,7 +159,7 @@ def test_a_gap_is_refused_at_once(leader: Leader) -> None:
 
 
 def test_a_session_that_is_not_applied_here_yet_is_parked(leader: Leader) -> None:
-    session = leader.propose(OpenSession())
+    session = leader.propose(OpenSession(APP, NONCE))
     assert leader.ask(request(session=session, sequence=1)) is PARK
     assert refused(answer(leader.ask(request(session=session + 1, sequence=1))))[0] == (
         "SESSION_EXPIRED"
@@ -169,7 +170,7 @@ def test_a_session_that_is_not_applied_here_yet_is_parked(leader: Leader) -> Non
 
 def test_g9_nothing_is_admitted_while_a_grant_is_uncommitted(leader: Leader) -> None:
     assert leader.ask(request()) is ADMIT
-    leader.propose(AcquireWriter(0, False, "a"))
+    leader.propose(AcquireWriter(APP, False, 0, False, "a"))
     assert leader.ask(request()) is PARK
     assert leader.ask(request(epoch=1)) is PARK
     leader.propose(AllocateTimestamps(1))
@@ -181,9 +182,9 @@ def test_g9_nothing_is_admitted_while_a_grant_is_uncommitted(leader: Leader) -> 
 
 
 def test_g9_an_older_epoch_is_refused_without_waiting(leader: Leader) -> None:
-    leader.run(AcquireWriter(0, False, "a"))
-    leader.run(AcquireWriter(1, False, "b"))
-    leader.propose(ReleaseWriter(2))
+    leader.run(AcquireWriter(APP, False, 0, False, "a"))
+    leader.run(AcquireWriter(APP, False, 1, False, "b"))
+    leader.propose(ReleaseWriter(APP, False, 2))
     assert refused(answer(leader.ask(request(epoch=1))))[0] == "FENCED"
     assert leader.ask(request(epoch=2)) is PARK
     leader.commit()
@@ -196,17 +197,34 @@ def test_an_expected_lsn_is_judged_against_the_tail(leader: Leader) -> None:
     # Both are taken by uncommitted blocks, which another leader might not have.
     assert leader.ask(request(expected=6)) is PARK
     assert leader.ask(request(expected=1)) is PARK
-    beyond = leader.ask(request(expected=100))
-    assert refused(answer(beyond)) == ("WRONG_EXPECTED_LSN", {"next": "1"})
+    # Wrong in every future, but which LSN is next is not known either.
+    assert leader.ask(request(expected=100)) is PARK
     leader.commit()
+    beyond = leader.ask(request(expected=100))
+    assert refused(answer(beyond)) == ("WRONG_EXPECTED_LSN", {"next": "8"})
     assert refused(answer(leader.ask(request(expected=6)))) == ("WRONG_EXPECTED_LSN", {"next": "8"})
     assert leader.ask(request(expected=8)) is ADMIT
 
 
+def test_inv_admit_next_a_wrong_expectation_waits_once_however_busy_the_log_is(
+    leader: Leader,
+) -> None:
+    leader.ask(request(5))
+    assert leader.ask(request(expected=3)) is PARK
+    leader.commit()
+    leader.ask(request(2))
+    # Somebody else appends all the time; what was in front of the block is counted.
+    again = leader.admission.admit(request(expected=3), leader.log.next_lsn, waited=True)
+    assert refused(answer(again)) == ("WRONG_EXPECTED_LSN", {"next": "6"})
+    # What rests on the tail waits for it all the same.
+    taken = leader.admission.admit(request(expected=6), leader.log.next_lsn, waited=True)
+    assert taken is PARK
+
+
 def test_a_new_term_forgets_the_tail_of_the_old_one(leader: Leader) -> None:
-    session = leader.run(OpenSession())
+    session = leader.run(OpenSession(APP, NONCE))
     leader.ask(request(session=session, sequence=1))
-    leader.propose(AcquireWriter(0, False, "a"))
+    leader.propose(AcquireWriter(APP, False, 0, False, "a"))
     # Another leader overwrote both entries.
     leader.tail.clear()
     leader.log.index, leader.log.next_lsn = leader.log.rsm.applied_index, leader.log.rsm.next_lsn
@@ -218,7 +236,7 @@ def test_a_new_term_forgets_the_tail_of_the_old_one(leader: Leader) -> None:
 def test_after_a_dropped_proposal_everything_waits_for_the_log_to_be_applied(
     leader: Leader,
 ) -> None:
-    session = leader.run(OpenSession())
+    session = leader.run(OpenSession(APP, NONCE))
     leader.ask(request(session=session, sequence=1))
     last_index = leader.log.index
     leader.admission.appended(request(session=session, sequence=2), leader.log.next_lsn)
@@ -232,7 +250,7 @@ def test_after_a_dropped_proposal_everything_waits_for_the_log_to_be_applied(
 def test_a_full_table_of_gaps_stops_appends(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = leader.run(OpenSession())
+    session = leader.run(OpenSession(APP, NONCE))
     leader.ask(request(session=session, sequence=1))
     leader.commit()
     for _ in range(3):
@@ -249,7 +267,7 @@ def test_a_block_without_records_is_refused(leader: Leader) -> None:
 
 
 def test_commands_are_admitted_unless_no_state_could_accept_them(leader: Leader) -> None:
-    assert leader.admission.admit_command(encode(SetHold(Lsn(0), "x"))) is ADMIT
+    assert leader.admission.admit_command(encode(SetHold(APP, False, Lsn(0), "x"))) is ADMIT
     assert refused(answer(leader.admission.admit_command(b"nonsense")))[0] == "INVALID_ARGUMENT"
 
 
@@ -259,7 +277,7 @@ def test_what_is_remembered_of_sessions_stays_bounded(
     monkeypatch.setattr(admission_module, "SESSIONS_MAX", 8)
     assert SESSIONS_MAX > 8
     for _ in range(100):
-        session = leader.run(OpenSession())
+        session = leader.run(OpenSession(APP, NONCE))
         assert leader.ask(request(session=session, sequence=1)) is ADMIT
         leader.commit()
     assert len(leader.admission._tail) <= 16
@@ -271,7 +289,7 @@ def test_inv_rsm_admit_what_is_admitted_is_applied_whatever_is_in_the_tail(seed:
     a refusal by applied state is what apply would have said."""
     rng = random.Random(seed)
     leader = Leader()
-    sessions = [leader.run(OpenSession()) for _ in range(3)]
+    sessions = [leader.run(OpenSession(APP, NONCE)) for _ in range(3)]
     parks = refusals = 0
     for _ in range(400):
         action = rng.random()
@@ -300,7 +318,10 @@ def test_inv_rsm_admit_what_is_admitted_is_applied_whatever_is_in_the_tail(seed:
                 refusals += 1
         elif action < 0.72:
             epoch = leader.log.status.writer_epoch
-            grant, release = AcquireWriter(epoch, False, "a"), ReleaseWriter(max(epoch, 1))
+            grant, release = (
+                AcquireWriter(APP, False, epoch, False, "a"),
+                ReleaseWriter(APP, False, max(epoch, 1)),
+            )
             leader.propose(grant if rng.random() < 0.5 else release)
         elif action < 0.76:
             leader.propose(AllocateTimestamps(1))

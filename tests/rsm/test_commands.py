@@ -25,16 +25,23 @@ from logservice.rsm.commands import (
     decode,
     encode,
 )
+from tests.owners import APP, NONCE
+
+BY = "03000200" + "617070" + "7331"
+"""APP: two lengths, "app", "s1"."""
 
 GOLDEN: list[tuple[Command, str]] = [
-    (OpenSession(), "01010000"),
-    (Truncate(Lsn(258), 3), "0201000002010000000000000300000000000000"),
-    (SetHold(Lsn(7), "bück"), "03010000070000000000000062c3bc636b"),
-    (ReleaseHold("x"), "0401000078"),
-    (AcquireWriter(1, True, "db-1"), "0501000001000000000000000164622d31"),
-    (ReleaseWriter(2), "060100000200000000000000"),
-    (AllocateTimestamps(100), "0701000064000000"),
-    (Connect(), "08010000"),
+    (OpenSession(APP, NONCE), "01020000" + BY + "0102030405060708090a0b0c0d0e0f10"),
+    (Truncate(APP, Lsn(258), 3), "02020000" + BY + "02010000000000000300000000000000"),
+    (SetHold(APP, False, Lsn(7), "bück"), "03020000" + BY + "00070000000000000062c3bc636b"),
+    (ReleaseHold(APP, True, "x"), "04020000" + BY + "0178"),
+    (
+        AcquireWriter(APP, False, 1, True, "db-1"),
+        "05020000" + BY + "0001000000000000000164622d31",
+    ),
+    (ReleaseWriter(APP, False, 2), "06020000" + BY + "000200000000000000"),
+    (AllocateTimestamps(100), "0702000064000000"),
+    (Connect(), "08020000"),
 ]
 
 
@@ -81,15 +88,15 @@ def test_random_bytes_never_fail_in_another_way() -> None:
 @pytest.mark.parametrize(
     ("command", "error", "field"),
     [
-        (SetHold(Lsn(1), ""), InvalidArgument, "name"),
-        (ReleaseHold(""), InvalidArgument, "name"),
-        (ReleaseHold("\ud800"), InvalidArgument, "name"),
-        (AcquireWriter(0, False, ""), InvalidArgument, "holder"),
-        (AcquireWriter(0, False, "ü" * NAME_BYTES_MAX), TooLarge, "holder"),
+        (SetHold(APP, False, Lsn(1), ""), InvalidArgument, "name"),
+        (ReleaseHold(APP, False, ""), InvalidArgument, "name"),
+        (ReleaseHold(APP, False, "\ud800"), InvalidArgument, "name"),
+        (AcquireWriter(APP, False, 0, False, ""), InvalidArgument, "holder"),
+        (AcquireWriter(APP, False, 0, False, "ü" * NAME_BYTES_MAX), TooLarge, "holder"),
         (AllocateTimestamps(0), InvalidArgument, "count"),
         (AllocateTimestamps(TIMESTAMPS_PER_CALL_MAX + 1), TooLarge, "count"),
-        (ReleaseWriter(-1), InvalidArgument, "command"),
-        (Truncate(Lsn(2**64), 0), InvalidArgument, "command"),
+        (ReleaseWriter(APP, False, -1), InvalidArgument, "command"),
+        (Truncate(APP, Lsn(2**64), 0), InvalidArgument, "command"),
     ],
 )
 def test_bad_fields_are_refused_before_they_are_proposed(
@@ -101,7 +108,9 @@ def test_bad_fields_are_refused_before_they_are_proposed(
 
 
 def test_a_name_of_the_largest_size_passes() -> None:
-    assert decode(encode(ReleaseHold("n" * NAME_BYTES_MAX))) == ReleaseHold("n" * NAME_BYTES_MAX)
+    assert decode(encode(ReleaseHold(APP, False, "n" * NAME_BYTES_MAX))) == ReleaseHold(
+        APP, False, "n" * NAME_BYTES_MAX
+    )
 
 
 def test_only_grant_and_release_decide_the_writer() -> None:

@@ -10,6 +10,7 @@ from logservice.entry import EntryKind
 from logservice.ids import Lsn
 from logservice.rsm.commands import AcquireWriter, Command, OpenSession, SetHold, Truncate
 from logservice.rsm.log_rsm import LogRsm
+from tests.owners import APP, NONCE
 from tests.rsm.shard_driver import ShardDriver, landed, request
 
 
@@ -47,10 +48,10 @@ def test_inv_rsm_never_raises_mutated_entries(seed: int) -> None:
             )
         else:
             commands: list[Command] = [
-                OpenSession(),
-                SetHold(Lsn(number + 1), "h"),
-                Truncate(Lsn(number + 1), 0),
-                AcquireWriter(0, rng.random() < 0.01, "w"),
+                OpenSession(APP, NONCE),
+                SetHold(APP, False, Lsn(number + 1), "h"),
+                Truncate(APP, Lsn(number + 1), 0),
+                AcquireWriter(APP, False, 0, rng.random() < 0.01, "w"),
             ]
             command = rng.choice(commands)
             good = shard.command_entry(command)

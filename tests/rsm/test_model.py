@@ -14,9 +14,11 @@ from unittest import mock
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from logservice_wire.errors import Reason
 
 from logservice.ids import Lsn
 from logservice.outcome import Applied, Outcome
+from logservice.owner import Author, owner_digest
 from logservice.rsm import log_rsm, sessions, snapshot_codec
 from logservice.rsm.commands import (
     AcquireWriter,
@@ -31,27 +33,37 @@ from logservice.rsm.commands import (
 )
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.queries import RejectedRangesQuery
+from tests.owners import NONCE, STORE
 from tests.rsm.dictionary_model import Answer, DictionaryModel
 from tests.rsm.shard_driver import ShardDriver, request
 
 NAMES = ("a", "bb", "ü")
+IDENTITIES = ("app", "other", "third")
 Step = tuple[str, tuple[int, ...]]
 
 small = st.integers(0, 4)
+who = st.sampled_from([0, 0, 0, 0, 1, 2])
+override = st.sampled_from([0, 0, 0, 1])
 block = st.tuples(
-    st.integers(1, 3), small, st.integers(-6, 2), st.sampled_from([0, 0, 0, 0, -1, 1]), small
-)
+    st.integers(1, 3), small, st.integers(-6, 2), st.sampled_from([0, 0, 0, 0, -1, 1]), small, who,
+    st.sampled_from([0, 0, 0, 1]),
+)  # fmt: skip
 steps: st.SearchStrategy[list[Step]] = st.lists(
     st.one_of(
         st.tuples(st.just("append"), block),
         st.tuples(st.just("append"), block),
         st.tuples(st.just("append"), block),
-        st.tuples(st.just("open"), st.tuples()),
-        st.tuples(st.just("truncate"), st.tuples(st.integers(-2, 9), st.sampled_from([0, 0, 1]))),
-        st.tuples(st.just("hold"), st.tuples(small, st.integers(-2, 9))),
-        st.tuples(st.just("unhold"), st.tuples(small)),
-        st.tuples(st.just("acquire"), st.tuples(st.sampled_from([0, 0, 1]), st.integers(0, 1))),
-        st.tuples(st.just("release"), st.tuples(st.sampled_from([0, 0, 1]))),
+        st.tuples(st.just("open"), st.tuples(who)),
+        st.tuples(
+            st.just("truncate"), st.tuples(st.integers(-2, 9), st.sampled_from([0, 0, 1]), who)
+        ),
+        st.tuples(st.just("hold"), st.tuples(small, st.integers(-2, 9), who, override)),
+        st.tuples(st.just("unhold"), st.tuples(small, who, override)),
+        st.tuples(
+            st.just("acquire"),
+            st.tuples(st.sampled_from([0, 0, 1]), st.integers(0, 1), who, override),
+        ),
+        st.tuples(st.just("release"), st.tuples(st.sampled_from([0, 0, 1]), who, override)),
         st.tuples(st.just("allocate"), st.tuples(st.integers(1, 50))),
         st.tuples(st.just("connect"), st.tuples()),
         st.tuples(st.just("noop"), st.tuples()),
@@ -62,16 +74,25 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
 )
 
 
+def author(who: int) -> Author:
+    return Author(IDENTITIES[who], STORE)
+
+
 @contextmanager
 def small_limits() -> Iterator[DictionaryModel]:
     """Limits that sixty steps can reach."""
-    model = DictionaryModel(window=3, sessions_max=2, idle_entries=6, holds_max=2)
+    model = DictionaryModel(
+        window=3, sessions_max=4, owned_max=3, idle_entries=6, holds_max=2, holds_owned_max=1,
+        rank=owner_digest,
+    )  # fmt: skip
     with (
         mock.patch.object(sessions, "SESSION_WINDOW", model.window),
         mock.patch.object(sessions, "SESSIONS_MAX", model.sessions_max),
+        mock.patch.object(sessions, "SESSIONS_PER_OWNER_MAX", model.owned_max),
         mock.patch.object(sessions, "SESSION_IDLE_ENTRIES", model.idle_entries),
         mock.patch.object(snapshot_codec, "SESSION_WINDOW", model.window),
         mock.patch.object(log_rsm, "HOLDS_MAX", model.holds_max),
+        mock.patch.object(log_rsm, "HOLDS_PER_OWNER_MAX", model.holds_owned_max),
     ):
         yield model
 
@@ -83,7 +104,10 @@ def answer_of(outcome: Outcome) -> Answer:
             "duplicate": int(outcome.duplicate),
         }  # fmt: skip
         return "ok", numbers
-    numeric = {k: int(v) if k != "holder" else v for k, v in outcome.metadata.items()}
+    if outcome.reason is Reason.TOO_LARGE:
+        return outcome.reason.value, {}
+    words = {"holder", "owner", "role"}
+    numeric = {k: v if k in words else int(v) for k, v in outcome.metadata.items()}
     return outcome.reason.value, numeric
 
 
@@ -105,34 +129,45 @@ class Pair:
             return
         model.entry()
         match kind, numbers:
-            case "append", (count, chosen, ahead, epoch, expected):
-                self._append(count, chosen, ahead, epoch, expected)
+            case "append", (count, chosen, ahead, epoch, expected, who, other):
+                self._append(count, chosen, ahead, epoch, expected, who, other)
             case "noop", ():
                 self.shard.noop()
-            case "open", ():
-                self._command(OpenSession(), model.open_session())
-            case "truncate", (ahead, older):
-                lsn, epoch = max(0, model.truncated + ahead), self._epoch(-older)
-                self._command(Truncate(Lsn(lsn), epoch), model.truncate(lsn, epoch))
-            case "hold", (name, ahead):
+            case "open", (who,):
+                by = author(who)
+                self._command(OpenSession(by, NONCE), model.open_session(by.identity))
+            case "truncate", (ahead, older, who):
+                lsn, epoch, by = max(0, model.truncated + ahead), self._epoch(-older), author(who)
+                expected_answer = model.truncate(lsn, epoch, by.identity)
+                self._command(Truncate(by, Lsn(lsn), epoch), expected_answer)
+            case "hold", (name, ahead, who, override):
                 lsn, text = max(0, model.truncated + ahead), NAMES[name % 3]
-                self._command(SetHold(Lsn(lsn), text), model.set_hold(text, lsn))
-            case "unhold", (name,):
-                self._command(ReleaseHold(NAMES[name % 3]), model.release_hold(NAMES[name % 3]))
-            case "acquire", (older, takeover):
-                epoch = self._epoch(-older)
-                command = AcquireWriter(epoch, bool(takeover), f"w{model.index}")
-                self._command(command, model.acquire(epoch, bool(takeover), f"w{model.index}"))
-            case "release", (older,):
-                epoch = self._epoch(-older)
-                self._command(ReleaseWriter(epoch), model.release(epoch))
+                by, forced = author(who), bool(override)
+                expected_answer = model.set_hold(text, lsn, by.identity, forced)
+                self._command(SetHold(by, forced, Lsn(lsn), text), expected_answer)
+            case "unhold", (name, who, override):
+                by, forced, text = author(who), bool(override), NAMES[name % 3]
+                expected_answer = model.release_hold(text, by.identity, forced)
+                self._command(ReleaseHold(by, forced, text), expected_answer)
+            case "acquire", (older, takeover, who, override):
+                epoch, by, forced = self._epoch(-older), author(who), bool(override)
+                holder = f"w{model.index}"
+                command = AcquireWriter(by, forced, epoch, bool(takeover), holder)
+                expected_answer = model.acquire(epoch, bool(takeover), holder, by.identity, forced)
+                self._command(command, expected_answer)
+            case "release", (older, who, override):
+                epoch, by, forced = self._epoch(-older), author(who), bool(override)
+                expected_answer = model.release(epoch, by.identity, forced)
+                self._command(ReleaseWriter(by, forced, epoch), expected_answer)
             case "allocate", (count,):
                 self._command(AllocateTimestamps(count), model.allocate(count))
             case _:
                 self._command(Connect(), model.connect())
         self._compare()
 
-    def _append(self, count: int, chosen: int, ahead: int, epoch: int, expected: int) -> None:
+    def _append(
+        self, count: int, chosen: int, ahead: int, epoch: int, expected: int, who: int, other: int
+    ) -> None:
         """One entry with two blocks, the second of them without conditions but the epoch."""
         model = self.model
         known = [0, 0, *model.sessions, 999]
@@ -141,13 +176,23 @@ class Pair:
         sequence = max(0, (len(row.accepted) if row else 0) + 1 + min(ahead, 1))
         want = {0: 0, 1: 0, 2: model.next_lsn, 3: model.next_lsn + 1}.get(expected, 1)
         number = self._epoch(epoch)
+        by = author(who)
+        # Where a block has its checksum; a repetition carries the same block, or an `other` one.
+        block = f"block {sequence} of {session}, {other}: long enough".encode().ljust(40)
+        block = block[:16] + bytes((sequence & 255, other, 0, 0)) + block[20:]
+        if row is not None and 1 <= sequence <= len(row.accepted) and not other:
+            block = row.accepted[sequence - 1][2]
+        claim = by.claim(NONCE)
         outcomes = self.shard.append_all(
-            request(count, session=session, sequence=sequence, epoch=number, expected=want),
-            request(1, epoch=number),
-        )
+            request(
+                count, session=session, sequence=sequence, epoch=number, expected=want,
+                claim=claim, block=block,
+            ),
+            request(1, epoch=number, claim=claim),
+        )  # fmt: skip
         expected_answers = [
-            model.append(count, session, sequence, number, want),
-            model.append(1, 0, 0, number, 0),
+            model.append(count, session, sequence, number, want, by.identity, block, behind=1),
+            model.append(1, 0, 0, number, 0, by.identity, b"r"),
         ]
         assert [answer_of(outcome) for outcome in outcomes] == expected_answers
         self.seen.update(reason for reason, _ in expected_answers)
@@ -165,7 +210,8 @@ class Pair:
         assert (status.applied_index, status.next_lsn) == (model.index, model.next_lsn)
         assert status.truncated_lsn == model.truncated < status.first_lsn
         assert status.requested_truncation_lsn == model.requested
-        assert dict(status.holds) == model.holds
+        assert {name: lsn for name, lsn, _ in status.holds} == model.holds
+        assert {name: owner for name, _, owner in status.holds} == model.hold_owners
         assert {"epoch": status.writer_epoch, "holder": status.writer_holder} == model.writer
         assert status.session_count == len(model.sessions)
         gaps = self.shard.rsm.lookup(RejectedRangesQuery(Lsn(1), Lsn(model.next_lsn)))
@@ -219,17 +265,21 @@ def random_step(rng: random.Random) -> Step:
     if roll < 0.6:
         ahead = rng.choice([0, 0, 0, 0, -1, -2, -3, -5, 1])
         epoch = rng.choice([0] * 12 + [-1, 1])
-        return "append", (rng.randint(1, 3), rng.randrange(5), ahead, epoch, rng.randrange(5))
+        who, other = rng.choice([0] * 8 + [1, 2]), int(rng.random() < 0.1)
+        rest = (rng.randrange(5), who, other)
+        return "append", (rng.randint(1, 3), rng.randrange(7), ahead, epoch, *rest)
     kind = rng.choice(
         ["open", "truncate", "hold", "unhold", "acquire", "release", "allocate", "noop", "snapshot"]
     )
     rare = int(rng.random() < 0.2)
+    who, override = rng.choice([0, 0, 1, 2]), int(rng.random() < 0.3)
     numbers = {
-        "truncate": (rng.randint(-2, 9), rare),
-        "hold": (rng.randrange(4), rng.randint(-2, 9)),
-        "unhold": (rng.randrange(4),),
-        "acquire": (rare, int(rng.random() < 0.3)),
-        "release": (0 if rng.random() < 0.1 else 1,),
+        "open": (who,),
+        "truncate": (rng.randint(-2, 15), rare, rng.choice([0, 0, 0, who])),
+        "hold": (rng.randrange(4), rng.randint(-2, 9), who, override),
+        "unhold": (rng.randrange(4), who, override),
+        "acquire": (rare, int(rng.random() < 0.3), rng.choice([0, 0, 0, who]), override),
+        "release": (0 if rng.random() < 0.1 else 1, who, override),
         "allocate": (rng.randint(1, 9),),
     }
     return kind, numbers.get(kind, ())
@@ -237,7 +287,7 @@ def random_step(rng: random.Random) -> Step:
 
 def test_g2_g4_g5_g9_long_runs_reach_every_answer() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(90):
         rng = random.Random(seed)
         with small_limits() as model:
             pair = Pair(model)
@@ -250,5 +300,8 @@ def test_g2_g4_g5_g9_long_runs_reach_every_answer() -> None:
         "Truncate STALE_TRUNCATE", "Truncate BEYOND_TAIL", "SetHold ok", "SetHold HOLD_REFUSED",
         "SetHold BUSY", "ReleaseHold ok", "AcquireWriter ok", "AcquireWriter STALE_EPOCH",
         "ReleaseWriter ok", "ReleaseWriter STALE_EPOCH", "AllocateTimestamps ok",
+        "SEQUENCE_REUSED", "SetHold PERMISSION_DENIED", "SetHold TOO_LARGE",
+        "ReleaseHold PERMISSION_DENIED", "AcquireWriter PERMISSION_DENIED",
+        "ReleaseWriter PERMISSION_DENIED",
     }  # fmt: skip
     assert {name for name in expected if seen[name] < 5} == set()

@@ -10,7 +10,9 @@ from collections import deque
 import pytest
 from logservice_wire.errors import Reason
 
+from logservice.bounds import SESSIONS_PER_OWNER_MAX
 from logservice.ids import Index, Lsn, SessionId
+from logservice.owner import NO_NONCE
 from logservice.rsm.commands import (
     AcquireWriter,
     AllocateTimestamps,
@@ -22,8 +24,9 @@ from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import Session, SessionTable
 from logservice.rsm.snapshot_codec import decode_state, encode_state
-from logservice.rsm.state import LogState
+from logservice.rsm.state import Hold, LogState
 from logservice.snapshot import SnapshotCorrupt
+from tests.owners import APP, CLAIM, NONCE
 from tests.rsm.shard_driver import ShardDriver, landed
 
 PREFIX = struct.Struct("<IHHI")
@@ -32,7 +35,7 @@ PREFIX = struct.Struct("<IHHI")
 def busy_shard() -> ShardDriver:
     """A state with something in every field."""
     shard = ShardDriver()
-    sessions = [shard.value(OpenSession()) for _ in range(3)]
+    sessions = [shard.value(OpenSession(APP, NONCE)) for _ in range(3)]
     for sequence in range(1, 71):
         shard.append(2, session=sessions[0], sequence=sequence)
     shard.append(session=sessions[1], sequence=1)
@@ -41,11 +44,11 @@ def busy_shard() -> ShardDriver:
     shard.append(epoch=9)
     shard.append(expected=4)
     shard.value(AllocateTimestamps(77))
-    shard.value(SetHold(Lsn(30), "zeta"))
-    shard.value(SetHold(Lsn(40), "alpha"))
-    shard.value(Truncate(Lsn(100), 0))
-    shard.value(AcquireWriter(0, False, "holder"))
-    shard.value(Truncate(Lsn(120), 1))
+    shard.value(SetHold(APP, False, Lsn(30), "zeta"))
+    shard.value(SetHold(APP, False, Lsn(40), "alpha"))
+    shard.value(Truncate(APP, Lsn(100), 0))
+    shard.value(AcquireWriter(APP, False, 0, False, "holder"))
+    shard.value(Truncate(APP, Lsn(120), 1))
     return shard
 
 
@@ -79,7 +82,7 @@ def test_inv_rsm_canon_the_order_of_events_that_end_alike_does_not_show() -> Non
         shard = ShardDriver()
         shard.append(9)
         for name in names:
-            shard.value(SetHold(Lsn(3 + ord(name) - ord("a")), name))
+            shard.value(SetHold(APP, False, Lsn(3 + ord(name) - ord("a")), name))
         states.append(shard.rsm.save_snapshot())
     assert states[0] == states[1]
 
@@ -135,17 +138,33 @@ def test_a_state_with_a_good_checksum_that_no_log_made_is_refused_or_canonical()
 def broken(**changes: object) -> LogState:
     """A small state with fields that no log could have given it."""
     state = LogState(
-        applied_index=Index(50), next_lsn=Lsn(100), truncated_lsn=Lsn(10), requested_lsn=Lsn(20)
+        applied_index=Index(5000), next_lsn=Lsn(100), truncated_lsn=Lsn(10), requested_lsn=Lsn(20)
     )
     for name, value in changes.items():
         setattr(state, name, value)
     return state
 
 
-def table(*rows: tuple[int, int, int, list[tuple[int, int]]]) -> SessionTable:
+def held(lsn: int = 11, owner: str = APP.identity) -> Hold:
+    return Hold(Lsn(lsn), owner)
+
+
+def crowd(count: int) -> SessionTable:
+    """Sessions of one owner."""
     return SessionTable(
         {
-            SessionId(session): Session(last, Index(used), deque((Lsn(a), b) for a, b in window))
+            SessionId(number): Session(CLAIM.owner, NONCE, 0, Index(5000))
+            for number in range(1, count + 1)
+        }
+    )
+
+
+def table(*rows: tuple[int, int, int, list[tuple[int, int]]], nonce: bytes = NONCE) -> SessionTable:
+    return SessionTable(
+        {
+            SessionId(session): Session(
+                CLAIM.owner, nonce, last, Index(used), deque((Lsn(a), b, 7) for a, b in window)
+            )
             for session, last, used, window in rows
         }
     )
@@ -162,11 +181,18 @@ def gap(lsn: int, count: int) -> RejectedRange:
         ({"requested_lsn": 100}, "truncation LSN"),
         ({"next_timestamp": 0}, "timestamp"),
         ({"writer_holder": "w"}, "holder without an epoch"),
-        ({"holds": {"h": 10}}, "hold below"),
-        ({"holds": {"": 11}}, "holds out of order"),
-        ({"holds": {"n" * 129: 11}}, "name too long"),
-        ({"holds": {str(number): 11 for number in range(257)}}, "too many holds"),
-        ({"sessions": table((51, 0, 51, []))}, "sessions out of order"),
+        ({"writer_holder": "w", "writer_epoch": 1}, "holder without an owner"),
+        ({"writer_owner": "w", "writer_epoch": 1}, "holder without an owner"),
+        ({"holds": {"h": held(10)}}, "hold below"),
+        ({"holds": {"": held()}}, "holds out of order"),
+        ({"holds": {"n" * 129: held()}}, "name too long"),
+        ({"holds": {"h": held(owner="")}}, "holds of one identity"),
+        ({"holds": {"h": held(owner="o" * 513)}}, "name too long"),
+        ({"holds": {str(number): held() for number in range(257)}}, "too many holds"),
+        ({"holds": {str(number): held() for number in range(129)}}, "holds of one identity"),
+        ({"sessions": table((9, 0, 9, []), nonce=NO_NONCE)}, "without a nonce"),
+        ({"sessions": crowd(SESSIONS_PER_OWNER_MAX + 1)}, "sessions of one identity"),
+        ({"sessions": table((5001, 0, 5001, []))}, "sessions out of order"),
         ({"sessions": table((9, 0, 8, []))}, "sessions out of order"),
         ({"sessions": table((9, 2, 9, [(1, 1)]))}, "session window"),
         ({"sessions": table((9, 2, 9, [(5, 2), (6, 1)]))}, "window out of order"),

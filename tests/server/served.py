@@ -31,6 +31,7 @@ from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm
 from logservice.server.admin_service import AdminService
 from logservice.server.answers import AnswerBudget
@@ -83,6 +84,8 @@ class Served:
         self._next_shard = 1
         self.stores: list[ServedStore] = []
         self.fatal: list[BaseException] = []
+        self.caller = ANONYMOUS
+        """Whose calls all of these are: no certificates here."""
 
     async def __aenter__(self) -> Served:
         network = MemoryNetwork()
@@ -130,7 +133,9 @@ class Served:
             on_fatal=self.fatal.append,
         )
         await host.start()
-        context = StoreContext(host, self._limits, lambda store: f"client-of-{store}")
+        context = StoreContext(
+            host, self._limits, lambda store: f"client-of-{store}", lambda: self.caller
+        )
         server = grpc.aio.server(options=SERVER_OPTIONS)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         admin_pb2_grpc.add_AdminServicer_to_server(

@@ -105,7 +105,7 @@ async def test_headers_that_are_too_long(log: Any) -> None:
 
 async def test_lists_of_nothing(store: Store, log: Any) -> None:
     stream = log.AppendStream()
-    opened = log_pb2.AppendStreamRequest.Open(shard_id=1, session_id=1)
+    opened = log_pb2.AppendStreamRequest.Open(shard_id=1, session_id=1, session_nonce=bytes(16))
     many = [log_pb2.AppendStreamRequest.Block()] * 100
     await stream.write(log_pb2.AppendStreamRequest(open=opened, blocks=many))
     assert (await refused(stream.read()))[1] is Reason.TOO_LARGE

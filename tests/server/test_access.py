@@ -199,9 +199,11 @@ async def test_a_revoked_role_ends_streams_under_way(store: Store) -> None:
     await change(store, identity, "shard/1", grant=["append", "read"])
     async with channel_of(store, papers_of("streamer")) as channel:
         log: Any = log_pb2_grpc.LogStub(channel)
-        session = (await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))).session_id
+        session = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=1))
         stream = log.AppendStream()
-        opened = log_pb2.AppendStreamRequest.Open(shard_id=1, session_id=session)
+        opened = log_pb2.AppendStreamRequest.Open(
+            shard_id=1, session_id=session.session_id, session_nonce=session.nonce
+        )
         blocks = [
             log_pb2.AppendStreamRequest.Block(sequence=number, block=block(b"x"))
             for number in (1, 2, 3)

@@ -21,6 +21,7 @@ from logservice import trace
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
 from logservice.server.append_stream import AppendStream
+from tests.owners import CLAIM
 
 BLOCK = encode_block([b"a", b"bc"], 1)
 Message = log_pb2.AppendStreamRequest
@@ -83,6 +84,7 @@ def opened(call: FakeCall, host: FakeHost, inflight_max: int = 64) -> AppendStre
     return AppendStream(
         call,  # type: ignore[arg-type]
         Message.Open(shard_id=1, session_id=9, writer_epoch=3),
+        CLAIM,
         host.submit,
         lambda: log_pb2.LogPosition(applied_lsn=7),
         inflight_max,

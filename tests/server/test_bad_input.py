@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from logservice_wire.block import HEADER_BYTES
 from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, SESSION_WINDOW
-from logservice_wire.errors import LogServiceError, Reason
+from logservice_wire.errors import LogServiceError, Outcome, Reason
 from logservice_wire.v1 import log_pb2
 
 from tests.server.served import Served, block, typed
@@ -50,9 +50,11 @@ class Shard:
         )
         return int((await self.log.AcquireWriter(request)).epoch)
 
-    async def session(self) -> int:
+    async def session(self) -> dict[str, Any]:
+        """What says it in an append, and in a stream's first message."""
         request = log_pb2.OpenSessionRequest(shard_id=self.shard_id)
-        return int((await self.log.OpenSession(request)).session_id)
+        opened = await self.log.OpenSession(request)
+        return {"session_id": opened.session_id, "session_nonce": opened.nonce}
 
     async def state(self) -> log_pb2.GetShardStatusResponse:
         """What bad input must leave alone: everything but indexes and leader hints."""
@@ -274,19 +276,19 @@ async def test_wrong_expected_lsn(shard: Shard) -> None:
 
 async def test_sequence_with_a_gap(shard: Shard) -> None:
     session = await shard.session()
-    await shard.append(block(b"a"), session_id=session, sequence=1)
+    await shard.append(block(b"a"), **session, sequence=1)
     error = await shard.refused(
-        shard.append(block(b"b"), session_id=session, sequence=3), Reason.SEQUENCE_GAP, gap=True
+        shard.append(block(b"b"), **session, sequence=3), Reason.SEQUENCE_GAP, gap=True
     )
     assert error.number("last") == 1
 
 
 async def test_repeated_sequence_returns_the_original_lsns(shard: Shard) -> None:
     session = await shard.session()
-    first = await shard.append(block(b"a", b"b"), session_id=session, sequence=1)
-    await shard.append(block(b"c"), session_id=session, sequence=2)
+    first = await shard.append(block(b"a", b"b"), **session, sequence=1)
+    await shard.append(block(b"c"), **session, sequence=2)
     before = await shard.state()
-    again = await shard.append(block(b"a", b"b"), session_id=session, sequence=1)
+    again = await shard.append(block(b"a", b"b"), **session, sequence=1)
     assert (again.lsn, again.record_count, again.duplicate) == (first.lsn, 2, True)
     assert not first.duplicate
     assert await shard.state() == before
@@ -295,21 +297,41 @@ async def test_repeated_sequence_returns_the_original_lsns(shard: Shard) -> None
 async def test_sequence_too_old(shard: Shard) -> None:
     session = await shard.session()
     for sequence in range(1, SESSION_WINDOW + 2):
-        await shard.append(block(b"a"), session_id=session, sequence=sequence)
+        await shard.append(block(b"a"), **session, sequence=sequence)
     await shard.refused(
-        shard.append(block(b"a"), session_id=session, sequence=1), Reason.SESSION_EXPIRED, gap=True
+        shard.append(block(b"a"), **session, sequence=1), Reason.SESSION_EXPIRED, gap=True
     )
 
 
 async def test_unknown_session(shard: Shard) -> None:
     await shard.refused(
-        shard.append(block(b"a"), session_id=12345, sequence=1), Reason.SESSION_EXPIRED, gap=True
+        shard.append(block(b"a"), session_id=12345, session_nonce=bytes(16), sequence=1),
+        Reason.SESSION_EXPIRED,
+        gap=True,
     )
+
+
+@pytest.mark.parametrize("size", [0, 15, 17, 1_000_000])
+async def test_a_nonce_of_another_size(shard: Shard, size: int) -> None:
+    session = {**await shard.session(), "session_nonce": bytes(size)}
+    append = shard.append(block(b"a"), **session, sequence=1)
+    error = await shard.refused(append, Reason.INVALID_ARGUMENT)
+    assert error.metadata["field"] == "session_nonce"
+
+
+async def test_a_sequence_with_another_block(shard: Shard) -> None:
+    session = await shard.session()
+    first = await shard.append(block(b"a"), **session, sequence=1)
+    error = await shard.refused(
+        shard.append(block(b"b"), **session, sequence=1), Reason.SEQUENCE_REUSED
+    )
+    assert error.number("lsn") == first.lsn
+    assert error.outcome is Outcome.NOT_APPLIED
 
 
 async def test_session_without_sequence_and_the_reverse(shard: Shard) -> None:
     session = await shard.session()
-    await shard.refused(shard.append(block(), session_id=session), Reason.INVALID_ARGUMENT)
+    await shard.refused(shard.append(block(), **session), Reason.INVALID_ARGUMENT)
     await shard.refused(shard.append(block(), sequence=1), Reason.INVALID_ARGUMENT)
 
 
@@ -344,10 +366,10 @@ async def test_stream_that_is_not_opened_rightly(shard: Shard) -> None:
     cases = [
         (message(blocks=[message.Block(sequence=1, block=block())]), Reason.INVALID_ARGUMENT),
         (message(open=message.Open(shard_id=shard.shard_id)), Reason.INVALID_ARGUMENT),
-        (message(open=message.Open(shard_id=0, session_id=session)), Reason.INVALID_ARGUMENT),
-        (message(open=message.Open(shard_id=999, session_id=session)), Reason.SHARD_NOT_FOUND),
+        (message(open=message.Open(shard_id=0, **session)), Reason.INVALID_ARGUMENT),
+        (message(open=message.Open(shard_id=999, **session)), Reason.SHARD_NOT_FOUND),
     ]
     for first, reason in cases:
         await shard.refused(stream(first), reason)
-    twice = message(open=message.Open(shard_id=shard.shard_id, session_id=session))
+    twice = message(open=message.Open(shard_id=shard.shard_id, **session))
     await shard.refused(stream(twice, twice), Reason.INVALID_ARGUMENT)

@@ -29,6 +29,12 @@ async def shard(served: Served) -> int:
     return await served.new_shard()
 
 
+def stream_of(shard: int, session: log_pb2.OpenSessionResponse) -> log_pb2.AppendStreamRequest.Open:
+    return log_pb2.AppendStreamRequest.Open(
+        shard_id=shard, session_id=session.session_id, session_nonce=session.nonce
+    )
+
+
 async def append(
     store: ServedStore, shard: int, *records: bytes, timestamp_us: int = 1
 ) -> log_pb2.AppendResponse:
@@ -137,12 +143,12 @@ async def test_reading_inside_a_block_returns_the_block(served: Served, shard: i
 
 async def test_a_gap_is_typed(served: Served, shard: int) -> None:
     leader = served.leader(shard)
-    session = (await leader.log.OpenSession(log_pb2.OpenSessionRequest(shard_id=shard))).session_id
+    session = await leader.log.OpenSession(log_pb2.OpenSessionRequest(shard_id=shard))
     # Both in one entry: the second is refused at apply, after it was given LSNs.
     message = log_pb2.AppendStreamRequest
     blocks = [message.Block(sequence=number, block=block(b"a")) for number in (1, 1)]
     call = leader.log.AppendStream()
-    await call.write(message(open=message.Open(shard_id=shard, session_id=session), blocks=blocks))
+    await call.write(message(open=stream_of(shard, session), blocks=blocks))
     await call.done_writing()
     acks = [(ack.lsn, ack.duplicate) async for response in call for ack in response.acks]
     assert acks == [(1, False), (1, True)]
@@ -216,7 +222,7 @@ async def test_stream_on_a_follower_is_pipelined_and_ordered(served: Served, sha
     opened = await follower.log.OpenSession(log_pb2.OpenSessionRequest(shard_id=shard))
     message = log_pb2.AppendStreamRequest
     call = follower.log.AppendStream()
-    await call.write(message(open=message.Open(shard_id=shard, session_id=opened.session_id)))
+    await call.write(message(open=stream_of(shard, opened)))
     for sequence in range(1, 201):
         await call.write(message(blocks=[message.Block(sequence=sequence, block=block(b"a"))]))
     await call.done_writing()
@@ -235,9 +241,7 @@ async def test_stream_ends_with_the_first_failure(served: Served, shard: int) ->
         for sequence, lsn in numbers
     ]
     call = leader.log.AppendStream()
-    await call.write(
-        message(open=message.Open(shard_id=shard, session_id=opened.session_id), blocks=blocks)
-    )
+    await call.write(message(open=stream_of(shard, opened), blocks=blocks))
     acked: list[int] = []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for response in call:
@@ -250,7 +254,11 @@ async def test_stream_ends_with_the_first_failure(served: Served, shard: int) ->
     assert found[0] == (1, 1)
     again = await leader.log.Append(
         log_pb2.AppendRequest(
-            shard_id=shard, block=block(b"b"), session_id=opened.session_id, sequence=2
+            shard_id=shard,
+            block=block(b"b"),
+            session_id=opened.session_id,
+            session_nonce=opened.nonce,
+            sequence=2,
         )
     )
     assert not again.duplicate

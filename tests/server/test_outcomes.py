@@ -34,7 +34,7 @@ from logservice.outcome import Applied
 from logservice.server.admin_service import AdminService
 from logservice.server.audit import AuditLog
 from logservice.server.context import StoreContext
-from logservice.server.gate import Gate
+from logservice.server.gate import Gate, calling
 from logservice.server.guard import Auditor, GuardedServer
 from logservice.server.hakeeper_service import HAKeeperService
 from logservice.server.limits import SERVER_OPTIONS
@@ -115,7 +115,7 @@ class Broken:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         self.guarded = GuardedServer(server, self.gate, Auditor(self.audit), self.tracing)
         host: Any = Telling(self)
-        context = StoreContext(host, LIMITS, lambda store: self.address_of(store))
+        context = StoreContext(host, LIMITS, lambda store: self.address_of(store), calling.get)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), self)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
             HAKeeperService(FakeHAKeeper(self), LIMITS, None),  # type: ignore[arg-type]
@@ -369,7 +369,9 @@ async def test_g5_acks_of_a_stream_are_sent_or_their_outcome_is_unknown(
         stub: Any = log_pb2_grpc.LogStub(channel)
         session = await stub.OpenSession(log.OpenSessionRequest(shard_id=shard))
         message = log.AppendStreamRequest
-        opened = message.Open(shard_id=shard, session_id=session.session_id)
+        opened = message.Open(
+            shard_id=shard, session_id=session.session_id, session_nonce=session.nonce
+        )
         call = stub.AppendStream(timeout=30)
         broken.effects = 0
         BREAKS[what](broken)

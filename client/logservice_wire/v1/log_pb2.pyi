@@ -51,28 +51,32 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
-    __slots__ = ("position", "session_id")
+    __slots__ = ("position", "session_id", "nonce")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     session_id: int
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., session_id: _Optional[int] = ...) -> None: ...
+    nonce: bytes
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., session_id: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("shard_id", "block", "writer_epoch", "expected_lsn", "session_id", "sequence")
+    __slots__ = ("shard_id", "block", "writer_epoch", "expected_lsn", "session_id", "sequence", "session_nonce")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_LSN_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_NONCE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     block: bytes
     writer_epoch: int
     expected_lsn: int
     session_id: int
     sequence: int
-    def __init__(self, shard_id: _Optional[int] = ..., block: _Optional[bytes] = ..., writer_epoch: _Optional[int] = ..., expected_lsn: _Optional[int] = ..., session_id: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+    session_nonce: bytes
+    def __init__(self, shard_id: _Optional[int] = ..., block: _Optional[bytes] = ..., writer_epoch: _Optional[int] = ..., expected_lsn: _Optional[int] = ..., session_id: _Optional[int] = ..., sequence: _Optional[int] = ..., session_nonce: _Optional[bytes] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("position", "lsn", "record_count", "duplicate")
@@ -89,14 +93,16 @@ class AppendResponse(_message.Message):
 class AppendStreamRequest(_message.Message):
     __slots__ = ("open", "blocks")
     class Open(_message.Message):
-        __slots__ = ("shard_id", "session_id", "writer_epoch")
+        __slots__ = ("shard_id", "session_id", "writer_epoch", "session_nonce")
         SHARD_ID_FIELD_NUMBER: _ClassVar[int]
         SESSION_ID_FIELD_NUMBER: _ClassVar[int]
         WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+        SESSION_NONCE_FIELD_NUMBER: _ClassVar[int]
         shard_id: int
         session_id: int
         writer_epoch: int
-        def __init__(self, shard_id: _Optional[int] = ..., session_id: _Optional[int] = ..., writer_epoch: _Optional[int] = ...) -> None: ...
+        session_nonce: bytes
+        def __init__(self, shard_id: _Optional[int] = ..., session_id: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., session_nonce: _Optional[bytes] = ...) -> None: ...
     class Block(_message.Message):
         __slots__ = ("sequence", "block", "expected_lsn", "traceparent")
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -216,15 +222,17 @@ class GetShardStatusRequest(_message.Message):
     def __init__(self, shard_id: _Optional[int] = ..., stale: bool = ...) -> None: ...
 
 class Hold(_message.Message):
-    __slots__ = ("name", "lsn")
+    __slots__ = ("name", "lsn", "owner")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     name: str
     lsn: int
-    def __init__(self, name: _Optional[str] = ..., lsn: _Optional[int] = ...) -> None: ...
+    owner: str
+    def __init__(self, name: _Optional[str] = ..., lsn: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class GetShardStatusResponse(_message.Message):
-    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id")
+    __slots__ = ("position", "truncated_lsn", "committed_index", "applied_index", "term", "writer_holder", "writer_epoch", "holds", "next_timestamp", "requested_truncation_lsn", "sessions", "replica_id", "store_id", "writer_owner")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_LSN_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +246,7 @@ class GetShardStatusResponse(_message.Message):
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    WRITER_OWNER_FIELD_NUMBER: _ClassVar[int]
     position: LogPosition
     truncated_lsn: int
     committed_index: int
@@ -251,19 +260,22 @@ class GetShardStatusResponse(_message.Message):
     sessions: int
     replica_id: int
     store_id: str
-    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ...) -> None: ...
+    writer_owner: str
+    def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., truncated_lsn: _Optional[int] = ..., committed_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., term: _Optional[int] = ..., writer_holder: _Optional[str] = ..., writer_epoch: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., next_timestamp: _Optional[int] = ..., requested_truncation_lsn: _Optional[int] = ..., sessions: _Optional[int] = ..., replica_id: _Optional[int] = ..., store_id: _Optional[str] = ..., writer_owner: _Optional[str] = ...) -> None: ...
 
 class AcquireWriterRequest(_message.Message):
-    __slots__ = ("shard_id", "holder", "expected_epoch", "takeover")
+    __slots__ = ("shard_id", "holder", "expected_epoch", "takeover", "override")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TAKEOVER_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     holder: str
     expected_epoch: int
     takeover: bool
-    def __init__(self, shard_id: _Optional[int] = ..., holder: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., takeover: bool = ...) -> None: ...
+    override: bool
+    def __init__(self, shard_id: _Optional[int] = ..., holder: _Optional[str] = ..., expected_epoch: _Optional[int] = ..., takeover: bool = ..., override: bool = ...) -> None: ...
 
 class AcquireWriterResponse(_message.Message):
     __slots__ = ("position", "epoch")
@@ -274,12 +286,14 @@ class AcquireWriterResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ReleaseWriterRequest(_message.Message):
-    __slots__ = ("shard_id", "epoch")
+    __slots__ = ("shard_id", "epoch", "override")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     epoch: int
-    def __init__(self, shard_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    override: bool
+    def __init__(self, shard_id: _Optional[int] = ..., epoch: _Optional[int] = ..., override: bool = ...) -> None: ...
 
 class ReleaseWriterResponse(_message.Message):
     __slots__ = ("position",)
@@ -288,14 +302,16 @@ class ReleaseWriterResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
 
 class SetHoldRequest(_message.Message):
-    __slots__ = ("shard_id", "name", "lsn")
+    __slots__ = ("shard_id", "name", "lsn", "override")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LSN_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
     lsn: int
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ...) -> None: ...
+    override: bool
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., lsn: _Optional[int] = ..., override: bool = ...) -> None: ...
 
 class SetHoldResponse(_message.Message):
     __slots__ = ("position",)
@@ -304,12 +320,14 @@ class SetHoldResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[LogPosition, _Mapping]] = ...) -> None: ...
 
 class ReleaseHoldRequest(_message.Message):
-    __slots__ = ("shard_id", "name")
+    __slots__ = ("shard_id", "name", "override")
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
     shard_id: int
     name: str
-    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+    override: bool
+    def __init__(self, shard_id: _Optional[int] = ..., name: _Optional[str] = ..., override: bool = ...) -> None: ...
 
 class ReleaseHoldResponse(_message.Message):
     __slots__ = ("position",)

@@ -112,7 +112,20 @@ class LogServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def OpenSession(self, request, context):
-        """Opens a session: numbered appends, applied at most once and in order.
+        """Opens a session: numbered appends, applied at most once and in order. The rules:
+        - A session is its id, its nonce and the identity that opened it (the URI of the certificate; in
+        plaintext everybody is one identity). Both numbers go with every append; whoever does not show
+        the three is told SESSION_EXPIRED. The nonce is a secret: keep it out of logs and files.
+        - Sequences start at 1 and have no gaps. One that is too high is SEQUENCE_GAP{last}: not applied.
+        - After an unknown outcome send the same block, byte for byte, under the same sequence, through any
+        store: it is applied once, and the answer is the original LSN with duplicate set. Another block
+        under a sequence that was applied is SEQUENCE_REUSED: not applied, now or later.
+        - A refused block (FENCED, WRONG_EXPECTED_LSN, ...) uses no sequence up: the next one has it.
+        - The last 64 sequences are remembered, so at most 64 may be unanswered. An older one, or a session
+        that gave way to newer ones, is SESSION_EXPIRED: what became of the block is not known any more.
+        Open another session; what was unanswered may be in the log or not: read to find out.
+        - One identity has at most 2048 sessions of a shard; what it has not used for long goes first. No
+        identity loses its sessions to others that have fewer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -162,7 +175,9 @@ class LogServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AcquireWriter(self, request, context):
-        """The right to append. Granted by compare-and-swap on the epoch.
+        """The right to append. Granted by compare-and-swap on the epoch. It belongs to the identity that
+        acquired it: with its epoch nobody else appends or truncates (FENCED), and until it is given back
+        nobody else acquires or releases it (PERMISSION_DENIED), but for an override.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,7 +190,8 @@ class LogServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetHold(self, request, context):
-        """A named LSN from which on records must stay.
+        """A named LSN from which on records must stay. It belongs to the identity that set it: moving or
+        releasing another one's is PERMISSION_DENIED, but for an override. At most 128 for one identity.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

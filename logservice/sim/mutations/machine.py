@@ -111,8 +111,9 @@ def _fence_not_checked_at_apply() -> None:
 
 
 def _unfenced(original: Any) -> Any:
-    def judge(self: Admission, request: Any, lsn: Any) -> Any:
-        return original(self, replace(request, writer_epoch=self._rsm.state.writer_epoch), lsn)
+    def judge(self: Admission, request: Any, lsn: Any, waited: Any) -> Any:
+        epoch = self._rsm.state.writer_epoch
+        return original(self, replace(request, writer_epoch=epoch), lsn, waited)
 
     return judge
 
@@ -131,12 +132,12 @@ def _truncation_is_not_fenced() -> None:
 @mutation
 def _writer_epoch_granted_twice() -> None:
     def make(original: Any) -> Any:
-        def grant_writer(self: LogState, holder: str) -> int:
+        def grant_writer(self: LogState, holder: str, owner: str) -> int:
             before = self.writer_epoch
             return (
                 max(1, before)
-                if before and not original(self, holder)
-                else original(self, holder) and max(1, before)
+                if before and not original(self, holder, owner)
+                else original(self, holder, owner) and max(1, before)
             )
 
         return grant_writer
@@ -153,8 +154,8 @@ def _expected_lsn_is_not_checked() -> None:
         return apply_block
 
     def judge(original: Any) -> Any:
-        def unexpected(self: Admission, request: Any, lsn: Any) -> Any:
-            return original(self, replace(request, expected_lsn=Lsn(0)), lsn)
+        def unexpected(self: Admission, request: Any, lsn: Any, waited: Any) -> Any:
+            return original(self, replace(request, expected_lsn=Lsn(0)), lsn, waited)
 
         return unexpected
 

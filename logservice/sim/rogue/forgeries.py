@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
 from logservice.ids import Index, Lsn, ReplicaId, SessionId, Term
+from logservice.owner import Author
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.raft.messages import (
     AppendEntries,
@@ -205,13 +206,14 @@ def _content(rogue: Rogue, kind: EntryKind, victim: Victim) -> tuple[int, bytes]
     if chance.random() < 0.4:
         return count, chance.randbytes(chance.choice((0, 1, 7, 60, 300)))
     proposal = ProposalId(rogue.boot_id, chance.getrandbits(32))
+    by = Author("app", rogue.store_id)
     if kind is EntryKind.BLOCK:
         block = chance.randbytes(chance.choice((0, 7, 64)))
         inside = chance.choice((count, 1, 0))
-        envelope = BlockEnvelope(proposal, SessionId(0), 0, 0, Lsn(0), inside, block)
+        envelope = BlockEnvelope(proposal, SessionId(0), 0, 0, Lsn(0), inside, block, by.claim())
         return count, encode_blocks([envelope])
     if kind is EntryKind.COMMAND:
-        takeover = commands.AcquireWriter(0, True, "rogue")
+        takeover = commands.AcquireWriter(by, True, 0, True, "rogue")
         return 0, encode_command(proposal, commands.encode(takeover))
     if kind is EntryKind.CONFIG:
         membership = victim.replica.raft.membership

@@ -39,6 +39,7 @@ from logservice.nodehost import (
     repair,
     sleeping,
 )
+from logservice.owner import NONCE_BYTES, Author
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
@@ -62,6 +63,7 @@ def append(rogue: Rogue, victim: Victim) -> None:
         expected_lsn=Lsn(0),
         record_count=chance.choice((1, 3, 1000)),
         block=chance.randbytes(chance.choice((0, 7, 32, 200))),
+        claim=_author(rogue).claim(chance.randbytes(NONCE_BYTES)),
     )
     body = forwarding.encode_append(victim.shard, 1.0, request)
     rogue.ask(victim.store, forwarding.APPEND, body)
@@ -74,21 +76,27 @@ def command(rogue: Rogue, victim: Victim) -> None:
     if shard == HAKEEPER_SHARD:
         data = proposals.encode(_administration(rogue, victim))
     else:
-        applied = victim.replica.applied
+        applied, by, override = victim.replica.applied, _author(rogue), chance.random() < 0.5
+        lsn, hold = Lsn(chance.randint(1, applied + 1)), f"hold-{chance.randint(1, 3)}"
         data = commands.encode(
             chance.choice(
                 (
-                    commands.AcquireWriter(0, True, "rogue"),
-                    commands.ReleaseWriter(chance.randint(0, 3)),
-                    commands.Truncate(Lsn(chance.randint(1, applied + 1)), chance.randint(0, 3)),
-                    commands.ReleaseHold(f"hold-{chance.randint(1, 3)}"),
-                    commands.SetHold(Lsn(applied + 1), f"hold-{chance.randint(1, 3)}"),
+                    commands.AcquireWriter(by, override, 0, True, "rogue"),
+                    commands.ReleaseWriter(by, override, chance.randint(0, 3)),
+                    commands.Truncate(by, lsn, chance.randint(0, 3)),
+                    commands.ReleaseHold(by, override, hold),
+                    commands.SetHold(by, override, Lsn(applied + 1), hold),
                     commands.AllocateTimestamps(1000),
                 )
             )
         )
     body = forwarding.encode_request(shard, 1.0, data)
     rogue.ask(victim.store, forwarding.PROPOSE, body)
+
+
+def _author(rogue: Rogue) -> Author:
+    """An honest client's name; a store writes what it likes."""
+    return Author("app", rogue.store_id)
 
 
 def change(rogue: Rogue, victim: Victim) -> None:
