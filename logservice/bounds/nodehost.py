@@ -76,6 +76,9 @@ VOUCH_ASK_ELECTIONS: Final = 0.1
 """Of an election timeout, between two rounds of asking the voters whom they stand behind: about a
 heartbeat, which is when a leader that was not heard speaks again."""
 
+VOUCH_CLAIMS_MAX: Final = 4
+"""Terms that one member says it leads, and that are being asked about; the oldest goes first."""
+
 VOUCH_WAITING_BYTES_MAX: Final = 64 * 1024
 """Payload of the message of a new leader that waits for the voters' answers, one for each member
 that says that it leads; the first entry of a term has none."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from logservice_wire.errors import LogServiceError
 
+from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
 from logservice.ids import NO_REPLICA, NO_SESSION, Index, Lsn, ReplicaId, Term
@@ -173,7 +174,7 @@ def test_one_message_of_each_claimant_waits_and_it_is_small() -> None:
         to=ReplicaId(1), sender=ReplicaId(2), term=Term(9), prev_index=Index(1), prev_term=Term(1),
         entries=(Entry(Term(9), Index(2), Lsn(1), 1, EntryKind.BLOCK, b"x" * (64 * 1024)),),
     )  # fmt: skip
-    for message in (heartbeat(2, 9), small, heartbeat(2, 9), heartbeat(2, 8)):
+    for message in (heartbeat(2, 9), small, heartbeat(2, 9)):
         claim = known.claim(message, 0.0)
     assert claim is not None
     assert claim.waiting == small
@@ -327,3 +328,21 @@ def test_whoever_claims_term_after_term_does_not_make_the_others_be_asked_more_o
     again = known.claim(heartbeat(2, 9), 1.1)
     assert again is not None
     assert (again.term, again.asked_s) == (9, 1.0)
+
+
+def test_a_false_claim_to_a_later_term_does_not_hide_a_true_one() -> None:
+    """Found by the simulator's rogue, in the name of a store whose own process leads."""
+    core = FakeCore(voters(1, 2, 3))
+    known = leadership(core)
+    for term in range(10, 20):
+        assert known.claim(heartbeat(2, term), 0.0) is not None
+    assert known.claim(heartbeat(2, 7), 0.0) is not None
+    assert known.vouched(Term(7), ReplicaId(2), ReplicaId(3)) == heartbeat(2, 7)
+    for term in range(10, 20):
+        assert known.claim(heartbeat(2, term), 0.0) is not None
+    core.vote = ReplicaId(3)
+    assert known.claim(heartbeat(3, 7), 0.0) is None
+    # What is answered late about an earlier term changes nothing.
+    core.term = Term(19)
+    assert known.vouched(Term(18), ReplicaId(2), ReplicaId(3)) is None
+    assert len(known._claims.get(ReplicaId(2), ())) <= bounds.VOUCH_CLAIMS_MAX

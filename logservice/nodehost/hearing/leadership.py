@@ -24,6 +24,7 @@ References: Raft thesis 3.6.1 (election safety), DESIGN section 21.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -58,7 +59,7 @@ class Leadership:
         self._members = members
         self._term = Term(0)
         self._leader = NO_REPLICA
-        self._claims: dict[ReplicaId, Claim] = {}
+        self._claims: dict[ReplicaId, deque[Claim]] = {}
 
     def believes(self, term: Term, leader: ReplicaId) -> bool:
         """It leads that term."""
@@ -73,13 +74,14 @@ class Leadership:
     def claim(self, message: Message, now_s: float) -> Claim | None:
         """Somebody who is not believed says that it leads; None when it is believed now."""
         term, claimant = message.term, message.sender
-        claim = self._claims.get(claimant)
-        if claim is None or claim.term < term:
-            # Whoever claims one term after the other does not make this replica ask more often.
-            asked_s = claim.asked_s if claim is not None else float("-inf")
-            claim = self._claims[claimant] = Claim(term, now_s, asked_s)
-        elif claim.term > term:
-            return claim  # its own newer word stands
+        claim = self._known(term, claimant)
+        if claim is None:
+            # A few of each, because one may be forged in the name of a leader; and whoever claims
+            # one term after the other does not make this replica ask more often.
+            claims = self._claims.setdefault(claimant, deque(maxlen=bounds.VOUCH_CLAIMS_MAX))
+            asked_s = max((one.asked_s for one in claims), default=float("-inf"))
+            claim = Claim(term, now_s, asked_s)
+            claims.append(claim)
         if self._elected(claimant, claim):
             self._believe(claimant, claim)
             return None
@@ -88,8 +90,8 @@ class Leadership:
 
     def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> Message | None:
         """`voter` stands behind a claimant; what waited, if that is enough."""
-        claim = self._claims.get(claimant)
-        if claim is None or claim.term != term:
+        claim = self._known(term, claimant)
+        if claim is None or term < self._raft.term:
             return None
         claim.vouchers.add(voter)
         if not self._elected(claimant, claim):
@@ -117,9 +119,13 @@ class Leadership:
 
     def _believe(self, claimant: ReplicaId, claim: Claim) -> None:
         self._term, self._leader = claim.term, claimant
-        self._claims = {
-            one: other for one, other in self._claims.items() if other.term > claim.term
-        }
+        self._claims.clear()
+
+    def _known(self, term: Term, claimant: ReplicaId) -> Claim | None:
+        for claim in self._claims.get(claimant, ()):
+            if claim.term == term:
+                return claim
+        return None
 
 
 def _majority(membership: Membership, behind: Collection[ReplicaId]) -> bool:
