@@ -5,11 +5,11 @@ its leader. Raft needs that, because a member that was away may have it honestly
 enough: afterwards both are in the same term. So the first time is free, and from then on each rise
 by the word of the same member costs it a wait, which doubles; quiet time takes doublings off again.
 
-While a leader is heard of (or this replica leads) the wait grows to many election timeouts, so that
-one member costs a shard a bounded number of elections an hour. While none is, terms must be able
-to move, because an election that split needs the next term; a wait of a few election timeouts is
-enough for the others to finish one in between, which a member that calls without pause would never
-let them.
+While a leader is heard of (or this replica leads) the wait begins with many election timeouts and
+grows to more, so that one member costs a shard a bounded number of elections an hour. While none
+is, terms must be able to move, because an election that split needs the next term; a wait of a few
+election timeouts is enough for the others to finish one in between, which a member that calls
+without pause would never let them.
 
 INV-HEAR-2: by a word that nobody else confirms a term rises by at most TERM_STEP at a time. From
 the first term to the largest number that is 2^42 such steps, which the waits make longer than any
@@ -47,11 +47,17 @@ class TermBudget:
             self._spent[sender] = _Spent(now_s, 0)
             return True
         quiet = (now_s - spent.at_s) / self._election_s
-        limit = bounds.TERM_WAIT_ELECTIONS_MAX if led else bounds.TERM_WAIT_ELECTIONS_LEADERLESS
-        if quiet < min(2**spent.doublings, limit):
+        if quiet < _wait(spent.doublings, led=led):
             return False
         forgiven = int(quiet / bounds.TERM_WAIT_ELECTIONS_MAX)
         top = bounds.TERM_WAIT_ELECTIONS_MAX.bit_length() - 1
         spent.doublings = min(max(0, spent.doublings - forgiven) + 1, top)
         spent.at_s = now_s
         return True
+
+
+def _wait(doublings: int, *, led: bool) -> int:
+    """Election timeouts until the next rise."""
+    if led:
+        return max(2**doublings, bounds.TERM_WAIT_ELECTIONS_MIN)
+    return min(2**doublings, bounds.TERM_WAIT_ELECTIONS_LEADERLESS)
