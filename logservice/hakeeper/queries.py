@@ -12,7 +12,7 @@ from msgspec import Struct
 from logservice.hakeeper.views import AccessView, ClusterView, ShardView
 from logservice.hakeeper.wire_types import Shard
 
-_VERSION = b"\x02"
+_VERSION = b"\x03"
 
 
 class QueryCorrupt(ValueError):

@@ -16,6 +16,7 @@ contract.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from logservice_wire.errors import InvalidArgument, Reason
 
@@ -69,7 +70,9 @@ class HAKeeperRsm:
             return views.cluster_view(self._state)
         if isinstance(query, queries.GetShard):
             shard = self._state.shards.get(query.shard)
-            return views.shard_view(self._state, shard) if shard is not None else None
+            if shard is None:
+                return None
+            return replace(views.shard_view(self._state, shard), membership=shard.membership)
         if isinstance(query, queries.GetAccess):
             return views.AccessView(self._state.access_version, access.grants(self._state))
         if isinstance(query, queries.GetPhase):

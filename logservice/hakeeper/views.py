@@ -77,7 +77,7 @@ class ReplicaView:
 @dataclass(frozen=True, slots=True)
 class ShardView:
     """One shard. `client_addresses`: of the members' stores, the leader's first, lost ones last.
-    `membership`: encoded, with what the rows leave out.
+    `membership`: encoded, with what the rows leave out; only in the answer about one shard.
     """
 
     shard_id: ShardId
@@ -198,7 +198,6 @@ def shard_view(state: State, shard: ShardState) -> ShardView:
         members.change_epoch,
         members.joint,
         tuple(dict.fromkeys(address for address in addresses if address)),
-        shard.membership,
     )
 
 

@@ -68,6 +68,7 @@ from logservice.nodehost import (
     repair,
     sleeping,
 )
+from logservice.nodehost.hearing import vouching
 from logservice.nodehost.transport import chunks, codec, control, frame
 from logservice.nodehost.transport.codec import CodecError
 from logservice.nodehost.transport.frame import FrameError, FrameKind, FrameReader
@@ -150,7 +151,7 @@ _SHARD_VIEW = ShardView(
             Lsn(1_001), Lsn(1_003),
         ),
     ),
-    "s9", "[::1]:2", 4, Index(77), True, ("[::1]:2",),
+    "s9", "[::1]:2", 4, Index(77), True, ("[::1]:2",), MEMBERS.encode(),
 )  # fmt: skip
 _CLUSTER_VIEW = ClusterView(
     "c1", "running", 900, 4,
@@ -362,6 +363,8 @@ _FINDING = comparison_wire.Finding(
     digests=[(1024, bytes(range(16))), (1025, bytes(16)), (1026, bytes(range(16)))],
 )  # fmt: skip
 
+_ASKED = vouching.Asked(shard=5, replica=1025, asker=1024, term=7, who=1026)
+
 FORMATS = (
     Format(
         "hakeeper-proposal", proposals._VERSION[0], "logservice.hakeeper.proposals:_VERSION",
@@ -410,6 +413,12 @@ FORMATS = (
             ),
             Sample("a finding", _FINDING, comparison_wire.encode, comparison_wire.decode_finding),
         ),
+        InvalidArgument,
+    ),
+    Format(
+        "hearing", vouching._VERSION[0], "logservice.nodehost.hearing.vouching:_VERSION",
+        "logservice/nodehost/hearing/vouching.py",
+        (Sample("a question", _ASKED, vouching.encode, vouching.decode),),
         InvalidArgument,
     ),
     Format(

@@ -301,7 +301,8 @@ def test_one_member_costs_a_bounded_number_of_elections_an_hour() -> None:
     assert not budget.spend(ReplicaId(2), 3600.0, led=True)
     # What is quiet for long is forgiven.
     assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20, led=True)
-    assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20 + 2, led=True)
+    assert not budget.spend(ReplicaId(2), 3600.0 + 256 * 20 + 15, led=True)
+    assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20 + 17, led=True)
 
 
 def test_without_a_leader_terms_can_move_and_leave_time_for_an_election() -> None:

@@ -59,5 +59,5 @@ class TermBudget:
 def _wait(doublings: int, *, led: bool) -> int:
     """Election timeouts until the next rise."""
     if led:
-        return max(2**doublings, bounds.TERM_WAIT_ELECTIONS_MIN)
-    return min(2**doublings, bounds.TERM_WAIT_ELECTIONS_LEADERLESS)
+        return max(1 << doublings, bounds.TERM_WAIT_ELECTIONS_MIN)
+    return min(1 << doublings, bounds.TERM_WAIT_ELECTIONS_LEADERLESS)

@@ -34,7 +34,7 @@ _YES: Final = b"\x01"
 _NO: Final = b"\x00"
 
 
-class _Asked(Struct, array_like=True, forbid_unknown_fields=True):
+class Asked(Struct, array_like=True, forbid_unknown_fields=True):
     """To `replica`, from `asker`: of VOUCH, whether `who` leads `term`; of ANNOUNCE, that `who`
     will campaign behind `term`, which `asker` leads.
     """
@@ -47,10 +47,16 @@ class _Asked(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Asked)
+_decoder = msgspec.msgpack.Decoder(Asked)
 
 
-def _decode(body: bytes) -> _Asked:
+def encode(asked: Asked) -> bytes:
+    """Its bytes."""
+    return _VERSION + _encoder.encode(asked)
+
+
+def decode(body: bytes) -> Asked:
+    """Of a peer; raises InvalidArgument for what is none."""
     if body[:1] != _VERSION:
         raise InvalidArgument(f"version {body[:1].hex()} is not known", field="version")
     try:
@@ -86,7 +92,7 @@ class Vouching:
     def __init__(self, host: VouchingHost, timeout_s: float) -> None:
         """`timeout_s`: an answer that takes longer is asked for again anyway."""
         self._host = host
-        rule = member_of(lambda body: ShardId(_decode(body).shard))
+        rule = member_of(lambda body: ShardId(decode(body).shard))
         host.register_handler(VOUCH, rule, self._on_vouch)
         host.register_handler(ANNOUNCE, rule, self._on_announce)
         self._timeout_s = timeout_s
@@ -129,9 +135,7 @@ class Vouching:
         store = replica.store_of(voter)
         if store is None:
             return
-        body = _VERSION + _encoder.encode(
-            _Asked(replica.shard, voter, replica.replica_id, term, who)
-        )
+        body = encode(Asked(replica.shard, voter, replica.replica_id, term, who))
         task = asyncio.get_running_loop().create_task(
             self._send(store, method, voter, body, answered)
         )
@@ -171,8 +175,8 @@ class Vouching:
         replica.hearing.transfers.announced(term, ReplicaId(asked.who), now_s)
         return b""
 
-    def _asked(self, peer: PeerIdentity, body: bytes) -> tuple[Replica, _Asked]:
-        asked = _decode(body)
+    def _asked(self, peer: PeerIdentity, body: bytes) -> tuple[Replica, Asked]:
+        asked = decode(body)
         replica = self._host.running(ShardId(asked.shard))
         if replica is None or replica.replica_id != asked.replica:
             raise ShardNotFound(f"replica {asked.replica} does not run here", shard=asked.shard)
