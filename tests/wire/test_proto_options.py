@@ -1,0 +1,15 @@
+"""The protocol files are for every language: what a generator other than Python's asks for is there."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+from logservice_wire.v1 import admin_pb2, hakeeper_pb2, log_pb2
+
+
+@pytest.mark.parametrize("module", [admin_pb2, hakeeper_pb2, log_pb2])
+def test_every_file_names_one_go_package(module: ModuleType) -> None:
+    """Without it protoc-gen-go refuses the file."""
+    options = module.DESCRIPTOR.GetOptions()
+    assert options.go_package == "logservice.internal/wire/v1;logservicev1"
