@@ -220,7 +220,8 @@ async def _race(
     """The first success of `attempt` over `candidates`, started one by one.
 
     The next starts after `CONNECT_STAGGER_S`, or at once when one has failed. Losers are cancelled.
-    Raises the last failure, or NotReady when `deadline` passes first.
+    Raises the last failure, or NotReady when `deadline` passes first. Attempts that end in the same
+    moment as the one that counts have failures that nobody asks for.
     """
     waiting = list(candidates)
     running: set[asyncio.Task[ValueT]] = set()
@@ -228,7 +229,9 @@ async def _race(
     try:
         while waiting or running:
             if waiting:
-                running.add(asyncio.ensure_future(_started(attempt, waiting.pop(0))))
+                task = asyncio.ensure_future(_started(attempt, waiting.pop(0)))
+                task.add_done_callback(_seen)
+                running.add(task)
             remaining_s = deadline.remaining_s()
             if remaining_s <= 0:
                 raise NotReady("no store answered in time") from failure
@@ -250,6 +253,11 @@ async def _race(
 
 async def _started(attempt: Callable[[str], Awaitable[ValueT]], address: str) -> ValueT:
     return await attempt(address)
+
+
+def _seen(task: asyncio.Task[ValueT]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 async def _cancelled(tasks: Iterable[asyncio.Task[ValueT]]) -> None:

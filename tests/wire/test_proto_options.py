@@ -1,4 +1,4 @@
-"""The protocol files are for every language: what a generator other than Python's asks for is there."""
+"""The protocol files are for every language: what other generators than Python's ask for."""
 
 from __future__ import annotations
 
