@@ -18,7 +18,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in two processes; a file's tests stay together. Four kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -79,6 +79,9 @@ proto: ## regenerate client/logservice_wire/v1
 
 proto-check: ## the committed generated code is what proto/ says
 	tools/generate_proto.sh --check
+
+protocol: .venv ## rewrite the tables of docs/protocol.md from the code
+	$(BIN)/python -m tools.list_protocol --write
 
 invariants: .venv ## rewrite docs/invariants.md from the code
 	$(BIN)/python tools/list_invariants.py --write
