@@ -137,6 +137,10 @@ class FakeLog:
         self.next_lsn += count
         return lsn
 
+    def put_gap(self, count: int, reason: int) -> None:
+        """LSNs without records, for a reason of any number."""
+        self._add(count, b"", reason)  # type: ignore[arg-type]
+
     def read(self, lsn: int, max_bytes: int) -> log_pb2.ReadResponse:
         if lsn <= self.truncated:
             raise Truncated(first_lsn=self.truncated + 1)

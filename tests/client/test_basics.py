@@ -22,6 +22,7 @@ from logservice_wire.errors import (
     Truncated,
     WrongExpectedLsn,
 )
+from logservice_wire.v1 import log_pb2
 
 from tests.client.fake_server import FakeCluster, settled
 
@@ -170,6 +171,31 @@ async def test_gaps_are_typed(client: LogClient, cluster: FakeCluster) -> None:
     assert result.records() == [b"a", b"b"]
     (partial, _) = (await shard.read(3)).items
     assert (partial.first_lsn, partial.record_count) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (log_pb2.GAP_REASON_SEQUENCE, GapReason.SEQUENCE),
+        (log_pb2.GAP_REASON_CORRUPT, GapReason.CORRUPT),
+        (77, GapReason.UNKNOWN),
+    ],
+)
+async def test_a_gap_of_any_reason_is_read_past(
+    client: LogClient, cluster: FakeCluster, number: int, reason: GapReason
+) -> None:
+    """CORRUPT was not in the client's list, and every reader of such a log raised ValueError."""
+    log = cluster.logs[1]
+    shard = client.shard(1)
+    await shard.append(b"a")
+    log.put_gap(3, number)
+    await shard.append(b"b")
+    result = await shard.read(1)
+    assert result.records() == [b"a", b"b"]
+    (gap,) = result.gaps
+    assert (gap.first_lsn, gap.record_count, gap.reason) == (2, 3, reason)
+    items = [item async for item in shard.follow(1, until_tail=True)]
+    assert [item.first_lsn for item in items] == [1, 2, 5]
 
 
 async def test_follow_sees_what_comes(client: LogClient) -> None:

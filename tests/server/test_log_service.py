@@ -332,3 +332,55 @@ async def test_transfer_leader(served: Served, shard: int) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await leader.admin.TransferLeader(wrong)
         assert typed(caught.value).reason is reason
+
+
+# --- what an answer says of the log ---------------------------------------------------------------
+
+
+async def test_an_acknowledged_lsn_is_never_above_the_answers_applied_lsn(
+    served: Served, shard: int
+) -> None:
+    """A follower forwards, and has the leader's answer before it has applied the block itself."""
+    for store in (served.leader(shard), *served.followers(shard)):
+        session = await store.log.OpenSession(log_pb2.OpenSessionRequest(shard_id=shard))
+        for _ in range(20):
+            request = log_pb2.AppendRequest(shard_id=shard, block=block(b"a", b"b"))
+            answer = await store.log.Append(request)
+            assert answer.position.applied_lsn >= answer.lsn + 1
+        message = log_pb2.AppendStreamRequest
+        call = store.log.AppendStream()
+        await call.write(message(open=stream_of(shard, session)))
+        for sequence in range(1, 21):
+            blocks = [message.Block(sequence=sequence, block=block(b"a", b"b"))]
+            await call.write(message(blocks=blocks))
+            acked = await call.read()
+            assert acked.position.applied_lsn >= acked.acks[-1].lsn + 1
+        await call.done_writing()
+
+
+async def test_the_next_lsn_that_an_error_names_is_the_next_one_under_pipelining(
+    served: Served, shard: int
+) -> None:
+    """What the client itself had under way took that LSN before."""
+    store = served.leader(shard)
+    message = log_pb2.AppendStreamRequest
+    for wrong in (1, 10_000):
+        session = await store.log.OpenSession(log_pb2.OpenSessionRequest(shard_id=shard))
+        blocks = [message.Block(sequence=number, block=block(b"x", b"y")) for number in (1, 2, 3)]
+        blocks.append(message.Block(sequence=4, block=block(b"z"), expected_lsn=wrong))
+        call = store.log.AppendStream()
+        await call.write(message(open=stream_of(shard, session), blocks=blocks))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while await call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                pass
+        error = typed(caught.value)
+        assert (error.reason, error.number("sequence")) == (Reason.WRONG_EXPECTED_LSN, 4)
+        again = log_pb2.AppendRequest(
+            shard_id=shard,
+            block=block(b"z"),
+            expected_lsn=error.number("next"),
+            session_id=session.session_id,
+            session_nonce=session.nonce,
+            sequence=4,
+        )
+        assert (await store.log.Append(again)).lsn == error.number("next")

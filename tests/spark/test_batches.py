@@ -80,6 +80,15 @@ def test_gaps() -> None:
     assert table(log.read(4, 1 << 20), 4, 5, gaps=True).column("lsn").to_pylist() == [4]
 
 
+@pytest.mark.parametrize(("number", "shown"), [(4, "corrupt"), (77, "unknown")])
+def test_gaps_of_any_reason(number: int, shown: str) -> None:
+    log = log_of(1)
+    log.put_gap(2, number)
+    assert table(log.read(1, 1 << 20), 1, 4).column("lsn").to_pylist() == [1]
+    found = table(log.read(1, 1 << 20), 1, 4, gaps=True)
+    assert found.column("gap").to_pylist() == [None, shown, shown]
+
+
 def test_a_missing_lsn_is_noticed() -> None:
     for number in range(3):
         answer = log_of(2, 3, 4).read(1, 1 << 20)

@@ -1,0 +1,220 @@
+"""Sessions, writers and holds between identities, from the outside: a neighbour with a certificate.
+
+A real store with TLS. A, the owner, and B, the neighbour, have every role there is but admin over
+the same log; B speaks to the store with stubs of its own, so that it can send what no client would.
+C has the role admin, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+from logservice_client import LogClient, Tls
+from logservice_wire.errors import Outcome, Reason
+from logservice_wire.v1 import log_pb2, log_pb2_grpc
+
+from logservice.server.audit_chain import Trail
+from logservice.server.store import Store
+from tests.papers import uri
+from tests.server.secured import CLIENTS, channel_of, lay_out, papers_of, secured
+from tests.server.served import block, typed
+from tests.server.test_access import change
+from tests.server.test_audit import lines
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SHARD = 1
+A, B, C = (uri("client", name) for name in ("owner", "neighbour", "operator"))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("store")
+    lay_out(directory)
+    return directory
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def store(directory: Path) -> AsyncIterator[Store]:
+    async with secured(directory) as made:
+        for identity in (A, B):
+            await change(made, identity, "*", grant=["append", "read", "truncate"])
+        await change(made, C, "*", grant=["admin"])
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def logs(store: Store) -> AsyncIterator[dict[str, Any]]:
+    """The stubs of each."""
+    channels = {
+        identity: channel_of(store, papers_of(identity.rpartition("/")[2]))
+        for identity in (A, B, C)
+    }
+    yield {identity: log_pb2_grpc.LogStub(channel) for identity, channel in channels.items()}
+    for channel in channels.values():
+        await channel.close()
+
+
+async def refused(call: Any) -> tuple[Reason, dict[str, str]]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    error = typed(caught.value)
+    return error.reason, dict(error.metadata)
+
+
+async def opened(log: Any) -> dict[str, Any]:
+    """A session, as an append names it."""
+    answer = await log.OpenSession(log_pb2.OpenSessionRequest(shard_id=SHARD))
+    assert len(answer.nonce) == 16
+    return {"session_id": answer.session_id, "session_nonce": answer.nonce}
+
+
+def append(record: bytes, **fields: Any) -> log_pb2.AppendRequest:
+    return log_pb2.AppendRequest(shard_id=SHARD, block=block(record), **fields)
+
+
+async def records(log: Any, lsn: int) -> list[bytes]:
+    found = await log.Read(log_pb2.ReadRequest(shard_id=SHARD, lsn=lsn))
+    return [bytes(one.block) for one in found.blocks if one.block]
+
+
+async def test_g5_a_record_acked_in_a_session_is_not_lost_by_another_identity_in_it(
+    logs: dict[str, Any],
+) -> None:
+    """Before, B's append took A's sequence, and A's record was acked and nowhere."""
+    mine, theirs = logs[A], logs[B]
+    session = await opened(mine)
+    first = await mine.Append(append(b"A1", **session, sequence=1))
+    for nonce in (session["session_nonce"], bytes(16)):
+        stolen = append(b"B2", session_id=session["session_id"], session_nonce=nonce, sequence=2)
+        assert (await refused(theirs.Append(stolen)))[0] is Reason.SESSION_EXPIRED
+        message = log_pb2.AppendStreamRequest
+        stream = message(
+            open=message.Open(
+                shard_id=SHARD, session_id=session["session_id"], session_nonce=nonce
+            ),
+            blocks=[message.Block(sequence=2, block=block(b"B2"))],
+        )
+        call = theirs.AppendStream()
+        await call.write(stream)
+        assert (await refused(call.read()))[0] is Reason.SESSION_EXPIRED
+    second = await mine.Append(append(b"A2", **session, sequence=2))
+    assert (second.lsn, second.duplicate) == (first.lsn + 1, False)
+    assert await records(mine, first.lsn) == [block(b"A1"), block(b"A2")]
+
+
+async def test_a_session_id_without_its_nonce_is_nothing_to_its_own_identity_either(
+    logs: dict[str, Any],
+) -> None:
+    session = await opened(logs[A])
+    guessed = append(b"x", session_id=session["session_id"], session_nonce=bytes(16), sequence=1)
+    assert (await refused(logs[A].Append(guessed)))[0] is Reason.SESSION_EXPIRED
+    bare = append(b"x", session_id=session["session_id"], sequence=1)
+    reason, details = await refused(logs[A].Append(bare))
+    assert (reason, details["field"]) == (Reason.INVALID_ARGUMENT, "session_nonce")
+
+
+async def test_g5_a_sequence_with_another_block_is_refused_and_says_not_applied(
+    logs: dict[str, Any],
+) -> None:
+    session = await opened(logs[A])
+    first = await logs[A].Append(append(b"one", **session, sequence=1))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await logs[A].Append(append(b"another", **session, sequence=1))
+    error = typed(caught.value)
+    assert (error.reason, error.outcome) == (Reason.SEQUENCE_REUSED, Outcome.NOT_APPLIED)
+    assert error.number("lsn") == first.lsn
+    again = await logs[A].Append(append(b"one", **session, sequence=1))
+    assert (again.lsn, again.duplicate) == (first.lsn, True)
+
+
+async def test_g9_another_identity_neither_uses_nor_takes_nor_releases_the_writers_epoch(
+    directory: Path, logs: dict[str, Any]
+) -> None:
+    mine, theirs, operator = logs[A], logs[B], logs[C]
+    acquire, release = log_pb2.AcquireWriterRequest, log_pb2.ReleaseWriterRequest
+    epoch = (await mine.AcquireWriter(acquire(shard_id=SHARD, holder="db-1", takeover=True))).epoch
+    try:
+        lsn = (await mine.Append(append(b"A", writer_epoch=epoch))).lsn
+        assert (await refused(theirs.Append(append(b"B", writer_epoch=epoch))))[0] is Reason.FENCED
+        truncate = log_pb2.TruncateRequest(shard_id=SHARD, lsn=lsn, writer_epoch=epoch)
+        assert (await refused(theirs.Truncate(truncate)))[0] is Reason.FENCED
+        for call in (
+            theirs.ReleaseWriter(release(shard_id=SHARD, epoch=epoch)),
+            theirs.AcquireWriter(acquire(shard_id=SHARD, holder="b", expected_epoch=epoch)),
+            theirs.AcquireWriter(acquire(shard_id=SHARD, holder="b", takeover=True)),
+        ):
+            reason, details = await refused(call)
+            assert (reason, details["owner"]) == (Reason.PERMISSION_DENIED, A)
+        # Asking for the override takes the role, whatever else one may do.
+        for log in (theirs, mine):
+            forced = release(shard_id=SHARD, epoch=epoch, override=True)
+            reason, details = await refused(log.ReleaseWriter(forced))
+            assert (reason, details["role"]) == (Reason.PERMISSION_DENIED, "admin")
+        assert (await mine.Append(append(b"A", writer_epoch=epoch))).lsn == lsn + 1
+        status = await mine.GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=SHARD))
+        assert (status.writer_holder, status.writer_owner) == ("db-1", A)
+    finally:
+        forced = release(shard_id=SHARD, epoch=epoch, override=True)
+        await operator.ReleaseWriter(forced)
+    audited = lines(directory / "data" / "audit", Trail.ADMINISTRATION)
+    overrides = [
+        (line["who"], line["decision"]) for line in audited if line["what"] == "ReleaseWriter"
+    ]
+    assert (C, "allowed") in overrides
+    # The log must be writable again without an epoch for nobody: a new one is acquired.
+    again = acquire(shard_id=SHARD, holder="db-2", expected_epoch=epoch)
+    assert (await theirs.AcquireWriter(again)).epoch == epoch + 1
+    await theirs.ReleaseWriter(release(shard_id=SHARD, epoch=epoch + 1))
+
+
+async def test_another_identity_neither_moves_nor_releases_a_hold(logs: dict[str, Any]) -> None:
+    mine, theirs, operator = logs[A], logs[B], logs[C]
+    tail = (await mine.GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=SHARD))).position
+    lsn = tail.applied_lsn + 1
+    await mine.SetHold(log_pb2.SetHoldRequest(shard_id=SHARD, name="backup", lsn=lsn))
+    for call in (
+        theirs.SetHold(log_pb2.SetHoldRequest(shard_id=SHARD, name="backup", lsn=lsn + 5)),
+        theirs.ReleaseHold(log_pb2.ReleaseHoldRequest(shard_id=SHARD, name="backup")),
+    ):
+        reason, details = await refused(call)
+        assert (reason, details["owner"]) == (Reason.PERMISSION_DENIED, A)
+    status = await mine.GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=SHARD))
+    assert [(hold.name, hold.lsn, hold.owner) for hold in status.holds] == [("backup", lsn, A)]
+    # Administration may, if it says so.
+    plain = log_pb2.ReleaseHoldRequest(shard_id=SHARD, name="backup")
+    assert (await refused(operator.ReleaseHold(plain)))[0] is Reason.PERMISSION_DENIED
+    await operator.ReleaseHold(
+        log_pb2.ReleaseHoldRequest(shard_id=SHARD, name="backup", override=True)
+    )
+    status = await mine.GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=SHARD))
+    assert list(status.holds) == []
+
+
+async def test_the_client_library_appends_beside_a_neighbour_who_knows_its_session(
+    store: Store, logs: dict[str, Any]
+) -> None:
+    """The library's own session; the nonce shows nowhere that it prints."""
+    papers = papers_of("owner")
+    tls = Tls(ca=CLIENTS.pem, certificate=papers.certificate, key=papers.key)
+    status = await logs[A].GetShardStatus(log_pb2.GetShardStatusRequest(shard_id=SHARD))
+    async with LogClient(store.client_address, tls=tls) as client:
+        shard = client.shard(SHARD)
+        await shard.acquire_writer("library", expected_epoch=status.writer_epoch)
+        first = await shard.append(b"one")
+        session = shard._appender._session
+        assert session is not None
+        assert session.nonce.hex() not in repr(session)
+        assert repr(session.nonce) not in repr(session)
+        stolen = append(
+            b"theirs", session_id=session.session_id, session_nonce=session.nonce, sequence=2,
+            writer_epoch=shard.writer_epoch,
+        )  # fmt: skip
+        assert (await refused(logs[B].Append(stolen)))[0] is Reason.SESSION_EXPIRED
+        assert await shard.append(b"two") == first + 1
+        await shard.release_writer()
