@@ -73,7 +73,7 @@ elsewhere take none of them."""
 PEER_ARRIVALS_PER_ADDRESS_MAX: Final = 32
 """Of them, from one address: all stores of a host that was just restarted dial at once."""
 
-PEER_ACCEPTS_PER_PASS_MAX: Final = 4
+PEER_ACCEPTS_PER_PASS_MAX: Final = 2
 """Connections accepted before the loop does something else: each may cost a signature. A newcomer
 ends the oldest of a full lobby, so this also bounds how soon: PEER_ARRIVALS_PER_ADDRESS_MAX / this
 passes of the loop, more than a handshake that goes on takes."""

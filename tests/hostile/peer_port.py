@@ -201,3 +201,11 @@ def announced(kind: FrameKind, size: int) -> bytes:
     """The header of a frame whose body never comes whole."""
     head = struct.pack("<HBBII", 0x4C57, 1, kind, size, 0)
     return head + struct.pack("<I", zlib.crc32(head))
+
+
+def until_taken(target: Target, size: int, limit_s: float = 20.0) -> None:
+    """The store has received so much of frames that are not whole."""
+    end_s = time.monotonic() + limit_s
+    while target.figure("peer_partial_bytes") < size:
+        assert time.monotonic() < end_s, "the store does not take it"
+        time.sleep(0.02)

@@ -1,24 +1,31 @@
 """Nobody on the peer port stops a store, takes a place of a known one, or its memory.
 
 The budget (docs/operations/peer-port.md): all strangers together cost a store at most
-STRANGERS_MIB, and one rogue store ROGUE_MIB, whatever they do and for however long.
+STRANGERS_MIB, whatever they do and for however long; what a rogue store announces costs nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.hostile.peer_port import Comer, Target, all_at_once
+from logservice.bounds import PEER_FRAME_BYTES_MAX, PEER_STORE_CONNECTIONS_MAX
+from logservice.nodehost.transport.frame import FrameKind
+from tests.hostile.peer_port import GONE, Comer, Target, all_at_once, announced, until_taken
 from tests.hostile.victim import STALL_S_MAX, LegalClient, attacked, resident_mib, three_times
 
 pytestmark = pytest.mark.processes
 
 STRANGERS_MIB = 96
 """192 places with a third of a MiB of TLS buffers each, and what the allocator keeps of it."""
+
+ANNOUNCED_MIB = 64
+"""8 connections of one store with buffers of 512 KiB and a frame of which one MiB arrived, twice as
+much while a buffer grows, and those that were replaced a moment ago."""
 
 CONNECTIONS = 150
 """Of each attack at a time, of which there are six: several times the places there are."""
@@ -44,3 +51,33 @@ def test_strangers(tmp_path: Path) -> None:
         assert comer.welcomed > 0
         assert comer.stall_s <= STALL_S_MAX
         assert target.figure("peer_strangers_turned_away_total") > 0
+
+
+def test_a_rogue_that_announces_large_frames(tmp_path: Path) -> None:
+    """A certificate of the authority and no membership: headers of 64 MiB cost what arrives."""
+    with attacked(tmp_path / "cluster") as cluster:
+        target = Target(cluster, "store-1")
+        context = target.rogue()
+
+        def announce(count: int) -> None:
+            with contextlib.ExitStack() as opened:
+                for _ in range(count):
+                    with contextlib.suppress(*GONE):
+                        one = opened.enter_context(target.greeted(context))
+                        one.sendall(announced(FrameKind.MESSAGES, PEER_FRAME_BYTES_MAX))
+                        one.sendall(bytes(1 << 20))
+                until_taken(target, min(count, PEER_STORE_CONNECTIONS_MAX) << 20)
+
+        with LegalClient(cluster) as client:
+            before = resident_mib(target.pid)
+            peaks = asyncio.run(
+                three_times(
+                    target.pid,
+                    partial(asyncio.to_thread, announce, 40),
+                    lambda: target.figure("peer_partial_bytes") == 0,
+                )
+            )
+        print(f"{before:.0f} MiB, attacked {[round(one) for one in peaks]} MiB")
+        client.seen.check(least=50)
+        assert max(peaks) - before <= ANNOUNCED_MIB
+        assert target.figure("peer_replaced_total") >= 40 - PEER_STORE_CONNECTIONS_MAX

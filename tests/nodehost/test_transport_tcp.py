@@ -66,8 +66,14 @@ class TestTcpTransport(TransportConformance):
     """The real one."""
 
 
-def hello_frame(peer: PeerIdentity, *, expected: StoreId = B, protocol: int = PROTOCOL) -> bytes:
-    body = encode_hello(Hello(protocol, Lane.MAIN, peer, expected))
+def hello_frame(
+    peer: PeerIdentity,
+    *,
+    expected: StoreId = B,
+    protocol: int = PROTOCOL,
+    lane: Lane = Lane.MAIN,
+) -> bytes:
+    body = encode_hello(Hello(protocol, lane, peer, expected))
     return b"".join(encode_frame(FrameKind.HELLO, [body], len(body)))
 
 

@@ -18,9 +18,11 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
+from logservice.bounds import PEER_FRAME_BYTES_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Membership
+from logservice.nodehost.transport import chunks
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.raft.messages import AppendEntries, Heartbeat, InstallSnapshot, Message
 from logservice.snapshot import Snapshot
@@ -44,6 +46,16 @@ def append(number: int, payload: bytes) -> AppendEntries:
     return AppendEntries(
         to=ReplicaId(2), sender=ReplicaId(1), term=Term(3), prev_index=Index(number - 1),
         prev_term=Term(3), entries=(entry,), commit=Index(0),
+    )  # fmt: skip
+
+
+def install(size: int) -> InstallSnapshot:
+    """A snapshot with a state of `size` bytes."""
+    membership = Membership(voters=(ReplicaId(1), ReplicaId(2)))
+    state = (b"%d bytes " % size * (size // 8 + 1))[:size]
+    return InstallSnapshot(
+        to=ReplicaId(2), sender=ReplicaId(1), term=Term(2),
+        snapshot=Snapshot(Index(9), Term(2), Lsn(77), membership, state),
     )  # fmt: skip
 
 
@@ -168,6 +180,33 @@ class TransportConformance:
         a.flush()
         await on_b.until(lambda: len(on_b.messages) == 1)
         assert on_b.messages == [(5, message)]
+
+    async def test_a_snapshot_larger_than_a_frame_arrives(self, world: World) -> None:
+        """And so does what is sent beside it, in its own order."""
+        a, _, _b, on_b = await pair(world)
+        message = install(PEER_FRAME_BYTES_MAX + 1)
+        assert a.send(B, ShardId(5), message)
+        for number in range(1, 11):
+            assert a.send(B, ShardId(6), heartbeat(number))
+            assert a.send(B, ShardId(7), install(number * 300_000))
+            a.flush()
+        await on_b.until(lambda: len(on_b.messages) >= 12 and (5, message) in on_b.messages)
+        assert on_b.messages.count((ShardId(5), message)) == 1
+        others = [m for shard, m in on_b.messages if shard == 6]
+        assert others == [heartbeat(number) for number in range(1, 11)]
+
+    async def test_a_snapshot_at_the_bound_and_one_beyond(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Beyond it nothing is sent, and what comes afterwards is."""
+        monkeypatch.setattr(chunks, "PEER_SNAPSHOT_BYTES_MAX", 3_000_000)
+        largest = 3_000_000 - chunks.AROUND_BYTES
+        a, _, _b, on_b = await pair(world)
+        assert a.send(B, ShardId(5), install(largest + 1)) is False
+        assert a.send(B, ShardId(5), install(largest))
+        a.flush()
+        await on_b.until(lambda: len(on_b.messages) == 1)
+        assert on_b.messages == [(5, install(largest))]
 
     async def test_unknown_store_drops(self, world: World) -> None:
         a, on_a = await started(world, A)

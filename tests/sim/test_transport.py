@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Awaitable, Callable
+from inspect import signature
 
 import pytest
 
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.sim.loop import SimLoop
 from logservice.sim.net import NetFaults, SimNet, SimTransport
-from tests.nodehost.transport_conformance import TransportConformance, World
+from tests.nodehost.transport_conformance import TransportConformance
 
 SUITE = sorted(name for name in dir(TransportConformance) if name.startswith("test_"))
 
@@ -35,13 +36,14 @@ class SimWorld:
 
 @pytest.mark.parametrize("through_codec", [False, True], ids=["objects", "codec"])
 @pytest.mark.parametrize("name", SUITE)
-def test_conformance(name: str, through_codec: bool) -> None:
+def test_conformance(name: str, through_codec: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = SimLoop()
     world = SimWorld(loop, SimNet(loop, random.Random(1), NetFaults(through_codec=through_codec)))
-    test: Callable[[World], Awaitable[None]] = getattr(TransportConformance(), name)
+    test: Callable[..., Awaitable[None]] = getattr(TransportConformance(), name)
     assert inspect.iscoroutinefunction(test)
+    wanted = {"monkeypatch": monkeypatch} if "monkeypatch" in signature(test).parameters else {}
     try:
-        task = loop.spawn(loop.world, test(world))
+        task = loop.spawn(loop.world, test(world, **wanted))
         task.add_done_callback(lambda _: loop.stop())
         loop.run_forever()
         task.result()

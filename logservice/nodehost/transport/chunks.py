@@ -28,13 +28,13 @@ from logservice.nodehost.transport.receive_budget import Share
 from logservice.raft.messages import InstallSnapshot, Message
 
 _HEAD: Final = struct.Struct("<QQII")
-_AROUND_BYTES: Final = 64 * 1024
+AROUND_BYTES: Final = 64 * 1024
 """Room for what is around a snapshot's state: its head and membership."""
 
 
 def snapshot_fits(message: InstallSnapshot) -> bool:
     """A transport takes it. Asked before it is encoded."""
-    return len(message.snapshot.state) + _AROUND_BYTES <= PEER_SNAPSHOT_BYTES_MAX
+    return len(message.snapshot.state) + AROUND_BYTES <= PEER_SNAPSHOT_BYTES_MAX
 
 
 def split(buffers: list[Buffer], size: int) -> Iterator[list[Buffer]]:

@@ -133,7 +133,7 @@ class Lobby:
     def enter(self, sock: socket.socket, host: str) -> None:
         """An accepted socket, non-blocking; the lobby closes it unless it becomes known."""
         pool = self._neighbours if self._is_known(host) else self._strangers
-        neighbourhood = _neighbourhood(host)
+        neighbourhood = neighbourhood_of(host)
         in_the_way = pool.in_the_way_of(neighbourhood)
         if in_the_way is not None:
             self._turn_away(in_the_way)
@@ -249,7 +249,7 @@ class Lobby:
         arrival.handshake = None
 
 
-def _neighbourhood(host: str) -> str:
+def neighbourhood_of(host: str) -> str:
     """What counts as one address: an IPv4 address, or the /64 that one IPv6 host may have whole."""
     if ":" not in host:
         return host
