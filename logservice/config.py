@@ -160,6 +160,9 @@ class HAKeeperSection(_Section, frozen=True, kw_only=True):
     store_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 300.0
     tick_ms: Annotated[int, Meta(ge=10, le=10_000)] = 100
     heartbeat_interval_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
+    joining: Literal["automatic", "by-verb"] = "automatic"
+    """At the cluster's very first start: whether a store with a certificate of the peer CA joins by
+    its first heartbeat, or only when it was admitted. Later `logctl joining` decides."""
 
 
 class StorageSection(_Section, frozen=True, kw_only=True):

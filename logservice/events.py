@@ -84,6 +84,7 @@ class Event(enum.Enum):
     )
     HAKEEPER_SILENT = (logging.WARNING, "HAKeeper has not answered for {seconds} s")
     HAKEEPER_ANSWERS = (logging.INFO, "HAKeeper answers again")
+    STORE_JOINED = (logging.WARNING, "store {joined} belongs to the cluster from now on")
     COMMAND_DONE = (logging.INFO, "HAKeeper's command {command_id} is done: {command}")
     COMMAND_FAILED = (logging.WARNING, "HAKeeper's command {command_id} failed: {error}")
 

@@ -10,11 +10,13 @@ from logservice_wire.v1 import hakeeper_pb2
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
 from logservice_client.caller import Caller
 from logservice_client.methods import (
+    ADMIT_STORE,
     ALLOCATE_IDS,
     CHANGE_ACCESS,
     CREATE_SHARD,
     GET_ACCESS_LIST,
     GET_CLUSTER_STATE,
+    SET_JOINING,
 )
 from logservice_client.pacing import Deadline
 
@@ -77,6 +79,18 @@ class HakeeperClient:
             identity=identity, scope=scope, grant=grant, revoke=revoke
         )
         return (await self._caller.call(None, CHANGE_ACCESS, request, timeout)).version
+
+    async def admit_store(
+        self, store_id: str, *, hakeeper: bool = False, timeout: float | None = None
+    ) -> None:
+        """Say that a store belongs to the cluster; `hakeeper`: it may run a replica of shard 0."""
+        request = hakeeper_pb2.AdmitStoreRequest(store_id=store_id, hakeeper=hakeeper)
+        await self._caller.call(None, ADMIT_STORE, request, timeout)
+
+    async def set_joining(self, joining: str, *, timeout: float | None = None) -> None:
+        """How stores join from now on: "automatic", or "by-verb" (`admit_store`)."""
+        request = hakeeper_pb2.SetJoiningRequest(joining=joining)
+        await self._caller.call(None, SET_JOINING, request, timeout)
 
     async def allocate_ids(
         self, count: int = 1, *, key: str = "", timeout: float | None = None

@@ -131,6 +131,19 @@ CHANGE_ACCESS: Final = Method(
     mutating=True,
 )
 
+ADMIT_STORE: Final = Method(
+    _HAKEEPER + "AdmitStore",
+    hakeeper_pb2.AdmitStoreRequest,
+    hakeeper_pb2.AdmitStoreResponse,
+    mutating=True,
+)
+SET_JOINING: Final = Method(
+    _HAKEEPER + "SetJoining",
+    hakeeper_pb2.SetJoiningRequest,
+    hakeeper_pb2.SetJoiningResponse,
+    mutating=True,
+)
+
 GET_CLUSTER_REPORT: Final = Method(
     _ADMIN + "GetClusterReport", admin_pb2.GetClusterReportRequest, admin_pb2.ClusterReport
 )

@@ -266,6 +266,16 @@ class SyncHakeeperClient:
             )
         )
 
+    def admit_store(
+        self, store_id: str, *, hakeeper: bool = False, timeout: float | None = None
+    ) -> None:
+        """See `HakeeperClient.admit_store`."""
+        self._wait(self._hakeeper.admit_store(store_id, hakeeper=hakeeper, timeout=timeout))
+
+    def set_joining(self, joining: str, *, timeout: float | None = None) -> None:
+        """See `HakeeperClient.set_joining`."""
+        self._wait(self._hakeeper.set_joining(joining, timeout=timeout))
+
     def allocate_ids(self, count: int = 1, *, key: str = "", timeout: float | None = None) -> range:
         """See `HakeeperClient.allocate_ids`."""
         return self._wait(self._hakeeper.allocate_ids(count, key=key, timeout=timeout))

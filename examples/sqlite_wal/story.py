@@ -152,6 +152,8 @@ class Story:
             before = self.writer.acked
             self.cluster.forget(lost)
             new = self.cluster.add(f"store-{STORES + 1}")
+            self.cluster.admit(new)
+            step.say(f"a person admits {new} for shard 0 (logctl admit --hakeeper)")
             began = time.monotonic()
             repaired = self._repaired(new)
             self._wait_until(

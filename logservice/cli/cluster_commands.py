@@ -107,7 +107,10 @@ def status(directory: Path, form: str) -> int:
 @_directory
 @click.argument("store", required=False)
 def add_store(directory: Path, store: str | None) -> None:
-    """Start one more store; HAKeeper uses it to replace lost replicas."""
+    """Start one more store; HAKeeper uses it to replace lost replicas of logs.
+
+    For those of shard 0, too, once you have said `logctl admit STORE --hakeeper`.
+    """
     say(LocalCluster.open(directory).add(store))
 
 

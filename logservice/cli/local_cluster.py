@@ -27,14 +27,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logservice_client.methods import CONNECT
+from logservice_client.methods import ADMIT_STORE, CONNECT
 from logservice_client.tls import TlsFiles
 from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady
-from logservice_wire.v1 import log_pb2
+from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import config as store_config
 from logservice.cli.authority import AUTHORITY_DAYS, Authority
-from logservice.cli.direct_call import call_store
+from logservice.cli.direct_call import call_leader, call_store
 from logservice.cli.private_file import make_private, write_private
 from logservice.cli.store_process import StoreProcess
 from logservice.cli.toml_text import toml_text
@@ -57,6 +57,8 @@ _TLS_FILES = {
 }
 
 _PROBE_TIMEOUT_S = 2.0
+
+_ADMIT_TIMEOUT_S = 60.0
 
 _STOP_TIMEOUT_S = 60.0
 """After SIGTERM: leadership is handed away and the log closed, which takes a busy machine a while;
@@ -178,6 +180,22 @@ class LocalCluster:
         self._save()
         self.start(store_id)
         return store_id
+
+    def admit(self, store_id: str, timeout_s: float = _ADMIT_TIMEOUT_S) -> None:
+        """Let HAKeeper itself have a replica there (`logctl admit --hakeeper`). Raises NotReady."""
+        request = hakeeper_pb2.AdmitStoreRequest(store_id=store_id, hakeeper=True)
+        tls = self.client_tls()
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            for place in self.stores.values():
+                try:
+                    call_leader(place.client, ADMIT_STORE, request, _PROBE_TIMEOUT_S, tls)
+                except LogServiceError as error:
+                    if not error.retryable or time.monotonic() > deadline_s:
+                        raise
+                else:
+                    return
+            time.sleep(0.1)
 
     def start(self, store_id: str) -> int:
         """Start a store that does not run; returns its pid."""

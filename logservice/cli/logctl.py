@@ -12,6 +12,7 @@ from logservice.server.version import server_version
 _RECORDS = "logservice.cli.logctl_records"
 _SHARDS = "logservice.cli.logctl_shards"
 _CLUSTER = "logservice.cli.logctl_cluster"
+_JOINING = "logservice.cli.logctl_joining"
 
 
 @click.group(
@@ -31,6 +32,8 @@ _CLUSTER = "logservice.cli.logctl_cluster"
         "stores": (f"{_CLUSTER}:stores", "All stores as HAKeeper sees them."),
         "store": (f"{_CLUSTER}:store", "What one store says about itself."),
         "repairs": (f"{_CLUSTER}:repairs", "What HAKeeper is repairing, and what needs a person."),
+        "admit": (f"{_JOINING}:admit", "Say that a store belongs to the cluster."),
+        "joining": (f"{_JOINING}:joining", "How stores join: by themselves, or admitted."),
         "acl": ("logservice.cli.logctl_access:acl", "Who may do what."),
         "top": ("logservice.cli.logctl_top:top", "The cluster on the terminal, live."),
         "doctor": (

@@ -24,7 +24,7 @@ from logservice import bounds
 from logservice.hakeeper.health import Health, healths, leader_report, majority
 from logservice.hakeeper.phase import BY_PERSON, Phase
 from logservice.hakeeper.placement import Placement
-from logservice.hakeeper.proposals import CreateShard, InitialCluster, SetPhase
+from logservice.hakeeper.proposals import CreateShard, InitialCluster, Joining, SetPhase
 from logservice.hakeeper.state import ShardState, State
 from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.invariants import invariant
@@ -75,6 +75,11 @@ def apply_initial(state: State, proposal: InitialCluster) -> Outcome:
     state.cluster_id = proposal.cluster_id
     state.default_replicas = proposal.replicas
     state.store_timeout_ticks = proposal.store_timeout_ticks
+    state.joining = proposal.joining
+    if proposal.joining is not Joining.AUTOMATIC:
+        # Whoever was quicker than the configuration has to ask again.
+        known = {member.store_id for member in membership.members}
+        state.stores = {name: store for name, store in state.stores.items() if name in known}
     hakeeper = ShardState(HAKEEPER_SHARD, "hakeeper", len(membership.voters), state.tick)
     _bear(hakeeper, membership)
     state.shards[HAKEEPER_SHARD] = hakeeper

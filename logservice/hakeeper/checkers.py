@@ -171,7 +171,8 @@ class Checkers:
             or self._may_come_back(shard, member, store)
             or not self._placement.takes_another(shard, store)
         ):
-            self.flags.append(f"shard {shard.shard}: no spare store to replace replica {old}")
+            verb = self._verb(shard, where)
+            self.flags.append(f"shard {shard.shard}: no spare store to replace replica {old}{verb}")
             return
         self._bring(shard, Repair.REPLACE, old, store)
 
@@ -190,10 +191,18 @@ class Checkers:
         choice = self._placement.choose(shard, 1, leaving)
         if not choice:
             if kind is Repair.ADD:
-                self.flags.append(f"shard {shard.shard}: no spare store for another replica")
+                verb = self._verb(shard, leaving)
+                self.flags.append(f"shard {shard.shard}: no spare store for another replica{verb}")
             return False
         self._bring(shard, kind, old, choice[0])
         return True
+
+    def _verb(self, shard: ShardState, leaving: StoreId | None) -> str:
+        """What a person may say so that shard 0 gets a spare store."""
+        if shard.shard != HAKEEPER_SHARD:
+            return ""
+        store = self._placement.admissible(shard, leaving)
+        return f"; let one have it: logctl admit {store} --hakeeper" if store else ""
 
     def _bring(self, shard: ShardState, kind: Repair, old: ReplicaId, store: StoreState) -> None:
         """Begin to bring a new replica to that store, as soon as there is room for more work."""

@@ -40,7 +40,7 @@ from collections.abc import Set
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import access, delivery, replies
+from logservice.hakeeper import access, delivery, enrolment, replies
 from logservice.hakeeper.belief import confirmed, speaks
 from logservice.hakeeper.health import silent
 from logservice.hakeeper.proposals import (
@@ -59,11 +59,15 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
     """Take in a store's heartbeat; the outcome carries its commands (`replies.HeartbeatReply`).
 
     Rejected: INVALID_ARGUMENT for contradictory reports, BUSY when the table of stores is full,
-    STALE_EPOCH for a heartbeat of an earlier process.
+    STALE_EPOCH for a heartbeat of an earlier process, PERMISSION_DENIED for a store that may not
+    join, or not with what it brings (`enrolment`).
     """
     problem = _problem(state, beat)
     if problem:
         return Rejected(Reason.INVALID_ARGUMENT, {"field": problem})
+    refused = enrolment.refusal(state, beat)
+    if refused is not None:
+        return refused
     store = state.stores.get(beat.store)
     if store is None and len(state.stores) >= bounds.HAKEEPER_STORES_MAX:
         return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_STORES_MAX)})
@@ -314,7 +318,12 @@ def _reply(
         if store is not None
         else (),
         directory=tuple(
-            replies.DirectoryEntry(known.store, known.peer_address, known.client_address)
+            replies.DirectoryEntry(
+                known.store,
+                known.peer_address,
+                known.client_address,
+                tuple(directory.incarnation for directory in known.directories),
+            )
             for known in state.sorted_stores()
         ),
         hakeeper=state.hakeeper_membership(),

@@ -14,6 +14,8 @@ Full disks are chosen last: a replica that has to catch up there could not.
 
 A flapping store (not `settled`) gets no repair, which can wait, and a new shard only if need be.
 
+A replica of shard 0 goes only to a store that may have one (`enrolment`).
+
 This file alone chooses stores. It never chooses one twice for a shard, and gives fewer than asked
 rather than break a rule.
 """
@@ -22,10 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from logservice.hakeeper.enrolment import eligible
 from logservice.hakeeper.health import settled, silent
 from logservice.hakeeper.proposals import DirectoryReport
 from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State, StoreState
-from logservice.ids import Incarnation, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, Incarnation, ShardId, StoreId
 
 
 class Placement:
@@ -97,6 +100,7 @@ class Placement:
         does not (it may come back as it was). Does not `take` them.
         """
         stores_used, hosts_used = self._used(shard, leaving)
+        for_hakeeper = shard is not None and shard.shard == HAKEEPER_SHARD
         chosen: list[StoreState] = []
         for store in sorted(self._stores, key=self._preference):
             if len(chosen) == count:
@@ -105,11 +109,21 @@ class Placement:
                 continue
             if store.store in stores_used:
                 continue
+            if for_hakeeper and not eligible(self._state, store.store):
+                continue
             if not self._one_host and store.host_label in hosts_used:
                 continue
             chosen.append(store)
             hosts_used.add(store.host_label)
         return chosen
+
+    def admissible(self, shard: ShardState, leaving: StoreId | None) -> StoreId | None:
+        """A store that a replica of shard 0 could go to if a person admitted it for that."""
+        used, _ = self._used(shard, leaving)
+        for store in sorted(self._stores, key=self._preference):
+            if store.store not in used and not eligible(self._state, store.store):
+                return store.store
+        return None
 
     def _preference(self, store: StoreState) -> tuple[bool, bool, int, StoreId]:
         full = all(directory.full or directory.failed for directory in store.directories)

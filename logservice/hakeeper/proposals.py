@@ -13,6 +13,7 @@ Reference: DESIGN section 10; the update types of MatrixOne's HAKeeper, without 
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 import msgspec
@@ -43,7 +44,7 @@ from logservice.hakeeper.wire_types import (
 )  # fmt: skip
 from logservice.ids import NO_REPLICA, Index, Lsn
 
-_VERSION = b"\x03"
+_VERSION = b"\x04"
 
 Wanted = Annotated[int, Meta(ge=0, le=bounds.HAKEEPER_REPLICAS_MAX)]
 
@@ -65,6 +66,15 @@ class ShardSpec(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
     replicas: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_REPLICAS_MAX)]
 
 
+class Joining(enum.StrEnum):
+    """How a store that was never heard of becomes one of the cluster's."""
+
+    AUTOMATIC = "automatic"
+    """By its first heartbeat."""
+    BY_VERB = "by-verb"
+    """By its first heartbeat after a person admitted it."""
+
+
 class InitialCluster(
     Struct, tag="initial", array_like=True, frozen=True, forbid_unknown_fields=True
 ):
@@ -80,6 +90,20 @@ class InitialCluster(
     ]
     replicas: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_REPLICAS_MAX)]
     store_timeout_ticks: Positive
+    joining: Joining = Joining.AUTOMATIC
+
+
+class AdmitStore(Struct, tag="admit", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A person's word that this store belongs to the cluster; `hakeeper`: and may run shard 0."""
+
+    store: Store
+    hakeeper: bool = False
+
+
+class SetJoining(Struct, tag="joining", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A person's decision about stores that come from now on."""
+
+    joining: Joining
 
 
 class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -251,6 +275,8 @@ Proposal = (
     | AllocateIds
     | AckCommands
     | ChangeAccess
+    | AdmitStore
+    | SetJoining
 )
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

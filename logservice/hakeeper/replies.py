@@ -23,10 +23,11 @@ from logservice.hakeeper.wire_types import (
     Replica,
     Shard,
     Store,
+    StoreIncarnation,
     Text,
 )
 
-_VERSION = b"\x03"
+_VERSION = b"\x04"
 
 
 class ReplyCorrupt(ValueError):
@@ -34,11 +35,14 @@ class ReplyCorrupt(ValueError):
 
 
 class DirectoryEntry(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Where a store is."""
+    """A store that belongs to the cluster: where it is, and which data directories are its own."""
 
     store: Store
     peer_address: Text
     client_address: Text
+    incarnations: Annotated[
+        tuple[StoreIncarnation, ...], Meta(max_length=bounds.DATA_DIRECTORIES_MAX)
+    ] = ()
 
 
 class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -23,7 +23,16 @@ from logservice_wire.errors import InvalidArgument, Reason
 from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, ProposalId, decode_blocks, decode_command
-from logservice.hakeeper import access, check, heartbeats, proposals, queries, state, views
+from logservice.hakeeper import (
+    access,
+    check,
+    enrolment,
+    heartbeats,
+    proposals,
+    queries,
+    state,
+    views,
+)
 from logservice.hakeeper.allocation import apply_allocate
 from logservice.hakeeper.bootstrap import apply_create, apply_initial, apply_set_phase
 from logservice.hakeeper.delivery import queue_command
@@ -113,6 +122,10 @@ class HAKeeperRsm:
             return self._schedule(term, proposal)
         if isinstance(proposal, proposals.ChangeAccess):
             return access.apply_change(self._state, proposal)
+        if isinstance(proposal, proposals.AdmitStore):
+            return enrolment.apply_admit(self._state, proposal)
+        if isinstance(proposal, proposals.SetJoining):
+            return enrolment.apply_joining(self._state, proposal)
         return apply_set_phase(self._state, proposal)
 
     def _tick(self, term: Term, tick: proposals.Tick) -> Outcome:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from logservice import bounds
 from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.proposals import DirectoryReport, Joining, ReplicaReport
 from logservice.hakeeper.store_commands import AnyCommand, QueuedCommand
 from logservice.ids import (
     HAKEEPER_SHARD,
@@ -38,7 +38,7 @@ from logservice.ids import (
 from logservice.membership import Membership
 from logservice.snapshot import SnapshotCorrupt
 
-_VERSION = b"\x03"
+_VERSION = b"\x04"
 
 
 class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
@@ -94,6 +94,13 @@ class ServiceState(Struct, array_like=True, forbid_unknown_fields=True):
     labels: dict[str, str]
     last_tick: int
     queue: list[QueuedCommand] = []
+
+
+class Applicant(Struct, array_like=True, forbid_unknown_fields=True):
+    """A store that was turned away: when it last asked, and why."""
+
+    tick: int
+    why: str
 
 
 class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
@@ -198,6 +205,10 @@ class State(Struct, array_like=True, forbid_unknown_fields=True):
     access: dict[str, dict[str, tuple[str, ...]]] = {}
     """Identity -> scope -> roles; see `access`."""
     access_version: int = 0
+    joining: Joining = Joining.AUTOMATIC
+    admitted: dict[StoreId, bool] = {}
+    """By a person; True: for shard 0, too. See `enrolment`."""
+    applicants: dict[StoreId, Applicant] = {}
 
     def sorted_stores(self) -> list[StoreState]:
         """By store id."""
@@ -237,6 +248,8 @@ def save(state: State) -> bytes:
     state.id_requests = dict(sorted(state.id_requests.items()))
     state.flags = dict(sorted(state.flags.items()))
     state.access = dict(sorted(state.access.items()))
+    state.admitted = dict(sorted(state.admitted.items()))
+    state.applicants = dict(sorted(state.applicants.items()))
     for store in state.stores.values():
         store.labels = dict(sorted(store.labels.items()))
         store.replicas = dict(sorted(store.replicas.items()))

@@ -98,8 +98,18 @@ class AddressBook:
 
     def enrolled(self, peer: PeerIdentity) -> bool:
         """See `peer_requests.Directory`."""
-        known = {entry.store for entry in self._page.stores}
-        return peer.store_id in known or peer.store_id in self._seeds
+        named = peer.store_id in self._seeds
+        for entry in self._page.stores:
+            if entry.store == peer.store_id:
+                named = True
+            elif not set(entry.incarnations).isdisjoint(peer.incarnations):
+                return False
+        return named
+
+    @property
+    def stores(self) -> frozenset[StoreId]:
+        """Every store that HAKeeper says belongs to the cluster."""
+        return frozenset(entry.store for entry in self._page.stores)
 
     def peer_addresses(self) -> dict[StoreId, str]:
         """Where every known store listens for stores; what HAKeeper said wins over the seeds."""

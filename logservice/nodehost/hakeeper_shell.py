@@ -38,6 +38,7 @@ class FirstConfiguration:
     log_shards: int
     replicas: int
     store_timeout_s: float
+    joining: proposals.Joining = proposals.Joining.AUTOMATIC
 
 
 class HAKeeperShell:
@@ -93,6 +94,7 @@ class HAKeeperShell:
             ),
             first.replicas,
             max(1, round(first.store_timeout_s / self._interval_s)),
+            first.joining,
         )
         await self._host.propose(
             HAKEEPER_SHARD, proposals.encode(proposal), bounds.HAKEEPER_ATTEMPT_TIMEOUT_S

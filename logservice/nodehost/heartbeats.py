@@ -170,7 +170,11 @@ class HeartbeatSender:
         self.last_success_s = self._host.clock.monotonic()
         if reply.access is not None:
             self._access.update(reply.access_version, reply.access)
+        known, was_known = self._book.stores, self._book.knows_hakeeper
         changed = self._book.update(reply.directory, reply.hakeeper)
+        for store in sorted(self._book.stores - known) if was_known else ():
+            emit(logger, Event.STORE_JOINED, joined=store)
+            self._host.requests.audit.peer(store, "joined", reason="")
         for store in changed:
             if store != self._host.identity.store_id:
                 self._host.transport.set_address(store, *self._book.candidates(store))

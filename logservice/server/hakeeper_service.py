@@ -18,7 +18,7 @@ from logservice.config import LimitsSection
 from logservice.hakeeper import proposals, replies
 from logservice.hakeeper.store_commands import ServiceOrder
 from logservice.hakeeper.views import ClusterView, ShardView
-from logservice.ids import HAKEEPER_SHARD, ShardId
+from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.access_book import AccessBook
 from logservice.nodehost.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.outcome import Applied
@@ -138,6 +138,27 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         )
         applied = await self._administer(proposal, context)
         return hakeeper_pb2.ChangeAccessResponse(version=applied.value)
+
+    @handler
+    async def AdmitStore(
+        self, request: hakeeper_pb2.AdmitStoreRequest, context: Context
+    ) -> hakeeper_pb2.AdmitStoreResponse:
+        """A store belongs to the cluster, and may run shard 0 if that is said."""
+        proposal = proposals.AdmitStore(StoreId(request.store_id), request.hakeeper)
+        await self._administer(proposal, context)
+        return hakeeper_pb2.AdmitStoreResponse()
+
+    @handler
+    async def SetJoining(
+        self, request: hakeeper_pb2.SetJoiningRequest, context: Context
+    ) -> hakeeper_pb2.SetJoiningResponse:
+        """How stores join from now on."""
+        try:
+            joining = proposals.Joining(request.joining)
+        except ValueError as error:
+            raise InvalidArgument(str(error), field="joining") from error
+        await self._administer(proposals.SetJoining(joining), context)
+        return hakeeper_pb2.SetJoiningResponse()
 
     async def _propose(self, proposal: SelfMade, context: Context) -> Applied:
         _check(proposal)

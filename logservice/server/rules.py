@@ -70,6 +70,8 @@ RULES: Final[Mapping[str, Rule]] = {
     _HAKEEPER + "CreateShard": Rule(frozenset({Role.ADMIN}), shard="", admin=True),
     _HAKEEPER + "GetAccessList": Rule(frozenset({Role.ADMIN}), shard="", admin=True),
     _HAKEEPER + "ChangeAccess": Rule(frozenset({Role.ADMIN}), shard="", admin=True),
+    _HAKEEPER + "AdmitStore": Rule(frozenset({Role.ADMIN}), shard="", admin=True),
+    _HAKEEPER + "SetJoining": Rule(frozenset({Role.ADMIN}), shard="", admin=True),
     _ADMIN + "GetStoreStatus": Rule(frozenset({Role.READ, Role.ADMIN}), shard=""),
     _ADMIN + "GetClusterReport": Rule(frozenset({Role.READ, Role.ADMIN}), shard=""),
     _ADMIN + "TransferLeader": Rule(frozenset({Role.ADMIN}), cluster_too=True, admin=True),

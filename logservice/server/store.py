@@ -32,6 +32,7 @@ from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 from logservice import bounds
 from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
+from logservice.hakeeper.proposals import Joining
 from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
 from logservice.logdb.leveldb_kv import LevelDbEngine
 from logservice.logdb.options import LogDbOptions
@@ -344,6 +345,7 @@ def _settings(config: StoreConfig) -> StoreSettings:
             config.bootstrap.log_shards,
             config.bootstrap.replicas,
             config.hakeeper.store_timeout_s,
+            Joining(config.hakeeper.joining),
         ),
         options=NodeHostOptions(
             tick_ms=config.raft.tick_ms,

@@ -26,6 +26,7 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
+from logservice.hakeeper.proposals import AdmitStore
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.kv import KvError
@@ -60,6 +61,9 @@ class Crash:
     power: bool
     survive: float = 0.0
     keep_names: bool = False
+
+
+_ADMIT_TIMEOUT_S = 2.0
 
 
 class SimStore:
@@ -288,6 +292,7 @@ class SimStore:
                 self._background(work)
             for worker in parts.workers:
                 self._background(functools.partial(self._truncate, worker))
+            self._background(functools.partial(self._admit, parts))
         except BaseException as error:  # noqa: BLE001 - the world judges it
             self.gave_up(error)
 
@@ -372,6 +377,18 @@ class SimStore:
         if shard == HAKEEPER_SHARD:
             return ObservedHAKeeperRsm(self, shard, self.world.checks)
         return ObservedLogRsm(self, shard, self.world.checks)
+
+    async def _admit(self, parts: StoreParts) -> None:
+        """The person who lets every store have a replica of shard 0, where HAKeeper leads."""
+        missing = [store.store_id for store in self.world.stores]
+        while missing:
+            admit = AdmitStore(missing[-1], hakeeper=True)
+            try:
+                await parts.client.administer(admit, _ADMIT_TIMEOUT_S)
+            except LogServiceError:
+                await asyncio.sleep(1.0)
+            else:
+                missing.pop()
 
     def _background(self, work: Callable[[], Awaitable[None]]) -> None:
         async def guarded() -> None:

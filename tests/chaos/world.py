@@ -244,7 +244,8 @@ class World:
         await asyncio.to_thread(self.cluster.forget, name)
         spare = await asyncio.to_thread(self.cluster.add)
         self.names[self.names.index(name)] = spare
-        self._log(f"added {spare}")
+        await asyncio.to_thread(self.cluster.admit, spare)
+        self._log(f"added {spare}, admitted for shard 0")
         deadline = time.monotonic() + REPAIR_TIMEOUT_S
         while missing := await unrepaired(self.addresses(), self.shards, lost):
             self.check_alive()

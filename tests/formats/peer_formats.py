@@ -132,11 +132,14 @@ _PROPOSALS: dict[str, proposals.Proposal] = {
     "ids": proposals.AllocateIds("rows", 10, "request-1"),
     "ack": proposals.AckCommands("s9", (_RESULT,)),
     "access": proposals.ChangeAccess(_GRANT.identity, _GRANT.scope, ("APPEND",), ("READ",)),
+    "admit": proposals.AdmitStore(StoreId("s9"), hakeeper=True),
+    "joining": proposals.SetJoining(proposals.Joining.BY_VERB),
 }  # fmt: skip
 
 _REPLY = HeartbeatReply(
     Phase.RUNNING, 900, True, (QueuedCommand(5, 6, Term(4), _CHANGE),),
-    (DirectoryEntry(StoreId("s9"), "[::1]:1", "[::1]:2"),), MEMBERS.encode(), 3, (_GRANT,),
+    (DirectoryEntry(StoreId("s9"), "[::1]:1", "[::1]:2", (Incarnation(9),)),),
+    MEMBERS.encode(), 3, (_GRANT,),
 )  # fmt: skip
 
 _QUERIES: tuple[queries.Query, ...] = (
@@ -353,7 +356,7 @@ _ANSWERS: tuple[tuple[str, queries.Query, queries.Answer], ...] = (
 )
 
 _ADDRESSES = address_book._Page(
-    (DirectoryEntry(StoreId("s9"), "[::1]:1", "[::1]:2"),), MEMBERS.encode()
+    (DirectoryEntry(StoreId("s9"), "[::1]:1", "[::1]:2", (Incarnation(9),)),), MEMBERS.encode()
 )
 
 _ASK = comparison_wire.Ask(shard=5, replica=1025, asker=1024, low=1025, high=2049)

@@ -123,6 +123,8 @@ class Model:
         self._were_running: dict[ShardId, set[ReplicaId]] = {}
         self._moved_at: dict[ShardId, int] = {}
         self.timeout = timeout
+        self.admits = True
+        """A person lets every store have a replica of shard 0."""
         for number in range(1, stores + 1):
             self.add_store(f"s{number}", f"h{number % hosts}" if hosts else "")
 
@@ -136,7 +138,12 @@ class Model:
         number = len(self.stores) + 1
         store = Store(StoreId(name), host, Incarnation(1000 + number), 10_000 + number)
         self.stores[store.name] = store
+        self._admit(store.name)
         return store
+
+    def _admit(self, name: StoreId) -> None:
+        if self.admits and self.state.phase is not Phase.CREATED:
+            assert self.propose(proposals.AdmitStore(name, hakeeper=True)) == Applied()
 
     def start(self, shards: int = 1, replicas: int = 3) -> None:
         """Shard 0 on the first `replicas` stores; log shards as asked; run until RUNNING."""
@@ -154,6 +161,8 @@ class Model:
             proposals.InitialCluster("c", membership.encode(), specs, replicas, self.timeout)
         )
         assert outcome == Applied(data=b"bootstrapping")
+        for name in list(self.stores)[replicas:]:
+            self._admit(name)
         self.run(60)
         assert self.state.phase is Phase.RUNNING
 

@@ -163,8 +163,9 @@ def test_the_table_of_stores_is_bounded() -> None:
     model = Model(0)
     for number in range(bounds.HAKEEPER_STORES_MAX):
         heartbeat = proposals.StoreHeartbeat(
-            StoreId(f"x{number}"), "", "", "", (proposals.DirectoryReport(Incarnation(1)),), 1, 1
-        )
+            StoreId(f"x{number}"), "", "", "",
+            (proposals.DirectoryReport(Incarnation(100 + number)),), 1, 1,
+        )  # fmt: skip
         model.propose(heartbeat)
     assert rejected(model.propose(beat(1))) is Reason.BUSY
 

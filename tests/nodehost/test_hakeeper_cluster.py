@@ -14,6 +14,7 @@ import pytest
 from logservice_wire.errors import LogServiceError, NotLeader
 
 from logservice.clock import SystemClock
+from logservice.hakeeper import proposals
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
@@ -165,6 +166,16 @@ class Cluster:
         found = [member.client for member in self.members.values() if member.client is not None]
         return found[-1]
 
+    async def admit(self, number: int) -> None:
+        """Let HAKeeper have a replica there."""
+        admit = proposals.AdmitStore(StoreId(f"store-{number}"), hakeeper=True)
+        for member in self.members.values():
+            if member.client is not None:
+                with contextlib.suppress(NotLeader):
+                    await member.client.administer(admit, 30.0)
+                    return
+        raise AssertionError("HAKeeper leads nowhere")
+
     async def create_shard(self) -> None:
         """Where HAKeeper's leader is."""
         for member in self.members.values():
@@ -248,6 +259,7 @@ async def test_a_cluster_comes_up_makes_shards_and_replaces_a_lost_store(cluster
         await here.create_shard()
     await here.until(lambda view: whole(view, 10))
     assert [await here.append(ShardId(number)) for number in range(1, 10)] == [1] * 9
+    await here.admit(4)
     await here.stop(2)
     here.add(4)
     await here.start(4)
@@ -267,6 +279,8 @@ async def test_hakeeper_is_found_again_after_everything_was_down(cluster) -> Non
     here = cluster(5)
     await here.start()
     await here.until(lambda view: whole(view, 2) and len(view.stores) == 5)
+    for spare in (4, 5):
+        await here.admit(spare)
     await here.stop(1)
     await here.until(lambda view: whole(view, 2, without="store-1"))
     await here.stop(2)

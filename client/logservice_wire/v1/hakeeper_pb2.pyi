@@ -259,3 +259,25 @@ class ChangeAccessResponse(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class AdmitStoreRequest(_message.Message):
+    __slots__ = ("store_id", "hakeeper")
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    HAKEEPER_FIELD_NUMBER: _ClassVar[int]
+    store_id: str
+    hakeeper: bool
+    def __init__(self, store_id: _Optional[str] = ..., hakeeper: bool = ...) -> None: ...
+
+class AdmitStoreResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetJoiningRequest(_message.Message):
+    __slots__ = ("joining",)
+    JOINING_FIELD_NUMBER: _ClassVar[int]
+    joining: str
+    def __init__(self, joining: _Optional[str] = ...) -> None: ...
+
+class SetJoiningResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

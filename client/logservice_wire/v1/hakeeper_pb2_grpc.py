@@ -69,6 +69,16 @@ class HAKeeperStub(object):
                 request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.SerializeToString,
                 response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.FromString,
                 _registered_method=True)
+        self.AdmitStore = channel.unary_unary(
+                '/logservice.v1.HAKeeper/AdmitStore',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreResponse.FromString,
+                _registered_method=True)
+        self.SetJoining = channel.unary_unary(
+                '/logservice.v1.HAKeeper/SetJoining',
+                request_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningRequest.SerializeToString,
+                response_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningResponse.FromString,
+                _registered_method=True)
 
 
 class HAKeeperServicer(object):
@@ -120,6 +130,21 @@ class HAKeeperServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AdmitStore(self, request, context):
+        """A store belongs to the cluster; with `hakeeper` it may get a replica of shard 0, which no store
+        gets for having joined. The same admission twice is one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetJoining(self, request, context):
+        """Whether a store that was never heard of joins by its first heartbeat, or waits for AdmitStore.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_HAKeeperServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -157,6 +182,16 @@ def add_HAKeeperServicer_to_server(servicer, server):
                     servicer.ChangeAccess,
                     request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.FromString,
                     response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.SerializeToString,
+            ),
+            'AdmitStore': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdmitStore,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreResponse.SerializeToString,
+            ),
+            'SetJoining': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetJoining,
+                    request_deserializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningRequest.FromString,
+                    response_serializer=logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -348,6 +383,60 @@ class HAKeeper(object):
             '/logservice.v1.HAKeeper/ChangeAccess',
             logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessRequest.SerializeToString,
             logservice__wire_dot_v1_dot_hakeeper__pb2.ChangeAccessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdmitStore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/AdmitStore',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.AdmitStoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetJoining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/logservice.v1.HAKeeper/SetJoining',
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningRequest.SerializeToString,
+            logservice__wire_dot_v1_dot_hakeeper__pb2.SetJoiningResponse.FromString,
             options,
             channel_credentials,
             insecure,
