@@ -18,7 +18,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in two processes; a file's tests stay together. Four kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ coverage: .venv ## branch coverage of the consensus core by its own tests; less 
 test-ui: .venv ## the page in a real Chromium (Debian's, installed when missing)
 	tools/need_program.sh chromium chromium
 	LOGSERVICE_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/ui
+
+test-go: .venv ## the client of examples/go, built and run against a cluster
+	LOGSERVICE_REQUIRE_GO=1 $(BIN)/python -m pytest -n 0 tests/examples/test_go_client.py
 
 test-runbooks: .venv ## the commands of docs/operations/, run as they stand there
 	$(BIN)/python -m pytest tests/deploy/test_runbooks.py
