@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from logservice import bounds
 from logservice.cli.cluster_look import Look
 from logservice.nodehost.transport.stats import CROWDED_ALARM
-from logservice.server.monitor.cluster_rows import ClusterReport, ShardRow
+from logservice.server.monitor.cluster_rows import ClusterReport, ShardRow, StoreRow
 
 CLOCK_SKEW_US = 500_000
 """Beyond it times in logs of two stores mislead, and certificates may be judged differently."""
@@ -233,24 +233,48 @@ def _stores(look: Look, report: ClusterReport) -> Iterator[Finding]:
             for shard in report.shards
             if any(replica.store == store.store for replica in shard.replicas)
         ]
-        tight = [shard for shard in short if shard.leader_store and _one_failure_left(shard)]
-        stopped = sum(not shard.leader_store for shard in short)
-        spare = _spare(report, short)
         yield Finding(
             Severity.DANGER if short else Severity.WARNING,
             "store_down",
             f"Store {store.store} does not answer the others ({store.error}); HAKeeper"
-            f" {'has given it up' if not store.alive else 'still waits for it'}.",
-            f"{len(short)} shards have a replica there;"
-            + (f" {stopped} of them take no appends now;" if stopped else "")
-            + f" {len(tight)} of them stop when one more store fails."
-            if short else "No shard has a replica there.",
-            "It answers from here, so it runs: look at its peer port, at the network between the"
-            " stores, and at the peer certificates." if store.store in from_here else
-            "Start it again. If its machine is lost, HAKeeper replaces its replicas after"
-            f" hakeeper.store_timeout_s, {spare}.",
+            f" {_stance(report, store)}.",
+            _what_stops(short),
+            _bring_back(report, short, answers_here=store.store in from_here),
             "lost-store.md",
-        )  # fmt: skip
+        )
+
+
+def _stance(report: ClusterReport, store: StoreRow) -> str:
+    if report.cluster.hakeeper_error:
+        return "is silent itself and does nothing about it"
+    return "still waits for it" if store.alive else "has given it up"
+
+
+def _what_stops(short: Sequence[ShardRow]) -> str:
+    if not short:
+        return "No shard has a replica there."
+    stopped = sum(not shard.leader_store for shard in short)
+    tight = sum(bool(shard.leader_store) and _one_failure_left(shard) for shard in short)
+    words = [f"{len(short)} shards have a replica there"]
+    if stopped:
+        words.append(f"{stopped} of them take no appends now")
+    if tight or not stopped:
+        words.append(f"{tight} of them stop when one more store fails")
+    return "; ".join(words) + "."
+
+
+def _bring_back(report: ClusterReport, short: Sequence[ShardRow], *, answers_here: bool) -> str:
+    if answers_here:
+        return (
+            "It answers from here, so it runs: look at its peer port, at the network between the"
+            " stores, and at the peer certificates."
+        )
+    if report.cluster.hakeeper_error:
+        return "Start it again, with its data directory."
+    return (
+        "Start it again. If its machine is lost, HAKeeper replaces its replicas after"
+        f" hakeeper.store_timeout_s, {_spare(report, short)}."
+    )
 
 
 def _short(report: ClusterReport) -> Iterator[Finding]:

@@ -192,10 +192,14 @@ def test_a_dead_store_is_one_finding_however_many_shards_it_held() -> None:
 def test_shards_that_stopped_are_not_counted_as_those_that_would() -> None:
     seen = with_store(2, answers=False, ready=False, error="refused")
     stopped = tuple(without(shard(number), "s2", "s3", leader_store="") for number in (1, 2))
-    found = {one.code: one for one in findings(changed(seen, shards=(*stopped, shard(3))))}
+    found = {
+        one.code: one for one in findings(changed(seen, shards=(*stopped, without(shard(3), "s2"))))
+    }
+    none = findings(changed(seen, shards=stopped))
+    assert none[-1].means.endswith("; 2 of them take no appends now.")
     assert found["store_down"].means == (
         "3 shards have a replica there; 2 of them take no appends now;"
-        " 0 of them stop when one more store fails."
+        " 1 of them stop when one more store fails."
     )
 
 

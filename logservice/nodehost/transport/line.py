@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -304,7 +305,9 @@ class Line:
             await self._give_up("handshake timeout")
             return NotReady(f"{self.address} did not answer", address=self.address)
         except OSError as error:
-            return NotReady(f"{self.address}: {error}", address=self.address)
+            # asyncio's text is a tuple in a sentence.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            return NotReady(f"{self.address}: {why}", address=self.address)
         context.stats.connects += 1
         self._down = False
         self._drop_noted = False
