@@ -65,9 +65,10 @@ def main(
     if replay is not None:
         sys.exit(_replay(replay, short=short, rogue=foes))
     lines = read_ledger(ledger) if ledger is not None else []
+    kind = (short, foes is not None)
     known = {
         line["seed"] for line in lines
-        if line.get("short", False) is short and bool(line.get("rogue")) is (foes is not None)
+        if (line.get("short", False), line.get("rogue_asked", False)) == kind
     }  # fmt: skip
     wanted = [seed for seed in range(first, first + seeds) if seed not in known]
     totals = Totals()

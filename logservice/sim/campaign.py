@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import random
 import signal
 import time
 from collections import Counter
@@ -64,14 +65,21 @@ def processor_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+ROGUE_SHARE = 0.05
+"""Of the seeds of a campaign that does not ask for one in every world."""
+
 Attacks = tuple[str, ...] | None
-"""None: no rogue. Else every world has one, with these attacks only; empty: what it draws."""
+"""None: in some worlds. Else every world has one, with these attacks only; empty: what it draws."""
 
 
 def world_of(seed: int, *, short: bool = False, rogue: Attacks = None) -> SimConfig:
     """The configuration of a seed in a campaign."""
     config = draw(seed, short=short)
-    return config if rogue is None else make_rogue(config, rogue)
+    if rogue is not None:
+        config.rogue_asked = True
+        return make_rogue(config, rogue)
+    some = random.Random(f"any rogue/{seed}").random() < ROGUE_SHARE
+    return make_rogue(config) if some else config
 
 
 def run_seed(
@@ -173,6 +181,7 @@ def ledger_line(result: Result) -> dict[str, Any]:
         "short": result.config.short,
         "calm": result.config.calm,
         "rogue": result.config.rogue,
+        "rogue_asked": result.config.rogue_asked,
         "virtual_s": round(report.virtual_s, 3),
         "cpu_s": round(result.cpu_s, 3),
         "violations": [f"{one.checker}: {one.detail}" for one in report.violations],

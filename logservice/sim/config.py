@@ -102,6 +102,8 @@ class SimConfig:
     compare_interval_s: float = SCRUB_PASS_INTERVAL_S
     rogue: str = ""
     """Who the adversary is, if there is one; see `rogue`."""
+    rogue_asked: bool = False
+    """By whoever runs the campaign, and not by the seed."""
     rogue_store: int = 0
     """The store that was taken over, if one was."""
     rogue_per_s: float = 0.0

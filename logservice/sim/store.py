@@ -220,7 +220,7 @@ class SimStore:
 
     def broke(self, error: InvariantViolation) -> None:
         """A replica halts because an invariant of it does not hold: the product's fault."""
-        self.world.violate("crash", f"a replica of {self.store_id} broke: {error!r}", error)
+        self.world.violate("invariant", f"a replica of {self.store_id} broke: {error!r}", error)
 
     def tally(self) -> None:
         """Add what this life has counted to the world's counts."""

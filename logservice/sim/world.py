@@ -128,6 +128,7 @@ class World:
         self._started = False
         self._client_tasks: list[asyncio.Task[None]] = []
         self._fault_tasks: list[asyncio.Task[None]] = []
+        self._pulses: list[asyncio.Task[None]] = []
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -177,6 +178,8 @@ class World:
         for client in self.clients:
             client.stopping = True
         await asyncio.wait(self._client_tasks)
+        for pulse in self._pulses:
+            pulse.cancel()
         await self._settle()
         if config.diverges:
             await self._diverge()
@@ -214,7 +217,7 @@ class World:
             self._fault_tasks.append(self.loop.spawn(self.loop.world, Ages(self).run()))
         if self.config.calm:
             for shard in self.shards:
-                self.loop.spawn(rogue.process, Pulse(self, shard).run())
+                self._pulses.append(self.loop.spawn(rogue.process, Pulse(self, shard).run()))
 
     def _begin_faults(self) -> None:
         if not self.config.calm:
@@ -252,7 +255,7 @@ class World:
     async def _until_serving(self, bound_s: float, phase: str) -> None:
         """Every shard takes an append, at some replica."""
         deadline_s = self.loop.now_s + bound_s
-        waiting = dict.fromkeys(self.shards)
+        waiting = dict.fromkeys(self._kept_shards())
         probe = Client(self, 0, self.shards[0], ShardHistory())
         while waiting:
             for shard in list(waiting):
@@ -285,7 +288,7 @@ class World:
         deadline_s = self.loop.now_s + SETTLE_S
         passes = {store.number: (store.lives, store.scrub_passes) for store in self.stores}
         while self.loop.now_s < deadline_s:
-            settled = all(self._settled(shard) for shard in [HAKEEPER_SHARD, *self.shards])
+            settled = all(map(self._settled, [HAKEEPER_SHARD, *self._kept_shards()]))
             if settled and (not self.config.rot or self._scrubbed(passes)):
                 return
             await asyncio.sleep(0.2)
@@ -338,7 +341,7 @@ class World:
     def _judge(self) -> None:
         if self.violations:
             return
-        for shard in self.shards:
+        for shard in self._kept_shards():
             history = self.histories[shard]
             for store, replica in self._members(shard):
                 if replica.replica_id in replica.raft.membership.voters:
@@ -382,6 +385,9 @@ class World:
 
     def violate(self, checker: str, detail: str, error: BaseException | None = None) -> None:
         """Something is wrong: the run ends as soon as the present callback returns."""
+        if self.rogue is not None and self.rogue.forgives(checker, detail):
+            self.counts["rogue forgiven"] += 1
+            return
         self.note("VIOLATION", checker, detail)
         lines = traceback.format_exception(error) if error is not None else []
         self.violations.append(Violation(checker, detail, self.loop.now_s, "".join(lines)))
@@ -426,6 +432,13 @@ class World:
         self.checks.sent(store, shard, message)
         if self.rogue is not None:
             self.rogue.hears(store, shard, message)
+
+    def _kept_shards(self) -> list[ShardId]:
+        """Those of which something is promised: a traitor's own are its own."""
+        rogue = self.rogue
+        if rogue is None:
+            return self.shards
+        return [one for one in self.shards if not rogue.forgives("", f"shard {one}")]
 
     def _rogue_has(self, shard: ShardId) -> bool:
         """A replica of the shard: then it may cost it some elections."""

@@ -22,12 +22,14 @@ from logservice.raft.messages import (
     VoteResponse,
 )
 from logservice.raft.ready import Role
+from logservice.sim.campaign import run_seed
 from logservice.sim.config import draw
 from logservice.sim.rogue import Worlds, make_rogue
 from logservice.sim.rogue.attacks import ATTACKS, NOT_YET
 from logservice.sim.rogue.limits import Limits
 from logservice.sim.rogue.scene import Scene, Victim
 from logservice.sim.truth import Truth
+from logservice.sim.world import World as SimWorld
 
 SHARD = ShardId(1)
 ROGUE, VICTIM, OTHER = ReplicaId(1), ReplicaId(2), ReplicaId(3)
@@ -56,7 +58,9 @@ def store(name: str, one: Any) -> Any:
 def limits(**victim: Any) -> tuple[Limits, Victim]:
     """Of a rogue that was taken over, whose honest process has applied 5 entries."""
     home, other = store("s1", replica(ROGUE)), store("s2", replica(VICTIM, **victim))
-    world: Any = SimpleNamespace(stores=[home, other], truth=Truth())
+    world: Any = SimpleNamespace(
+        stores=[home, other], truth=Truth(), config=SimpleNamespace(rogue="member")
+    )
     scene = Scene(world, home)
     joining = replica(OTHER)
     joining.raft.membership = Membership()
@@ -119,13 +123,38 @@ def test_a_seed_decides_everything_about_its_rogue() -> None:
     drawn = [make_rogue(draw(seed, short=True)) for seed in range(200)]
     again = [make_rogue(draw(seed, short=True)) for seed in range(200)]
     assert [one.text() for one in drawn] == [one.text() for one in again]
-    assert 60 < sum(one.rogue == Worlds.STRANGER for one in drawn) < 140
+    assert {one.rogue for one in drawn} == set(Worlds) - {Worlds.NONE}
     assert sum(one.calm for one in drawn) > 60
     assert all(set(one.attacks) <= set(ATTACKS) - NOT_YET for one in drawn)
     assert set(ATTACKS) - NOT_YET == {name for one in drawn for name in one.attacks}
     # A liar and a lost disk are two failures.
-    assert not any(one.victim or one.lease_read for one in drawn if one.rogue == Worlds.MEMBER)
+    assert not any(one.victim or one.lease_read for one in drawn if one.rogue != Worlds.STRANGER)
 
 
 def test_a_world_without_a_rogue_has_none() -> None:
     assert not any(draw(seed).rogue for seed in range(50))
+
+
+def test_a_traitor_is_forgiven_its_own_logs_only() -> None:
+    world = SimWorld(make_rogue(draw(next(s for s in range(99) if kind(s) == "traitor"))))
+    rogue = world.rogue
+    assert rogue is not None
+    rogue.scene._ids = {ShardId(0): {ROGUE: None}, SHARD: {ROGUE: None}}
+    assert rogue.forgives("commit-quorum", "shard 1 (3, 4) was applied")
+    assert not rogue.forgives("commit-quorum", "shard 2 (3, 4) was applied")
+    assert not rogue.forgives("commit-quorum", "shard 0 (3, 4) was applied")
+    assert not rogue.forgives("crash", "store-1 gave up: shard 1")
+    world.loop.bury()
+
+
+def kind(seed: int) -> str:
+    return make_rogue(draw(seed)).rogue
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_can_be_made_and_is_stood(name: str) -> None:
+    """Alone, in a world where nothing else goes wrong."""
+    seed = next(s for s in range(1, 99) if draw(s, short=True).calm and draw(s).shards < 3)
+    result = run_seed(seed, short=True, rogue=(name,))
+    assert result.ok, (result.config, result.report.violations)
+    assert result.report.counts[f"rogue {name}"] > 0

@@ -85,7 +85,9 @@ class HAKeeperView(Checker):
     def _store(self, store: StoreState) -> None:
         for directory in store.directories:
             # One that failed while it was made is reported by the number it would have got.
-            known = self._incarnations[store.store]
+            known = self._incarnations.get(store.store)
+            if known is None:
+                break  # a stranger that joined says of itself what it likes
             if not directory.failed and directory.incarnation not in known:
                 self.wrong(f"{store.store} never had incarnation {directory.incarnation}")
         for shard, report in sorted(store.replicas.items()):

@@ -5,7 +5,7 @@ Each is a bug that a system like this one has had, or that its design warns of.
 
 from __future__ import annotations
 
-from logservice.sim.mutations import consensus, divergence, machine, sleep, storage
+from logservice.sim.mutations import consensus, divergence, machine, sleep, storage, trust
 from logservice.sim.mutations.registry import MUTATIONS, WORLDS
 
-__all__ = ["MUTATIONS", "WORLDS", "consensus", "divergence", "machine", "sleep", "storage"]
+__all__ = ["MUTATIONS", "WORLDS", "consensus", "divergence", "machine", "sleep", "storage", "trust"]

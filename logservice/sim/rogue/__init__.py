@@ -25,6 +25,9 @@ back, in shards of which it is a member, at the moment of delivery):
   and worlds with a member have no lease reads, which rest on such promises alone;
 - answer for HAKeeper, if it is a member of shard 0: stores believe those.
 
+One in nine is a *traitor*: a member that holds nothing back in log shards, and so may ruin its own.
+Even there no honest process ends, and nothing happens to other shards.
+
 Its draws are its own: worlds without a rogue are what they would be without this package.
 
 Reference: DESIGN section 21 (Trust).

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import struct
 from collections import Counter, deque
 from collections.abc import Coroutine
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from logservice_wire.errors import LogServiceError
 
-from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, ShardId, StoreId
 from logservice.nodehost.transport.codec import (
     Buffer,
     CodecError,
@@ -41,6 +42,9 @@ STRANGER = StoreId("stranger")
 _REMEMBERED = 400
 """Deliveries kept for replays."""
 
+_NEVER_FORGIVEN = ("crash", "unhandled", "world", "rogue-defect")
+_OF_A_SHARD = re.compile(r"shard (\d+)")
+
 _REQUEST_S = 2.0
 _REQUESTS_AT_ONCE_MAX = 64
 
@@ -59,7 +63,7 @@ class Rogue:
         config = world.config
         self.world = world
         self.chance = random.Random(f"rogue's deeds/{config.seed}")
-        home = world.stores[config.rogue_store - 1] if config.rogue == "member" else None
+        home = world.stores[config.rogue_store - 1] if config.rogue != "stranger" else None
         self.scene = Scene(world, home)
         self.limits = Limits(self.scene)
         self.counts: Counter[str] = Counter()
@@ -92,6 +96,16 @@ class Rogue:
         claimed = (Incarnation(chance.choice(others)),) if chance.random() < 0.5 else self.own
         return PeerIdentity(CLUSTER, self.store_id, claimed, self.boot_id)
 
+    def forgives(self, checker: str, detail: str) -> bool:
+        """Whether that is what a traitor may do to a log shard of its own."""
+        if self.world.config.rogue != "traitor" or checker in _NEVER_FORGIVEN:
+            return False
+        if checker == "invariant":
+            return True  # that it was not in another's shard shows where replicas halt (`watch`)
+        found = _OF_A_SHARD.search(detail)
+        shard = ShardId(int(found[1])) if found is not None else HAKEEPER_SHARD
+        return shard != HAKEEPER_SHARD and self.scene.owns(shard)
+
     # --- its life ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -107,6 +121,9 @@ class Rogue:
             burst = chance.choice((1, 1, 1, 3, 8, 20))
             focus = chance.random() < 0.5
             victims = self.victims()
+            led = [one for one in victims if self.leads(one)]
+            if led and config.rogue == "traitor":
+                victims, focus = led, True
             victim = chance.choice(victims) if victims and focus else None
             for _ in range(burst):
                 self.strike(name, victim)
@@ -131,6 +148,10 @@ class Rogue:
             return found
         passes = self.world.net.passes
         return [one for one in found if passes(home.store_id, one.store.store_id)]
+
+    def leads(self, victim: Victim) -> bool:
+        """The victim follows it."""
+        return victim.replica.raft.leader in self.scene.ids(victim.shard)
 
     # --- what it draws ----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from logservice.hakeeper.store_commands import QueuedCommand, RemoveReplica
 from logservice.ids import Index, ReplicaId, Term
 from logservice.membership import Member, Membership
 from logservice.nodehost import comparison_wire, hakeeper_client
+from logservice.nodehost.hearing import vouching
 
 if TYPE_CHECKING:
     from logservice.sim.rogue.adversary import Rogue
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 def forged_answer(rogue: Rogue, method: str, body: bytes) -> bytes | None:
     """None: the honest process answers."""
-    if method == hakeeper_client.PROPOSE and not rogue.scene.speaks_for_hakeeper:
+    if method == hakeeper_client.HEARTBEAT and not rogue.scene.speaks_for_hakeeper:
         return _heartbeat_answer(rogue, body)
     if method == hakeeper_client.LOOKUP and not rogue.scene.speaks_for_hakeeper:
         return rogue.chance.randbytes(20)
+    if method == vouching.VOUCH:
+        return rogue.chance.choice((b"\x00", b"\x01", b""))
     if method == comparison_wire.DIGEST:
         return _digest(rogue, body)
     return None

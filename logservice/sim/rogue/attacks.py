@@ -90,6 +90,7 @@ ATTACKS: dict[str, Attack] = {
     "own-heartbeats": requests.own_heartbeat,
     "joins": requests.joining,
     "findings": requests.finding,
+    "vouching": requests.vouching,
     "beats": requests.beat,
     "questions": requests.question,
     "answers": requests.nothing,

@@ -46,6 +46,8 @@ HUGE = (2**62 - 1, 2**62, 2**61, 2**63)
 
 def term_for(rogue: Rogue, victim: Victim) -> Term:
     """One that may pass."""
+    if rogue.chance.random() < 0.3:
+        return Term(victim.replica.raft.term)
     return Term(rogue.number(victim.replica.raft.term))
 
 
@@ -184,19 +186,34 @@ def forged_entries(rogue: Rogue, victim: Victim, before: Index, term: Term) -> t
         lsn = int(replica.reader.next_lsn(before))
     except _UNKNOWN:
         lsn = 1
-    if chance.random() < 0.2:
+    well = chance.random() < 0.5
+    if chance.random() < 0.2 and not well:
         lsn = rogue.number(lsn)
     entries = []
     for number in range(chance.choice((0, 1, 1, 3))):
         index = Index(before + 1 + number)
-        if chance.random() < 0.1:
+        if chance.random() < 0.1 and not well:
             index = Index(rogue.number(index))
         kind = chance.choice(tuple(EntryKind))
         count, payload = _content(rogue, kind, victim)
-        own_term = term if chance.random() < 0.8 else Term(rogue.number(term))
+        if well:
+            kind, count, payload = _well_formed(rogue)
+        own_term = term if well or chance.random() < 0.8 else Term(rogue.number(term))
         entries.append(Entry(own_term, index, Lsn(lsn), count, kind, payload))
         lsn += count
     return tuple(entries)
+
+
+def _well_formed(rogue: Rogue) -> tuple[EntryKind, int, bytes]:
+    """What a replica takes, whatever it means to it when it is applied."""
+    chance = rogue.chance
+    proposal = ProposalId(rogue.boot_id, chance.getrandbits(32))
+    if chance.random() < 0.3:
+        return EntryKind.COMMAND, 0, encode_command(proposal, chance.randbytes(8))
+    block = chance.randbytes(16)
+    claim = Author("app", rogue.store_id).claim()
+    envelope = BlockEnvelope(proposal, SessionId(0), 0, 0, Lsn(0), 2, block, claim)
+    return EntryKind.BLOCK, 2, encode_blocks([envelope])
 
 
 def _content(rogue: Rogue, kind: EntryKind, victim: Victim) -> tuple[int, bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from logservice.ids import ReplicaId, ShardId
+from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId
 from logservice.membership import Membership
 from logservice.raft.messages import (
     AppendEntries,
@@ -45,7 +45,8 @@ class Limits:
     def holds_back(self, victim: Victim, message: Message) -> bool:
         """Whether it is one of the lies that nothing can stand."""
         own = self._scene.ids(victim.shard)
-        if message.sender not in own:
+        traitor = self._scene.world.config.rogue == "traitor"
+        if message.sender not in own or (traitor and victim.shard != HAKEEPER_SHARD):
             return False
         why = ""
         if isinstance(message, AppendResponse):

@@ -39,6 +39,7 @@ from logservice.nodehost import (
     repair,
     sleeping,
 )
+from logservice.nodehost.hearing import vouching as vouching_methods
 from logservice.owner import NONCE_BYTES, Author
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.rsm import commands
@@ -157,8 +158,9 @@ def heartbeat_of_another(rogue: Rogue, victim: Victim) -> None:
     acked = proposals.AckCommands(
         store.store_id, tuple(CommandResult(number) for number in range(1, 200))
     )
+    methods = (hakeeper_client.HEARTBEAT, hakeeper_client.PROPOSE)
     data = proposals.encode(chance.choice((beat, beat, acked)))
-    rogue.ask(_some_store(rogue, victim), hakeeper_client.PROPOSE, data)
+    rogue.ask(_some_store(rogue, victim), chance.choice(methods), data)
 
 
 def own_heartbeat(rogue: Rogue, victim: Victim) -> None:
@@ -185,7 +187,7 @@ def own_heartbeat(rogue: Rogue, victim: Victim) -> None:
         (DirectoryReport(incarnation),), boot_id, _sequence(rogue), replicas=(report,),
         stored=((victim.shard, victim.to),),
     )  # fmt: skip
-    rogue.ask(_some_store(rogue, victim), hakeeper_client.PROPOSE, proposals.encode(beat))
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, proposals.encode(beat))
 
 
 def joining(rogue: Rogue, victim: Victim) -> None:
@@ -201,7 +203,7 @@ def joining(rogue: Rogue, victim: Victim) -> None:
         rogue.store_id, "host-rogue", address, "rogue:client", (DirectoryReport(incarnation),),
         rogue.boot_id, _sequence(rogue),
     )  # fmt: skip
-    rogue.ask(_some_store(rogue, victim), hakeeper_client.PROPOSE, proposals.encode(beat))
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, proposals.encode(beat))
 
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -240,6 +242,16 @@ async def _finding(rogue: Rogue, victim: Victim) -> None:
     await rogue.answer_of(victim.store, comparison_wire.FINDING, comparison_wire.encode(found))
 
 
+def vouching(rogue: Rogue, victim: Victim) -> None:
+    """Who stands behind me; and: the leader, which is me, hands over to somebody."""
+    chance, raft = rogue.chance, victim.replica.raft
+    who = chance.choice((*raft.membership.voters, 4242))
+    asked = [victim.shard, victim.to, rogue.sender(victim), rogue.number(raft.term), who]
+    body = b"\x01" + msgspec.msgpack.encode(asked)
+    method = chance.choice((vouching_methods.VOUCH, vouching_methods.ANNOUNCE))
+    rogue.ask(victim.store, method, body)
+
+
 def beat(rogue: Rogue, victim: Victim) -> None:
     """Something else sleeps."""
     body = rogue.chance.randbytes(rogue.chance.choice((0, 16, 16, 17)))
@@ -267,7 +279,8 @@ def question(rogue: Rogue, victim: Victim) -> None:
 
 _METHODS = (
     forwarding.APPEND, forwarding.PROPOSE, "shard.change", "shard.transfer",
-    hakeeper_client.PROPOSE, hakeeper_client.LOOKUP, bootstrap.PROBE, repair.FETCH,
+    hakeeper_client.PROPOSE, hakeeper_client.LOOKUP, hakeeper_client.HEARTBEAT,
+    bootstrap.PROBE, repair.FETCH,
     comparison_wire.DIGEST, comparison_wire.FINDING, sleeping.METHOD,
 )  # fmt: skip
 

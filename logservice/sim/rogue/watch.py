@@ -103,8 +103,13 @@ class Watch:
         if config.rot or config.diverges:
             return
         for shard, halted in store.parts.host.halted().items():
-            if not halted.reason.startswith("data directory"):
+            if not halted.reason.startswith("data directory") and not self._may_break(shard):
                 self._wrong(f"{store.store_id} shard {shard} halted: {halted.reason}")
+
+    def _may_break(self, shard: ShardId) -> bool:
+        rogue = self._world.rogue
+        assert rogue is not None
+        return rogue.forgives("rogue", f"shard {shard}")
 
     def _hakeeper(self, state: State) -> None:
         kept = _kept(state)

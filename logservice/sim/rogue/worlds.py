@@ -29,12 +29,17 @@ class Worlds(StrEnum):
     NONE = ""
     STRANGER = "stranger"
     MEMBER = "member"
+    TRAITOR = "traitor"
+    """A member that holds nothing back in log shards: it misuses what it was elected to."""
+
+
+KINDS = (Worlds.STRANGER,) * 4 + (Worlds.MEMBER,) * 4 + (Worlds.TRAITOR,)
 
 
 def make_rogue(config: SimConfig, only: tuple[str, ...] = ()) -> SimConfig:
     """Put a rogue into a drawn world; `only`: these attacks and no others."""
     chance = random.Random(f"rogue/{config.seed}")
-    config.rogue = chance.choice((Worlds.STRANGER, Worlds.MEMBER))
+    config.rogue = chance.choice(KINDS)
     config.rogue_store = chance.randint(1, config.stores)
     config.rogue_per_s = chance.choice((2.0, 4.0, 10.0, 25.0))
     usual = [name for name in ATTACKS if name not in NOT_YET]
@@ -50,7 +55,7 @@ def make_rogue(config: SimConfig, only: tuple[str, ...] = ()) -> SimConfig:
     if gentle:
         _make_gentle(config)
     config.ages = not gentle and chance.random() < 0.4
-    if config.rogue == Worlds.MEMBER:
+    if config.rogue != Worlds.STRANGER:
         config.lease_read = False
         config.victim, config.disk_loss, config.disk_death, config.rot = 0, False, False, False
         config.read_fail_interval_s = config.dead_sector_interval_s = 0.0
