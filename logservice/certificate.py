@@ -52,7 +52,8 @@ UNREADABLE: Final = (
 """What the parser raises about bytes that an authority signed and no standard allows."""
 
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
-_HASHES: Final = frozenset({"sha256", "sha384", "sha512"})
+STRONG_HASHES: Final = frozenset({"sha256", "sha384", "sha512"})
+"""Of signatures that count."""
 
 
 class Purpose(enum.Enum):
@@ -142,7 +143,7 @@ def _weak_signature(certificate: x509.Certificate) -> str:
     if certificate.signature_algorithm_oid == SignatureAlgorithmOID.ED25519:
         return ""
     found = certificate.signature_hash_algorithm
-    if found is None or found.name not in _HASHES:
+    if found is None or found.name not in STRONG_HASHES:
         name = found.name if found is not None else "something unknown"
         return f"is signed with {name}; SHA-256 or better is accepted"
     return ""

@@ -253,6 +253,12 @@ class TlsSection(_Section, frozen=True, kw_only=True):
     """The same for the plane between stores."""
     peer_certificate: str = ""
     peer_key: str = ""
+    client_crl: str = ""
+    """PEM: revocation lists of the authorities in `client_ca`; "": nothing is ever revoked."""
+    peer_crl: str = ""
+    revocation_strict: bool = False
+    """Refuse everybody of an authority whose list is overdue or missing. By default an overdue list
+    goes on refusing whom it names, is an alarm, and lets the others in."""
     reload_interval_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
     connection_age_max_s: Annotated[float, Meta(ge=1, le=86_400)] = bounds.CONNECTION_AGE_MAX_S
     """A removed CA or an expired certificate is out of use after this long at the latest."""
@@ -314,6 +320,7 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
     tracing: TracingSection = TracingSection()
 
 
+_TLS_LISTS: Final = ("client_crl", "peer_crl")
 _TLS_FILES: Final = (
     "client_ca", "certificate", "key", "peer_ca", "peer_certificate", "peer_key",
 )  # fmt: skip
@@ -330,7 +337,7 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
         raise ConfigError("", f"cannot read configuration {path}: {error}") from error
     config = parse(text, assignments)
     directories = [str(path.parent / directory) for directory in config.store.data_directories]
-    files = {name: getattr(config.tls, name) for name in _TLS_FILES}
+    files = {name: getattr(config.tls, name) for name in (*_TLS_FILES, *_TLS_LISTS)}
     files = {name: str(path.parent / text) if text else "" for name, text in files.items()}
     return msgspec.structs.replace(
         config,
@@ -349,7 +356,7 @@ def check_files(config: StoreConfig) -> None:
     Not a part of `load`: a configuration is checked, too, where its certificates are not. Raises
     ConfigError.
     """
-    for name in _TLS_FILES:
+    for name in (*_TLS_FILES, *_TLS_LISTS):
         file = getattr(config.tls, name)
         try:
             if file:

@@ -88,6 +88,37 @@ class TestAuthority:
         )
         self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
 
+    def revoke(
+        self,
+        *papers: Papers,
+        number: int = 1,
+        begin: datetime.datetime | None = None,
+        end: datetime.datetime | None = None,
+        digest: hashes.HashAlgorithm | None = None,
+        more: Sequence[tuple[x509.ExtensionType, bool]] = (),
+    ) -> bytes:
+        """A revocation list. `more`: extensions, and whether they are critical."""
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.name)
+            .last_update(begin or days(-1))
+            .next_update(end or days(10))
+        )
+        if number:
+            builder = builder.add_extension(x509.CRLNumber(number), critical=False)
+        for extension, critical in more:
+            builder = builder.add_extension(extension, critical=critical)
+        for one in papers:
+            builder = builder.add_revoked_certificate(
+                x509.RevokedCertificateBuilder()
+                .serial_number(x509.load_pem_x509_certificate(one.certificate).serial_number)
+                .revocation_date(days(-1))
+                .build()
+            )
+        return builder.sign(self.key, _digest(self.key, digest)).public_bytes(
+            serialization.Encoding.PEM
+        )
+
     def issue(
         self,
         *uris: str,

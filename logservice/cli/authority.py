@@ -6,12 +6,19 @@ two authorities, one per plane, so that a client's certificate does not pass a s
 
     DIR/authority.json                 trust domain and cluster
     DIR/ca/{client,peer}-ca.{pem,key}  the authorities; *-ca.old.pem: still trusted, signs no more
-    DIR/stores/NAME/                   client-plane.{pem,key}, peer-plane.{pem,key}, both CAs
+    DIR/ca/{client,peer}-issued.jsonl  every certificate that was ever signed, one per line
+    DIR/ca/{client,peer}-crl.pem       which of them are revoked
+    DIR/stores/NAME/                   client-plane.{pem,key}, peer-plane.{pem,key}, both CAs, both
+                                       revocation lists
     DIR/clients/NAME/                  client.{pem,key} and ca.pem
 
 Every file is 0600 and every directory 0700; a file is replaced by a rename, so a reader sees the
 old one or the new one. Renewing takes what a certificate says from the certificate itself, so there
 is no second list to keep in step with it.
+
+Revoking an identity revokes every certificate that was signed for it and has not expired, those
+that were renewed since included: whoever took a key took it some time ago. A list is signed anew,
+with a higher number, whenever anything is issued or revoked, and holds CRL_DAYS.
 
 Replacing an authority takes three steps, and everybody must have reloaded between them: the new one
 is trusted beside the old one (`replace_authority`), every certificate is renewed by it (`renew`),
@@ -24,7 +31,7 @@ import datetime
 import ipaddress
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -42,6 +49,8 @@ from logservice.identity import TRUST_DOMAIN, Identity, IdentityKind
 
 LEAF_DAYS: Final = 90
 AUTHORITY_DAYS: Final = 5 * 365
+CRL_DAYS: Final = 90
+"""As long as a certificate: whoever rotates them in time renews the lists, too."""
 _BACKDATED: Final = datetime.timedelta(minutes=5)
 """Clocks differ; a certificate must be valid at once everywhere."""
 
@@ -100,6 +109,7 @@ class Authority:
             made._new_authority(plane, days)
         record = {"trust_domain": trust_domain, "cluster_id": cluster_id}
         write_private(directory / "authority.json", json.dumps(record).encode() + b"\n")
+        made._distribute()
         return made
 
     @classmethod
@@ -145,17 +155,40 @@ class Authority:
         (uri,) = found.uris
         self._issue(plane, found.path.with_suffix(""), uri, found.hosts, tuple(usage.value), days)
 
+    def revoke(self, kind: IdentityKind, name: str) -> int:
+        """Revoke all certificates of an identity; returns how many. Raises InvalidArgument."""
+        uri = self._identity(kind, _checked_name(name, kind))
+        revoked = 0
+        for plane in PLANES:
+            found = self._signed(plane)
+            for one in found:
+                if one["uri"] == uri and not one.get("revoked"):
+                    one["revoked"] = _now().isoformat(timespec="seconds")
+                    revoked += 1
+            self._keep(plane, found)
+        if not revoked:
+            raise InvalidArgument(f"no certificate of {uri} is left to revoke", field="name")
+        self._distribute()
+        return revoked
+
+    def renew_lists(self) -> None:
+        """Sign both revocation lists again."""
+        self._distribute()
+
     def replace_authority(self, plane: str, days: int = AUTHORITY_DAYS) -> None:
         """Step one: a new authority signs from now on; the old one is still trusted."""
         place = self.directory / "ca"
         current = (place / f"{plane}-ca.pem").read_bytes()
         write_private(place / f"{plane}-ca.old.pem", current + self._old(plane))
+        # It signs no certificate any more, but goes on saying which of its own are revoked.
+        write_private(place / f"{plane}-ca.old.key", (place / f"{plane}-ca.key").read_bytes())
         self._new_authority(plane, days)
         self._distribute()
 
     def forget_old(self, plane: str) -> None:
         """Step three: nobody trusts the old authority any more."""
-        (self.directory / "ca" / f"{plane}-ca.old.pem").unlink(missing_ok=True)
+        for suffix in ("pem", "key"):
+            (self.directory / "ca" / f"{plane}-ca.old.{suffix}").unlink(missing_ok=True)
         self._distribute()
 
     # --- inside -----------------------------------------------------------------------------------
@@ -170,7 +203,11 @@ class Authority:
             return b""
 
     def _distribute(self) -> None:
-        """Every holder of a certificate gets the authorities that are trusted now."""
+        """Every holder of a certificate gets the authorities trusted now, and the lists."""
+        for plane in PLANES:
+            lists = self._new_lists(plane)
+            for folder in (self.directory / "ca", *self.directory.glob("stores/*/")):
+                write_private(folder / f"{plane}-crl.pem", lists)
         for plane in PLANES:
             bundle = (self.directory / "ca" / f"{plane}-ca.pem").read_bytes() + self._old(plane)
             places = [folder / f"{plane}-ca.pem" for folder in self.directory.glob("stores/*/")]
@@ -179,6 +216,32 @@ class Authority:
             for place in places:
                 if not place.exists() or place.read_bytes() != bundle:
                     write_private(place, bundle)
+
+    def _signed(self, plane: str) -> list[dict[str, str]]:
+        """Every certificate of a plane that has not expired."""
+        try:
+            text = (self.directory / "ca" / f"{plane}-issued.jsonl").read_text()
+        except FileNotFoundError:
+            return []
+        now = _now().isoformat(timespec="seconds")
+        return [one for line in text.splitlines() if (one := json.loads(line))["end"] > now]
+
+    def _keep(self, plane: str, signed: Sequence[dict[str, str]]) -> None:
+        lines = b"".join(json.dumps(one).encode() + b"\n" for one in signed)
+        write_private(self.directory / "ca" / f"{plane}-issued.jsonl", lines)
+
+    def _new_lists(self, plane: str) -> bytes:
+        """Of the authority that signs, and of the one before it while that is trusted."""
+        place = self.directory / "ca"
+        revoked = [one for one in self._signed(plane) if one.get("revoked")]
+        made = b""
+        for stem in (f"{plane}-ca", f"{plane}-ca.old"):
+            if not (place / f"{stem}.key").exists() or not (place / f"{stem}.pem").exists():
+                continue
+            signer = read_certificate(place / f"{stem}.pem")
+            theirs = [one for one in revoked if one["issuer"] == signer.subject.rfc4514_string()]
+            made += _list_of(signer, _signing_key(place / f"{stem}.key"), theirs)
+        return made
 
     def _new_authority(self, plane: str, days: int) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -212,10 +275,7 @@ class Authority:
     ) -> None:
         place = self.directory / "ca" / f"{plane}-ca"
         signer = read_certificate(place.with_suffix(".pem"))
-        signing = serialization.load_pem_private_key(
-            place.with_suffix(".key").read_bytes(), password=None
-        )
-        assert isinstance(signing, ec.EllipticCurvePrivateKey)  # `_new_authority` made it
+        signing = _signing_key(place.with_suffix(".key"))
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.UniformResourceIdentifier(uri), *map(_host, hosts)]
         serial = x509.random_serial_number()
@@ -226,6 +286,11 @@ class Authority:
             .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
             .sign(signing, hashes.SHA256())
         )
+        one = {
+            "serial": f"{serial:x}", "uri": uri, "issuer": signer.subject.rfc4514_string(),
+            "end": built.not_valid_after_utc.isoformat(timespec="seconds"),
+        }  # fmt: skip
+        self._keep(plane, [*self._signed(plane), one])
         write_private(stem.with_suffix(".key"), _key_pem(key))
         write_private(stem.with_suffix(".pem"), built.public_bytes(serialization.Encoding.PEM))
 
@@ -245,7 +310,7 @@ def _begun(
     serial: int,
     days: int,
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = _now()
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -255,6 +320,40 @@ def _begun(
         .not_valid_before(now - _BACKDATED)
         .not_valid_after(now + datetime.timedelta(days=days))
     )
+
+
+def _signing_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    found = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    assert isinstance(found, ec.EllipticCurvePrivateKey)  # `_new_authority` made it
+    return found
+
+
+def _list_of(
+    signer: x509.Certificate,
+    key: ec.EllipticCurvePrivateKey,
+    revoked: Sequence[Mapping[str, str]],
+) -> bytes:
+    """A revocation list. Its number is the time, which grows without anybody keeping it."""
+    now = _now()
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(signer.subject)
+        .last_update(now - _BACKDATED)
+        .next_update(now + datetime.timedelta(days=CRL_DAYS))
+        .add_extension(x509.CRLNumber(int(now.timestamp() * 1000)), critical=False)
+    )
+    for one in revoked:
+        builder = builder.add_revoked_certificate(
+            x509.RevokedCertificateBuilder()
+            .serial_number(int(one["serial"], 16))
+            .revocation_date(datetime.datetime.fromisoformat(one["revoked"]))
+            .build()
+        )
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def _host(text: str) -> x509.GeneralName:

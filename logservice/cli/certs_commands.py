@@ -18,6 +18,7 @@ from logservice.cli.authority import (
     read_certificate,
 )
 from logservice.cli.output import output_option, say, show_rows
+from logservice.identity import IdentityKind
 
 _directory = click.option(
     "--dir",
@@ -118,7 +119,7 @@ def issue_client(directory: Path, name: str, days: int) -> None:
 def rotate(
     directory: Path, names: tuple[str, ...], days: int, ca: str | None, forget_old_ca: str | None
 ) -> None:
-    """Renew the certificates of NAMES (default: all), with new keys; stores reload them."""
+    """Renew the certificates of NAMES (default: all), with new keys, and the revocation lists."""
     authority = Authority.open(directory)
     if ca and forget_old_ca:
         raise InvalidArgument("replacing an authority is done step by step", field="ca")
@@ -137,6 +138,29 @@ def rotate(
     for one in chosen:
         authority.renew(one, days)
         say(str(one.path))
+    authority.renew_lists()
+
+
+@certs.command()
+@_directory
+@click.argument("kind", type=click.Choice(["store", "client"]))
+@click.argument("name")
+def revoke(directory: Path, kind: str, name: str) -> None:
+    """Revoke every certificate of a store or client NAME; stores reload the lists.
+
+    Copy DIR/ca/*-crl.pem to the files that `tls.client_crl` and `tls.peer_crl` of every store name.
+    A new certificate of the same NAME (`issue`, `rotate`) counts again.
+    """
+    count = Authority.open(directory).revoke(IdentityKind(kind), name)
+    say(f"{count} certificates of {kind} {name} are revoked; copy {directory / 'ca'}/*-crl.pem")
+
+
+@certs.command()
+@_directory
+def lists(directory: Path) -> None:
+    """Sign the revocation lists again, before they are overdue."""
+    Authority.open(directory).renew_lists()
+    say(f"revocation lists are in {directory / 'ca'}")
 
 
 @certs.command()

@@ -100,6 +100,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logservice certs rotate --dir certs",
         "logservice certs rotate --dir certs store-1 --days 30",
     ),
+    "logservice certs revoke": (
+        "logservice certs revoke --dir certs client database",
+        "logservice certs revoke --dir certs store store-1",
+    ),
+    "logservice certs lists": ("logservice certs lists --dir certs",),
     "logservice certs show": (
         "logservice certs show --dir certs",
         "logservice certs show --dir certs --within-days 14 -o json",

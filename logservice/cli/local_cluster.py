@@ -54,6 +54,8 @@ _TLS_FILES = {
     "peer_ca": "peer-ca.pem",
     "peer_certificate": "peer-plane.pem",
     "peer_key": "peer-plane.key",
+    "client_crl": "client-crl.pem",
+    "peer_crl": "peer-crl.pem",
 }
 
 _PROBE_TIMEOUT_S = 2.0

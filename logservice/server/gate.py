@@ -12,8 +12,8 @@ plaintext on loopback means, and the configuration had to say so.
 
 INV-GATE-1: what is not granted is denied: no row in `rules`, no identity, no list, no answer from
 HAKeeper about a name: denied.
-INV-GATE-2: a decision is never used with another version of the access list than it was made by,
-nor after the certificate it rests on has expired.
+INV-GATE-2: a decision is never used with another version of the access list, or other revocation
+lists, than it was made by, nor after the certificate it rests on has expired.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from logservice_wire.errors import LogServiceError, PermissionDenied, Unauthenti
 
 from logservice import bounds
 from logservice.access import AccessList
-from logservice.certificate import Purpose, read_chain
+from logservice.certificate import Purpose, Serial, read_chain
 from logservice.identity import IdentityKind
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.access_book import AccessBook
 from logservice.owner import ANONYMOUS
+from logservice.revocation import Revocations
 from logservice.server.errors import Context
 from logservice.server.quota import Quota, QuotaLimits
 from logservice.server.rules import Rule
@@ -40,17 +41,27 @@ from logservice.server.rules import Rule
 calling: Final[ContextVar[str]] = ContextVar("calling")
 """The identity whose call is being served. `server.guard` sets it before any handler runs."""
 
+NOTHING_REVOKED: Final = Revocations()
+"""Without lists."""
+
 NameOf = Callable[[ShardId], Awaitable[str | None]]
 
 
 @dataclass(slots=True)
 class Caller:
-    """One certificate. `expires_s`: on the wall clock. Callers of one identity share `quota`."""
+    """One certificate chain. Callers of one identity share `quota`.
+
+    expires_s: on the wall clock, of the certificate, or of what is known of its revocation.
+    checked_by: the revocation lists that its certificates were looked up in.
+    """
 
     uri: str
     expires_s: float
     quota: Quota
     admin: bool = False
+    not_after_s: float = float("inf")
+    serials: tuple[Serial, ...] = ()
+    checked_by: Revocations = NOTHING_REVOKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,8 @@ class Identities:
     trust_domain: str
     cluster_id: str
     admins: Collection[str] = ()
+    revocations: Callable[[], Revocations] = lambda: NOTHING_REVOKED
+    """The lists that are in use."""
 
 
 @dataclass(slots=True)
@@ -88,6 +101,8 @@ class Gate:
         found = self._callers.get(chain)
         if found is None:
             found = self._identify(chain)
+        if found.checked_by is not self.identities.revocations():
+            self._look_up(found)
         if time.time() >= found.expires_s:
             self.denied += 1
             raise Unauthenticated("the certificate has expired")
@@ -122,7 +137,11 @@ class Gate:
 
     def in_force(self, caller: Caller, listed: AccessList | None) -> bool:
         """Whether a decision by `listed` still holds (INV-GATE-2)."""
-        return (listed is None or listed is self.access.list) and time.time() < caller.expires_s
+        return (
+            (listed is None or listed is self.access.list)
+            and time.time() < caller.expires_s
+            and (self.identities is None or caller.checked_by is self.identities.revocations())
+        )
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -136,7 +155,21 @@ class Gate:
         except LogServiceError:
             self.denied += 1
             raise
-        return self._known(chain, bearer.identity.uri, bearer.not_after_s)
+        found = self._known(chain, bearer.identity.uri, bearer.not_after_s)
+        found.serials = bearer.serials
+        self._look_up(found)
+        return found
+
+    def _look_up(self, caller: Caller) -> None:
+        """Look for a caller's certificates in the lists in use. Raises Unauthenticated."""
+        assert self.identities is not None  # only then there are certificates
+        lists = self.identities.revocations()
+        problem = lists.problem(caller.serials, time.time())
+        if problem:
+            self.denied += 1
+            raise Unauthenticated(problem)
+        caller.checked_by = lists
+        caller.expires_s = min(caller.not_after_s, lists.known_until_s(caller.serials))
 
     def _known(self, chain: bytes, uri: str, expires_s: float) -> Caller:
         found = self._callers.get(chain)
@@ -149,7 +182,7 @@ class Gate:
                     self._quotas = {name: one for name, one in self._quotas.items() if one.busy}
                 quota = self._quotas[uri] = Quota(self.limits)
             admin = self.identities is not None and uri in self.identities.admins
-            found = self._callers[chain] = Caller(uri, expires_s, quota, admin)
+            found = self._callers[chain] = Caller(uri, expires_s, quota, admin, expires_s)
         return found
 
     async def _name(self, listed: AccessList, uri: str, shard: ShardId) -> str | None:

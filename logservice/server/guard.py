@@ -365,7 +365,7 @@ class GuardedStream:
 
     async def _ask(self) -> None:
         try:
-            self._gate.caller(self._context)
+            self._caller = self._gate.caller(self._context)
             self._listed = await self._gate.admit(self._caller, self._rule, self._shard)
         except LogServiceError as error:
             self._auditor.denied(self._name, self._context, self._caller, self._shard, error)

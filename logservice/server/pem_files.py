@@ -19,7 +19,7 @@ from __future__ import annotations
 import datetime
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from logservice.certificate import (
     weakness,
 )
 from logservice.identity import Identity, IdentityKind, only_identity
+from logservice.revocation import RevocationList, read_lists
 
 _PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
@@ -49,11 +50,13 @@ class TlsRefused(InvalidArgument):
 
 @dataclass(frozen=True, slots=True)
 class PemPaths:
-    """Three PEM files: trusted authorities, own certificate (chain behind it), its private key."""
+    """PEM files: trusted authorities, own certificate (chain behind it), its private key."""
 
     ca: Path
     certificate: Path
     key: Path
+    lists: Path | None = None
+    """Revocation lists of those authorities (`logservice.revocation`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class PemMaterial:
     identity: Identity
     not_before: datetime.datetime
     not_after: datetime.datetime
+    lists: tuple[RevocationList, ...] = ()
 
 
 def read_pem(
@@ -75,13 +79,15 @@ def read_pem(
     store_id: str,
     purposes: Collection[Purpose],
     now: datetime.datetime,
+    before: Sequence[RevocationList] = (),
 ) -> PemMaterial:
     """Read and check the material of store `store_id`. Raises TlsRefused.
 
-    `purposes`: what the certificate is shown for; each must stand in it.
+    `purposes`: what the certificate is shown for; each must stand in it. `before`: the revocation
+    lists in use.
     """
     ca, certificate, key = _read(paths.ca), _read(paths.certificate), _read(paths.key, secret=True)
-    _check_authorities(ca, paths.ca)
+    authorities = _check_authorities(ca, paths.ca)
     chain = _certificates(certificate, paths.certificate)
     leaf = chain[0]
     for one in chain:
@@ -105,7 +111,22 @@ def read_pem(
         raise _refused(paths.certificate, error.message) from error
     if identity.kind is not IdentityKind.STORE or identity.name != store_id:
         raise _refused(paths.certificate, f"is that of {identity.uri}, not of store {store_id}")
-    return PemMaterial(ca, certificate, key, identity, not_before, not_after)
+    lists = _lists(paths.lists, authorities, before, now) if paths.lists is not None else ()
+    return PemMaterial(ca, certificate, key, identity, not_before, not_after, lists)
+
+
+def _lists(
+    path: Path,
+    authorities: Sequence[x509.Certificate],
+    before: Sequence[RevocationList],
+    now: datetime.datetime,
+) -> tuple[RevocationList, ...]:
+    try:
+        return read_lists(_read(path), authorities, before, now)
+    except TlsRefused:
+        raise
+    except InvalidArgument as error:
+        raise _refused(path, error.message) from error
 
 
 def _read(path: Path, *, secret: bool = False) -> bytes:
@@ -139,11 +160,13 @@ def _check_private(path: Path, status: os.stat_result) -> None:
         raise _refused(path, f"is accessible to others (mode {mode:04o}); chmod 600 it")
 
 
-def _check_authorities(data: bytes, path: Path) -> None:
-    for certificate in _certificates(data, path):
+def _check_authorities(data: bytes, path: Path) -> list[x509.Certificate]:
+    found = _certificates(data, path)
+    for certificate in found:
         if not is_authority(certificate):
             raise _refused(path, "holds a certificate that is no authority's")
         _check_strength(certificate, path)
+    return found
 
 
 def _check_strength(certificate: x509.Certificate, path: Path) -> None:

@@ -57,7 +57,7 @@ from logservice.server.connections import ConnectionLimits, Connections
 from logservice.server.context import StoreContext
 from logservice.server.crash import crash
 from logservice.server.errors import refused
-from logservice.server.gate import Gate, Identities, calling
+from logservice.server.gate import NOTHING_REVOKED, Gate, Identities, calling
 from logservice.server.guard import Auditor, GuardedServer
 from logservice.server.hakeeper_service import HAKeeperService
 from logservice.server.limits import server_options
@@ -251,7 +251,7 @@ class Store:
     def _serve(self, parts: StoreParts, monitor: Monitor) -> None:
         assert self._server is not None
         limits = self._config.limits
-        self.gate = _gate(self._config, parts)
+        self.gate = _gate(self._config, parts, self._tls)
         if self._config.tls.enabled:
             self.audit = _audit(self._config, parts.directories[0].data.path)
             parts.host.requests.audit = self.audit
@@ -308,7 +308,7 @@ def _audit(config: StoreConfig, data_directory: str) -> AuditLog:
     return log
 
 
-def _gate(config: StoreConfig, parts: StoreParts) -> Gate:
+def _gate(config: StoreConfig, parts: StoreParts, used: StoreTls | None) -> Gate:
     limits, tls = config.limits, config.tls
 
     async def name_of(shard: ShardId) -> str | None:
@@ -316,7 +316,10 @@ def _gate(config: StoreConfig, parts: StoreParts) -> Gate:
         return view.name if view is not None else None
 
     identities = Identities(
-        tls.trust_domain, config.store.cluster_id, frozenset(config.security.admins)
+        tls.trust_domain,
+        config.store.cluster_id,
+        frozenset(config.security.admins),
+        used.client_revocations if used is not None else lambda: NOTHING_REVOKED,
     )
     return Gate(
         parts.access,

@@ -6,6 +6,9 @@ replaces the one in use; anything else, a half-written file or a key that does n
 certificate, leaves it alone and raises an alarm until the files are right. So a rotation may
 replace file after file in any order.
 
+A plane's revocation lists are a part of its set; the gate and the peer transport look at those in
+use (`logservice.revocation`), at calls and connections that are under way, too.
+
 New handshakes take the new set: gRPC asks `_fetch` at each one, and the peer transport is told
 (`on_peer_change`) and opens its listener anew. Connections that exist live on until they reach
 their age (`TlsSection.connection_age_max_s`), which both planes enforce.
@@ -23,15 +26,17 @@ import datetime
 import logging
 import os
 import ssl
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import grpc
 
 from logservice import bounds
-from logservice.certificate import Purpose
+from logservice.certificate import Purpose, Serial
 from logservice.config import StoreConfig
+from logservice.revocation import Revocations
 from logservice.server.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
 
 CLIENT_PLANE: Final = "client plane"
@@ -61,19 +66,20 @@ class StoreTls:
         self._config = config
         self._on_peer_change = on_peer_change
         self._paths = {
-            CLIENT_PLANE: PemPaths(Path(tls.client_ca), Path(tls.certificate), Path(tls.key)),
-            PEER_PLANE: PemPaths(Path(tls.peer_ca), Path(tls.peer_certificate), Path(tls.peer_key)),
+            CLIENT_PLANE: _paths(tls.client_ca, tls.certificate, tls.key, tls.client_crl),
+            PEER_PLANE: _paths(tls.peer_ca, tls.peer_certificate, tls.peer_key, tls.peer_crl),
         }
         self._seen: dict[str, object] = {}
         self._used: dict[str, PemMaterial] = {}
         self._failures: dict[str, str] = {}
+        self._revocations: dict[str, Revocations] = {}
         self.reloads = 0
         """Sets that were replaced."""
         self.failed_reloads = 0
         """Times that changed files were not usable."""
         for plane, paths in self._paths.items():
             self._seen[plane] = _signature(paths)
-            self._used[plane] = self._read(plane)
+            self._use(plane, self._read(plane))
         self._served = self._used[CLIENT_PLANE]
 
     # --- what is in use ---------------------------------------------------------------------------
@@ -87,6 +93,14 @@ class StoreTls:
     def age_max_s(self) -> float:
         """See `PeerTls`."""
         return self._config.tls.connection_age_max_s
+
+    def client_revocations(self) -> Revocations:
+        """Of the clients' plane, as they are in use; another object when they changed."""
+        return self._revocations[CLIENT_PLANE]
+
+    def revoked(self, serials: Sequence[Serial]) -> str:
+        """See `PeerTls`."""
+        return self._revocations[PEER_PLANE].problem(serials, time.time())
 
     def material(self, plane: str) -> PemMaterial:
         """The set in use on a plane."""
@@ -105,6 +119,8 @@ class StoreTls:
                 found.append(
                     f"{plane}: the certificate expires at {used.not_after:%Y-%m-%d %H:%M} UTC"
                 )
+        for plane, revocations in self._revocations.items():
+            found += [f"{plane}: {problem}" for problem in revocations.alarms(now)]
         return found
 
     def server_credentials(self) -> grpc.ServerCredentials:
@@ -159,7 +175,7 @@ class StoreTls:
         self._failures.pop(plane, None)
         if material == self._used[plane]:
             return False
-        self._used[plane] = material
+        self._use(plane, material)
         self.reloads += 1
         logger.info(
             "%s: a new certificate is in use until %s UTC",
@@ -170,6 +186,13 @@ class StoreTls:
             self._on_peer_change()
         return True
 
+    def _use(self, plane: str, material: PemMaterial) -> None:
+        before = self._used.get(plane)
+        self._used[plane] = material
+        if before is None or before.lists != material.lists:
+            strict = self._config.tls.revocation_strict and bool(material.lists)
+            self._revocations[plane] = Revocations(material.lists, strict=strict)
+
     def _read(self, plane: str) -> PemMaterial:
         store = self._config.store
         return read_pem(
@@ -179,6 +202,7 @@ class StoreTls:
             store.store_id,
             _PURPOSES[plane],
             _now(),
+            self._used[plane].lists if plane in self._used else (),
         )
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
@@ -190,6 +214,10 @@ class StoreTls:
         return _grpc_configuration(used)
 
 
+def _paths(authorities: str, certificate: str, key: str, lists: str) -> PemPaths:
+    return PemPaths(Path(authorities), Path(certificate), Path(key), Path(lists) if lists else None)
+
+
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
@@ -197,12 +225,14 @@ def _now() -> datetime.datetime:
 def _signature(paths: PemPaths) -> object:
     """Changes when one of the files does; a missing file is a state like any other."""
     found: list[object] = []
-    for path in (paths.ca, paths.certificate, paths.key):
+    for path in (paths.ca, paths.certificate, paths.key, paths.lists):
         try:
-            status = path.stat()
+            status = path.stat() if path is not None else None
         except OSError:
             found.append(None)
         else:
+            if status is None:
+                continue
             found.append((status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode))
     return found
 

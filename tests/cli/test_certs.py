@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
 
-from logservice.certificate import Purpose
+from logservice.certificate import Purpose, serial_of
 from logservice.cli.authority import Authority, read_certificate
 from logservice.cli.certs_commands import certs
+from logservice.revocation import Revocations, read_lists
 from logservice.server.pem_files import PemPaths, read_pem
 from tests.papers import days
 
@@ -85,6 +86,58 @@ def test_rotate_keeps_what_a_certificate_says(directory: Path) -> None:
         assert renewed is (old.path.parent.name == "store-1")
 
 
+def known(directory: Path, plane: str) -> Revocations:
+    """The lists that a store would take up."""
+    folder = directory / "stores/store-1"
+    authorities = x509.load_pem_x509_certificates((folder / f"{plane}-ca.pem").read_bytes())
+    pem = (folder / f"{plane}-crl.pem").read_bytes()
+    assert pem == (directory / f"ca/{plane}-crl.pem").read_bytes()
+    return Revocations(read_lists(pem, authorities, (), days(0)), strict=True)
+
+
+def counts(directory: Path, plane: str, certificate: x509.Certificate) -> bool:
+    serials = [serial_of(certificate)]
+    return not known(directory, plane).problem(serials, days(0).timestamp())
+
+
+def test_revoking_an_identity_revokes_what_it_had_before(directory: Path) -> None:
+    path = directory / "clients/wal/client.pem"
+    first = read_certificate(path)
+    run(directory, "rotate", "wal")
+    second = read_certificate(path)
+    store = read_certificate(directory / "stores/store-1/client-plane.pem")
+    assert all(counts(directory, "client", one) for one in (first, second, store))
+    assert "2 certificates" in run(directory, "revoke", "client", "wal").output
+    assert not counts(directory, "client", first)
+    assert not counts(directory, "client", second)
+    assert counts(directory, "client", store)
+    run(directory, "issue", "client", "wal")
+    assert counts(directory, "client", read_certificate(path))
+    # A store's are revoked on both planes.
+    assert "2 certificates" in run(directory, "revoke", "store", "store-1").output
+    peer = read_certificate(directory / "stores/store-1/peer-plane.pem")
+    assert not counts(directory, "peer", peer)
+
+
+def test_lists_go_along_when_an_authority_is_replaced(directory: Path) -> None:
+    old = read_certificate(directory / "clients/wal/client.pem")
+    run(directory, "revoke", "client", "wal")
+    run(directory, "rotate", "--ca", "client")
+    assert not counts(directory, "client", old)
+    run(directory, "rotate")
+    assert counts(directory, "client", read_certificate(directory / "clients/wal/client.pem"))
+    assert not counts(directory, "client", old)
+    run(directory, "rotate", "--forget-old-ca", "client")
+    assert len(known(directory, "client").lists) == 1
+
+
+def test_lists_are_signed_again_with_a_higher_number(directory: Path) -> None:
+    (before,) = known(directory, "peer").lists
+    run(directory, "lists")
+    (after,) = known(directory, "peer").lists
+    assert after.number > before.number
+
+
 def test_an_authority_is_replaced_in_three_steps(directory: Path) -> None:
     def trusted(bundle: str, leaf: str) -> bool:
         authorities = x509.load_pem_x509_certificates((directory / bundle).read_bytes())
@@ -114,6 +167,8 @@ def test_an_authority_is_replaced_in_three_steps(directory: Path) -> None:
         ("issue", "client", "x\ny"),
         ("issue", "store", "s", "--host", "b\u00fccher.example"),
         ("rotate", "nobody"),
+        ("revoke", "client", "nobody"),
+        ("revoke", "store", "../x"),
         ("rotate", "--ca", "client", "--forget-old-ca", "client"),
     ],
 )

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 from logservice_wire.errors import NotReady, PermissionDenied, Unauthenticated
 
+from logservice.certificate import Serial
 from logservice.ids import ShardId
 from logservice.nodehost.transport import line
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -41,7 +42,11 @@ class Shown:
     trusted: bytes = AUTHORITY.pem
     age_max_s: float = 900.0
     trust_domain: str = DOMAIN
+    revoked_numbers: set[int] = field(default_factory=set)
     version_max: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+
+    def revoked(self, serials: Sequence[Serial]) -> str:
+        return "revoked" if {one.number for one in serials} & self.revoked_numbers else ""
 
     def server_context(self) -> ssl.SSLContext:
         return self._loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))

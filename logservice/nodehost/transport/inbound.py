@@ -55,7 +55,7 @@ from logservice.nodehost.transport.control import (
 )
 from logservice.nodehost.transport.frame import Buffer, FrameKind
 from logservice.nodehost.transport.peer_account import PeerAccount
-from logservice.nodehost.transport.peer_tls import PeerTls, check_peer
+from logservice.nodehost.transport.peer_tls import PeerTls, check_peer, still_good
 from logservice.nodehost.transport.receive_budget import ReceiveBudget
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
 from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
@@ -215,6 +215,14 @@ class Inbound:
             end_s, self.cut, "the connection is too old, or its certificate has expired"
         )
         return None
+
+    def look_again(self) -> None:
+        """The certificate files changed: cut whoever would not be let in now."""
+        if self._tls is None or self._peer is None or self.connection is None:
+            return
+        chain = self.connection.chain
+        if chain and not still_good(self._tls, chain, self._peer, Purpose.CALLING):
+            self.cut("its certificate is not accepted any more")
 
     def _accept(self, peer: PeerIdentity, request: Request) -> None:
         account, size = self._account, len(request.body)

@@ -74,7 +74,7 @@ from logservice.nodehost.transport.control import (
 )
 from logservice.nodehost.transport.frame import Buffer, FrameKind
 from logservice.nodehost.transport.listener import NO_DESCRIPTOR
-from logservice.nodehost.transport.peer_tls import PeerTls, check_peer
+from logservice.nodehost.transport.peer_tls import PeerTls, check_peer, still_good
 from logservice.nodehost.transport.receive_budget import ReceiveBudget
 from logservice.nodehost.transport.reserve import DescriptorReserve
 from logservice.nodehost.transport.resolve import Resolver
@@ -151,6 +151,7 @@ class Line:
         self._ready = False
         self._draining = False
         self._certified_s = float("inf")
+        self._certified: PeerIdentity | None = None
         self._down = False
         self._refusal: WrongCluster | None = None
         self._drop_noted = False
@@ -533,6 +534,7 @@ class Line:
             if tls is not None:
                 try:
                     self._certified_s = check_peer(tls, connection.chain, theirs, Purpose.ANSWERING)
+                    self._certified = theirs
                 except LogServiceError as error:
                     self._context.stats.refused += 1
                     self._hello.set_exception(error)
@@ -541,6 +543,15 @@ class Line:
             connection.trust(self._context.budget.share(store, connection.abort))
             self._ready = True
             self._hello.set_result(None)
+
+    def look_again(self) -> None:
+        """The certificate files changed: cut the connection if the peer's would not do now."""
+        tls, connection, peer = self._context.tls, self._connection, self._certified
+        if tls is None or connection is None or peer is None:
+            return
+        chain = connection.chain
+        if chain and not still_good(tls, chain, peer, Purpose.ANSWERING):
+            connection.abort("its certificate is not accepted any more")
 
     def on_lost(self, connection: Connection) -> None:
         """See ConnectionOwner."""

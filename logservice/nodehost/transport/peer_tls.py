@@ -3,7 +3,8 @@
 Theory of operation. Contexts are asked for at every dial and whenever the listener is opened, so
 that a replaced certificate or CA counts from the next handshake on; no context is ever changed
 after it was handed out. The handshake proves that a certificate's bearer has its key and that an
-accepted authority signed it; whose it is, is decided here, before a byte of the peer is believed.
+accepted authority signed it; whose it is, and whether it was revoked, is decided here, before a
+byte of the peer is believed, and again for every connection when the files change (`still_good`).
 
 INV-PEER-1: over TLS a connection speaks for the one store, of the one cluster, that its certificate
 names; a certificate that names anything else, a client above all, is refused. So is one that is not
@@ -20,9 +21,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from logservice_wire.errors import PermissionDenied, Unauthenticated
+from logservice_wire.errors import LogServiceError, PermissionDenied, Unauthenticated
 
-from logservice.certificate import Purpose, read_der
+from logservice.certificate import Purpose, Serial, read_der
 from logservice.identity import IdentityKind
 from logservice.nodehost.transport.seam import PeerIdentity
 
@@ -38,6 +39,10 @@ class PeerTls(Protocol):
     @property
     def age_max_s(self) -> float:
         """How long a connection may live."""
+        ...
+
+    def revoked(self, serials: Sequence[Serial]) -> str:
+        """Why a chain counts no more (`logservice.revocation`); "" when it does."""
         ...
 
     def server_context(self) -> ssl.SSLContext:
@@ -78,7 +83,21 @@ def check_peer(
         raise PermissionDenied(f"{identity.uri} may not speak with stores")
     if identity.name != claimed.store_id:
         raise PermissionDenied(f"the certificate of {identity.name} does not speak for another")
+    problem = tls.revoked(bearer.serials)
+    if problem:
+        raise Unauthenticated(problem)
     left_s = bearer.not_after_s - time.time()
     if left_s <= 0:
         raise Unauthenticated("the certificate has expired")
     return left_s
+
+
+def still_good(
+    tls: PeerTls, chain: Sequence[bytes], claimed: PeerIdentity, purpose: Purpose
+) -> bool:
+    """Whether a connection that was let in would be let in now."""
+    try:
+        check_peer(tls, chain, claimed, purpose)
+    except LogServiceError:
+        return False
+    return True

@@ -77,10 +77,15 @@ class Reception:
         return await self._listener.open(host, port)
 
     def renew(self) -> None:
-        """Take the certificates that there are now, for handshakes from now on."""
+        """Take the certificates that there are now, for handshakes from now on.
+
+        Whoever would not be let in any more is cut.
+        """
         tls = self._context.tls
         if tls is not None:
             self._tls_context = tls.server_context()
+        for inbound in list(self._known):
+            inbound.look_again()
 
     async def close(self) -> None:
         """Stop listening, cut all connections, stop what runs for them."""

@@ -141,9 +141,14 @@ class TcpTransport:
         self._reserve.close()
 
     async def renew_tls(self) -> None:
-        """Take the certificates that `tls` has now, for handshakes from now on."""
+        """Take the certificates that `tls` has now, for handshakes from now on.
+
+        Connections of whoever would not be let in any more are cut.
+        """
         if self._reception is not None:
             self._reception.renew()
+        for line in [*self._lines.values(), *self._bulk.values(), *self._visits.values()]:
+            line.look_again()
 
     @property
     def address(self) -> str:
