@@ -64,7 +64,7 @@ def run(config_path: Path, assignments: tuple[str, ...]) -> int:
 
 def _say_doubts(doubts: Sequence[str]) -> None:
     for doubt in doubts:
-        click.echo(f"warning: {doubt}", err=True)
+        say(f"warning: {doubt}", err=True)
 
 
 def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
@@ -80,7 +80,7 @@ def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
 @_config
 @_set
 def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
-    """Check a configuration file; prints nothing when it is right.
+    """Check a configuration file, and the certificates it names; silent when all is right.
 
     What is allowed and most likely not meant is a warning, and no failure.
     """
@@ -88,6 +88,11 @@ def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
 
     loaded = config.load(config_path, assignments)
     config.check_files(loaded)
+    if loaded.tls.enabled:
+        from logservice.server.tls import StoreTls
+
+        for alarm in StoreTls(loaded, lambda: None).alarms():
+            say(f"warning: {alarm}", err=True)
     _say_doubts(config.doubts(loaded))
 
 

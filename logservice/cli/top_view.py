@@ -112,6 +112,10 @@ def _plain(text: str, style: str = "") -> Text:
     return Text(safe_text(text), style)
 
 
+def _cell(found: RenderableType) -> RenderableType:
+    return _plain(found) if isinstance(found, str) else found
+
+
 def _head(report: ClusterReport, rates: Rates) -> Text:
     row = report.cluster
     records = sum(rates.records(shard) for shard in report.shards)
@@ -152,7 +156,7 @@ def _filled(
         elif name == "state" and not wide:
             column.max_width = _STATE_NARROW
     for row in rows:
-        table.add_row(*(row[name] for name in columns))
+        table.add_row(*(_cell(row[name]) for name in columns))
     return table
 
 
@@ -168,7 +172,7 @@ def _store_cells(store: StoreRow, rates: Rates) -> dict[str, RenderableType]:
     state, style = _store_state(store)
     return {
         "store": store.store,
-        "state": Text(state, style),
+        "state": _plain(state, style),
         "leads": f"{store.leaders}/{store.replicas}",
         "log": size(store.disk_used_bytes),
         "disk free": size(store.disk_free_bytes),
@@ -213,16 +217,16 @@ def _shard_cells(shard: ShardRow, rates: Rates) -> dict[str, RenderableType]:
     style = "green" if rank == 9 else "bold red" if rank == 0 else "yellow"
     return {
         "shard": str(shard.shard),
-        "name": _plain(shard.name),
-        "state": Text(state, style),
-        "leader": _plain(shard.leader_store or "-"),
+        "name": shard.name,
+        "state": _plain(state, style),
+        "leader": shard.leader_store or "-",
         "replicas": _members(shard),
         "lag": str(shard.lag_entries) if shard.lag_entries >= 0 else "?",
         "records/s": f"{rates.records(shard):,.0f}",
         "first LSN": str(shard.first_lsn),
         "applied LSN": str(shard.applied_lsn),
         "truncated": str(shard.truncated_lsn),
-        "writer": _plain(shard.writer_holder or "-"),
+        "writer": shard.writer_holder or "-",
     }
 
 

@@ -16,6 +16,9 @@ from click.testing import CliRunner
 
 from logservice.cli import exit_codes
 from logservice.cli.main import logservice
+from logservice.server.pem_files import TlsRefused
+from tests.papers import CLIENT, days, uri
+from tests.server.secured import CLIENTS, configured, lay_out
 
 SLOW_START = """
 import sys, time
@@ -149,3 +152,21 @@ def test_what_is_most_likely_not_meant_is_a_warning(tmp_path: Path) -> None:
     done = CliRunner().invoke(logservice, ["store", "check-config", "-c", str(config)])
     assert done.exit_code == 0
     assert "5 replicas need as many stores" in done.output
+
+
+def test_certificates_are_looked_at_too(tmp_path: Path) -> None:
+    """What a store would not start with is found before it is started."""
+    lay_out(tmp_path)
+    configured(tmp_path)
+    config = str(tmp_path / "store.toml")
+    run = CliRunner().invoke
+    good = run(logservice, ["store", "check-config", "-c", config])
+    assert (good.exit_code, good.output) == (0, "")
+    CLIENTS.issue(uri("store", "s1"), purposes=CLIENT).write(tmp_path / "client-plane")
+    bad = run(logservice, ["store", "check-config", "-c", config])
+    assert isinstance(bad.exception, TlsRefused)
+    assert "is not for answering" in str(bad.exception)
+    CLIENTS.issue(uri("store", "s1"), begin=days(-9), end=days(1)).write(tmp_path / "client-plane")
+    old = run(logservice, ["store", "check-config", "-c", config])
+    assert (old.exit_code, "expires at" in old.output) == (0, True)
+    assert not (tmp_path / "data").exists()
