@@ -29,7 +29,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, SignatureAlgorithmOID
 from logservice_wire.errors import Unauthenticated
@@ -102,6 +102,42 @@ def read_chain(pem: bytes, purpose: Purpose, trust_domain: str, cluster_id: str)
         return _read(certificates, purpose, trust_domain, cluster_id)
     except UNREADABLE as error:
         raise Unauthenticated("no certificate, or one that cannot be read") from error
+
+
+def too_long_a_path(pem: bytes, authorities: Sequence[x509.Certificate]) -> str:
+    """Why `authorities` allow no such chain as `pem`, its own certificate first; "" when they do.
+
+    For a library that checks signatures and not how many authorities one allows below itself.
+    """
+    try:
+        current, *sent = x509.load_pem_x509_certificates(pem)
+        for below in range(len(sent) + 1):
+            anchor = _issuer(current, authorities)
+            found = anchor or _issuer(current, sent)
+            if found is None:
+                return "no accepted authority signed the certificate"
+            basic = found.extensions.get_extension_for_class(x509.BasicConstraints).value
+            if not basic.ca or (basic.path_length is not None and basic.path_length < below):
+                return "an authority of its chain may not sign so far down"
+            if anchor is not None:
+                return ""
+            current = found
+    except (x509.ExtensionNotFound, *UNREADABLE):
+        return "the certificate's chain cannot be read"
+    return "no accepted authority signed the certificate"
+
+
+def _issuer(
+    certificate: x509.Certificate, candidates: Sequence[x509.Certificate]
+) -> x509.Certificate | None:
+    for one in candidates:
+        if one.subject == certificate.issuer and one is not certificate:
+            try:
+                certificate.verify_directly_issued_by(one)
+            except (InvalidSignature, TypeError, ValueError):
+                continue
+            return one
+    return None
 
 
 def uri_names(certificate: x509.Certificate) -> list[str]:

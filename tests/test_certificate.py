@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from logservice_wire.errors import Unauthenticated
 
 from logservice.bounds import CERTIFICATE_CHAIN_BYTES_MAX, RSA_KEY_BITS_MAX
-from logservice.certificate import Bearer, Purpose, read_chain, read_der, weakness
+from logservice.certificate import Bearer, Purpose, read_chain, read_der, too_long_a_path, weakness
 from tests.papers import BOTH, DOMAIN, TestAuthority, days, uri
 
 AUTHORITY = TestAuthority()
@@ -104,3 +104,34 @@ def test_sha_1_is_weak() -> None:
     # What a root says over itself proves nothing, whatever it is signed with.
     root = signer.certificate.public_bytes(Encoding.DER).replace(RSA_WITH_SHA256, RSA_WITH_SHA1)
     assert weakness(x509.load_der_x509_certificate(root)) == ""
+
+
+def test_how_far_down_an_authority_may_sign() -> None:
+    """What OpenSSL checks and gRPC's library does not, measured on a server of gRPC's own."""
+    for allowed, depth in ((None, 3), (2, 3), (2, 2), (1, 1), (0, 0), (0, 1), (0, 3), (1, 2)):
+        root = TestAuthority("root", path_length=allowed)
+        above: list[TestAuthority] = []
+        for number in range(depth):
+            parent = above[0] if above else root
+            above.insert(0, TestAuthority(f"{number}", parent=parent, path_length=None))
+        papers = (above[0] if above else root).issue(uri("client", "a")).behind(*above)
+        good = allowed is None or depth <= allowed
+        for sent in (papers.certificate, papers.certificate + root.pem):
+            assert (too_long_a_path(sent, [AUTHORITY.certificate, root.certificate]) == "") is good
+        assert too_long_a_path(papers.certificate, [AUTHORITY.certificate]) != ""
+    # An intermediate authority that is accepted itself is the end of the path.
+    root = TestAuthority("root", path_length=0)
+    below = TestAuthority("below", parent=root)
+    papers = below.issue(uri("client", "a"))
+    assert too_long_a_path(papers.certificate, [below.certificate]) == ""
+    # Of the same name, and with another key: nobody's authority.
+    assert too_long_a_path(papers.certificate, [TestAuthority("below").certificate]) != ""
+
+
+def test_who_is_no_authority_signs_nothing() -> None:
+    middle = AUTHORITY.issue(uri("client", "middle"), common_name="middle")
+    name = x509.load_pem_x509_certificate(middle.certificate).subject
+    signer = TestAuthority("middle", key=serialization.load_pem_private_key(middle.key, None))  # type: ignore[arg-type]
+    assert signer.name == name
+    papers = signer.issue(uri("client", "a"))
+    assert too_long_a_path(papers.certificate + middle.certificate, [AUTHORITY.certificate]) != ""

@@ -19,16 +19,17 @@ lists, than it was made by, nor after the certificate it rests on has expired.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cryptography import x509
 from logservice_wire.errors import LogServiceError, PermissionDenied, Unauthenticated
 
 from logservice import bounds
 from logservice.access import AccessList
-from logservice.certificate import Purpose, Serial, read_chain
+from logservice.certificate import Purpose, Serial, read_chain, too_long_a_path
 from logservice.identity import IdentityKind
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.access_book import AccessBook
@@ -73,6 +74,8 @@ class Identities:
     admins: Collection[str] = ()
     revocations: Callable[[], Revocations] = lambda: NOTHING_REVOKED
     """The lists that are in use."""
+    authorities: Callable[[], Sequence[x509.Certificate]] | None = None
+    """Those that are accepted now; None: what the library checked is enough."""
 
 
 @dataclass(slots=True)
@@ -150,6 +153,11 @@ class Gate:
         domain, cluster = self.identities.trust_domain, self.identities.cluster_id
         try:
             bearer = read_chain(chain, Purpose.CALLING, domain, cluster)
+            if self.identities.authorities is not None:
+                # gRPC's library does not ask how far down an authority may sign.
+                problem = too_long_a_path(chain, self.identities.authorities())
+                if problem:
+                    raise Unauthenticated(problem)
             if bearer.identity.kind is not IdentityKind.CLIENT:
                 raise PermissionDenied(f"{bearer.identity.uri} is no client")
         except LogServiceError:

@@ -70,6 +70,7 @@ class PemMaterial:
     not_before: datetime.datetime
     not_after: datetime.datetime
     lists: tuple[RevocationList, ...] = ()
+    authorities: tuple[x509.Certificate, ...] = ()
 
 
 def read_pem(
@@ -112,7 +113,9 @@ def read_pem(
     if identity.kind is not IdentityKind.STORE or identity.name != store_id:
         raise _refused(paths.certificate, f"is that of {identity.uri}, not of store {store_id}")
     lists = _lists(paths.lists, authorities, before, now) if paths.lists is not None else ()
-    return PemMaterial(ca, certificate, key, identity, not_before, not_after, lists)
+    return PemMaterial(
+        ca, certificate, key, identity, not_before, not_after, lists, tuple(authorities)
+    )
 
 
 def _lists(

@@ -320,6 +320,7 @@ def _gate(config: StoreConfig, parts: StoreParts, used: StoreTls | None) -> Gate
         config.store.cluster_id,
         frozenset(config.security.admins),
         used.client_revocations if used is not None else lambda: NOTHING_REVOKED,
+        used.client_authorities if used is not None else None,
     )
     return Gate(
         parts.access,

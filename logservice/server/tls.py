@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc
+from cryptography import x509
 
 from logservice import bounds
 from logservice.certificate import Purpose, Serial
@@ -97,6 +98,10 @@ class StoreTls:
     def client_revocations(self) -> Revocations:
         """Of the clients' plane, as they are in use; another object when they changed."""
         return self._revocations[CLIENT_PLANE]
+
+    def client_authorities(self) -> tuple[x509.Certificate, ...]:
+        """Who may sign clients' certificates, those that are on their way out included."""
+        return self._used[CLIENT_PLANE].authorities
 
     def revoked(self, serials: Sequence[Serial]) -> str:
         """See `PeerTls`."""
