@@ -10,7 +10,8 @@ they are durable here.
 INV-REPLICA-3: a replica of which an invariant does not hold, be it one of its core, its log or its
 state machine, halts, alone and for good: the mark is durable like that of damage, so that no
 restart begins it again. The store ends only for what its shards share.
-INV-REPLICA-4: a state machine takes every committed entry without raising.
+INV-REPLICA-4: a core takes every message, and a state machine every committed entry, without
+raising.
 
 Everything runs on the loop thread; nothing here waits for the disk or the network.
 """
@@ -22,6 +23,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from typing import Final
 
 from logservice_wire.errors import (
     Busy,
@@ -39,6 +41,7 @@ from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import InvariantViolation, invariant
 from logservice.logdb.entry_read import Fetch
+from logservice.logdb.kv import KvError
 from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost.describing import describe
@@ -68,6 +71,12 @@ from logservice.rsm.log_rsm import LogRsm
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
 from logservice.value import value
+
+_BREAKS: Final = (InvariantViolation, Exception)
+"""A core and a state machine do not raise, so whatever they raise is a broken invariant."""
+
+_SHARED: Final = (OSError, KvError, MemoryError)
+"""But for what all shards of a directory or of the store share."""
 
 _READY_ROUNDS_MAX = 16
 """Readys taken from one core per collect; the rest comes in the engine's next round."""
@@ -209,7 +218,7 @@ class Replica:
             except MessageRejected as rejected:
                 # It may still have brought a newer term, which must be persisted.
                 self.hearing.rejected(heard.sender, rejected)
-        except (Halted, InvariantViolation) as error:
+        except _BREAKS as error:
             self.fail(error)
             return
         self._host.activate(self)
@@ -219,20 +228,26 @@ class Replica:
         """What breaks in the block is this replica's, and halts it (INV-REPLICA-3)."""
         try:
             yield
-        except (Halted, InvariantViolation) as error:
+        except _BREAKS as error:
             self.fail(error)
 
-    def fail(self, error: Halted | InvariantViolation) -> None:
-        """Its data is damaged, or an invariant of it does not hold: it halts, alone.
+    def fail(self, error: BaseException) -> None:
+        """Its data is damaged, or its core or state machine broke: it halts, alone.
 
-        What is broken stays so over a restart (INV-REPLICA-3), until HAKeeper replaces it.
+        What is broken stays so over a restart (INV-REPLICA-3), until HAKeeper replaces it. What
+        comes from the disk or the machine is not its own, and goes on.
         """
-        if isinstance(error, InvariantViolation):
-            reason = f"an invariant does not hold: {error}"
-            self._log.blame(reason)
-            self._host.broken(self, error)
-        else:
-            reason = error.message
+        if isinstance(error, Halted):
+            self._host.halt(self, error.message)
+            return
+        if isinstance(error, _SHARED):
+            raise error
+        if not isinstance(error, InvariantViolation):
+            unexpected = {"shard": self.shard, "error": repr(error)}
+            error = InvariantViolation("INV-REPLICA-4", unexpected)
+        reason = f"an invariant does not hold: {error}"
+        self._log.blame(reason)
+        self._host.broken(self, error)
         self._host.halt(self, reason)
 
     @property
@@ -259,7 +274,7 @@ class Replica:
             due = self._ticks == self._campaign_tick
             if due and self.raft.leader == NO_REPLICA and self.raft.role is Role.FOLLOWER:
                 self.raft.campaign()
-        except (Halted, InvariantViolation) as error:
+        except _BREAKS as error:
             self.fail(error)
             return
         if (
@@ -355,7 +370,7 @@ class Replica:
             if self.reader.take_arrived():
                 self.raft.retry_reads()
             return self._collect()
-        except (Halted, InvariantViolation) as error:
+        except _BREAKS as error:
             # The other shards of the store go on.
             self.fail(error)
             return None
@@ -440,7 +455,7 @@ class Replica:
             return
         try:
             self._tell_durable(accepted)
-        except (Halted, InvariantViolation) as error:
+        except _BREAKS as error:
             # Damaged is what the core reads to go on, entries for a follower that is behind.
             self.fail(error)
 

@@ -28,6 +28,7 @@ from logservice.invariants import InvariantViolation
 from logservice.logdb.update import Update
 from logservice.membership import Member, Membership
 from logservice.nodehost.hearing.members import Members
+from logservice.nodehost.hearing.refusals import Refusal, Refusals
 from logservice.nodehost.strangers import Strangers
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Outcome
@@ -315,8 +316,9 @@ async def test_a_broken_invariant_halts_one_replica_and_never_the_store(
     await cluster.down()
 
 
+@pytest.mark.parametrize("error", [InvariantViolation("INV-TEST", {}), KeyError("no progress")])
 async def test_a_message_that_breaks_an_invariant_halts_the_replica_alone(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     await append(cluster)
     leader = await cluster.leader()
@@ -327,7 +329,7 @@ async def test_a_message_that_breaks_an_invariant_halts_the_replica_alone(
 
     def stepped(self: object, message: Message) -> None:
         if self is victim.raft:
-            raise InvariantViolation("INV-TEST", {})
+            raise error
         real(self, message)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(victim.raft), "step", stepped)
@@ -426,3 +428,41 @@ async def test_a_thousand_strangers_cost_hakeeper_few_questions() -> None:
     assert asked == list(range(bounds.MEMBERS_ASKED_AT_ONCE))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_bounds_of_what_is_heard_at_their_edges(cluster: Cluster) -> None:
+    await append(cluster)
+    leader = await cluster.leader()
+    hearing = cluster.host(leader).replica(SHARD).hearing
+    term = cluster.host(leader).replica(SHARD).raft.term
+    first, second = others(cluster, leader)
+
+    def refusal(sender: int, term: int) -> VoteResponse:
+        return VoteResponse(
+            to=replica(leader), sender=replica(sender), term=Term(term), reject=True
+        )
+
+    far = refusal(first, term + bounds.TERM_STEP)
+    assert hearing.hear(cluster.host(first).identity, far) is far
+    farther = refusal(second, term + bounds.TERM_STEP + 1)
+    step = hearing.hear(cluster.host(second).identity, farther)
+    assert isinstance(step, ReadIndexRequest)
+    assert step.term == term + bounds.TERM_STEP
+    assert hearing.hear(cluster.host(second).identity, farther) is None
+    for size, heard in ((bounds.READ_CONTEXT_BYTES_MAX, True), (65, False)):
+        asked = ReadIndexRequest(to=replica(leader), sender=replica(first), context=b"c" * size)
+        assert (hearing.hear(cluster.host(first).identity, asked) is asked) is heard
+    for term_of_nobody in (0, 2**62):
+        odd = refusal(first, term_of_nobody)
+        assert hearing.hear(cluster.host(first).identity, odd) is None
+
+
+def test_what_is_refused_is_counted_always_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    refusals = Refusals()
+    for store in range(bounds.REFUSALS_SAID_MAX + 5):
+        for _ in range(2):
+            refusals.note(SHARD, StoreId(f"s{store}"), Refusal.SNAPSHOT, "forged")
+            refusals.note(SHARD, StoreId(f"s{store}"), Refusal.STRANGER, "who?")
+    assert len(caplog.records) == bounds.REFUSALS_SAID_MAX
+    assert refusals.counts["snapshot"] == refusals.counts["stranger"] == 2 * (1024 + 5)
+    assert refusals.counts["contradiction"] == 0
