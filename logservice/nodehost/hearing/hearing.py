@@ -128,9 +128,9 @@ class Hearing:
     def _claimed(self, store: StoreId, message: Message) -> Message | None:
         """What a leader says, from one who is not believed to lead its term."""
         term, sender, raft = message.term, message.sender, self._raft
-        if term < raft.term and isinstance(message, (AppendEntries, Heartbeat)):
-            return message  # the core answers with its term, and does nothing else
-        if term < raft.term or term >= NUMBER_MAX or isinstance(message, _NO_CLAIM):
+        if 0 < term < raft.term:
+            return message  # late; the core answers with its term at most
+        if not 0 < term < NUMBER_MAX or isinstance(message, _NO_CLAIM):
             return self._refuse(store, Refusal.NOT_LEADER, f"{type(message).__name__} of {term}")
         if self.leadership.contested(term, sender):
             return self._refuse(store, Refusal.NOT_LEADER, f"term {term} has another leader")
