@@ -1,0 +1,99 @@
+"""Whoever is slow, or asks much, on the admin port: probes are answered all the same."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from logservice import bounds
+from logservice.config import Address
+from logservice.server.monitor.http_app import AdminApp
+from logservice.server.monitor.http_server import AdminServer
+from logservice.server.monitor.status import StoreStatus
+
+PROBE_S = 5.0
+"""A guard: a probe that starves waits for waitress's half minute."""
+
+
+class Board:
+    """A loop that answers probes at once and pictures of the cluster not at all."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.asked = threading.Semaphore(0)
+
+    def status(self) -> StoreStatus:
+        return StoreStatus(store="s1")
+
+    def cluster(self) -> object:
+        self.asked.release()
+        self.may_go_on.wait(60)
+        raise RuntimeError("too late")
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    made = Board()
+    yield made
+    made.may_go_on.set()
+
+
+@pytest.fixture
+def address(board: Board) -> Iterator[tuple[str, int]]:
+    app = AdminApp(board, lambda _: (b"", "text/plain"), loopback_only=True)  # type: ignore[arg-type]
+    server = AdminServer(Address("127.0.0.1", 0), app)
+    server.start()
+    host, _, port = server.address.rpartition(":")
+    yield host, int(port)
+    board.may_go_on.set()
+    server.stop()
+
+
+def connect(address: tuple[str, int], said: bytes) -> socket.socket:
+    made = socket.create_connection(address, PROBE_S)
+    made.sendall(said)
+    return made
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def healthy(address: tuple[str, int], path: str = "/healthz") -> bool:
+    began_s = time.monotonic()
+    with connect(address, get(path)) as probe:
+        answer = probe.recv(1 << 16)
+    assert time.monotonic() - began_s < PROBE_S
+    return answer.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("count", [60, 3 * bounds.ADMIN_CONNECTIONS_MAX])
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HT", get("/metrics")[:-2], get("/healthz")])
+def test_slow_connections_do_not_starve_a_probe(
+    address: tuple[str, int], said: bytes, count: int
+) -> None:
+    """They say nothing, or a part of what they have to say, or never read their answer."""
+    slow = [connect(address, said) for _ in range(count)]
+    for _ in range(5):
+        assert healthy(address)
+        assert healthy(address, "/readyz")
+        for one in slow[-10:]:
+            one.sendall(b"X")
+    for one in slow:
+        one.close()
+
+
+def test_requests_that_take_long_do_not_starve_a_probe(
+    address: tuple[str, int], board: Board
+) -> None:
+    busy = [connect(address, get("/api/v1/cluster")) for _ in range(2 * bounds.ADMIN_THREADS)]
+    for _ in range(bounds.ADMIN_THREADS):
+        assert board.asked.acquire(timeout=60)
+    for _ in range(5):
+        assert healthy(address)
+    for one in busy:
+        one.close()
