@@ -95,3 +95,7 @@ LOGDB_GROUP_SAMPLES: Final = 1024
 DURABLE_MARK_MS: Final = 200
 """A store that wrote nothing for so long says on disk that its newest commit group was durable;
 until then damage to that one group looks like a torn write (G6's stated window)."""
+
+DISK_SPARE_DESCRIPTORS: Final = 8
+"""Descriptors that log storage can fall back on: a segment and its directory are opened at a time,
+and others may snatch what is freed."""

@@ -58,6 +58,14 @@ class OutOfSpace(OSError):
         super().__init__(errno.ENOSPC, f"the disk is full: no room for {what}")
 
 
+class OutOfDescriptors(OutOfSpace):
+    """This process may open no more files, and nothing was written."""
+
+    def __init__(self, what: str) -> None:
+        """`what` there is none for."""
+        OSError.__init__(self, errno.EMFILE, f"too many open files: none for {what}")
+
+
 @value
 class DiskState:
     """One sample. free_bytes: of the file system. full: above the high-water mark. closed: below

@@ -16,15 +16,23 @@ after a short write, everything is written and one fdatasync ends it:
   before it writes. That counts as a refusal as long as no call with the flag has succeeded; later
   the same error is the disk's (INV-VFS-3). All bytes are written anew then, so that the fdatasync
   that follows speaks of pages that are dirty.
+
+**Spare descriptors.** A process that has used up its descriptors cannot open a segment, nor sync
+the directory it was made in, and half-way through a commit group that would be a failed disk. So
+some are taken early; when an open fails for want of one, a spare is closed and the open repeated,
+and when something is closed the spares are taken again. Whoever else waits for a descriptor (a
+socket that accepts) may be quicker, so there are several of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Sequence
 
 _IOV_MAX = 1024
@@ -35,6 +43,9 @@ _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 
 _HONOURS_DSYNC = frozenset((b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs", b"tmpfs"))
 """On a tmpfs nothing is durable, whatever is called."""
+
+_WITHOUT_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+"""The process, or the machine, may open no more files."""
 
 _REFUSALS = frozenset((errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM))
 """Kernels since 4.6, 4.6, older ones, and filters of system calls that do not know pwritev2."""
@@ -56,11 +67,47 @@ def _file_system(handle: int) -> bytes:
     return b""
 
 
+class SpareDescriptors:
+    """See the head of this file. Any thread may use it."""
+
+    def __init__(self, count: int) -> None:
+        """`count` 0: none, and an open fails as it does."""
+        self._count = count
+        self._held: list[int] = []
+        self._lock = threading.Lock()
+        self.refill()
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        """`os.open`, with the spares' help."""
+        while True:
+            try:
+                return os.open(path, flags, mode)
+            except OSError as error:
+                if error.errno not in _WITHOUT_DESCRIPTOR or not self._give_up():
+                    raise
+
+    def refill(self) -> None:
+        """A file was closed: be ready again, as far as that goes."""
+        if len(self._held) >= self._count:
+            return
+        with self._lock, contextlib.suppress(OSError):
+            while len(self._held) < self._count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _give_up(self) -> bool:
+        with self._lock:
+            if not self._held:
+                return False
+            os.close(self._held.pop())
+            return True
+
+
 class PosixVfs:
     """See `vfs.Vfs`. Any thread may use it; handles are file descriptors."""
 
-    def __init__(self) -> None:
-        """Nothing is known of any file system."""
+    def __init__(self, spare_descriptors: int = 0) -> None:
+        """Nothing is known of any file system. See `SpareDescriptors`."""
+        self._spare = SpareDescriptors(spare_descriptors)
         self._trusted: dict[int, bool] = {}
         """Open files that were written durably: whether theirs honours RWF_DSYNC. Asked once per
         file, so that a mount over a directory is not missed, and not per write, since every system
@@ -70,20 +117,21 @@ class PosixVfs:
 
     def create(self, path: str) -> int:
         """See `Vfs`."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        return self._spare.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
 
     def open_read(self, path: str) -> int:
         """See `Vfs`."""
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._spare.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def open_write(self, path: str) -> int:
         """See `Vfs`."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return self._spare.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def close(self, handle: int) -> None:
         """See `Vfs`."""
         self._trusted.pop(handle, None)  # the next file may get the same number
         os.close(handle)
+        self._spare.refill()
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         """See `Vfs`. A short read before the end of the file is continued."""
@@ -220,11 +268,12 @@ class PosixVfs:
 
     def fsync_directory(self, path: str) -> None:
         """See `Vfs`."""
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = self._spare.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+            self._spare.refill()
 
     def lock(self, path: str) -> int:
         """See `Vfs`: flock, which a crash of the process releases."""

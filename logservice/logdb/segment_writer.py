@@ -27,13 +27,16 @@ from logservice.invariants import invariant
 from logservice.logdb.ballast import Ballast
 from logservice.logdb.checkpoint import CheckpointBatch, LogPosition
 from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, GroupPosition, Run
-from logservice.logdb.disk_space import DiskSpace, OutOfSpace
+from logservice.logdb.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
 from logservice.logdb.group_encoder import EncodedGroup, encode_group
 from logservice.logdb.kv import Kv
 from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.segment import SegmentFiles, encode_segment_header
 from logservice.logdb.spare_segments import SpareSegments
 from logservice.logdb.stats import Counters
+
+_WITHOUT_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+"""The process, or the machine, may open no more files."""
 
 
 @dataclass(slots=True)
@@ -245,7 +248,7 @@ class SegmentWriter:
         small = max(needed, min(self._segment_bytes, LOGDB_SMALL_SEGMENT_BYTES))
         space, path = self._space, self._files.path(segment)
         if group.new_segment_bytes == self._segment_bytes:
-            spare = self._spares.take(path)
+            spare = self._take_spare(path)
             if spare is not None:
                 group.handle = spare
                 return
@@ -262,6 +265,14 @@ class SegmentWriter:
             return
         raise OutOfSpace(f"a segment of {needed} bytes")
 
+    def _take_spare(self, path: str) -> int | None:
+        try:
+            return self._spares.take(path)
+        except OSError as error:
+            if error.errno not in _WITHOUT_DESCRIPTOR:
+                raise
+            raise OutOfDescriptors("a segment") from error
+
     def _allocate(self, group: CommitGroup, path: str, size: int) -> bool:
         """A new file with `size` bytes reserved; False, and no file, when the disk is full."""
         vfs = self._files.vfs
@@ -273,6 +284,8 @@ class SegmentWriter:
             if handle >= 0:
                 vfs.close(handle)
                 vfs.unlink(path)
+            if error.errno in _WITHOUT_DESCRIPTOR:
+                raise OutOfDescriptors("a segment") from error
             if error.errno != errno.ENOSPC:
                 raise
             return False

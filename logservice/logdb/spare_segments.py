@@ -77,7 +77,13 @@ class SpareSegments:
         except IndexError:
             return None
         self._vfs.rename(spare, path)
-        return self._vfs.open_write(path)
+        try:
+            return self._vfs.open_write(path)
+        except OSError:
+            # The next one who makes a segment of that name must find none.
+            self._vfs.rename(path, spare)
+            self._paths.append(spare)
+            raise
 
     def release(self) -> bool:
         """Remove all spares; False when there were none."""

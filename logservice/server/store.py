@@ -182,7 +182,7 @@ class Store:
     # --- parts ------------------------------------------------------------------------------------
 
     def _seams(self) -> StoreSeams:
-        vfs = PosixVfs()
+        vfs = PosixVfs(bounds.DISK_SPARE_DESCRIPTORS)
         return StoreSeams(
             disk=lambda path: DiskSeams(
                 vfs,

@@ -190,6 +190,9 @@ class FakeHAKeeper:
 
     administer = propose
 
+    def expire(self, shard: ShardId) -> None:
+        """Nobody waits here."""
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[Served]:

@@ -6,9 +6,8 @@ application in ADMIN_THREADS threads. The event loop never sees a byte of it.
 Probes must get through whoever else is there. When ADMIN_CONNECTIONS_MAX are connected, the next
 one takes the place of the oldest that waits: for the rest of its request, for its reader, for
 nothing. Whoever is slow on purpose pushes out his own; a probe has said all it has to say at once.
-And probes
-are answered by a thread of their own, since all the others may be waiting for a picture of the
-cluster.
+Probes are answered by a thread of their own, since all the others may be waiting for a picture of
+the cluster.
 """
 
 from __future__ import annotations
