@@ -25,11 +25,10 @@ from logservice_wire.errors import Busy
 
 from logservice import bounds
 from logservice.invariants import invariant
+from logservice.server.gate import calling
 
 ANYBODY: Final = "anybody"
-
-identity: Final[ContextVar[str]] = ContextVar("identity", default=ANYBODY)
-"""Whose call this task serves; `server.guard` says so."""
+"""Whose answers they are where nobody asks for identities."""
 
 paid: Final[ContextVar[bool]] = ContextVar("paid", default=False)
 """Whether the answer of the call that this task serves is in the budget."""
@@ -79,7 +78,7 @@ class AnswerBudget:
 
         Raises Busy when there is too little for as long as `wait_s`.
         """
-        whose, size = identity.get(), min(size, self._of_identity)
+        whose, size = calling.get(ANYBODY), min(size, self._of_identity)
         if self._fits(whose, size) and not self._queued(whose):
             return self._grant(whose, size)
         if len(self._waiting) >= bounds.ANSWER_WAITERS_MAX:
@@ -97,7 +96,7 @@ class AnswerBudget:
 
     def take_now(self, size: int) -> Taken:
         """For an answer that is there already. Raises Busy: it must go then."""
-        whose = identity.get()
+        whose = calling.get(ANYBODY)
         if not self._fits(whose, min(size, self._of_identity)):
             raise self._busy()
         return self._grant(whose, min(size, self._of_identity))

@@ -121,7 +121,6 @@ class GuardedServer:
         caller = self._gate.caller(context)
         if self._connections is not None:
             self._connections.heard(context.peer(), caller.uri)
-        answers.identity.set(caller.uri)
         return caller
 
     def _hold(self, answer: bytes, context: Context) -> None:

@@ -59,7 +59,7 @@ async def attack(address: str, shown: tuple[Path, Path, Path], path: str) -> Non
     """80 answers of 16 MiB, or 80 streams, on four connections."""
     held = [greedy(address, shown, path, 20) for _ in range(4)]
     # Long enough for the store to read everything that it is going to read.
-    await asyncio.sleep(4)
+    await asyncio.sleep(1.5)
     for one in held:
         with contextlib.suppress(OSError, ssl.SSLError):
             one.close()

@@ -13,8 +13,8 @@ from logservice_wire.errors import Busy
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
-from logservice.server import answers
 from logservice.server.answers import AnswerBudget, Taken
+from logservice.server.gate import calling
 from tests.hostile import http2
 from tests.server.served import Served, block, eventually
 
@@ -25,7 +25,7 @@ async def of(whose: str, work: Awaitable[T]) -> T:
     """Done in the name of somebody."""
 
     async def named() -> T:
-        answers.identity.set(whose)
+        calling.set(whose)
         return await work
 
     return await asyncio.create_task(named(), context=contextvars.copy_context())

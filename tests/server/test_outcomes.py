@@ -219,6 +219,8 @@ UNARY: dict[str, Any] = {
     "HAKeeper/ChangeAccess": hakeeper.ChangeAccessRequest(
         identity="logservice://t/c/client/x", scope="*", grant=["read"]
     ),
+    "HAKeeper/AdmitStore": hakeeper.AdmitStoreRequest(store_id="s9"),
+    "HAKeeper/SetJoining": hakeeper.SetJoiningRequest(joining="by-verb"),
     "Admin/TransferLeader": admin.TransferLeaderRequest(store_id="s1"),
 }
 READING = {"Read", "Follow", "GetShardStatus", "AppendStream"}
