@@ -171,7 +171,7 @@ def _stores(report: ClusterReport, rates: Rates, *, wide: bool) -> Table:
 def _store_cells(store: StoreRow, rates: Rates) -> dict[str, RenderableType]:
     state, style = _store_state(store)
     return {
-        "store": store.store,
+        "store": _plain(store.store),
         "state": _plain(state, style),
         "leads": f"{store.leaders}/{store.replicas}",
         "log": size(store.disk_used_bytes),
