@@ -234,11 +234,11 @@ def _stores(look: Look, report: ClusterReport) -> Iterator[Finding]:
             if any(replica.store == store.store for replica in shard.replicas)
         ]
         yield Finding(
-            Severity.DANGER if short else Severity.WARNING,
+            Severity.DANGER if short or report.cluster.phase == "unknown" else Severity.WARNING,
             "store_down",
             f"Store {store.store} does not answer the others ({store.error}); HAKeeper"
             f" {_stance(report, store)}.",
-            _what_stops(short),
+            _what_stops(report, short),
             _bring_back(report, short, answers_here=store.store in from_here),
             "lost-store.md",
         )
@@ -250,7 +250,9 @@ def _stance(report: ClusterReport, store: StoreRow) -> str:
     return "still waits for it" if store.alive else "has given it up"
 
 
-def _what_stops(short: Sequence[ShardRow]) -> str:
+def _what_stops(report: ClusterReport, short: Sequence[ShardRow]) -> str:
+    if not short and report.cluster.phase == "unknown":
+        return "Nobody who answers knows what it has: perhaps all that is left."
     if not short:
         return "No shard has a replica there."
     stopped = sum(not shard.leader_store for shard in short)
@@ -301,6 +303,7 @@ def _short(report: ClusterReport) -> Iterator[Finding]:
 
 def _unreachable_from_here(look: Look, report: ClusterReport) -> Iterator[Finding]:
     rows = {row.client_address: row for row in report.stores}
+    unplaced = [row.store for row in report.stores if not row.client_address]
     for one in look.knocks:
         row = rows.get(one.address)
         if one.error and row is not None and row.answers:
@@ -320,7 +323,9 @@ def _unreachable_from_here(look: Look, report: ClusterReport) -> Iterator[Findin
                 f"Nothing answers at {one.address}, and no store of the cluster has that address:"
                 f" {one.error}",
                 "Clients that are given this address lose time with it.",
-                "Take it out of the list of endpoints, or start the store it belongs to.",
+                "Start the store it belongs to"
+                + (f", perhaps {', '.join(unplaced)}" if unplaced else "")
+                + "; if there is none, take it out of the list of endpoints.",
             )
 
 

@@ -248,6 +248,16 @@ def test_a_store_that_only_the_others_cannot_reach_speaks_for_itself() -> None:
     assert "answers from here" in found["store_down"].do
 
 
+def test_who_remembers_nothing_does_not_say_that_there_is_nothing() -> None:
+    seen = with_store(2, answers=False, alive=False, error="refused", client_address="")
+    row = changed(seen.cluster, phase="unknown", hakeeper_error="deadline", hakeeper_age_s=-1.0)
+    found = findings(changed(seen, cluster=row, shards=()), Knock("s2:1", "", "refused"))
+    by_code = {one.code: one for one in found}
+    assert by_code["store_down"].severity is Severity.DANGER
+    assert "Nobody who answers knows" in by_code["store_down"].means
+    assert "perhaps s2" in by_code["unknown_endpoint"].do
+
+
 def test_flags_lead_to_their_page_and_are_not_told_twice() -> None:
     flags = ("disk full: s2 /d", "disk full: s9 /d", "shard 1: no spare store for another replica")
     seen = with_store(2, ready=False, reasons=reason("disk_full"))
