@@ -7,8 +7,9 @@ from typing import Final
 PEER_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """A frame between stores; larger is a broken or hostile peer."""
 
-PEER_FRAME_FIRST_BYTES: Final = 512 * 1024
-"""The first buffer of a frame that does not fit the receive buffer; it doubles as bytes arrive."""
+PEER_FRAME_FIRST_BYTES: Final = 2 * 1024 * 1024
+"""The first buffer of a frame that does not fit the receive buffer; it doubles as bytes arrive.
+Twice PEER_FRAME_BYTES_TARGET: what a busy leader sends is never copied for growing."""
 
 PEER_FRAME_TICKS_MAX: Final = 60
 """Pings' time that one frame may take to arrive whole; who trickles it is cut."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import resource
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import pytest
 
 from logservice.bounds import PEER_FRAME_BYTES_MAX, PEER_STORE_CONNECTIONS_MAX
 from logservice.nodehost.transport.frame import FrameKind
-from tests.hostile.peer_port import GONE, Comer, Target, all_at_once, announced, until_taken
+from tests.hostile.peer_port import GONE, Comer, Target, all_at_once, announced, held, until_taken
 from tests.hostile.victim import STALL_S_MAX, LegalClient, attacked, resident_mib, three_times
 
 pytestmark = pytest.mark.processes
@@ -81,3 +84,54 @@ def test_a_rogue_that_announces_large_frames(tmp_path: Path) -> None:
         client.seen.check(least=50)
         assert max(peaks) - before <= ANNOUNCED_MIB
         assert target.figure("peer_replaced_total") >= 40 - PEER_STORE_CONNECTIONS_MAX
+
+
+def test_without_descriptors_strangers_go_first(tmp_path: Path) -> None:
+    """A table of descriptors that strangers would fill: who has a certificate comes in all the
+    same, and the loop does not spin on what it cannot accept.
+    """
+    with attacked(tmp_path / "cluster") as cluster:
+        target = Target(cluster, "store-1")
+        context = target.rogue()
+        limits = resource.prlimit(target.pid, resource.RLIMIT_NOFILE)
+        used = max(int(one) for one in os.listdir(f"/proc/{target.pid}/fd"))
+        with LegalClient(cluster) as client:
+            resource.prlimit(target.pid, resource.RLIMIT_NOFILE, (used + 6, limits[1]))
+            attack = threading.Thread(target=held, args=(target, 120, b""))
+            attack.start()
+            try:
+                for _ in range(20):
+                    target.greeted(context).close()
+            finally:
+                attack.join()
+                resource.prlimit(target.pid, resource.RLIMIT_NOFILE, limits)
+        client.seen.check(least=10)
+        assert target.figure("peer_strangers_turned_away_total") > 0
+
+
+def test_a_rogue_that_comes_again_and_again(tmp_path: Path) -> None:
+    """Nothing stays of a store's connections that it closed, or that its newer ones replaced."""
+    with attacked(tmp_path / "cluster") as cluster:
+        target = Target(cluster, "store-1")
+        context = target.rogue()
+
+        def come(count: int) -> None:
+            with contextlib.ExitStack() as opened:
+                for number in range(count):
+                    one = target.greeted(context)
+                    if number % 2:
+                        opened.enter_context(one)
+                    else:
+                        one.close()
+
+        before = resident_mib(target.pid)
+        peaks = asyncio.run(
+            three_times(
+                target.pid,
+                partial(asyncio.to_thread, come, 100),
+                lambda: target.figure("peer_strangers") == 0,
+            )
+        )
+        print(f"{before:.0f} MiB, attacked {[round(one) for one in peaks]} MiB")
+        assert max(peaks) - before <= ANNOUNCED_MIB
+        assert target.figure("peer_replaced_total") > 0

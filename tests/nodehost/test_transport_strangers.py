@@ -14,7 +14,7 @@ import pytest
 
 from logservice import bounds
 from logservice.ids import StoreId
-from logservice.nodehost.transport import line, listener, lobby, peer_account, reception
+from logservice.nodehost.transport import connection, line, listener, lobby, peer_account, reception
 from logservice.nodehost.transport.control import Lane
 from logservice.nodehost.transport.frame import FrameKind, encode_frame
 from logservice.nodehost.transport.listener import Listener
@@ -355,6 +355,29 @@ async def test_out_of_place(plain: TcpWorld, frames: list[bytes]) -> None:
     b = await tcp(plain)
     await sent_raw(b, *frames)
     assert b.stats().corrupt_frames == 1
+
+
+async def test_a_frame_that_is_trickled_is_cut(
+    plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PEER_FRAME_TICKS_MAX, although there is always a byte to hear."""
+    monkeypatch.setattr(connection, "PEER_PING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(connection, "PEER_FRAME_TICKS_MAX", 20)
+    b = await tcp(plain)
+    _, writer = await welcomed(b, A)
+    ping = b"".join(encode_frame(FrameKind.PING, [bytes(8)], 8))
+    for _ in range(30):
+        writer.write(ping)
+        await asyncio.sleep(0.01)
+    assert b.stats().silent_peers == 0
+    frame = b"".join(encode_frame(FrameKind.MESSAGES, [bytes(1000)], 1000))
+    for byte in frame[:-1]:
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0.005)
+        if b.stats().silent_peers:
+            break
+    assert b.stats().silent_peers == 1
+    await eventually(lambda: b.stats().connections == 0)
 
 
 # --- descriptors ----------------------------------------------------------------------------------
