@@ -11,10 +11,19 @@ import ssl
 from collections.abc import AsyncIterator
 
 import pytest
+from logservice_wire.errors import DeadlineExceeded
 
 from logservice import bounds
 from logservice.ids import StoreId
-from logservice.nodehost.transport import connection, line, listener, lobby, peer_account, reception
+from logservice.nodehost.transport import (
+    connection,
+    inbound,
+    line,
+    listener,
+    lobby,
+    peer_account,
+    reception,
+)
 from logservice.nodehost.transport.control import Lane
 from logservice.nodehost.transport.frame import FrameKind, encode_frame
 from logservice.nodehost.transport.listener import Listener
@@ -320,6 +329,20 @@ async def test_requests_of_one_store_are_bounded_over_its_connections(
         await reader.readuntil(b"BUSY")
     assert b.stats().requests_served == 3, "one always fits"
     gate.set()
+
+
+async def test_a_deadline_has_an_end(plain: TcpWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PEER_REQUEST_TIMEOUT_MAX_S, whatever the request came with."""
+    monkeypatch.setattr(inbound, "PEER_REQUEST_TIMEOUT_MAX_S", 0.05)
+    a, _, _, on_b = await pair(plain)
+
+    async def answer(method: str, body: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return body
+
+    on_b.answer = answer
+    with pytest.raises(DeadlineExceeded):
+        await a.request(B, "x", b"", 3600.0)
 
 
 async def test_answers_that_are_not_read_are_bounded_over_all_connections() -> None:
