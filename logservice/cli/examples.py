@@ -39,6 +39,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "logctl hold release 1 nightly-backup --override",
     ),
     "logctl timestamps": ("logctl timestamps 1", "logctl timestamps 1 1000 -o json"),
+    "logctl admit": ("logctl admit store-4", "logctl admit store-4 --hakeeper"),
+    "logctl joining": ("logctl joining by-verb", "logctl joining automatic"),
     "logctl transfer": ("logctl transfer 1", "logctl transfer 1 store-2"),
     "logctl shard create": (
         "logctl shard create",
