@@ -71,6 +71,13 @@ HAKEEPER_STORES_MAX: Final = 1024
 HAKEEPER_APPLICANTS_MAX: Final = 64
 """Stores that were turned away and are remembered, for a person to see."""
 HAKEEPER_SERVICES_MAX: Final = 4096
+HAKEEPER_SERVICES_PER_OWNER_MAX: Final = 512
+"""Of one client identity: no one crowds out the services of others."""
+HAKEEPER_SERVICE_BYTES_MAX: Final = 4 * 1024
+"""Of name, kind, address and labels of one service, and of the labels of one store. So all services
+take at most 16 MiB of the state, which travels in every snapshot of shard 0."""
+HAKEEPER_STORE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of what one store reports, counted roughly; ten thousand replicas take about half of it."""
 HAKEEPER_SHARDS_MAX: Final = 65_536
 """Their reports must fit the state of one shard that is snapshotted whole."""
 
@@ -155,7 +162,8 @@ _HARD: Final = (
     IDENTITY_BYTES_MAX, REJECTED_RANGES_MAX, TIMESTAMPS_PER_CALL_MAX,
     COMMAND_BYTES_MAX, HAKEEPER_TICKS_PER_S, HAKEEPER_FIRST_REPLICA_ID, HAKEEPER_STORES_MAX,
     HAKEEPER_APPLICANTS_MAX, HAKEEPER_SERVICES_MAX, HAKEEPER_SHARDS_MAX, HAKEEPER_REPLICAS_MAX,
-    HAKEEPER_LABELS_MAX,
+    HAKEEPER_LABELS_MAX, HAKEEPER_SERVICES_PER_OWNER_MAX, HAKEEPER_SERVICE_BYTES_MAX,
+    HAKEEPER_STORE_BYTES_MAX,
     DATA_DIRECTORIES_MAX, HAKEEPER_OPERATORS_MAX, HAKEEPER_OPERATORS_PER_STORE_MAX,
     HAKEEPER_COMMANDS_PER_REPLY_MAX, HAKEEPER_QUEUE_MAX, HAKEEPER_COMMAND_RETRY_TICKS,
     HAKEEPER_IDLE_CHECK_TICKS, HAKEEPER_OPERATOR_CHECK_TICKS, HAKEEPER_BOOTSTRAP_TICKS_MAX,

@@ -27,7 +27,8 @@ def apply_allocate(state: State, request: AllocateIds) -> Outcome:
     """
     if state.phase is Phase.CREATED:
         return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
-    memo = f"{request.key}\0{request.count}\0{request.request_id}" if request.request_id else ""
+    parts = (request.owner, request.key, str(request.count), request.request_id)
+    memo = "\0".join(parts) if request.request_id else ""
     known = state.id_requests.get(memo)
     if memo and known is not None:
         return Applied(value=known, count=request.count, duplicate=True)

@@ -17,7 +17,7 @@ replace it when another is wanted. Before a command is queued it passes `safety.
 from __future__ import annotations
 
 from logservice import bounds
-from logservice.hakeeper import bootstrap, delivery, enrolment, safety
+from logservice.hakeeper import bootstrap, delivery, enrolment, safety, services
 from logservice.hakeeper.checkers import Checkers
 from logservice.hakeeper.health import settling_ticks, silent
 from logservice.hakeeper.heartbeats import learn_again
@@ -80,6 +80,7 @@ def _full_disks(state: State) -> list[str]:
 def _expire(state: State) -> None:
     """Notice what only the passing of time changes. The order of the stores does not matter."""
     enrolment.expire(state)
+    services.expire(state)
     for store in state.stores.values():
         if not store.expired and silent(state, store.last_tick):
             store.expired = True

@@ -40,19 +40,21 @@ from collections.abc import Set
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import access, delivery, enrolment, replies
+from logservice.hakeeper import access, delivery, enrolment, replies, services
 from logservice.hakeeper.belief import confirmed, speaks
 from logservice.hakeeper.health import silent
 from logservice.hakeeper.proposals import (
     AckCommands,
     ReplicaReport,
-    ServiceHeartbeat,
     StoreHeartbeat,
 )
-from logservice.hakeeper.state import ServiceState, ShardState, State, StoreState, decoded
+from logservice.hakeeper.state import ShardState, State, StoreState, decoded
 from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, ShardId
 from logservice.membership import MembershipCorrupt
 from logservice.outcome import Applied, Outcome, Rejected
+
+_REPORT_BYTES = 128
+"""The numbers of one report."""
 
 
 def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
@@ -127,23 +129,6 @@ def _lacks(report: ReplicaReport | None, lost: tuple[ReplicaId, Index]) -> bool:
     )
 
 
-def apply_service(state: State, beat: ServiceHeartbeat) -> Outcome:
-    """Take in a service's heartbeat; the outcome carries its commands. Rejected: BUSY."""
-    service = state.services.get(beat.service)
-    if service is None:
-        if len(state.services) >= bounds.HAKEEPER_SERVICES_MAX and not _forget_a_service(state):
-            return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_SERVICES_MAX)})
-        service = ServiceState(beat.service, beat.kind, beat.address, {}, state.tick)
-        state.services[beat.service] = service
-    service.kind, service.address = beat.kind, beat.address
-    service.labels = dict(sorted(beat.labels.items()))
-    service.last_tick = state.tick
-    acked = set(beat.acked)
-    service.queue = [item for item in service.queue if item.id not in acked]
-    reply = replies.HeartbeatReply(state.phase, state.tick, commands=delivery.due(service.queue))
-    return Applied(data=replies.encode(reply))
-
-
 def apply_ack(state: State, ack: AckCommands) -> Outcome:
     """Acknowledgements outside of a heartbeat. Rejected: INVALID_ARGUMENT for an unknown target."""
     for store in state.sorted_stores():
@@ -162,6 +147,10 @@ def _problem(state: State, beat: StoreHeartbeat) -> str:
     """Which field contradicts itself; empty if none does."""
     if len({report.shard for report in beat.replicas}) != len(beat.replicas):
         return "replicas"
+    if services.text_bytes(beat.labels) > bounds.HAKEEPER_SERVICE_BYTES_MAX:
+        return "labels"
+    if beat.replicas and _reported_bytes(state, beat) > bounds.HAKEEPER_STORE_BYTES_MAX:
+        return "replicas"
     incarnations = {directory.incarnation for directory in beat.directories}
     if len(incarnations) != len(beat.directories):
         return "directories"
@@ -178,6 +167,18 @@ def _problem(state: State, beat: StoreHeartbeat) -> str:
         except MembershipCorrupt:
             return "membership"
     return ""
+
+
+def _reported_bytes(state: State, beat: StoreHeartbeat) -> int:
+    """About what the store's reports take in the state with this heartbeat."""
+    store = state.stores.get(beat.store) if beat.base else None
+    reports = {**(store.replicas if store is not None else {})}
+    reports.update((report.shard, report) for report in beat.replicas)
+    return sum(
+        _REPORT_BYTES + len(one.membership) + len(one.halted) + 32 * len(one.match)
+        + 16 * len(one.active)
+        for one in reports.values()
+    )  # fmt: skip
 
 
 def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> StoreState:
@@ -331,12 +332,3 @@ def _reply(
         access=None if access_version == state.access_version else access.grants(state),
     )
     return Applied(data=replies.encode(reply))
-
-
-def _forget_a_service(state: State) -> bool:
-    """Make room by dropping the service that has been silent for longest, if it has expired."""
-    oldest = min(state.services.values(), key=lambda service: (service.last_tick, service.service))
-    if oldest.last_tick + bounds.HAKEEPER_SERVICE_TIMEOUT_TICKS >= state.tick:
-        return False
-    del state.services[oldest.service]
-    return True

@@ -32,6 +32,7 @@ from logservice.hakeeper.wire_types import (
     MembershipBytes,
     Name,
     Natural,
+    Owner,
     Path,
     Positive,
     RaftTerm,
@@ -185,13 +186,14 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
 class ServiceHeartbeat(
     Struct, tag="service", array_like=True, frozen=True, forbid_unknown_fields=True
 ):
-    """One of the database's own services (TN, CN, proxy)."""
+    """One of the database's own services (TN, CN, proxy). `owner`: whose it is."""
 
     service: Name
     kind: Name
     address: Text
     labels: Labels = {}
     acked: tuple[Natural, ...] = ()
+    owner: Owner = ""
 
 
 class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -231,11 +233,14 @@ class ScheduleCommands(
 
 
 class AllocateIds(Struct, tag="ids", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A range of unique ids of `key`. A repeated non-empty `request_id` gets the same range."""
+    """A range of unique ids of `key`. A repeated non-empty `request_id` gets the same range, if it
+    is of the same `owner`.
+    """
 
     key: Text
     count: Annotated[int, Meta(ge=1, le=bounds.ALLOCATE_IDS_MAX)]
     request_id: Text = ""
+    owner: Owner = ""
 
 
 class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -30,6 +30,7 @@ from logservice.hakeeper import (
     heartbeats,
     proposals,
     queries,
+    services,
     state,
     views,
 )
@@ -109,7 +110,7 @@ class HAKeeperRsm:
         if isinstance(proposal, proposals.StoreHeartbeat):
             return heartbeats.apply_store(self._state, proposal)
         if isinstance(proposal, proposals.ServiceHeartbeat):
-            return heartbeats.apply_service(self._state, proposal)
+            return services.apply_service(self._state, proposal)
         if isinstance(proposal, proposals.AckCommands):
             return heartbeats.apply_ack(self._state, proposal)
         if isinstance(proposal, proposals.AllocateIds):

@@ -94,6 +94,7 @@ class ServiceState(Struct, array_like=True, forbid_unknown_fields=True):
     labels: dict[str, str]
     last_tick: int
     queue: list[QueuedCommand] = []
+    owner: str = ""
 
 
 class Applicant(Struct, array_like=True, forbid_unknown_fields=True):

@@ -35,6 +35,8 @@ AccessText = Annotated[
     str, Meta(min_length=1, max_length=bounds.ACCESS_TEXT_BYTES_MAX, pattern=SAFE_PATTERN)
 ]
 """An identity, or what a grant covers."""
+Owner = Annotated[str, Meta(max_length=bounds.ACCESS_TEXT_BYTES_MAX)]
+"""The client identity that a store authenticated; empty for none."""
 RoleNames = Annotated[tuple[Name, ...], Meta(max_length=16)]
 Path = Annotated[str, Meta(max_length=4096)]
 """Of a file system; for people."""

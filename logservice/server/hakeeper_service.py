@@ -11,6 +11,8 @@ renames their fields.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from logservice_wire.errors import InvalidArgument, ShardNotFound
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
 
@@ -30,8 +32,17 @@ from logservice.server.errors import Context, handler
 class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     """See the proto."""
 
-    def __init__(self, hakeeper: HAKeeperClient, limits: LimitsSection, access: AccessBook) -> None:
-        """`hakeeper` reaches shard 0 from this store; `access` is the list in force here."""
+    def __init__(
+        self,
+        hakeeper: HAKeeperClient,
+        limits: LimitsSection,
+        access: AccessBook,
+        caller: Callable[[], str],
+    ) -> None:
+        """`hakeeper` reaches shard 0 from this store; `access` is the list in force here. `caller`:
+        whose call is being served.
+        """
+        self._caller = caller
         self._hakeeper = hakeeper
         self._access = access
         self._limits = limits
@@ -48,6 +59,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
                 address=request.address,
                 labels=dict(request.labels),
                 acked=tuple(request.acked_commands),
+                owner=self._caller(),
             ),
             context,
         )
@@ -90,8 +102,9 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     ) -> hakeeper_pb2.AllocateIdsResponse:
         """A range of ids nobody else gets."""
         proposal = proposals.AllocateIds(
-            key=request.key, count=request.count, request_id=request.request_id
-        )
+            key=request.key, count=request.count, request_id=request.request_id,
+            owner=self._caller(),
+        )  # fmt: skip
         applied = await self._propose(proposal, context)
         return hakeeper_pb2.AllocateIdsResponse(first=applied.value)
 

@@ -262,7 +262,7 @@ class Store:
         context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(parts.client, limits, parts.access), server
+            HAKeeperService(parts.client, limits, parts.access, context.caller), server
         )
         admin = AdminService(context, monitor.reporter.status, monitor.report)
         admin_pb2_grpc.add_AdminServicer_to_server(admin, server)

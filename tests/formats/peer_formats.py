@@ -129,7 +129,7 @@ _PROPOSALS: dict[str, proposals.Proposal] = {
             Order("s9", _CHANGE),
         ),
     ),
-    "ids": proposals.AllocateIds("rows", 10, "request-1"),
+    "ids": proposals.AllocateIds("rows", 10, "request-1", "owner"),
     "ack": proposals.AckCommands("s9", (_RESULT,)),
     "access": proposals.ChangeAccess(_GRANT.identity, _GRANT.scope, ("APPEND",), ("READ",)),
     "admit": proposals.AdmitStore(StoreId("s9"), hakeeper=True),

@@ -264,12 +264,12 @@ def test_queues_of_services_are_bounded() -> None:
 def test_an_expired_service_makes_room_for_a_new_one() -> None:
     model = Model(3)
     model.start()
-    for number in range(bounds.HAKEEPER_SERVICES_MAX):
+    for number in range(bounds.HAKEEPER_SERVICES_PER_OWNER_MAX):
         model.propose(service(f"cn-{number}"))
     assert rejected(model.propose(service("new"))) is Reason.BUSY
     model.state.tick += bounds.HAKEEPER_SERVICE_TIMEOUT_TICKS
     model.propose(service("cn-0"))
-    model.state.tick += 1
+    model.run(bounds.HAKEEPER_TICKS_PER_S)
     assert isinstance(model.propose(service("new")), Applied)
     assert "cn-0" in model.state.services
     assert "cn-1" not in model.state.services

@@ -118,7 +118,7 @@ class Broken:
         context = StoreContext(host, LIMITS, lambda store: self.address_of(store), calling.get)
         log_pb2_grpc.add_LogServicer_to_server(LogService(context), self)
         hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(FakeHAKeeper(self), LIMITS, None),  # type: ignore[arg-type]
+            HAKeeperService(FakeHAKeeper(self), LIMITS, None, lambda: "me"),  # type: ignore[arg-type]
             self,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
