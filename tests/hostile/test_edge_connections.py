@@ -36,7 +36,7 @@ pytestmark = pytest.mark.processes
 STRANGER = "127.0.0.9"
 """Another address than the legal client's, and as local."""
 
-HEADERS_MIB_MAX = 96.0
+HEADERS_MIB_MAX = 128.0
 """More than before, while one connection sends 400 MiB of headers."""
 
 
@@ -61,13 +61,15 @@ def victim(cluster: LocalCluster) -> tuple[str, int]:
     return cluster.endpoints()[0], pid
 
 
-def repeated(pid: int, attack: Callable[[], Awaitable[None]]) -> list[float]:
-    """Peaks of memory of eight times; of the last three it is checked that they do not grow."""
+def repeated(pid: int, attack: Callable[[], Awaitable[None]], warm: int = 5) -> list[float]:
+    """Peaks of memory of `warm` times and three more; of the last three it is checked that they do
+    not grow. The allocator's arenas fill up until then: what is left of an attack differs.
+    """
     before = descriptors(pid)
     peaks: list[float] = []
 
     async def all_of_them() -> None:
-        for _ in range(5):
+        for _ in range(warm):
             with Peak(pid) as peak:
                 await attack()
             peaks.append(peak.mib)
@@ -143,7 +145,7 @@ def test_headers_of_a_client_that_never_acknowledges_settings(tmp_path: Path) ->
         shown = cluster.client_files()
         with LegalClient(cluster) as client:
             before = resident_mib(pid)
-            peaks = repeated(pid, lambda: headers_flood(address, shown))
+            peaks = repeated(pid, lambda: headers_flood(address, shown), warm=10)
         print(f"headers: {before:.0f} MiB before, peaks {peaks}")
         assert max(peaks) - before < HEADERS_MIB_MAX
         client.seen.check(least=5)
