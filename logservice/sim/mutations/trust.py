@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logservice import bounds
-from logservice.hakeeper import heartbeats
+from logservice.hakeeper import enrolment, heartbeats
 from logservice.ids import ReplicaId
 from logservice.nodehost import comparison_answers, forwarding, hakeeper_client, router
 from logservice.nodehost.comparison_wire import decode_finding
@@ -89,6 +89,8 @@ def _any_campaign_passes_for_a_transfer() -> None:
 @mutation_in(attacked("timeout-now", who=Worlds.MEMBER))
 def _anybody_lets_anybody_campaign() -> None:
     wrap(hearing, "_OF_A_LEADER", lambda _: frozenset())
+    # Else nobody looks at the campaign.
+    wrap(Transfers, "allowed", lambda _: lambda *_: True)
 
 
 @mutation_in(attacked("leadership", "minority-leader", who=Worlds.MEMBER))
@@ -203,6 +205,11 @@ def _reports_of_others_replicas_count() -> None:
 @mutation_in(attacked("own-heartbeats", who=Worlds.MEMBER))
 def _one_report_moves_a_membership() -> None:
     wrap(heartbeats, "confirmed", lambda _: lambda *_: True)
+
+
+@mutation_in(attacked("joins", who=Worlds.STRANGER))
+def _a_store_joins_with_anothers_directory() -> None:
+    wrap(enrolment, "_taken", lambda _: lambda *_: "")
 
 
 @mutation_in(attacked("answers", who=Worlds.MEMBER))

@@ -97,7 +97,9 @@ class Rogue:
         return PeerIdentity(CLUSTER, self.store_id, claimed, self.boot_id)
 
     def forgives(self, checker: str, detail: str) -> bool:
-        """Whether that is what a traitor may do to a log shard of its own."""
+        """Whether that is what it may say of itself, or a traitor do to a log shard of its own."""
+        if checker == "hakeeper-view" and detail.startswith(f"{self.store_id} "):
+            return True
         if self.world.config.rogue != "traitor" or checker in _NEVER_FORGIVEN:
             return False
         if checker == "invariant":
@@ -209,10 +211,12 @@ class Rogue:
             self.counts["messages"] += 1
             transport.receive(identity, [(shard, message)])
 
-    def ask(self, store: SimStore, method: str, body: bytes) -> None:
-        """Send a request; nobody waits for the answer."""
+    def ask(
+        self, store: SimStore, method: str, body: bytes, identity: PeerIdentity | None = None
+    ) -> None:
+        """Send a request; nobody waits for the answer. `identity`: what it has to say of itself."""
         if len(self._requests) < _REQUESTS_AT_ONCE_MAX:
-            self.spawn(self.answer_of(store, method, body))
+            self.spawn(self.answer_of(store, method, body, identity))
 
     def spawn(self, work: Coroutine[object, object, object]) -> None:
         """Do something that takes a while, as one of the requests under way."""
@@ -225,13 +229,15 @@ class Rogue:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.violate("rogue-defect", f"the adversary itself fails: {error!r}", error)
 
-    async def answer_of(self, store: SimStore, method: str, body: bytes) -> bytes | None:
+    async def answer_of(
+        self, store: SimStore, method: str, body: bytes, identity: PeerIdentity | None = None
+    ) -> bytes | None:
         """A request and its answer; None for a refusal, or when nobody answers."""
         transport = store.transport
         if transport is None or not transport.running or not transport.process.alive:
             return None
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        work = partial(transport.answer, self.identity, method, body)
+        work = partial(transport.answer, identity or self.identity, method, body)
         self.world.net.call(self.store_id, self.process, transport, work, _REQUEST_S, answer)
         self.counts[f"requests {method}"] += 1
         try:

@@ -6,6 +6,7 @@ Blocks here are never valid ones: a store that serves clients may append in thei
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -172,7 +173,10 @@ def own_heartbeat(rogue: Rogue, victim: Victim) -> None:
     if home is None:
         joining(rogue, victim)
         return
-    incarnation = home.incarnation
+    if home.transport is None:
+        return
+    identity = home.transport.identity
+    incarnation = chance.choice(identity.incarnations)
     membership = chance.choice((_only_me(rogue, victim), victim.replica.raft.membership))
     replica = chance.choice((victim.to, *rogue.scene.ids(victim.shard), ReplicaId(4242)))
     report = ReplicaReport(
@@ -181,13 +185,14 @@ def own_heartbeat(rogue: Rogue, victim: Victim) -> None:
         leader=chance.choice((replica, victim.to)),
         halted=chance.choice(("", "", "broken")),
     )  # fmt: skip
-    boot_id = rogue.identity.boot_id
     beat = StoreHeartbeat(
         home.store_id, f"host-{home.number}", home.address, f"{home.store_id}:client",
-        (DirectoryReport(incarnation),), boot_id, _sequence(rogue), replicas=(report,),
+        tuple(map(DirectoryReport, identity.incarnations)), identity.boot_id, _sequence(rogue),
+        replicas=(report,),
         stored=((victim.shard, victim.to),),
     )  # fmt: skip
-    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, proposals.encode(beat))
+    data = proposals.encode(beat)
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, data, identity)
 
 
 def joining(rogue: Rogue, victim: Victim) -> None:
@@ -196,14 +201,22 @@ def joining(rogue: Rogue, victim: Victim) -> None:
     store = victim.store
     mine, theirs = rogue.own[0], store.incarnation
     incarnation = Incarnation(chance.choice((mine, theirs)))
+    identity = replace(rogue.identity, incarnations=(incarnation,))
+    home = rogue.scene.home
+    if home is not None and home.transport is not None:
+        # What it says of its own directories would harm nobody but itself.
+        mine_all = home.transport.identity.incarnations
+        identity = replace(identity, incarnations=(*mine_all, theirs))
     address = chance.choice(("memory:666", store.address))
     if incarnation == mine:
         address = store.address
     beat = StoreHeartbeat(
-        rogue.store_id, "host-rogue", address, "rogue:client", (DirectoryReport(incarnation),),
+        rogue.store_id, "host-rogue", address if home is None else home.address, "rogue:client",
+        tuple(map(DirectoryReport, identity.incarnations)),
         rogue.boot_id, _sequence(rogue),
     )  # fmt: skip
-    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, proposals.encode(beat))
+    data = proposals.encode(beat)
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, data, identity)
 
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -299,7 +312,10 @@ def _only_me(rogue: Rogue, victim: Victim) -> Membership:
 
 def _some_store(rogue: Rogue, victim: Victim) -> SimStore:
     """One that runs HAKeeper, mostly: others do not pass a question on."""
-    keepers = [one.store for one in rogue.victims() if one.shard == HAKEEPER_SHARD]
+    running = [one for one in rogue.victims() if one.shard == HAKEEPER_SHARD]
+    keepers = [one.store for one in running if one.replica.ready_to_lead]
+    if not keepers or rogue.chance.random() < 0.2:
+        keepers = [one.store for one in running]
     return rogue.chance.choice(keepers or [victim.store])
 
 

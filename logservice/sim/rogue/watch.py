@@ -121,9 +121,13 @@ class Watch:
         assert rogue is not None
         honest = {store.store_id: store for store in rogue.scene.honest}
         known = {*honest, rogue.store_id}
+        others = {one.incarnation for one in rogue.scene.honest}
         for store in state.sorted_stores():
             if store.store not in known:
                 self._wrong(f"HAKeeper knows a store {store.store}")
+            taken = {one.incarnation for one in store.directories} & others
+            if store.store == rogue.store_id and taken:
+                self._wrong(f"HAKeeper has {taken} of others in {store.store}")
             true = honest.get(store.store)
             if true is not None and store.peer_address != true.address:
                 self._wrong(f"HAKeeper has {store.store} at {store.peer_address}")
