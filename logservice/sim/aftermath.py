@@ -76,6 +76,11 @@ def holds(history: ShardHistory) -> Iterator[str]:
                 yield f"{held}, but reading begins at {read.first_lsn}: {read}"
 
 
+def trespasses(history: ShardHistory) -> Iterator[str]:
+    """Broken OWNER rules: what belongs to one identity served another."""
+    yield from history.trespasses
+
+
 def stamps(history: ShardHistory) -> Iterator[str]:
     """Broken STAMPS rules."""
     end = 0

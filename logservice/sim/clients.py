@@ -15,7 +15,7 @@ import asyncio
 import functools
 import math
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -90,6 +90,15 @@ class Held:
 
 
 @dataclass(slots=True)
+class Opened:
+    """A session, and the newest sequence sent in it."""
+
+    session: SessionId
+    nonce: bytes
+    sequence: int = 0
+
+
+@dataclass(slots=True)
 class ShardHistory:
     """Everything the clients of a shard know."""
 
@@ -104,6 +113,10 @@ class ShardHistory:
     """With the writer epoch of each."""
     holds: list[Held] = field(default_factory=list)
     held: dict[str, Held] = field(default_factory=dict)
+    opened: deque[Opened] = field(default_factory=lambda: deque(maxlen=8))
+    """Sessions that were opened last."""
+    trespasses: list[str] = field(default_factory=list)
+    """What another identity was allowed to do."""
     applied_lsn: int = 0
     first_lsn: int = 1
     epoch: int = 0
@@ -148,6 +161,9 @@ class Client:
         self.counts: Counter[str] = Counter()
         self.stopping = False
         self._store: SimStore | None = None
+
+    async def run(self) -> None:
+        """Work until told to stop. A plain client does nothing by itself; it is asked through."""
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -301,6 +317,8 @@ class SessionWriter(Client):
 
     async def _session(self, session: SessionId, nonce: bytes, number: int) -> int:
         epoch = self.history.epoch
+        opened = Opened(session, nonce)
+        self.history.opened.append(opened)
         sequence = 0
         alive = True
         length = self.chance.choice((5, 30, 1000))
@@ -311,6 +329,7 @@ class SessionWriter(Client):
             for _ in range(width):
                 sequence += 1
                 number += 1
+                opened.sequence = sequence
                 append = self._append(session, nonce, sequence, epoch, number)
                 tasks.append(asyncio.create_task(append))
             outcomes = await asyncio.gather(*tasks)

@@ -42,6 +42,7 @@ from logservice.sim.diverging import Diverging
 from logservice.sim.faults import Faults
 from logservice.sim.history import Read, Run, check
 from logservice.sim.loop import Process, SimLoop
+from logservice.sim.neighbour import Neighbour
 from logservice.sim.net import SimNet, SimTransport
 from logservice.sim.rogue import Rogue
 from logservice.sim.rogue.ages import Ages
@@ -193,12 +194,13 @@ class World:
         config = self.config
         number = 0
         for shard in self.shards:
-            kinds = (
-                [Writer] * config.writers
-                + [SessionWriter] * config.session_writers
-                + [Reader] * config.readers
-                + [Keeper]
-            )
+            kinds: list[type[Client]] = [
+                *[Writer] * config.writers,
+                *[SessionWriter] * config.session_writers,
+                *[Reader] * config.readers,
+                Keeper,
+                Neighbour,
+            ]
             for kind in kinds:
                 number += 1
                 client = kind(self, number, shard, self.histories[shard])
@@ -362,6 +364,8 @@ class World:
                 self.violate("expected-lsn", f"shard {shard}: {problem}")
             for problem in aftermath.holds(history):
                 self.violate("holds", f"shard {shard}: {problem}")
+            for problem in aftermath.trespasses(history):
+                self.violate("ownership", f"shard {shard}: {problem}")
 
     def _final_read(self, store: SimStore, shard: ShardId) -> Read:
         assert store.parts is not None

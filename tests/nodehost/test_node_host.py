@@ -149,8 +149,11 @@ async def test_a_store_vouches_for_its_own_clients_only(cluster: Cluster) -> Non
     leader = await cluster.leader()
     follower = 1 + leader % 3
     lie = commands.OpenSession(Author("app", StoreId(f"store-{leader}")), NONCE)
+    body = forwarding.encode_request(SHARD, 5.0, commands.encode(lie))
     with pytest.raises(PermissionDenied):
-        await cluster.host(follower).propose(SHARD, commands.encode(lie), 5.0)
+        await cluster.host(follower).peer_request(f"store-{leader}", forwarding.PROPOSE, body, 5.0)
+    refused = cluster.host(leader).requests.refused
+    assert refused[forwarding.PROPOSE, "vouched for by another store"] == 1
 
 
 async def test_reading_at_the_edges(cluster: Cluster) -> None:

@@ -5,7 +5,25 @@ Each is a bug that a system like this one has had, or that its design warns of.
 
 from __future__ import annotations
 
-from logservice.sim.mutations import consensus, divergence, machine, sleep, storage, trust
+from logservice.sim.mutations import (
+    consensus,
+    divergence,
+    machine,
+    ownership,
+    sleep,
+    storage,
+    trust,
+)
 from logservice.sim.mutations.registry import MUTATIONS, WORLDS
 
-__all__ = ["MUTATIONS", "WORLDS", "consensus", "divergence", "machine", "sleep", "storage", "trust"]
+__all__ = [
+    "MUTATIONS",
+    "WORLDS",
+    "consensus",
+    "divergence",
+    "machine",
+    "ownership",
+    "sleep",
+    "storage",
+    "trust",
+]
