@@ -68,6 +68,9 @@ is dropped and its call cut."""
 ANSWER_BYTES_PER_S_MIN: Final = 256 * 1024
 """The slowest reader that is served."""
 
+HEADERS_COLLECT_S: Final = 0.2
+"""After calls with too many headers were refused, what is left of them is collected."""
+
 # --- descriptors and connections ------------------------------------------------------------------
 
 DESCRIPTORS_MAX: Final = 1024 * 1024
