@@ -27,16 +27,14 @@ from logservice.sim.rogue import Worlds, make_rogue
 
 
 def attacked(
-    *attacks: str, who: Worlds | None = None, most: bool = False
+    *attacks: str, who: Worlds = Worlds.NONE, most: bool = False
 ) -> Callable[[SimConfig], None]:
     """Gentle worlds with a rogue that does nothing else; `most`: shards of five replicas."""
 
     def change(config: SimConfig) -> None:
         config.calm = True
-        make_rogue(config, attacks)
+        make_rogue(config, attacks, who)
         config.rogue_per_s = 10.0
-        if who is not None:
-            config.rogue = who
         if most:
             # Nobody votes while a leader is heard.
             config.calm, config.ages = False, False

@@ -36,10 +36,13 @@ class Worlds(StrEnum):
 KINDS = (Worlds.STRANGER,) * 4 + (Worlds.MEMBER,) * 4 + (Worlds.TRAITOR,)
 
 
-def make_rogue(config: SimConfig, only: tuple[str, ...] = ()) -> SimConfig:
-    """Put a rogue into a drawn world; `only`: these attacks and no others."""
+def make_rogue(
+    config: SimConfig, only: tuple[str, ...] = (), who: Worlds = Worlds.NONE
+) -> SimConfig:
+    """Put a rogue into a drawn world; `only`: these attacks and no others; `who`: NONE draws."""
     chance = random.Random(f"rogue/{config.seed}")
-    config.rogue = chance.choice(KINDS)
+    drawn = chance.choice(KINDS)
+    config.rogue = who or drawn
     config.rogue_store = chance.randint(1, config.stores)
     config.rogue_per_s = chance.choice((2.0, 4.0, 10.0, 25.0))
     usual = [name for name in ATTACKS if name not in NOT_YET]
