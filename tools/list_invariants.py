@@ -28,11 +28,13 @@ PARAGRAPH_END = re.compile(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+")
 
 HEADER = """# Invariants
 
-Made from the code by `make invariants`; a test fails when an id is missing here. An
-invariant is checked in production and its violation stops the store (`logservice/invariants.py`).
+Made from the code by `make invariants`; a test fails when an id is missing here. *Checked in
+production*: the code there calls `invariant(...)` with this id (`logservice/invariants.py`), and a
+violation stops the replica or the store. Others hold by construction: they are stated where the
+code keeps them, and the tests that name them fail without it.
 
-| id | what holds | checked in | tests that name it |
-|---|---|---|---|
+| id | what holds | checked in production | tests that name it | stated in |
+|---|---|---|---|---|
 """
 
 
@@ -120,11 +122,12 @@ def render(invariants: dict[str, Invariant]) -> str:
     """The document."""
     rows = []
     for identifier, known in sorted(invariants.items()):
-        places = ", ".join(f"`{name}`" for name in sorted(known.checked_in or known.mentioned_in))
+        checked = ", ".join(f"`{name}`" for name in sorted(known.checked_in))
+        stated = ", ".join(f"`{name}`" for name in sorted(known.mentioned_in - known.checked_in))
         tests = ", ".join(f"`{name}`" for name in sorted(known.tested_in))
         statement = known.statement or "; ".join(f"`{text}`" for text in sorted(known.conditions))
         statement = statement.replace("|", "\\|")
-        rows.append(f"| {identifier} | {statement} | {places} | {tests} |\n")
+        rows.append(f"| {identifier} | {statement} | {checked} | {tests} | {stated} |\n")
     return HEADER + "".join(rows)
 
 

@@ -58,6 +58,7 @@ up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse. A 
 and a leader that is frozen rather than dead is noticed by nothing else."""
 
 STALL_TIMEOUT_MAX_S: Final = 24.0
+"""What the doubling ends at."""
 
 WATCH_INTERVAL_S: Final = 0.1
 """How often deadlines and stalls of a shard's queue are looked at while it has work."""
@@ -99,8 +100,9 @@ KEEPALIVE_TIMEOUT_MS: Final = 5_000
 
 RECONNECT_BACKOFF_FIRST_MS: Final = 100
 RECONNECT_BACKOFF_MAX_MS: Final = 1_000
-CONNECT_TIMEOUT_MS: Final = 2_000
-"""gRPC's own pace per address; choosing another address is ours and faster."""
+RECONNECT_BACKOFF_MIN_MS: Final = 2_000
+"""gRPC's own pace per address; choosing another address is ours and faster. The least is also how
+long it lets one attempt to connect take."""
 
 assert FULL_BLOCK_BYTES <= MERGE_BYTES_MAX <= BLOCK_BYTES_MAX // 2
 assert 0 < NATURAL_BLOCKS_INFLIGHT_MAX <= BLOCKS_INFLIGHT_MAX <= SESSION_WINDOW

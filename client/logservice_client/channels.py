@@ -22,12 +22,12 @@ from logservice_wire.errors import NotReady
 from logservice_client.bounds import (
     CHANNEL_RENEW_S,
     CHANNEL_RETIRE_S,
-    CONNECT_TIMEOUT_MS,
     GRPC_MESSAGE_BYTES_MAX,
     KEEPALIVE_TIME_MS,
     KEEPALIVE_TIMEOUT_MS,
     RECONNECT_BACKOFF_FIRST_MS,
     RECONNECT_BACKOFF_MAX_MS,
+    RECONNECT_BACKOFF_MIN_MS,
     TLS_RELOAD_S,
 )
 from logservice_client.methods import Method, encode
@@ -41,7 +41,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_FIRST_MS),
-    ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),
+    ("grpc.min_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
     ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
     # Repeating is decided here, where it is known what is safe.
     ("grpc.enable_retries", 0),

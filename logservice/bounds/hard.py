@@ -68,16 +68,24 @@ HAKEEPER_FIRST_REPLICA_ID: Final = 1024
 """Ids below are those of shard 0's initial replicas: they exist before ids are allocated."""
 
 HAKEEPER_STORES_MAX: Final = 1024
+"""Stores of a cluster; the admissions of those still expected are bounded by it, too."""
+
 HAKEEPER_APPLICANTS_MAX: Final = 64
 """Stores that were turned away and are remembered, for a person to see."""
+
 HAKEEPER_SERVICES_MAX: Final = 4096
+"""Services, in all."""
+
 HAKEEPER_SERVICES_PER_OWNER_MAX: Final = 512
 """Of one client identity: no one crowds out the services of others."""
+
 HAKEEPER_SERVICE_BYTES_MAX: Final = 4 * 1024
 """Of name, kind, address and labels of one service, and of the labels of one store. So all services
 take at most 16 MiB of the state, which travels in every snapshot of shard 0."""
+
 HAKEEPER_STORE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of what one store reports, counted roughly; ten thousand replicas take about half of it."""
+
 HAKEEPER_SHARDS_MAX: Final = 65_536
 """Their reports must fit the state of one shard that is snapshotted whole."""
 
@@ -153,6 +161,8 @@ ALLOCATE_IDS_MAX: Final = 1_000_000
 """Largest range of one AllocateIds."""
 
 ALLOCATE_KEYS_MAX: Final = 16_384
+"""Counters that ids are allocated from."""
+
 ALLOCATE_REQUESTS_REMEMBERED: Final = 16_384
 """Allocations whose request id still gives the same answer."""
 

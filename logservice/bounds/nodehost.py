@@ -16,6 +16,8 @@ PENDING_READS_MAX: Final = 65_536
 """Linearizable reads of one replica waiting for their index."""
 
 READ_BYTES_DEFAULT: Final = 1024 * 1024
+"""Of them, when the call does not say."""
+
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
 """Blocks in one Read answer; at least one block is returned whatever the limit."""
 

@@ -32,6 +32,8 @@ PEER_QUEUE_BYTES_MAX: Final = 128 * 1024 * 1024
 """Unsent bytes to one store; beyond it messages are dropped and Raft resends."""
 
 PEER_CONNECT_TIMEOUT_S: Final = 2.0
+"""A dial until the other side said who it is, and as long for whoever dialled to say it."""
+
 PEER_REQUESTS_INFLIGHT_MAX: Final = 65_536
 """Requests to one store without an answer yet."""
 
@@ -100,6 +102,8 @@ PEER_RESERVED_DESCRIPTORS: Final = 16
 """Held back for dialing known stores when the process has no other descriptor left."""
 
 PEER_PING_INTERVAL_S: Final = 1.0
+"""Between two pings of a connection."""
+
 PEER_SILENT_PINGS_MAX: Final = 5
 """Pings in a row without a byte from the peer before its connection is cut (dead, paused)."""
 

@@ -36,6 +36,9 @@ pytestmark = pytest.mark.processes
 STRANGER = "127.0.0.9"
 """Another address than the legal client's, and as local."""
 
+HALF_OPEN_MIB_MAX = 64.0
+"""More than before, while 1 100 connections are half open at a time, one flood after another."""
+
 HEADERS_MIB_MAX = 128.0
 """More than before, while one connection sends 400 MiB of headers."""
 
@@ -111,8 +114,10 @@ def test_more_half_open_connections_than_descriptors(
     with attacked(tmp_path / "cluster") as cluster:
         address, pid = victim(cluster)
         with LegalClient(cluster) as client:
+            before = resident_mib(pid)
             peaks = repeated(pid, lambda: flood(address, kind, 1100))
-        print(f"half open ({kind}): {peaks}")
+        print(f"half open ({kind}): {before:.0f} MiB before, peaks {peaks}")
+        assert max(peaks) - before < HALF_OPEN_MIB_MAX
         client.seen.check(least=5)
 
 

@@ -49,8 +49,11 @@ def test_statements_checks_and_tests_are_found(tmp_path: Path) -> None:
     assert set(found) == {"INV-A-1", "INV-A-2", "INV-B", "INV-C"}
     assert found["INV-A-1"].statement == "the first holds over two lines"
     assert found["INV-A-2"].tested_in == {"tests/test_a.py"}
+    assert found["INV-A-2"].checked_in == set()
     assert found["INV-B"].checked_in == {"logservice/a.py"}
     assert found["INV-B"].statement == "a comment states this one"
     document = list_invariants.render(found)
-    assert "| INV-B | a comment states this one |" in document
+    assert "| INV-B | a comment states this one | `logservice/a.py` |  |  |" in document
+    (line,) = (line for line in document.splitlines() if line.startswith("| INV-A-2 "))
+    assert line.endswith(" |  | `tests/test_a.py` | `logservice/a.py` |")
     assert "| INV-C | `x < 9` |" in document
