@@ -15,6 +15,7 @@ shards short of a replica, and that is one finding.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -81,6 +82,7 @@ def diagnose(look: Look) -> list[Finding]:
         *_reasons(look),
         *_repairs(report),
         *_holds(report),
+        *_standstill(report),
         *_lag(report),
         *_differences(report),
     ]
@@ -446,6 +448,41 @@ def _repairs(report: ClusterReport) -> Iterator[Finding]:
     yield from _flags(report)
 
 
+_STANDSTILL = re.compile(
+    r"shard (?P<shard>\d+): replica (?P<replica>\d+) on (?P<store>.+) does not catch up:"
+    r" behind, at entry \d+ since tick (?P<tick>\d+)"
+)
+"""HAKeeper's flag, as `hakeeper.standstill` writes it."""
+
+
+def _standing(report: ClusterReport) -> dict[tuple[int, int], re.Match[str]]:
+    """By shard and replica."""
+    matches = (_STANDSTILL.fullmatch(flag) for flag in report.cluster.flags)
+    return {(int(one["shard"]), int(one["replica"])): one for one in matches if one}
+
+
+def _standstill(report: ClusterReport) -> Iterator[Finding]:
+    standing = _standing(report)
+    if not standing:
+        return
+    each = [
+        f"shard {one['shard']}: replica {one['replica']} on {one['store']}, for"
+        f" {max(0, report.cluster.tick - int(one['tick'])) // bounds.HAKEEPER_TICKS_PER_S} s"
+        for one in standing.values()
+    ]
+    yield Finding(
+        Severity.DANGER,
+        "standstill",
+        f"Replicas run, are behind and do not catch up: {_listed(each, '; ')}",
+        "Each counts for no majority: one more failure may stop its shard. HAKeeper does not"
+        " replace it: what holds it up would most likely hold up its successor, too.",
+        "See whether that store's disk is full or slow, and whether it reaches the peer port of the"
+        " store that leads; hand the leadership to another store; restart the store. The page says"
+        " how to have the replica replaced.",
+        "standstill.md",
+    )
+
+
 _FLAG_PAGES = {
     "disk full": "disk-full.md",
     "bootstrap": "not-ready.md",
@@ -464,6 +501,8 @@ def _flags(report: ClusterReport) -> Iterator[Finding]:
         if any(flag.startswith(f"disk full: {store} ") for store in told):
             continue
         if flag.startswith("bootstrap:") and _young(report):
+            continue
+        if _STANDSTILL.fullmatch(flag):
             continue
         page = next((page for words, page in _FLAG_PAGES.items() if words in flag), "lost-store.md")
         by_page.setdefault(page, []).append(flag)
@@ -500,11 +539,14 @@ def _holds(report: ClusterReport) -> Iterator[Finding]:
 
 
 def _lag(report: ClusterReport) -> Iterator[Finding]:
+    told = _standing(report)
     behind = [
         f"shard {shard.shard} on {replica.store}: {replica.lag_entries} entries"
         for shard in report.shards
         for replica in shard.replicas
-        if replica.lag_entries > LAG_ENTRIES and replica.health == "alive"
+        if replica.lag_entries > LAG_ENTRIES
+        and replica.health == "alive"
+        and (shard.shard, replica.replica) not in told
     ]
     if behind:
         yield Finding(

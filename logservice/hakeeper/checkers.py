@@ -13,6 +13,7 @@ that changes the membership is under way; shard 0 is treated like every other sh
                                 none at all                     flag and wait
     fewer voters than wanted    a spare store                   ADD
     no live majority            nothing can be changed          flag: a person must look
+    a member ALIVE, behind      it does not move                flag (`standstill`)
     a member MISSING            its store is live               START
     a replica in no membership  its store is live               KILL
 
@@ -33,6 +34,7 @@ from logservice import bounds
 from logservice.hakeeper.bootstrap import allocate_replica_id
 from logservice.hakeeper.health import REPLACEABLE, Health, healths, live_store, tolerance
 from logservice.hakeeper.placement import Placement
+from logservice.hakeeper.standstill import standing
 from logservice.hakeeper.state import (
     CHANGES_MEMBERSHIP,
     Operator,
@@ -77,6 +79,7 @@ class Checkers:
             found = healths(self._state, shard)
             self._voters(shard, found)
             self._starts(shard, found)
+            self.flags += standing(self._state, shard, found)
             if shard.disagreement:
                 self.flags.append(f"shard {shard.shard}: {shard.disagreement} of the same epoch")
         for store in self._state.sorted_stores():

@@ -151,17 +151,22 @@ def leader_report(state: State, shard: ShardState) -> tuple[StoreState, ReplicaR
     return max(leading, key=lambda one: (followed[one[1].replica], one[1].term))
 
 
+def fresh_leader(state: State, shard: ShardState) -> ReplicaReport | None:
+    """The report of the shard's leader, if its store was heard from lately."""
+    found = leader_report(state, shard)
+    if found is None or found[0].last_tick + bounds.HAKEEPER_LEADER_FRESH_TICKS < state.tick:
+        return None
+    return found[1]
+
+
 def keeping_up(state: State, shard: ShardState) -> frozenset[ReplicaId]:
     """Replicas that the leader's fresh report calls recently active and caught up, and that are
     ALIVE.
 
     Empty without a fresh report: a stale view decides nothing (G8).
     """
-    found = leader_report(state, shard)
-    if found is None:
-        return frozenset()
-    store, leader = found
-    if store.last_tick + bounds.HAKEEPER_LEADER_FRESH_TICKS < state.tick:
+    leader = fresh_leader(state, shard)
+    if leader is None:
         return frozenset()
     enough = leader.committed - bounds.HAKEEPER_CAUGHT_UP_ENTRIES
     matched = {replica for replica, index in leader.match if index >= enough}

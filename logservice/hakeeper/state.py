@@ -38,7 +38,7 @@ from logservice.ids import (
 from logservice.membership import Membership
 from logservice.snapshot import SnapshotCorrupt
 
-_VERSION = b"\x04"
+_VERSION = b"\x05"
 
 
 class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
@@ -104,6 +104,13 @@ class Applicant(Struct, array_like=True, forbid_unknown_fields=True):
     why: str
 
 
+class Behind(Struct, array_like=True, forbid_unknown_fields=True):
+    """The furthest index that a replica behind the commit index was seen at, and since when."""
+
+    index: Index
+    tick: int
+
+
 class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
     """One shard as it should be, and its newest known membership.
 
@@ -111,7 +118,7 @@ class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
     most once. started: members reported at least once. abandoned: learners of operators that were
     given up and may still appear. lost: members whose store says that their data is gone. avoid:
     stores that could not take the shard, and until which tick. disagreement: two memberships of one
-    epoch.
+    epoch. behind: replicas that live and are not level with the commit index (`standstill`).
     """
 
     shard: ShardId
@@ -127,6 +134,7 @@ class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
     lost: list[ReplicaId] = []
     avoid: dict[StoreId, int] = {}
     disagreement: str = ""
+    behind: dict[ReplicaId, Behind] = {}
 
     @property
     def members(self) -> Membership:
@@ -260,6 +268,7 @@ def save(state: State) -> bytes:
     for shard in state.shards.values():
         shard.avoid = dict(sorted(shard.avoid.items()))
         shard.abandoned = dict(sorted(shard.abandoned.items()))
+        shard.behind = dict(sorted(shard.behind.items()))
     return _VERSION + _encoder.encode(state)
 
 

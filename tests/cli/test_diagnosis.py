@@ -19,6 +19,11 @@ from logservice.cli.diagnosis import (
     diagnose,
 )
 from logservice.cli.top_view import SORTS, Rates, screen, size
+from logservice.hakeeper import standstill
+from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.state import Behind, ShardState
+from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
+from logservice.membership import Member
 from logservice.server.monitor.cluster_rows import (
     ClusterReport,
     ClusterRow,
@@ -269,6 +274,21 @@ def test_flags_lead_to_their_page_and_are_not_told_twice() -> None:
     silent = changed(seen.cluster, flags=flags, hakeeper_error="deadline")
     (*_, last) = findings(changed(seen, cluster=silent))
     assert last.what.startswith("Before it fell silent HAKeeper asked")
+
+
+def test_a_replica_that_stands_still_has_a_finding_of_its_own_and_is_said_once() -> None:
+    members = initial_membership([Member(ReplicaId(2), StoreId("s2"), Incarnation(7))]).encode()
+    known = ShardState(ShardId(1), "log-1", 3, 1, members, members)
+    text = standstill.flag(known, ReplicaId(2), Behind(Index(40), 100))
+    rows = [*shard(1).replicas]
+    rows[1] = changed(rows[1], lag_entries=LAG_ENTRIES + 1)
+    seen = with_shard(changed(shard(1), replicas=tuple(rows)))
+    assert [one.code for one in findings(seen)] == ["lag"]
+    seen = changed(seen, cluster=changed(seen.cluster, tick=850, flags=(text,)))
+    (found,) = findings(seen)
+    assert (found.code, found.page) == ("standstill", "standstill.md")
+    assert found.severity is Severity.DANGER
+    assert "shard 1: replica 2 on s2, for 75 s" in found.what
 
 
 def test_without_a_spare_store_it_says_so() -> None:

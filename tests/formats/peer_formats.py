@@ -21,6 +21,7 @@ from logservice.hakeeper.proposals import (
 from logservice.hakeeper.queries import QueryCorrupt
 from logservice.hakeeper.replies import DirectoryEntry, HeartbeatReply, ReplyCorrupt
 from logservice.hakeeper.state import (
+    Behind,
     Operator,
     Repair,
     ServiceState,
@@ -186,6 +187,7 @@ def _state() -> State:
             SHARD: ShardState(
                 SHARD, "wal", 3, 2, MEMBERS.encode(), MEMBERS.encode(), THERE, 4, [HERE, THERE],
                 {ReplicaId(12): 800}, [HERE], {StoreId("s2"): 950}, "two of one epoch",
+                {THERE: Behind(Index(70), 880)},
             )
         },
         operators={

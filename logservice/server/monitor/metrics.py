@@ -236,6 +236,14 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     for reason, count in sorted(status.messages_refused.items()):
         refused.add_metric([reason], count)
     yield refused
+    requests = CounterMetricFamily(
+        "logservice_peer_requests_refused", "Requests of other stores that a rule refused.",
+        labels=["method", "rule"],
+    )  # fmt: skip
+    for key, count in sorted(status.requests_refused.items()):
+        method, _, rule = key.partition("/")
+        requests.add_metric([method, rule], count)
+    yield requests
     yield _gauge("compare_pass_shards", "Of the comparison under way.", status.compare_shards)
     yield _gauge(
         "compare_pass_shards_done", "Of them, compared or passed over.", status.compare_shards_done

@@ -152,6 +152,10 @@ class StatusReporter:
             truncation=dict(parts.truncation_counts()),
             integrity=dict(parts.integrity_counts()),
             messages_refused=dict(parts.host.refusals.counts),
+            requests_refused={
+                f"{method}/{rule}": count
+                for (method, rule), count in parts.host.requests.refused.items()
+            },
             compare_shards=parts.comparer.pass_shards,
             compare_shards_done=parts.comparer.pass_shards_done,
             replicas=replicas,

@@ -121,7 +121,8 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     heartbeat_age_s: since HAKeeper last answered, -1 before the first time. logdb: that of all data
     directories, see `reporter.merged`; transport: `TransportStats` by field. integrity: what scrub,
     comparison and repair have done, see `StoreParts.integrity_counts`. messages_refused: Raft
-    messages of peers that were not heard, by `hearing.refusals.Refusal`. compare_shards,
+    messages of peers that were not heard, by `hearing.refusals.Refusal`. requests_refused:
+    requests of peers, by method and rule (``hakeeper.propose/enrolled``). compare_shards,
     compare_shards_done: of the comparison that is under way; 0 while none is.
     """
 
@@ -144,6 +145,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     truncation: dict[str, int] = {}
     integrity: dict[str, int] = {}
     messages_refused: dict[str, int] = {}
+    requests_refused: dict[str, int] = {}
     compare_shards: int = 0
     compare_shards_done: int = 0
     rpc_errors: dict[str, int] = {}

@@ -84,7 +84,7 @@ def status(store: str = "s1", **changes: Any) -> StoreStatus:
         "heartbeat_age_s": 0.5, "logdb": figures(logdb_stats()), "directories": (directory(),),
         "transport": figures(TransportStats(messages_sent=7, round_trip_us=1500)),
         "truncation": {"installed": 3}, "integrity": dict.fromkeys(INTEGRITY, 4),
-        "messages_refused": {"stranger": 3},
+        "messages_refused": {"stranger": 3}, "requests_refused": {"shard.append/member": 6},
         "compare_shards": 12, "compare_shards_done": 5,
         "rpc_errors": {"Append/FENCED": 2},
         "certificates": {"peer": 2e9},
