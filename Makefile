@@ -14,11 +14,12 @@ LEDGERS ?= $(LEDGER)
 STATES ?= 200000
 CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
+HOSTILE_SECONDS ?= 3600
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in two processes; a file's tests stay together. Four kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits sim mutants nightly-sim nightly-rotation crash nightly-crash strace demo chaos bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -114,6 +115,9 @@ nightly-crash: .venv strace ## the same and random scenarios, longer; its ledger
 	$(BIN)/python -m tests.crash.every_bit --kib 64
 	$(BIN)/python -m tests.crash.leveldb_faults
 	for seed in 1 2 3; do $(BIN)/python -m tests.crash.rot --seed $$seed || exit 1; done
+
+nightly-hostile: .venv ## the attacks of tests/hostile again and again: HOSTILE_SECONDS=3600
+	$(BIN)/python -m tests.hostile --seconds $(HOSTILE_SECONDS)
 
 strace: ## the recorder of `make crash`, from Debian; as root it is installed
 	@tools/need_program.sh strace strace
