@@ -24,7 +24,7 @@ from logservice.server.store import Store
 from tests.hostile.rogue_peer import Refusal, RoguePeer, context_of
 from tests.owners import APP, NONCE
 from tests.papers import uri
-from tests.server.secured import STORES, lay_out, secured
+from tests.server.secured import STORES, eventually, lay_out, secured
 
 STRANGER = "stranger"
 LOG = ShardId(1)
@@ -172,6 +172,22 @@ async def test_methods_that_are_gone_or_never_were_are_refused_and_kept_nowhere(
         assert isinstance(answer, Refusal)
         assert answer.reason == "INVALID_ARGUMENT"
     assert not any(len(method) > 100 for method, _ in refused)
+    await peer.close()
+
+
+async def test_what_was_refused_is_shown_by_method_and_rule(store: Store) -> None:
+    peer = await stranger(store)
+
+    def shown() -> dict[str, int]:
+        assert store._monitor is not None
+        return store._monitor.reporter.status().requests_refused
+
+    before = shown()
+    assert isinstance(await peer.ask("monitor.status", b""), Refusal)
+    assert isinstance(await peer.ask("no such thing", b""), Refusal)
+    asked = ("monitor.status/enrolled", "unknown/method")
+    # A status is made anew when the last one is old enough.
+    await eventually(lambda: all(shown().get(key, 0) > before.get(key, 0) for key in asked))
     await peer.close()
 
 
