@@ -139,7 +139,7 @@ HAKEEPER_LEADER_FRESH_TICKS: Final = 30
 HAKEEPER_STANDSTILL_TICKS: Final = 600
 """A replica that lives, is behind and does not move for 60 s is flagged. A restart and an election
 take seconds, the largest snapshot a minute at 4 MiB/s, and whoever is served entries moves between
-any two reports. Passes look at it, so the flag comes up to HAKEEPER_IDLE_CHECK_TICKS later."""
+any two reports. It is looked at every HAKEEPER_IDLE_CHECK_TICKS and flagged that much later."""
 
 HAKEEPER_STEP_FAILURES_MAX: Final = 5
 """A learner that could not be started this often is given up; another store is tried."""

@@ -31,10 +31,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from logservice import bounds
+from logservice.hakeeper import standstill
 from logservice.hakeeper.bootstrap import allocate_replica_id
 from logservice.hakeeper.health import REPLACEABLE, Health, healths, live_store, tolerance
 from logservice.hakeeper.placement import Placement
-from logservice.hakeeper.standstill import standing
 from logservice.hakeeper.state import (
     CHANGES_MEMBERSHIP,
     Operator,
@@ -75,11 +75,15 @@ class Checkers:
 
     def check_all(self) -> None:
         """Every checker, shard 0 first."""
+        observes = self._state.tick % bounds.HAKEEPER_IDLE_CHECK_TICKS == 0
         for shard in self._placed():
             found = healths(self._state, shard)
             self._voters(shard, found)
             self._starts(shard, found)
-            self.flags += standing(self._state, shard, found)
+            if observes:
+                standstill.observe(self._state, shard, found)
+            if shard.behind:
+                self.flags += standstill.flags(self._state, shard, found)
             if shard.disagreement:
                 self.flags.append(f"shard {shard.shard}: {shard.disagreement} of the same epoch")
         for store in self._state.sorted_stores():

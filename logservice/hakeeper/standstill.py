@@ -2,7 +2,8 @@
 
 Theory of operation. A shard is as durable as the logs that its leader counts. A replica whose store
 answers and whose log stays where it is counts for nothing, and no other sign tells: it is ALIVE. So
-each pass compares what the leader's fresh report says of every follower with what it said before.
+every HAKEEPER_IDLE_CHECK_TICKS what the leader's fresh report says of each follower is compared
+with what it said before; to do so in every pass would double what a pass costs, and adds nothing.
 Who is behind the commit index is remembered with the furthest index it was seen at, and since when;
 who gets further is remembered anew, who is level is forgotten. After HAKEEPER_STANDSTILL_TICKS the
 place is a flag. The furthest index counts, because a new leader begins with 0 for everybody, and
@@ -18,8 +19,8 @@ snapshot on its way. A successor would meet the same, cost a copy of the log, an
 that is whole as far as it goes. And the word is the leader's alone: it shall bring a person, and
 not cost another store its replica.
 
-INV-HK-STANDSTILL: what is remembered of a shard is about members that it has, and so bounded by
-their number.
+INV-HK-STANDSTILL: what is remembered of a shard is about members that it had when it was last
+looked at, and so bounded by their number.
 """
 
 from __future__ import annotations
@@ -33,15 +34,12 @@ from logservice.ids import ReplicaId
 from logservice.invariants import invariant
 
 
-def standing(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -> list[str]:
-    """Bring what is remembered of the shard's replicas up to date; returns flags. `found`: how its
-    members are.
-    """
+def observe(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -> None:
+    """Bring what is remembered of the shard's replicas up to date. `found`: how its members are."""
     leader = fresh_leader(state, shard)
     before, shard.behind = shard.behind, {}
     if leader is None:
-        return []
-    flags = []
+        return
     for replica, index in leader.match:
         level = index >= leader.committed
         if level or replica == leader.replica or found.get(replica) is not Health.ALIVE:
@@ -50,10 +48,17 @@ def standing(state: State, shard: ShardState, found: Mapping[ReplicaId, Health])
         if known is None or known.index < index:
             known = Behind(index, state.tick)
         shard.behind[replica] = known
-        if known.tick + bounds.HAKEEPER_STANDSTILL_TICKS <= state.tick:
-            flags.append(flag(shard, replica, known))
     invariant(shard.behind.keys() <= found.keys(), "INV-HK-STANDSTILL", shard=shard.shard)
-    return flags
+
+
+def flags(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -> list[str]:
+    """Who has stood still for too long, and lives."""
+    return [
+        flag(shard, replica, known)
+        for replica, known in sorted(shard.behind.items())
+        if known.tick + bounds.HAKEEPER_STANDSTILL_TICKS <= state.tick
+        and found.get(replica) is Health.ALIVE
+    ]
 
 
 def flag(shard: ShardState, replica: ReplicaId, known: Behind) -> str:

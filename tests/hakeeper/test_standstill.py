@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from logservice import bounds
-from logservice.hakeeper import check, proposals
+from logservice.hakeeper import proposals, standstill
+from logservice.hakeeper.health import healths
 from logservice.ids import Index, ReplicaId, ShardId
 from tests.hakeeper.model import Copy, Model, Store
 
 ONE = ShardId(1)
 SEEN_TICKS = bounds.HAKEEPER_STANDSTILL_TICKS + 2 * bounds.HAKEEPER_IDLE_CHECK_TICKS
-"""The time, the pass before it begins, and the pass after it has gone by."""
+"""The time, and a look before it begins and after it has gone by."""
 
 
 class Standing(Model):
@@ -199,5 +200,6 @@ def test_what_a_store_that_does_not_lead_says_of_followers_is_not_heard(index: i
         committed=Index(2**61), match=((model.stuck, Index(index)),),
     )  # fmt: skip
     model.state.stores[member.store_id].replicas[ONE] = lie
-    check.run(model.state)
-    assert model.state.shards[ONE].behind[model.stuck] == known
+    shard = model.state.shards[ONE]
+    standstill.observe(model.state, shard, healths(model.state, shard))
+    assert shard.behind[model.stuck] == known
