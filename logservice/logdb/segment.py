@@ -143,6 +143,7 @@ class SegmentFiles:
             self._pins[segment] = left
         else:
             del self._pins[segment]
+            self._close_idle()
 
     def pinned(self, segment: int) -> bool:
         """Whether somebody is reading it."""
@@ -218,11 +219,19 @@ class SegmentFiles:
             return handle
         handle = self.vfs.open_read(self.path(segment))
         self._handles[segment] = handle
-        if len(self._handles) > LOGDB_OPEN_SEGMENTS_MAX:
-            idle = next((held for held in self._handles if held not in self._pins), segment)
-            if idle != segment:
-                self._release(idle)
+        self._close_idle(but=segment)
         return handle
+
+    def _close_idle(self, but: int = 0) -> None:
+        """Down to the bound, the longest unused first. What is pinned stays, however many there
+        are: what was opened beyond the bound for it is closed when it is pinned no more.
+        """
+        above = len(self._handles) - LOGDB_OPEN_SEGMENTS_MAX
+        if above <= 0:
+            return
+        idle = [held for held in self._handles if held not in self._pins and held != but]
+        for segment in idle[:above]:
+            self._release(segment)
 
     def _release(self, segment: int) -> None:
         handle = self._handles.pop(segment, None)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from logservice_wire.errors import Halted, InvalidArgument
 
+from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
 from logservice.logdb import offline
+from logservice.logdb import segment as segment_module
 from logservice.logdb.kv import KvError
 from logservice.logdb.memory_kv import MemoryKvEngine
 from tests.logdb.helpers import (
+    SMALL,
     World,
     all_entries,
     entries,
@@ -410,3 +414,36 @@ def test_what_recovery_keeps_is_durable_before_anybody_sees_it() -> None:
     assert picture(db) == seen
     assert log_of(db).last_index() == 5
     assert log_of(db).hard_state == HardState(Term(2), ReplicaId(3), Index(0))
+
+
+def test_the_smallest_segment() -> None:
+    least = LOGDB_SEGMENT_BYTES_MIN
+    with pytest.raises(InvalidArgument) as caught:
+        World().open(replace(SMALL, segment_bytes=least - 1))
+    assert caught.value.metadata["field"] == "segment_bytes"
+    World().open(replace(SMALL, segment_bytes=least))
+
+
+def test_only_so_many_segments_are_open_for_reading(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaches LOGDB_OPEN_SEGMENTS_MAX, made small. Many are pinned at a time by a reader
+    that is read ahead for, and closed again.
+    """
+    monkeypatch.setattr(segment_module, "LOGDB_OPEN_SEGMENTS_MAX", 3)
+    db = world.open()
+    for index in range(1, 41):
+        db.commit([update(1, 1, entries(index, index, size=900))])
+    assert len(world.segments()) > 6
+    most = 0
+    for index in range(1, 37):
+        assert log_of(db).entries(Index(index), Index(index + 1), 1 << 20)
+        most = max(most, len(db._files._handles))
+    assert most == 3
+    pinned = db._files.ids()[:6]
+    for segment in pinned:
+        db._files.pin(segment)
+    assert set(db._files._handles) == set(pinned), "what is read stays open"
+    for segment in pinned:
+        db._files.unpin(segment)
+    assert len(db._files._handles) == 3
