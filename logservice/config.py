@@ -216,7 +216,7 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     rpc_timeout_default_s: Annotated[float, Meta(gt=0)] = bounds.RPC_TIMEOUT_DEFAULT_S
     rpc_timeout_max_s: Annotated[float, Meta(gt=0)] = bounds.RPC_TIMEOUT_MAX_S
     read_bytes_default: Annotated[int, Meta(ge=1)] = bounds.READ_BYTES_DEFAULT
-    read_bytes_max: Annotated[int, Meta(ge=1, le=64 * _MIB)] = bounds.READ_BYTES_MAX
+    read_bytes_max: Annotated[int, Meta(ge=1, le=bounds.READ_BYTES_MAX)] = bounds.READ_BYTES_MAX
     identity_rpcs_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_RPCS_MAX
     """Of each identity: unary calls and streams under way; requests and bytes (both ways) per
     second, 0 for no limit."""

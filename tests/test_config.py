@@ -269,6 +269,27 @@ def test_more_replicas_than_anybody_names_are_doubted() -> None:
     assert doubts("replicas = 2\nlog_shards = 0") == []
 
 
+def test_reads_are_as_large_as_a_message_allows_and_no_larger() -> None:
+    def text(size: int) -> str:
+        return f"{MINIMAL}[limits]\nread_bytes_max = {size}\n"
+
+    found = config.parse(text(bounds.READ_BYTES_MAX))
+    assert found.limits.read_bytes_max == bounds.READ_BYTES_MAX
+    error = refused(text(bounds.READ_BYTES_MAX + 1))
+    assert error.metadata["field"] == "limits.read_bytes_max"
+
+
+def test_so_many_admins_and_no_more() -> None:
+    def text(count: int) -> str:
+        names = [f"spiffe://d/cluster/c/client/a{number}" for number in range(count)]
+        return f"{MINIMAL}[security]\nadmins = {names!r}\n"
+
+    found = config.parse(text(bounds.BOOTSTRAP_ADMINS_MAX))
+    assert len(found.security.admins) == bounds.BOOTSTRAP_ADMINS_MAX
+    error = refused(text(bounds.BOOTSTRAP_ADMINS_MAX + 1))
+    assert error.metadata["field"] == "security.admins"
+
+
 @pytest.mark.parametrize("uri", ["admin", "spiffe://d/cluster/c/store/s1", "spiffe://d/client/a"])
 def test_admins_are_client_identities(uri: str) -> None:
     error = refused(f"{MINIMAL}[security]\nadmins = [{uri!r}]\n")

@@ -19,7 +19,8 @@ READ_BYTES_DEFAULT: Final = 1024 * 1024
 """Of them, when the call does not say."""
 
 READ_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Blocks in one Read answer; at least one block is returned whatever the limit."""
+"""Blocks in one Read answer; at least one block is returned whatever the limit. A store may have
+less, not more: GRPC_MESSAGE_BYTES_MAX counts on it."""
 
 # --- snapshots and truncation ---------------------------------------------------------------------
 

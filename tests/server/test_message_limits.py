@@ -7,10 +7,12 @@ import sys
 from typing import Any
 
 import pytest
+from logservice_client.bounds import GRPC_MESSAGE_BYTES_MAX as CLIENTS_MESSAGE_BYTES_MAX
 from logservice_wire.errors import InvalidArgument, TooLarge
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import bounds
+from logservice.server.limits import SERVER_OPTIONS
 from logservice.server.message_limits import Refused, checked_parser, field_count
 
 STREAM = log_pb2.AppendStreamRequest
@@ -91,3 +93,15 @@ def test_counting_gives_up_early() -> None:
     assert field_count(b"\x08\x01" * 1_000_000, 10) == 11
     assert field_count(b"\x08\x01\x11" + bytes(8) + b"\x1d" + bytes(4) + b"\x22\x01x", 10) == 4
     assert field_count(b"", 10) == 0
+
+
+def test_the_largest_answer_fits_a_message_of_both_sides() -> None:
+    """GRPC_MESSAGE_BYTES_MAX of the store, and the client's: a Read of READ_BYTES_MAX whose last
+    block begins one byte before the end of what was asked for.
+    """
+    answer = log_pb2.ReadResponse(next_lsn=2**62)
+    for size in (bounds.READ_BYTES_MAX - 1, bounds.BLOCK_BYTES_MAX):
+        answer.blocks.add(first_lsn=2**62, block=bytes(size))
+    assert len(answer.SerializeToString()) <= bounds.GRPC_MESSAGE_BYTES_MAX
+    assert bounds.GRPC_MESSAGE_BYTES_MAX <= CLIENTS_MESSAGE_BYTES_MAX
+    assert dict(SERVER_OPTIONS)["grpc.max_send_message_length"] == bounds.GRPC_MESSAGE_BYTES_MAX
