@@ -78,6 +78,7 @@ def test_every_byte_of_a_certificate_is_read_or_refused() -> None:
 )
 def test_the_strength_of_rsa(bits: int, good: bool) -> None:
     # A modulus of that many bits is enough; nobody has to have its key.
+    """Reaches RSA_KEY_BITS_MIN, too."""
     modulus = (1 << (bits - 1)) | 1
     key = rsa.RSAPublicNumbers(65537, modulus).public_key()
     builder = (

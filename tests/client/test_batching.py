@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import logservice_client.appender as appender_module
 import logservice_client.batch as batch_module
 import pytest
 from logservice_client import LogClient
-from logservice_client.batch import BatchQueue
+from logservice_client.appender import Appender
+from logservice_client.batch import Batch, BatchQueue
+from logservice_client.bounds import FULL_BLOCK_BYTES, NATURAL_BLOCKS_INFLIGHT_MAX
 from logservice_wire.block import Block, encode_block
 
 from tests.client.fake_server import FakeCluster
@@ -137,6 +140,84 @@ async def test_a_crowded_queue_makes_callers_wait(
     lsns = await asyncio.gather(*(shard.append(b"%d" % number) for number in range(200)))
     assert sorted(lsns) == list(range(1, 201))
     assert max(run.record_count for run in cluster.logs[1].runs) <= 40
+
+
+async def test_a_queue_is_crowded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_module, "WAITING_BYTES_MAX", 10)
+    waiting = queue()
+    waiting.put_record(b"x" * 9, 0, 1.0)
+    assert not waiting.crowded
+    waiting.put_record(b"y", 0, 1.0)
+    assert waiting.crowded
+    waiting.pop()
+    assert not waiting.crowded
+
+
+async def in_flight(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, size: int, count: int
+) -> list[int]:
+    """How many blocks, and how many bytes of them, were without an ack at the most."""
+    cluster.commit_delay_s = 0.02
+    most = [0, 0]
+    take = Appender._take
+
+    def watched(self: Appender, epoch: int) -> list[Batch]:
+        taken = take(self, epoch)
+        most[0] = max(most[0], len(self._unsettled))
+        most[1] = max(most[1], self._unsettled_bytes)
+        return taken
+
+    monkeypatch.setattr(Appender, "_take", watched)
+    async with LogClient(cluster.endpoints) as client:
+        shard = client.shard(1)
+        blocks = [encode_block([bytes(size)], number) for number in range(count)]
+        lsns = await asyncio.gather(*(shard.append_block(block) for block in blocks))
+    assert sorted(lsns) == list(range(1, count + 1))
+    return most
+
+
+async def test_so_many_blocks_are_in_flight(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender_module, "BLOCKS_INFLIGHT_MAX", 5)
+    assert (await in_flight(cluster, monkeypatch, FULL_BLOCK_BYTES, 20))[0] == 5
+
+
+async def test_so_many_bytes_are_in_flight(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the block that goes beyond."""
+    size = FULL_BLOCK_BYTES
+    monkeypatch.setattr(appender_module, "BYTES_INFLIGHT_MAX", 2 * size)
+    blocks, taken = await in_flight(cluster, monkeypatch, size, 20)
+    assert blocks <= 3
+    assert 2 * size <= taken <= 3 * size + 1000
+
+
+async def test_small_blocks_merge_while_so_many_are_in_flight(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATURAL_BLOCKS_INFLIGHT_MAX: a third small one waits for an ack, and grows meanwhile."""
+    cluster.commit_delay_s = 0.02
+    most = 0
+    take = Appender._take
+
+    def watched(self: Appender, epoch: int) -> list[Batch]:
+        nonlocal most
+        taken = take(self, epoch)
+        most = max(most, len(self._unsettled))
+        return taken
+
+    monkeypatch.setattr(Appender, "_take", watched)
+    async with LogClient(cluster.endpoints) as client:
+        shard = client.shard(1)
+        waiting = []
+        for _ in range(40):
+            waiting.append(asyncio.create_task(shard.append(b"x")))
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*waiting)
+    assert most == NATURAL_BLOCKS_INFLIGHT_MAX
+    assert cluster.blocks_seen < 40
 
 
 async def test_two_shards_do_not_wait_for_each_other(cluster: FakeCluster) -> None:

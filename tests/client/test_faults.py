@@ -7,13 +7,16 @@ import asyncio
 import logservice_client.appender as appender_module
 import pytest
 from logservice_client import LogClient
+from logservice_client.append_stream import AppendStream
 from logservice_client.appender import Appender
+from logservice_client.bounds import HALTED_REPLICAS_MAX
 from logservice_wire.block import encode_block
 from logservice_wire.errors import (
     Busy,
     DeadlineExceeded,
     DiskFull,
     Fenced,
+    Halted,
     LogServiceError,
     NotLeader,
     NotReady,
@@ -461,3 +464,48 @@ async def test_a_frozen_leader_is_left(
     assert await shard.append(b"b") == 2
     assert "AppendStream" in cluster.stores[1].calls + cluster.stores[2].calls
     assert await contents(client) == [b"a", b"b"]
+
+
+async def test_stalls_that_repeat_are_waited_for_longer_up_to_a_bound(
+    client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STALL_TIMEOUT_MAX_S, made small."""
+    monkeypatch.setattr(appender_module, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(appender_module, "STALL_TIMEOUT_MAX_S", 0.15)
+    monkeypatch.setattr(appender_module, "WATCH_INTERVAL_S", 0.01)
+    silent: list[float] = []
+    break_off = AppendStream.break_off
+
+    def watched(self: AppendStream, reason: str) -> None:
+        silent.append(self.silent_s(asyncio.get_running_loop().time()))
+        break_off(self, reason)
+
+    monkeypatch.setattr(AppendStream, "break_off", watched)
+    shard = client.shard(1)
+    for store in cluster.stores:
+        store.frozen.set()
+    appending = asyncio.create_task(shard.append(b"a"))
+    async with asyncio.timeout(60):
+        while len(silent) < 5:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.01)
+    longest = shard._appender._stall_s
+    for store in cluster.stores:
+        store.frozen.clear()
+    assert await appending == 1
+    assert longest == 0.15
+    assert all(one >= 0.05 for one in silent)
+
+
+async def test_a_call_gives_up_after_so_many_halted_replicas(
+    client: LogClient, cluster: FakeCluster
+) -> None:
+    """Reaches HALTED_REPLICAS_MAX; one fewer is gone past."""
+    shard = client.shard(1)
+    await shard.append(b"a")
+    cluster.faults += [Fault(Halted())] * (HALTED_REPLICAS_MAX - 1)
+    await shard.truncate(1)
+    assert not cluster.faults
+    cluster.faults += [Fault(Halted())] * (HALTED_REPLICAS_MAX + 1)
+    with pytest.raises(Halted):
+        await shard.truncate(1)
+    assert len(cluster.faults) == 1

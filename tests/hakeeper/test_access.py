@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from logservice_wire.errors import Reason
 
 from logservice import bounds
@@ -133,3 +134,12 @@ def test_the_largest_list_fits_an_answer() -> None:
     held.access[uri("client", name, cluster=name)] = scopes
     held.access_version = 1
     assert len(replies.encode(beaten(held, 1, 0))) < bounds.COMMAND_BYTES_MAX
+
+
+def test_texts_of_the_largest_size_pass_and_one_byte_more_does_not() -> None:
+    longest = "i" * bounds.ACCESS_TEXT_BYTES_MAX
+    for fits in (ChangeAccess(longest, "*", ("read",)), ChangeAccess(ME, longest, ("read",))):
+        assert proposals.decode(proposals.encode(fits)) == fits
+    for identity, scope in ((longest + "i", "*"), (ME, longest + "i")):
+        with pytest.raises(proposals.ProposalCorrupt):
+            proposals.decode(proposals.encode(ChangeAccess(identity, scope, ("read",))))

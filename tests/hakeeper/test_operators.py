@@ -66,6 +66,33 @@ def test_a_learner_whose_data_is_gone_is_given_up() -> None:
     assert [one.fresh for one in attempts] == [False]
 
 
+def test_a_store_that_cannot_start_a_learner_is_given_up_after_so_many_times() -> None:
+    """Reaches HAKEEPER_STEP_FAILURES_MAX: until then it is asked again, then another one is."""
+    model = Model(5)
+    model.start(shards=0)
+    for store in model.stores.values():
+        store.refuses.add(HAKEEPER_SHARD)
+    model.kill("s1")
+    model.run_until(lambda: bool(model.state.operators), 600)
+    first = model.state.sorted_operators()[0]
+    most = 0
+
+    def given_up() -> bool:
+        nonlocal most
+        known = model.state.operators.get(first.id)
+        most = max(most, known.failures if known is not None else 0)
+        return first.store in model.state.shards[HAKEEPER_SHARD].avoid
+
+    model.run_until(given_up, 600)
+    assert most == bounds.HAKEEPER_STEP_FAILURES_MAX
+    for store in model.stores.values():
+        store.refuses.clear()
+    model.run_until(model.healthy, 600)
+    assert not any(
+        one.store_id == first.store for one in model.shards[HAKEEPER_SHARD].membership.members
+    )
+
+
 def test_a_late_initial_member_starts_from_the_recorded_beginning() -> None:
     """Its membership has changed since; its log begins at the same snapshot as the others'."""
     model = Model(6)

@@ -190,6 +190,7 @@ def large(*payloads: int) -> tuple[World, LogDb, EntryRead]:
 def test_copies_are_bounded_and_a_large_payload_is_copied_once(
     payloads: tuple[int, ...], copies: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Reaches LOGDB_READ_COPY_BYTES_MAX."""
     world, _, read = large(*payloads)
     pread, sizes = world.memory.pread, list[int]()
 

@@ -125,6 +125,7 @@ def test_a_mostly_live_segment_stays_and_says_why() -> None:
 
 
 def test_copies_per_collection_are_bounded() -> None:
+    """Reaches LOGDB_REWRITE_BYTES_MAX, made small."""
     world = World()
     db = world.open()
     for shard in range(1, 31):

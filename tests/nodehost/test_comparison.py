@@ -494,3 +494,53 @@ async def test_a_store_that_cannot_be_told_is_told_later(cluster: Compared) -> N
     await comparer.run_once()
     assert SHARD in cluster.host(number).halted()
     assert comparer.undecided == []
+
+
+async def test_a_member_that_does_not_answer_is_not_waited_for(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """COMPARE_REQUEST_TIMEOUT_S, made short: the range stays to be compared."""
+    monkeypatch.setattr(bounds, "COMPARE_REQUEST_TIMEOUT_S", 0.05)
+    await cluster.fill(5)
+    await cluster.leader()
+    handlers = cluster.host(await cluster.follower()).requests._handlers
+    rule, heard = handlers[DIGEST]
+
+    async def hangs(peer: PeerIdentity, body: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    handlers[DIGEST] = (rule, hangs)
+    comparer = await cluster.compare()
+    assert SHARD not in comparer._compared
+    handlers[DIGEST] = (rule, heard)
+    monkeypatch.undo()
+    comparer = await cluster.compare()
+    assert SHARD in comparer._compared
+
+
+async def test_a_store_that_does_not_answer_a_finding_is_told_later(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """COMPARE_FINDING_TIMEOUT_S, made short: the pass goes on."""
+    monkeypatch.setattr(bounds, "COMPARE_FINDING_TIMEOUT_S", 0.05)
+    await cluster.fill()
+    await cluster.leader()
+    number = await cluster.follower()
+    cluster.forge(number, 17)
+    handlers = cluster.host(number).requests._handlers
+    rule, heard = handlers[FINDING]
+
+    async def hangs(peer: PeerIdentity, body: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    handlers[FINDING] = (rule, hangs)
+    comparer = await cluster.compare()
+    assert comparer.undecided == [SHARD]
+    assert cluster.host(number).halted() == {}
+    handlers[FINDING] = (rule, heard)
+    monkeypatch.undo()
+    comparer._due_s = 2.0**40
+    await comparer.run_once()
+    assert SHARD in cluster.host(number).halted()

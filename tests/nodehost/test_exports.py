@@ -134,6 +134,7 @@ def test_drop_from_that_failed_is_tried_again(vfs: MemoryVfs) -> None:
 
 
 def test_inv_export_2_over_the_quota_the_smallest_gap_in_bytes_goes(vfs: MemoryVfs) -> None:
+    """Reaches EXPORTED_SNAPSHOTS_MAX, made small."""
     meter = FakeMeter(dict.fromkeys(range(1, 12), 1000))
     exports = opened(vfs, meter)
     for index in (1, 4, 10, 20):

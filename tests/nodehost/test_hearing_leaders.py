@@ -162,6 +162,7 @@ def test_a_newer_membership_that_hakeeper_names_counts_as_well() -> None:
 
 
 def test_one_message_of_each_claimant_waits_and_it_is_small() -> None:
+    """Reaches VOUCH_WAITING_BYTES_MAX."""
     known = leadership(FakeCore(voters(1, 2, 3, 4, 5)))
     large = AppendEntries(
         to=ReplicaId(1), sender=ReplicaId(2), term=Term(9), prev_index=Index(1), prev_term=Term(1),
@@ -294,6 +295,7 @@ async def test_higher_terms_in_answers_depose_once_and_then_rarely(cluster: Clus
 
 
 def test_one_member_costs_a_bounded_number_of_elections_an_hour() -> None:
+    """Reaches TERM_WAIT_ELECTIONS_MIN and TERM_WAIT_ELECTIONS_MAX."""
     budget = TermBudget(1.0)
     quarter = [budget.spend(ReplicaId(2), n / 4, led=True) for n in range(4 * 3600)]
     assert 9 <= sum(quarter) <= 24

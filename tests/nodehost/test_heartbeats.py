@@ -6,8 +6,16 @@ import asyncio
 import dataclasses
 
 import pytest
-from logservice_wire.errors import DiskFull, NotReady, Reason, StaleEpoch, UnknownOutcome
+from logservice_wire.errors import (
+    DeadlineExceeded,
+    DiskFull,
+    NotReady,
+    Reason,
+    StaleEpoch,
+    UnknownOutcome,
+)
 
+from logservice import bounds
 from logservice.hakeeper import proposals
 from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.delivery import queue_command
@@ -318,6 +326,64 @@ async def test_a_slow_command_does_not_silence_the_store() -> None:
     release.set()
     await rig.sender.settle()
     assert await rig.result() == ("", "")
+
+
+async def test_so_many_commands_are_carried_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """STORE_COMMANDS_AT_ONCE_MAX, made small; the others wait for a place."""
+    monkeypatch.setattr(bounds, "STORE_COMMANDS_AT_ONCE_MAX", 2)
+    rig = Rig()
+    release, under_way, most, done = asyncio.Event(), 0, 0, 0
+
+    async def slow(shard: ShardId, replica: ReplicaId) -> None:
+        nonlocal under_way, most, done
+        under_way += 1
+        most = max(most, under_way)
+        await release.wait()
+        under_way -= 1
+        done += 1
+
+    rig.host.remove_replica = slow  # type: ignore[method-assign]
+    await rig.sender.beat_once()
+    for number in range(4, 9):
+        command = RemoveReplica(ONE, ReplicaId(number))
+        queue_command(rig.state, rig.state.stores["s1"].queue, 0, command)
+    await rig.sender.beat_once()
+    await eventually(lambda: under_way == 2)
+    release.set()
+    await rig.sender.settle()
+    assert (most, done) == (2, 5)
+
+
+async def test_a_command_that_takes_too_long_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """STORE_COMMAND_TIMEOUT_S, made short, is what the host is given."""
+    monkeypatch.setattr(bounds, "STORE_COMMAND_TIMEOUT_S", 0.01)
+    rig = Rig()
+    given: list[float] = []
+
+    async def hangs(shard: ShardId, target: ReplicaId, timeout_s: float) -> None:
+        given.append(timeout_s)
+        await asyncio.sleep(timeout_s)
+        raise DeadlineExceeded("too slow")
+
+    rig.host.transfer_leadership = hangs  # type: ignore[method-assign]
+    await rig.order(TransferLeader(ONE, ReplicaId(4)))
+    reason, _ = await rig.result()
+    assert reason == Reason.DEADLINE.value
+    assert given == [0.01]
+
+
+async def test_a_heartbeat_that_finds_nobody_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HEARTBEAT_TIMEOUT_S, made short; the next one finds its way."""
+    monkeypatch.setattr(bounds, "HEARTBEAT_TIMEOUT_S", 0.05)
+    rig = Rig()
+    local, rig.host.local = rig.host.local, None
+    with pytest.raises(NotReady):
+        await rig.sender.beat_once()
+    rig.host.local = local
+    await rig.sender.beat_once()
+    assert len(rig.beats()) == 1
 
 
 async def test_a_cancelled_command_is_accepted_again() -> None:

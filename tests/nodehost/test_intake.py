@@ -117,6 +117,38 @@ class Bench:
         self.book.applied(entry, self.rsm.update(entry))
 
 
+async def test_so_many_bytes_wait_and_one_more_is_refused() -> None:
+    """Reaches PENDING_PROPOSAL_BYTES_MAX, made small; nothing of what is refused is taken."""
+    bench = Bench()
+    each = len(b"x") + 128
+    bench.intake._bytes_max = 3 * each
+    for sequence in (1, 2, 3):
+        bench.add(sequence)
+    with pytest.raises(Busy):
+        bench.add(4)
+    assert len(bench.intake) == 3
+    bench.drain()
+    with pytest.raises(Busy):
+        bench.add(4)
+    bench.apply_next()
+    bench.add(4)
+
+
+async def test_so_many_proposals_wait_and_one_more_is_refused() -> None:
+    """Reaches PENDING_PROPOSALS_MAX, made small; what was proposed counts until it is applied."""
+    bench = Bench()
+    bench.intake._count_max = 3
+    for sequence in (1, 2, 3):
+        bench.add(sequence)
+    with pytest.raises(Busy):
+        bench.add(4)
+    bench.drain()
+    with pytest.raises(Busy):
+        bench.add(4)
+    bench.apply_next()
+    bench.add(4)
+
+
 async def test_the_next_sequence_stays_behind_one_that_is_parked() -> None:
     bench = Bench()
     other = bench.add()

@@ -23,7 +23,8 @@ from logservice.logdb.replica_log import ReplicaLog
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.update import Update, merge
 from logservice.nodehost import repair
-from logservice.nodehost.repair import Repairer
+from logservice.nodehost.repair import FETCH, Repairer
+from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm import commands
 from tests.logdb.helpers import World, all_entries, entries, installed
 from tests.logdb.helpers import update as log_update
@@ -586,3 +587,30 @@ async def test_answers_that_do_not_fit_change_nothing(
     mine = repairer(cluster, 1)
     with pytest.raises((InvalidArgument, ValueError)):
         mine._update(log, FAULT, Index(11), (1, 11), fetched)
+
+
+async def test_a_peer_that_does_not_answer_is_passed_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPAIR_REQUEST_TIMEOUT_S, made short: the other one has everything."""
+    monkeypatch.setattr(bounds, "REPAIR_REQUEST_TIMEOUT_S", 0.2)
+    await fill(cluster, 40)
+    number = 1 + await cluster.leader() % 3
+    mine, *_ = await restart_damaged(cluster, number, b"record  17")
+    host = cluster.host(number)
+    await eventually(lambda: SHARD in host.halted())
+    asked = 0
+
+    async def hangs(peer: PeerIdentity, body: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        await asyncio.Event().wait()
+        return b""
+
+    silent = min({1, 2, 3} - {number})
+    rule, _ = cluster.host(silent).requests._handlers[FETCH]
+    cluster.host(silent).requests._handlers[FETCH] = (rule, hangs)
+    await mine.run_once()
+    assert asked
+    assert mine.counts["repaired"] == 1
+    assert host.halted() == {}

@@ -169,6 +169,41 @@ async def test_places_of_strangers(plain: TcpWorld) -> None:
     await eventually(lambda: b.stats().strangers == 0)
 
 
+async def test_places_of_neighbours_in_all(
+    plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PEER_ARRIVALS_MAX, made small: the addresses of known stores share so many places."""
+    monkeypatch.setattr(lobby, "PEER_ARRIVALS_MAX", 6)
+    b = await tcp(plain)
+    for number in range(6):
+        b.set_address(StoreId(f"n{number}"), f"127.0.0.{90 + number}:1")
+    writers = [await silent(b, f"127.0.0.{90 + number}") for number in range(6)]
+    await eventually(lambda: b.stats().strangers == 6)
+    assert b.stats().strangers_turned_away == 0
+    writers.append(await silent(b, "127.0.0.90"))
+    await eventually(lambda: b.stats().strangers_turned_away == 1)
+    assert b.stats().strangers == 6
+    for writer in writers:
+        writer.transport.abort()
+
+
+async def test_a_store_that_stays_silent_is_cut(
+    plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PEER_SILENT_INBOUND_PINGS_MAX, with pings that are sooner and fewer."""
+    monkeypatch.setattr(connection, "PEER_PING_INTERVAL_S", 0.01)
+    monkeypatch.setattr(reception, "PEER_SILENT_INBOUND_PINGS_MAX", 30)
+    b = await tcp(plain)
+    _, writer = await welcomed(b, A)
+    ping = b"".join(encode_frame(FrameKind.PING, [bytes(8)], 8))
+    for _ in range(60):
+        writer.write(ping)
+        await asyncio.sleep(0.01)
+    assert b.stats().silent_peers == 0
+    await eventually(lambda: b.stats().silent_peers == 1)
+    await eventually(lambda: b.stats().connections == 0)
+
+
 async def test_a_store_comes_in_through_a_crowd(tls: TlsWorld) -> None:
     """All places are held by who says half a handshake, and taken again as soon as one is free."""
     b = await tcp(tls)

@@ -258,6 +258,7 @@ async def test_a_full_queue_drops_and_tells(
 async def test_a_silent_peer_is_cut_and_requests_end(
     world: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """PEER_SILENT_PINGS_MAX, with pings that are sooner."""
     monkeypatch.setattr(connection, "PEER_PING_INTERVAL_S", 0.02)
     a, on_a = await started(world, A)
     assert isinstance(a, TcpTransport)

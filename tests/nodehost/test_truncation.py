@@ -486,6 +486,7 @@ async def test_hakeeper_counts_a_refused_install(world: World) -> None:
 
 
 async def test_hakeeper_compacts_behind_the_state_of_the_visit_before(world: World) -> None:
+    """Reaches HAKEEPER_LOG_ENTRIES_MAX, made small."""
     log = world.host.add(0, 1)
     log.append(20, records=0)
     assert await world.steps() == {Step.SHORT_LOG}
@@ -499,6 +500,7 @@ async def test_hakeeper_compacts_behind_the_state_of_the_visit_before(world: Wor
 
 
 async def test_hakeeper_compacts_by_bytes_too(world: World) -> None:
+    """Reaches HAKEEPER_LOG_BYTES_MAX, made small."""
     log = world.host.add(0, 1)
     log.append(1001, records=0)
     await world.run()

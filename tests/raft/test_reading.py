@@ -125,6 +125,7 @@ def test_reads_wait_for_the_no_op_of_the_term_even_with_one_voter() -> None:
 
 
 def test_reads_without_a_leader_or_beyond_the_bound_are_refused() -> None:
+    """Reaches PENDING_READS_MAX, made small."""
     cluster = Cluster(3, limits=RaftLimits(pending_reads=2))
     with pytest.raises(ProposalDropped) as dropped:
         cluster[1].read_index(b"r")

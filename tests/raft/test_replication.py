@@ -7,7 +7,7 @@ import pytest
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
 from logservice.raft.config import RaftLimits
 from logservice.raft.core import DropReason, ProposalDropped
-from logservice.raft.messages import AppendEntries, AppendResponse, Heartbeat
+from logservice.raft.messages import AppendEntries, AppendResponse, Heartbeat, Message
 from logservice.raft.progress import ProgressState
 from logservice.raft.storage import UnavailableError
 from tests.raft.cluster import Cluster, block, unreadable
@@ -148,6 +148,7 @@ def test_an_unreachable_replica_is_probed() -> None:
 
 
 def test_the_window_bounds_what_is_on_the_way() -> None:
+    """Reaches RAFT_INFLIGHT_MESSAGES_MAX, made small."""
     cluster = Cluster(3, limits=RaftLimits(inflight_messages=3))
     leader = cluster.elect(1)
     cluster.isolate(2)
@@ -163,6 +164,7 @@ def test_the_window_bounds_what_is_on_the_way() -> None:
 
 
 def test_the_window_bounds_bytes() -> None:
+    """Reaches RAFT_INFLIGHT_BYTES_MAX, made small."""
     limits = RaftLimits(inflight_bytes=1000, message_bytes=400)
     cluster = Cluster(3, limits=limits)
     leader = cluster.elect(1)
@@ -176,7 +178,27 @@ def test_the_window_bounds_bytes() -> None:
     assert cluster[2].applied_index == leader.commit
 
 
+def test_a_message_carries_so_many_bytes_or_one_larger_entry() -> None:
+    """Reaches RAFT_MESSAGE_BYTES_MAX, made small."""
+    cluster = Cluster(3, limits=RaftLimits(message_bytes=1000))
+    leader = cluster.elect(1)
+    cluster.settle()
+    sent: list[list[int]] = []
+    deliver = cluster.deliver
+
+    def watched(message: Message) -> None:
+        if isinstance(message, AppendEntries) and message.to == 2 and message.entries:
+            sent.append([len(entry.payload) for entry in message.entries])
+        deliver(message)
+
+    cluster.deliver = watched  # type: ignore[method-assign]
+    leader.propose([block(b"x" * size) for size in (500, 500, 500, 501, 3000, 1)])
+    cluster.settle()
+    assert sent == [[500, 500], [500], [501], [3000], [1]]
+
+
 def test_a_leader_without_a_quorum_refuses_more_than_its_bound() -> None:
+    """Reaches RAFT_UNCOMMITTED_BYTES_MAX, made small."""
     cluster = Cluster(3, limits=RaftLimits(uncommitted_bytes=1000))
     leader = cluster.elect(1)
     cluster.isolate(1)
@@ -216,6 +238,7 @@ def test_proposals_without_a_leader_or_during_a_transfer_are_dropped() -> None:
 
 
 def test_apply_is_bounded_per_ready() -> None:
+    """Reaches RAFT_COMMITTED_BYTES_PER_READY_MAX, made small."""
     cluster = Cluster(1, limits=RaftLimits(committed_bytes_per_ready=100))
     replica = cluster.replicas[1]
     leader = cluster.elect(1)

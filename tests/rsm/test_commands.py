@@ -8,7 +8,7 @@ import random
 import pytest
 from logservice_wire.errors import InvalidArgument, Reason, TooLarge
 
-from logservice.bounds import NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
+from logservice.bounds import IDENTITY_BYTES_MAX, NAME_BYTES_MAX, TIMESTAMPS_PER_CALL_MAX
 from logservice.ids import Lsn
 from logservice.rsm.commands import (
     AcquireWriter,
@@ -111,6 +111,13 @@ def test_a_name_of_the_largest_size_passes() -> None:
     assert decode(encode(ReleaseHold(APP, False, "n" * NAME_BYTES_MAX))) == ReleaseHold(
         APP, False, "n" * NAME_BYTES_MAX
     )
+
+
+def test_an_identity_of_the_largest_size_passes_and_one_byte_more_does_not() -> None:
+    largest = ReleaseHold(APP._replace(identity="i" * IDENTITY_BYTES_MAX), False, "n")
+    assert decode(encode(largest)) == largest
+    with pytest.raises((InvalidArgument, TooLarge)):
+        encode(ReleaseHold(APP._replace(identity="i" * (IDENTITY_BYTES_MAX + 1)), False, "n"))
 
 
 def test_only_grant_and_release_decide_the_writer() -> None:

@@ -24,6 +24,7 @@ from logservice.nodehost.node_host import NodeHost
 from logservice.server import limits
 from logservice.server.guard import GuardedStream
 from logservice.server.store import Store
+from tests.hostile import http2 as by_hand
 from tests.papers import uri
 from tests.server.secured import (
     CLIENTS,
@@ -292,7 +293,7 @@ async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-PING, SETTINGS, GOAWAY = 6, 4, 7
+RST_STREAM, SETTINGS, PING, GOAWAY, ACK = 3, 4, 6, 7, 1
 
 
 @pytest.mark.parametrize("said", [b"", PREFACE[:9], PREFACE])
@@ -305,7 +306,10 @@ async def test_a_connection_that_gets_no_further_than_tls(store: Store, said: by
 async def test_a_connection_on_which_nothing_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten minutes are too long for a test: a store with the same option, shorter."""
+    """Ten minutes are too long for a test: a store with the same option, shorter.
+
+    Reaches CONNECTION_IDLE_MAX_S.
+    """
     idle = {"grpc.max_connection_idle_ms": 300}
     assert idle.keys() <= dict(limits.SERVER_OPTIONS).keys()
     shorter = tuple({**dict(limits.SERVER_OPTIONS), **idle}.items())
@@ -317,8 +321,63 @@ async def test_a_connection_on_which_nothing_is_asked(
         assert frame(GOAWAY, 0, 0)[3:] in await until_closed(reader, writer)
 
 
+async def test_a_connection_that_never_acknowledges_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaches SETTINGS_TIMEOUT_S, made short."""
+    sooner = {"grpc.http2.settings_timeout": 300}
+    assert sooner.keys() <= dict(limits.SERVER_OPTIONS).keys()
+    shorter = tuple({**dict(limits.SERVER_OPTIONS), **sooner}.items())
+    monkeypatch.setattr(limits, "SERVER_OPTIONS", shorter)
+    lay_out(tmp_path)
+    async with secured(tmp_path) as made:
+        patient, kept = await http2(made)
+        kept.write(PREFACE + frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))
+        reader, writer = await http2(made)
+        writer.write(PREFACE + frame(SETTINGS, 0, 0))
+        await until_closed(reader, writer)
+        kept.write(frame(PING, 0, 0, b"12345678"))
+        said = b""
+        async with asyncio.timeout(60):
+            while b"12345678" not in said:
+                data = await patient.read(65536)
+                assert data, "who acknowledges stays"
+                said += data
+        kept.transport.abort()
+
+
+async def test_so_many_calls_of_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaches CONNECTION_CALLS_MAX, made small: one more is refused by itself."""
+    few = {"grpc.max_concurrent_streams": 3}
+    assert few.keys() <= dict(limits.SERVER_OPTIONS).keys()
+    monkeypatch.setattr(
+        limits, "SERVER_OPTIONS", tuple({**dict(limits.SERVER_OPTIONS), **few}.items())
+    )
+    lay_out(tmp_path)
+    async with secured(tmp_path) as made:
+        reader, writer = await http2(made)
+        writer.write(PREFACE + frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))
+        block = by_hand.request_fields("/logservice.v1.Log/Append")
+        for number in range(4):
+            writer.write(by_hand.headers(2 * number + 1, block))
+        refused_stream = struct.pack(">I", 7)
+        said = b""
+        async with asyncio.timeout(60):
+            while frame(RST_STREAM, 0, 7, refused_stream) not in said:
+                data = await reader.read(65536)
+                assert data, "only that call is refused"
+                said += data
+        assert frame(RST_STREAM, 0, 5)[3:] not in said
+        writer.transport.abort()
+
+
 async def test_a_flood_of_pings(store: Store) -> None:
-    """HTTP/2 by hand: gRPC's own client would not do that. GOAWAY, ENHANCE_YOUR_CALM."""
+    """HTTP/2 by hand: gRPC's own client would not do that. GOAWAY, ENHANCE_YOUR_CALM.
+
+    Reaches PING_STRIKES_MAX.
+    """
     reader, writer = await http2(store)
     writer.write(PREFACE + frame(SETTINGS, 0, 0))
     answer = b""

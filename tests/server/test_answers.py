@@ -32,6 +32,7 @@ async def of(whose: str, work: Awaitable[T]) -> T:
 
 
 async def test_an_identity_gets_its_share_and_not_a_byte_more() -> None:
+    """Reaches IDENTITY_ANSWER_BYTES_MAX and ANSWER_BYTES_MAX, made small."""
     budget = AnswerBudget(100, 40)
     held = await of("a", budget.take(40, 1))
     with pytest.raises(Busy) as caught:
@@ -82,6 +83,18 @@ async def test_who_waits_comes_in_order_and_holds_up_nobody_else() -> None:
     await second
     assert order == ["other", "first", "second"]
     other.give_back()
+
+
+async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "ANSWER_WAITERS_MAX", 2)
+    budget = AnswerBudget(10, 10)
+    held = await budget.take(10, 1)
+    waiting = [asyncio.create_task(budget.take(5, 30)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy):
+        await budget.take(1, 30)
+    held.give_back()
+    assert [(await one).size for one in waiting] == [5, 5]
 
 
 async def test_nothing_is_lost_when_who_waits_goes_away() -> None:

@@ -17,6 +17,7 @@ from logservice_client import LogClient, Tls
 from logservice_wire.errors import Busy, NotReady
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
+from logservice import bounds
 from logservice.bounds import (
     AUDIT_ADMIN_BYTES_PER_S,
     AUDIT_BURST_S,
@@ -85,6 +86,7 @@ def test_files_are_the_owners_only(tmp_path: Path) -> None:
 
 
 def test_rotation_keeps_the_newest(tmp_path: Path) -> None:
+    """Reaches AUDIT_FILE_BYTES_MAX and AUDIT_FILES_MAX, made small."""
     log = opened(tmp_path, file_bytes_max=4096, files_max=3)
     for number in range(400):
         log.record({"what": "Append", "number": number})
@@ -505,3 +507,24 @@ async def test_data_calls_are_not_written_unless_wanted(tmp_path: Path) -> None:
         async with LogClient(store.client_address, tls=tls) as client:
             await client.shard(1).append(b"a")
     assert told(tmp_path / "data" / "audit") == []
+
+
+def test_so_many_lines_are_written_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "AUDIT_BATCH_LINES_MAX", 3)
+    log = AuditLog(tmp_path, "s1")
+    for number in range(10):
+        log._calls.put({"what": "x", "number": number})
+    sizes: list[int] = []
+    persist = log._calls._persist
+
+    def watched(found: list[dict[str, object]], *, sync: bool, going: bool) -> None:
+        sizes.append(sum(line["what"] == "x" for line in found))
+        persist(found, sync=sync, going=going)
+
+    monkeypatch.setattr(log._calls, "_persist", watched)
+    log.open()
+    log.close()
+    assert [size for size in sizes if size] == [3, 3, 3, 1]
+    assert [line["number"] for line in told(tmp_path)] == list(range(10))

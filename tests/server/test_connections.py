@@ -62,6 +62,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_of_half_open_connections_the_oldest_goes() -> None:
+    """Reaches ADDRESS_HALF_OPEN_MAX, made small."""
     with port(ConnectionLimits(half_open_of_address=3)) as (watched, connect, _):
         first = [connect("127.0.0.2") for _ in range(3)]
         wait_for(lambda: watched.counts.half_open == 3)
@@ -73,6 +74,7 @@ def test_of_half_open_connections_the_oldest_goes() -> None:
 
 
 def test_half_open_connections_are_bounded_in_all() -> None:
+    """Reaches HALF_OPEN_MAX, made small."""
     with port(ConnectionLimits(half_open=4)) as (watched, connect, _):
         made = [connect(f"127.0.0.{number}") for number in range(2, 6)]
         wait_for(lambda: watched.counts.half_open == 4)
@@ -91,6 +93,7 @@ def test_who_was_heard_is_not_half_open() -> None:
 
 
 def test_of_an_address_the_newest_goes() -> None:
+    """Reaches ADDRESS_CONNECTIONS_MAX, made small."""
     with port(ConnectionLimits(address=2)) as (watched, connect, _):
         made = []
         for _ in range(3):
@@ -102,6 +105,7 @@ def test_of_an_address_the_newest_goes() -> None:
 
 
 def test_an_identity_over_its_bound_is_told_and_cut() -> None:
+    """Reaches IDENTITY_CONNECTIONS_MAX, made small."""
     with port(ConnectionLimits(identity=2)) as (watched, connect, accepted):
         made = [connect("127.0.0.2") for _ in range(3)]
         for one in made[:2]:

@@ -54,3 +54,21 @@ def test_the_limit_is_raised_as_far_as_it_goes() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == "2048"
+
+
+def test_without_a_limit_a_bounded_number_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    infinite, most = resource.RLIM_INFINITY, bounds.DESCRIPTORS_MAX
+    monkeypatch.setattr(descriptors.resource, "setrlimit", lambda _, pair: asked.append(pair))
+    for found, wanted in (
+        ((1024, infinite), [(most, infinite)]),
+        ((most, infinite), []),
+        ((infinite, infinite), []),
+        ((1024, most + 1), [(most, most + 1)]),
+    ):
+        asked.clear()
+        monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _, pair=found: pair)
+        descriptors.raise_limit()
+        assert asked == wanted, found
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (infinite, infinite))
+    assert descriptors.limit() == bounds.DESCRIPTORS_MAX

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from logservice.bounds import PEM_FILE_BYTES_MAX
 from logservice.certificate import Purpose
 from logservice.server.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
 from tests.papers import DOMAIN, Papers, TestAuthority, days, uri
@@ -128,4 +129,14 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     damage(paths)
     with pytest.raises(TlsRefused, match=words):
+        read(paths)
+
+
+def test_a_file_is_taken_up_to_its_bound(paths: PemPaths) -> None:
+    """PEM allows text around what it holds."""
+    spare = PEM_FILE_BYTES_MAX - len(AUTHORITY.pem)
+    paths.ca.write_bytes(AUTHORITY.pem + b"\n" * spare)
+    read(paths)
+    paths.ca.write_bytes(AUTHORITY.pem + b"\n" * (spare + 1))
+    with pytest.raises(TlsRefused, match=f"longer than {PEM_FILE_BYTES_MAX} bytes"):
         read(paths)

@@ -16,6 +16,7 @@ class Clock:
 
 
 def test_calls_under_way() -> None:
+    """Reaches IDENTITY_RPCS_MAX and IDENTITY_STREAMS_MAX, made small."""
     quota = Quota(QuotaLimits(rpcs_max=2, streams_max=1))
     quota.begin_rpc()
     quota.begin_rpc()

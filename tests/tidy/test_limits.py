@@ -63,6 +63,13 @@ def test_every_bound_has_a_reason() -> None:
     assert [bound.name for bounds in found.values() for bound in bounds if not bound.reason] == []
 
 
+def test_every_limit_has_a_test() -> None:
+    """One that names it, or says that it reaches it."""
+    found = list_limits.collect()
+    bounds = [bound for section in found.values() for bound in section]
+    assert [bound.name for bound in bounds if bound.is_limit and not bound.tests] == []
+
+
 def test_every_module_of_bounds_is_listed() -> None:
     modules = {f"logservice/bounds/{path.name}" for path in BOUNDS_OF_THE_STORE.glob("[a-z]*.py")}
     assert modules <= set(list_limits.SOURCES.values())
