@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from logservice_wire.errors import LogServiceError, NotLeader
 
+from logservice import bounds
 from logservice.clock import SystemClock
 from logservice.hakeeper import proposals
 from logservice.hakeeper.rsm import HAKeeperRsm
@@ -31,6 +32,7 @@ from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.raft.messages import AppendEntries, Message
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
 from tests.nodehost.cluster import CLUSTER, Store, request
@@ -319,3 +321,32 @@ def _moved(view: ClusterView, old: int) -> bool:
         if replica.store_id == "store-3"
     ]
     return len(found) == len(view.shards) and old not in found
+
+
+async def test_a_replica_that_is_served_nothing_is_flagged_until_it_is(
+    cluster,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """INV-HK-STANDSTILL with real reports; its times are a thirtieth of the usual ones.
+
+    Its store answers, it hears its leader, and what the leader appends does not come through.
+    """
+    monkeypatch.setattr(bounds, "HAKEEPER_STANDSTILL_TICKS", 20)
+    monkeypatch.setattr(bounds, "HAKEEPER_IDLE_CHECK_TICKS", 10)
+    here = cluster(3)
+    await here.start()
+    view = await here.until(lambda view: whole(view, 2))
+    replicas = [replica for replica in view.shards[1].replicas if not replica.leader]
+    victim = replicas[0]
+
+    def lost(_: StoreId, receiver: StoreId, shard: ShardId, message: Message) -> bool:
+        return shard == 1 and receiver == victim.store_id and isinstance(message, AppendEntries)
+
+    here.network.drop = lost
+    assert await here.append(ShardId(1)) == 1
+    words = f"shard 1: replica {victim.replica_id} on {victim.store_id} does not catch up"
+    view = await here.until(lambda view: any(flag.startswith(words) for flag in view.flags))
+    assert whole(view, 2)  # every replica is alive, and none is replaced
+    here.network.drop = None
+    await here.until(lambda view: whole(view, 2) and not view.flags)
+    assert await here.append(ShardId(1)) == 2
