@@ -22,7 +22,7 @@ from logservice.cli.local_cluster import LocalCluster
 from logservice.logdb.data_directory import read_identity
 from logservice.logdb.posix_vfs import PosixVfs
 from tests.hostile.rogue_peer import MESSAGES, RoguePeer, context_of
-from tests.hostile.victim import LegalClient, attacked
+from tests.hostile.victim import LegalClient, attacked, until
 from tests.papers import Papers
 
 pytestmark = pytest.mark.processes
@@ -32,6 +32,7 @@ QUIESCE = 15
 LAST_TERM = 2**62 - 1
 SECONDS = 4.0
 EVERY_S = 0.25
+LEAST = 10
 SHARDS = {0: (1, 2, 3), 1: tuple(range(1024, 1030))}
 """Replica ids: of shard 0 as they are, of shard 1 all that it may have."""
 
@@ -114,12 +115,16 @@ def test_everything_that_a_peer_can_say_leaves_a_legal_client_alone(
             incarnations = (read_identity(PosixVfs(), str(data)).incarnation,)
         with LegalClient(cluster) as client:
             sent = asyncio.run(attack(cluster, who, incarnations))
+            # On a machine without a core to spare most of what passed was the attack.
+            asyncio.run(
+                until(lambda: len(client.seen.latencies) > LEAST or bool(client.seen.failures))
+            )
         seen = client.seen
         print(f"{who}: {sent} messages; stall {seen.stall_s:.2f} s; {len(seen.latencies)} acked")
         assert sent > 1000
         if who == "stranger":
-            seen.check(least=10)
+            seen.check(least=LEAST)
         else:
             # A member may have a higher term honestly, so its first word costs an election.
             assert seen.failures == []
-            assert len(seen.latencies) > 10
+            assert len(seen.latencies) > LEAST
