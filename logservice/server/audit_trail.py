@@ -152,7 +152,8 @@ class AuditTrail:
                 while self._removable:
                     self._removable[-1].unlink(missing_ok=True)
                     self._removable.pop()
-                if self._size >= self._file_bytes_max:
+                # The last line of all begins no file: one that is full is left behind at the start.
+                if going and self._size >= self._file_bytes_max:
                     self._rotate()
             except OSError as error:
                 if not self.failed:
