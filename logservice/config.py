@@ -224,6 +224,11 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     answer_bytes_max: Annotated[int, Meta(ge=1)] = bounds.ANSWER_BYTES_MAX
     """Bytes of answers that wait to be taken, in all; of each identity."""
     identity_answer_bytes_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_ANSWER_BYTES_MAX
+    undelivered_bytes_max: Annotated[int, Meta(ge=1)] = bounds.UNDELIVERED_BYTES_MAX
+    """Bytes of requests that wait to become whole, in all; of each identity."""
+    identity_undelivered_bytes_max: Annotated[int, Meta(ge=1)] = (
+        bounds.IDENTITY_UNDELIVERED_BYTES_MAX
+    )
     connections_max: Annotated[int, Meta(ge=1)] = bounds.CLIENT_CONNECTIONS_MAX
     """Connections to the client port; of each identity; from each address. Fewer where the system
     gives fewer descriptors."""

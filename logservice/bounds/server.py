@@ -71,6 +71,38 @@ ANSWER_BYTES_PER_S_MIN: Final = 256 * 1024
 HEADERS_COLLECT_S: Final = 0.2
 """After calls with too many headers were refused, what is left of them is collected."""
 
+# --- requests that are not whole ------------------------------------------------------------------
+
+STREAM_AHEAD_BYTES: Final = 256 * 1024
+"""What a client may send on a call before it is asked for: a window of HTTP/2."""
+
+UNDELIVERED_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""Of all clients: sent for longer than UNDELIVERED_AGE_S, and not received by any call."""
+
+IDENTITY_UNDELIVERED_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Of one identity: sixty of the largest blocks on their way over slow links, and half of all. A
+loader with 32 streams at full speed has a third of it under way."""
+
+UNDELIVERED_AGE_S: Final = 1.0
+"""A gigabit link brings a block of the largest size in a tenth of it. What is over a bound for less
+is not seen, so an attacker's link adds what it carries meanwhile."""
+
+HALF_CALLS_SWEEP_S: Final = 1.0
+"""Between two looks at which calls ended without a request."""
+
+UNDELIVERED_FRAMING: Final = 128
+"""One byte of frames and TLS records is expected with so many bytes of messages; it is one with 500
+where records are full."""
+
+UNDELIVERED_MESSAGE_BYTES: Final = 1024
+"""What comes with a message whatever its size: headers, the call's end, window updates."""
+
+UNDELIVERED_ANSWERS: Final = 256
+"""One byte of window updates is expected for so many bytes of answers."""
+
+UNDELIVERED_PING_BYTES_PER_S: Final = 64
+"""A ping in a TLS record each second, which is as many as a client may send."""
+
 # --- descriptors and connections ------------------------------------------------------------------
 
 DESCRIPTORS_MAX: Final = 1024 * 1024

@@ -12,6 +12,7 @@ something. So a stranger who holds many pushes out his own, while a client is he
 call. An identity over its bound is told BUSY on the new connection, which is cut.
 
 A connection can be cut by name, too: its client was caught with what no client of gRPC can send.
+And it is cut when too much of what it sent waits to become a whole request (`undelivered`).
 
 INV-CONN-1: only a socket whose own and remote address are looked at on a descriptor of our own
 (`dup`) is shut down; the number that gRPC knows it by may belong to somebody else meanwhile.
@@ -25,15 +26,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 from logservice_wire.errors import Busy
 
 from logservice import bounds
 from logservice.server.errors import refused
+from logservice.server.undelivered import Delivered, HalfCalls, Undelivered, greediest, traffic
 from logservice.value import value
 
 logger = logging.getLogger(__name__)
@@ -45,6 +47,9 @@ _REST: Final = 20
 Peer = tuple[str, int]
 """Address and port of the other side."""
 
+_Seen = TypeVar("_Seen")
+_NOTHING: Final = Delivered()
+
 
 @value
 class ConnectionLimits:
@@ -54,15 +59,25 @@ class ConnectionLimits:
     address: int = bounds.ADDRESS_CONNECTIONS_MAX
     half_open_of_address: int = bounds.ADDRESS_HALF_OPEN_MAX
     half_open: int = bounds.HALF_OPEN_MAX
+    undelivered_of_identity: int = bounds.IDENTITY_UNDELIVERED_BYTES_MAX
+    undelivered: int = bounds.UNDELIVERED_BYTES_MAX
 
     @staticmethod
-    def of(clients: int, identity: int, address: int) -> ConnectionLimits:
+    def of(
+        clients: int,
+        identity: int,
+        address: int,
+        undelivered_of_identity: int = bounds.IDENTITY_UNDELIVERED_BYTES_MAX,
+        undelivered: int = bounds.UNDELIVERED_BYTES_MAX,
+    ) -> ConnectionLimits:
         """Where clients may have `clients` connections in all."""
         return ConnectionLimits(
             identity=min(identity, clients),
             address=min(address, clients),
             half_open_of_address=min(bounds.ADDRESS_HALF_OPEN_MAX, max(1, clients // 8)),
             half_open=min(bounds.HALF_OPEN_MAX, max(1, clients // 4)),
+            undelivered_of_identity=min(undelivered_of_identity, undelivered),
+            undelivered=undelivered,
         )
 
 
@@ -71,6 +86,11 @@ class _Connection:
     descriptor: int
     peer: Peer
     seen: int
+    undelivered: Undelivered
+    waiting: float = 0.0
+    group: str = ""
+    """Whose bytes they are that wait: an identity's, or an address's."""
+    cut: bool = False
 
 
 @dataclass(slots=True)
@@ -79,18 +99,23 @@ class ConnectionCounts:
 
     open: int = 0
     half_open: int = 0
+    waiting_bytes: int = 0
+    """See `undelivered`."""
 
 
 class Connections:
-    """One per store. `heard` and `cut` are called on the event loop."""
+    """One per store. `heard`, `delivered` and `cut` are called on the event loop."""
 
     def __init__(self, port: int, limits: ConnectionLimits) -> None:
         """`port`: of the clients, as it is bound."""
         self.counts = ConnectionCounts()
+        self.half_calls = HalfCalls()
+        """On all connections."""
         self._port = port
         self._limits = limits
         self._lock = threading.Lock()
         self._heard: dict[str, tuple[Peer, str]] = {}
+        self._delivered: dict[str, tuple[Peer | None, Delivered]] = {}
         self._of_identity: dict[str, int] = {}
         self._doomed: dict[Peer, str] = {}
         self._sockets: dict[tuple[int, str], _Connection] = {}
@@ -134,6 +159,15 @@ class Connections:
             f"more than {self._limits.identity} connections of one identity", retry_after_ms=500
         )
 
+    def delivered(self, name: str) -> Delivered:
+        """To be added to when a call on the connection that gRPC calls `name` got a message."""
+        found = self._delivered.get(name)
+        if found is None:
+            found = peer_of(name), Delivered()
+            with self._lock:
+                self._delivered[name] = found
+        return found[1]
+
     def cut(self, name: str, why: str) -> None:
         """End the connection that gRPC calls `name`, now."""
         peer = peer_of(name)
@@ -164,10 +198,13 @@ class Connections:
         with self._lock:
             doomed, self._doomed = self._doomed, {}
             known = list(self._heard)
+            delivered = list(self._delivered)
         self._find()
         with self._lock:
             self._forget_gone(known)
-            heard = {peer for peer, _ in self._heard.values()}
+            self._forget_delivered(delivered)
+            heard = dict(self._heard.values())
+            messages = dict(self._delivered.values())
         half_open = [one for one in self._sockets.values() if one.peer not in heard]
         every = list(self._sockets.values())
         self.counts.open, self.counts.half_open = len(every), len(half_open)
@@ -176,6 +213,29 @@ class Connections:
                 self._shut(one, doomed[one.peer])
         for one, why in _over(every, half_open, self._limits):
             self._shut(one, why)
+        self._cut_the_greedy(every, heard, messages)
+
+    def _cut_the_greedy(
+        self,
+        every: list[_Connection],
+        heard: dict[Peer, str],
+        delivered: dict[Peer | None, Delivered],
+    ) -> None:
+        """INV-UNDELIVERED-1."""
+        now_s, oldest_s = time.monotonic(), self.half_calls.oldest_s()
+        for one in every:
+            # First what was delivered, then what was received: see `Undelivered.look`.
+            got = delivered.get(one.peer, _NOTHING)
+            got = Delivered(got.messages, got.size, got.streams)
+            seen = self._with_socket(one.descriptor, lambda _, found: traffic(found))
+            one.group = heard.get(one.peer, one.peer[0])
+            one.waiting = (
+                one.undelivered.look(now_s, got, seen, oldest_s) if seen and not one.cut else 0.0
+            )
+        self.counts.waiting_bytes = int(sum(one.waiting for one in every))
+        limits = self._limits
+        for one in greediest(every, limits.undelivered_of_identity, limits.undelivered):
+            self._shut(one, "undelivered")
 
     def _find(self) -> None:
         """Bring `_sockets` up to date, in the order in which they were seen first."""
@@ -194,12 +254,19 @@ class Connections:
             if key not in self._sockets:
                 peer = self._client_of(key[0])
                 if peer is not None:
-                    self._sockets[key] = _Connection(key[0], peer, self._looks)
+                    new = Undelivered(time.monotonic())
+                    self._sockets[key] = _Connection(key[0], peer, self._looks, new)
         for key in [key for key in self._sockets if key not in present]:
             del self._sockets[key]
 
     def _client_of(self, descriptor: int) -> Peer | None:
-        """The other side, if it is a connection of the client port; the descriptor is not kept."""
+        """The other side, if it is a connection of the client port."""
+        return self._with_socket(descriptor, lambda peer, _: peer)
+
+    def _with_socket(
+        self, descriptor: int, look: Callable[[Peer, socket.socket], _Seen]
+    ) -> _Seen | None:
+        """`look` at it if it is a connection of the client port; the descriptor is not kept."""
         try:
             found = socket.socket(fileno=descriptor)
         except OSError:
@@ -210,11 +277,18 @@ class Connections:
             if found.getsockname()[1] != self._port:
                 return None
             host, port = found.getpeername()[:2]
-            return _plain(host), port
+            return look((_plain(host), port), found)
         except OSError:
             return None
         finally:
             found.detach()
+
+    def _forget_delivered(self, known: list[str]) -> None:
+        """Of connections that were there before the last look."""
+        there = {one.peer for one in self._sockets.values()}
+        for name in known:
+            if self._delivered[name][0] not in there:
+                del self._delivered[name]
 
     def _forget_gone(self, known: list[str]) -> None:
         """Of those that were heard before the last look."""
@@ -237,6 +311,7 @@ class Connections:
                 return
             with socket.socket(fileno=mine) as held:
                 held.shutdown(socket.SHUT_RDWR)
+            one.cut = True
             self._tell(one, why)
 
     def _tell(self, one: _Connection, why: str) -> None:

@@ -6,6 +6,8 @@ headers. So this is looked at here, where a call is known by its headers alone: 
 from a client that withholds the acknowledgement, and its connection is cut, with everything else
 that it holds.
 
+Here, too, it is noted that the request of a call is awaited (`undelivered`).
+
 INV-DISPATCH-1: no handler runs for a call with more than METADATA_BYTES_MAX bytes of headers.
 """
 
@@ -21,6 +23,7 @@ import grpc
 from logservice import bounds
 from logservice.server.connections import Connections
 from logservice.server.errors import Context
+from logservice.server.undelivered import HalfCalls
 
 _FIELD_BYTES: Final = 32
 """What a field counts for beside its name and value (RFC 9113, section 6.5.2)."""
@@ -31,6 +34,7 @@ class Dispatch(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
 
     def __init__(self, connections: Connections | None) -> None:
         """`connections`: who can cut one; None: nobody."""
+        self.half_calls = HalfCalls() if connections is None else connections.half_calls
         self._connections = connections
         self._handlers: dict[str, Any] = {}
         self._collecting = False
@@ -48,7 +52,10 @@ class Dispatch(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
             size += len(name) + len(value) + _FIELD_BYTES
         if size > bounds.METADATA_BYTES_MAX:
             return self._refusing
-        return self._handlers.get(handler_call_details.method)
+        handler = self._handlers.get(handler_call_details.method)
+        if handler is not None and not handler.request_streaming:
+            self.half_calls.began()
+        return handler
 
     async def _refuse(self, _: object, context: Context) -> None:
         """No status: the connection is cut, and nobody is owed one."""

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from contextvars import ContextVar
+from typing import Any, Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -42,10 +44,14 @@ from logservice.server.gate import Caller, Gate, calling, shard_of
 from logservice.server.message_limits import Refused, checked_parser
 from logservice.server.quota import Quota
 from logservice.server.rules import OVERRIDE, RULES, Rule
+from logservice.server.undelivered import Delivered
 from logservice.trace import NO_TRACING, Tracing
 
 _REQUEST_CHARACTERS = 1024
 """Of a request of administration in the audit log."""
+
+_arrived: Final[ContextVar[int]] = ContextVar("arrived")
+"""Bytes of the message that this call received last."""
 
 _DENIALS = frozenset({Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
 
@@ -103,7 +109,7 @@ class GuardedServer:
         assert rule is not None
         behavior = _behavior(handler)
         method = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name]
-        parse = checked_parser(method.input_type, handler.request_deserializer)
+        parse = _measured(checked_parser(method.input_type, handler.request_deserializer))
         encode = handler.response_serializer
         if handler.unary_unary:
             unary = self._traced(name, self._unary(name, rule, behavior, encode))
@@ -115,6 +121,12 @@ class GuardedServer:
             return grpc.unary_stream_rpc_method_handler(streaming, parse, encode)
         assert handler.stream_stream, path
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
+
+    def _delivered(self, context: Context) -> Delivered:
+        """What calls of this connection have received."""
+        if self._connections is None:
+            return Delivered()
+        return self._connections.delivered(context.peer())
 
     def _identify(self, context: Context) -> Caller:
         """Who calls. Raises what `Gate.caller` raises, and Busy (`Connections.heard`)."""
@@ -157,8 +169,11 @@ class GuardedServer:
         gate, auditor = self._gate, self._auditor
         told = rule.admin or auditor.data
         enter, identify = self._enter, self._identify
+        delivered, whole = self._delivered, self._dispatch.half_calls.whole
 
         async def guarded(request: Any, context: Context) -> Any:
+            whole()
+            delivered(context).add(_arrived.get())
             enter(context)
             try:
                 if type(request) is Refused:
@@ -204,8 +219,9 @@ class GuardedServer:
     def _streaming(self, name: str, rule: Rule, behavior: Behavior, *, reads: bool) -> Behavior:
         gate, auditor = self._gate, self._auditor
         enter, identify = self._enter, self._identify
+        half_calls = self._dispatch.half_calls
 
-        async def guarded(request: Any, context: Context) -> None:
+        async def serve(request: Any, context: Context, delivered: Delivered) -> None:
             enter(context)
             try:
                 if type(request) is Refused:
@@ -216,7 +232,9 @@ class GuardedServer:
             except LogServiceError as error:
                 auditor.denied(name, context, None, None, error)
                 await _refuse(context, name, error)
-            stream = GuardedStream(gate, auditor, name, caller, rule, context, tells_outcomes=reads)
+            stream = GuardedStream(
+                gate, auditor, name, caller, rule, context, delivered, tells_outcomes=reads
+            )
             try:
                 try:
                     if not reads:
@@ -227,6 +245,19 @@ class GuardedServer:
             finally:
                 caller.quota.end_stream()
                 noted(stream.ended)
+
+        async def guarded(request: Any, context: Context) -> None:
+            delivered = self._delivered(context)
+            if not reads:
+                half_calls.whole()
+                delivered.add(_arrived.get())
+                await serve(request, context, delivered)
+                return
+            delivered.streams[context] = time.monotonic()
+            try:
+                await serve(request, context, delivered)
+            finally:
+                del delivered.streams[context]
 
         return guarded
 
@@ -315,8 +346,8 @@ class GuardedStream:
     """The context of a stream, with every message under the gate's eye; else gRPC's own."""
 
     __slots__ = (
-        "_admitted", "_auditor", "_caller", "_context", "_gate", "_listed", "_name", "_range",
-        "_rule", "_shard", "_tells_outcomes",
+        "_admitted", "_auditor", "_caller", "_context", "_delivered", "_gate", "_listed", "_name",
+        "_range", "_rule", "_shard", "_tells_outcomes",
     )  # fmt: skip
 
     def __init__(
@@ -327,11 +358,13 @@ class GuardedStream:
         caller: Caller,
         rule: Rule,
         context: Context,
+        delivered: Delivered,
         *,
         tells_outcomes: bool,
     ) -> None:
-        """Nothing is admitted yet. `tells_outcomes`: answers only say what became of messages that
-        were let in, so they go out even if no more would be let in.
+        """Nothing is admitted yet. `delivered`: to its connection. `tells_outcomes`:
+        answers only say what became of messages that were let in, so they go out even if no more
+        would be let in.
         """
         self._gate = gate
         self._auditor = auditor
@@ -340,6 +373,7 @@ class GuardedStream:
         self._caller = caller
         self._rule = rule
         self._context = context
+        self._delivered = delivered
         self._listed: AccessList | None = None
         self._shard = HAKEEPER_SHARD
         self._admitted = False
@@ -377,6 +411,7 @@ class GuardedStream:
         message = await self._context.read()
         if message is EOF:
             return message
+        self._delivered.add(_arrived.get(), self._context)
         if type(message) is Refused:
             raise message.error
         if not self._gate.in_force(self._caller, self._listed):
@@ -412,6 +447,7 @@ class GuardedStream:
             raise DeadlineExceeded("nothing was sent on the stream") from error
         if message is EOF:
             return message
+        self._delivered.add(_arrived.get(), self._context)
         if type(message) is Refused:
             raise message.error
         await self.admit(message)
@@ -423,6 +459,14 @@ class GuardedStream:
         if wait_s:
             await asyncio.sleep(wait_s)
         return message
+
+
+def _measured(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def measured(data: bytes) -> Any:
+        _arrived.set(len(data))
+        return parse(data)
+
+    return measured
 
 
 def _pay_answer(quota: Quota, answer: Any) -> None:

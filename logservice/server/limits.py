@@ -24,6 +24,11 @@ SERVER_OPTIONS: Final = (
     ("grpc.http2.max_ping_strikes", bounds.PING_STRIKES_MAX),
     ("grpc.max_metadata_size", bounds.METADATA_BYTES_MAX),
     ("grpc.absolute_max_metadata_size", bounds.METADATA_BYTES_MAX),
+    # What a stream may send that its call has not asked for yet. gRPC would let it grow with the
+    # link, to megabytes for each stream of a store that is slow; a message that is awaited may come
+    # as a whole in any case.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", bounds.STREAM_AHEAD_BYTES),
     ("grpc.max_concurrent_streams", bounds.CONNECTION_CALLS_MAX),
     ("grpc.http2.settings_timeout", int(bounds.SETTINGS_TIMEOUT_S * 1000)),
     ("grpc.max_connection_idle_ms", int(bounds.CONNECTION_IDLE_MAX_S * 1000)),

@@ -242,10 +242,17 @@ class Store:
         bound = str(Address(listen.host, port))
         self.client_address = self._config.listen.advertise_client or bound
         # In plaintext everybody is the same identity.
-        identity = limits.identity_connections_max if self._tls is not None else clients
+        identity, undelivered = limits.identity_connections_max, limits.undelivered_bytes_max
+        undelivered_of_identity = limits.identity_undelivered_bytes_max
+        if self._tls is None:
+            identity, undelivered_of_identity = clients, undelivered
         self._connections = Connections(
-            port, ConnectionLimits.of(clients, identity, limits.address_connections_max)
-        )
+            port,
+            ConnectionLimits.of(
+                clients, identity, limits.address_connections_max,
+                undelivered_of_identity, undelivered,
+            ),
+        )  # fmt: skip
         self._connections.start()
 
     def _serve(self, parts: StoreParts, monitor: Monitor) -> None:

@@ -20,7 +20,7 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION =
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_BYTES_MAX = 16_384
-_INITIAL_WINDOW = 4
+INITIAL_WINDOW = 4
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
@@ -30,7 +30,7 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
 
 def settings(initial_window: int | None = None) -> bytes:
     """The client's SETTINGS; `initial_window`: how much of each answer it takes unasked."""
-    body = b"" if initial_window is None else struct.pack(">HI", _INITIAL_WINDOW, initial_window)
+    body = b"" if initial_window is None else struct.pack(">HI", INITIAL_WINDOW, initial_window)
     return frame(SETTINGS, 0, 0, body)
 
 
@@ -65,9 +65,14 @@ def headers(stream: int, block: bytes, *, end: bool = True, ended: bool = False)
     return b"".join(out)
 
 
+def grpc_body(data: bytes) -> bytes:
+    """A gRPC message with what goes before it."""
+    return b"\0" + struct.pack(">I", len(data)) + data
+
+
 def message(stream: int, data: bytes, *, ended: bool = True) -> bytes:
     """A gRPC message in DATA frames."""
-    whole = b"\0" + struct.pack(">I", len(data)) + data
+    whole = grpc_body(data)
     parts = [whole[at : at + FRAME_BYTES_MAX] for at in range(0, len(whole), FRAME_BYTES_MAX)]
     return b"".join(
         frame(DATA, END_STREAM if ended and number == len(parts) - 1 else 0, stream, part)

@@ -12,6 +12,7 @@ import pytest
 from logservice_wire.errors import Busy
 
 from logservice.server.connections import ConnectionLimits, Connections, peer_of
+from logservice.server.undelivered import HalfCalls
 
 Port = tuple[Connections, Callable[[str], socket.socket], list[socket.socket]]
 
@@ -161,6 +162,41 @@ def test_it_works_without_a_descriptor_left() -> None:
         finally:
             for one in held:
                 os.close(one)
+
+
+class _Waiting(HalfCalls):
+    """A call waits for its request all the time."""
+
+    def oldest_s(self) -> float:
+        return 0.0
+
+
+def test_what_no_call_received_is_bounded() -> None:
+    limits = ConnectionLimits(undelivered_of_identity=100_000)
+    with port(limits) as (watched, connect, accepted):
+        watched.half_calls = _Waiting()
+        greedy, modest, served = (connect("127.0.0.2") for _ in range(3))
+        for one in (greedy, modest, served):
+            watched.heard(name_of(one), "me")
+        modest.sendall(bytes(60_000))
+        served.sendall(bytes(200_000))
+        watched.delivered(name_of(served)).add(200_000)
+        wait_for(lambda: watched.counts.waiting_bytes > 0)
+        greedy.sendall(bytes(100_000))
+        wait_for(lambda: ended(greedy))
+        assert not any(map(ended, (modest, served)))
+        assert len(accepted) == 3
+
+
+def test_of_strangers_the_address_counts() -> None:
+    with port(ConnectionLimits(undelivered_of_identity=100_000)) as (watched, connect, _):
+        watched.half_calls = _Waiting()
+        mine, other = [connect("127.0.0.2") for _ in range(2)], connect("127.0.0.3")
+        for one in (*mine, other):
+            one.sendall(bytes(70_000))
+        wait_for(lambda: sum(map(ended, mine)) == 1)
+        assert not ended(other)
+        assert watched.counts.open
 
 
 @pytest.mark.parametrize(
