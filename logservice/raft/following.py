@@ -117,6 +117,13 @@ def _append_new(s: State, previous: Index, entries: Sequence[Entry]) -> None:
     if position == len(entries):
         return
     new = entries[position:] if position else entries
+    if position:
+        # Who once sent another entry of this term for a place would break the log behind it.
+        lsn = log.next_lsn(Index(new[0].index - 1))
+        if new[0].lsn != lsn:
+            raise MessageRejected(
+                RejectReason.LSN_MISMATCH, f"{new[0].lsn} at {new[0].index}, not {lsn}"
+            )
     log.append(new)  # above the commit index, because the previous entry is not below it
 
 

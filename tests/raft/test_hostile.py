@@ -159,6 +159,18 @@ def test_inv_log_lsn_is_checked_by_followers(cluster: Cluster) -> None:
     assert cluster[2].next_lsn == 6
 
 
+def test_two_entries_of_one_place_and_term_do_not_break_the_log_behind_them(
+    cluster: Cluster,
+) -> None:
+    """No correct leader has them; log storage would end the store for such a log."""
+    cluster[2].step(append(block_entry(4)))
+    message = append(block_entry(4, records=2), block_entry(5, lsn=6))
+    assert refusal(cluster[2], message) is RejectReason.LSN_MISMATCH
+    assert cluster[2].last_index == 4
+    cluster[2].step(append(block_entry(4), block_entry(5, lsn=5)))
+    assert cluster[2].next_lsn == 6
+
+
 def test_what_contradicts_committed_entries(cluster: Cluster) -> None:
     beat = Heartbeat(to=TWO, sender=ONE, term=Term(1), commit=Index(9))
     assert refusal(cluster[2], beat) is RejectReason.COMMITTED_CONFLICT
