@@ -321,7 +321,8 @@ class World:
         if leader is None or leader.raft.membership.joint or leader.raft.membership.learners:
             return False
         members = leader.raft.membership
-        for store in self.stores:
+        # What becomes of a store that says what it likes of itself is no matter of settling.
+        for store in (one for one in self.stores if one is not self._home):
             stored = store.parts.host.stored_replicas() if store.parts is not None else []
             if any(at == shard and not members.contains(replica) for at, replica in stored):
                 # HAKeeper has to see to it that the data of removed replicas goes.
@@ -329,9 +330,12 @@ class World:
         if shard == HAKEEPER_SHARD:
             return True
         running = {replica.replica_id: replica for _, replica in self._members(shard)}
+        voters = set(members.voters)
+        if self.rogue is not None:
+            voters -= set(self.rogue.scene.ids(shard))
         return all(
             voter in running and running[voter].applied == leader.raft.commit == leader.applied
-            for voter in leader.raft.membership.voters
+            for voter in voters
         )
 
     def _members(self, shard: ShardId) -> list[tuple[SimStore, Replica]]:
@@ -346,6 +350,8 @@ class World:
         for shard in self._kept_shards():
             history = self.histories[shard]
             for store, replica in self._members(shard):
+                if store is self._home:
+                    continue
                 if replica.replica_id in replica.raft.membership.voters:
                     try:
                         history.operations.append(self._final_read(store, shard))
@@ -436,6 +442,11 @@ class World:
         self.checks.sent(store, shard, message)
         if self.rogue is not None:
             self.rogue.hears(store, shard, message)
+
+    @property
+    def _home(self) -> SimStore | None:
+        """The store that was taken over."""
+        return self.rogue.scene.home if self.rogue is not None else None
 
     def _kept_shards(self) -> list[ShardId]:
         """Those of which something is promised: a traitor's own are its own."""
