@@ -27,14 +27,20 @@ from logservice.sim.rogue import Worlds, make_rogue
 
 
 def attacked(
-    *attacks: str, who: Worlds = Worlds.NONE, most: bool = False
+    *attacks: str, who: Worlds = Worlds.NONE, most: bool = False, apart: bool = False
 ) -> Callable[[SimConfig], None]:
-    """Gentle worlds with a rogue that does nothing else; `most`: shards of five replicas."""
+    """Gentle worlds with a rogue that does nothing else; `most`: shards of five replicas; `apart`:
+    it has no replica of shard 0.
+    """
 
     def change(config: SimConfig) -> None:
         config.calm = True
         make_rogue(config, attacks, who)
         config.rogue_per_s = 10.0
+        if apart:
+            config.stores = config.rogue_store = max(5, config.stores)
+            config.threaded_disks = (False,) * config.stores
+            config.directories = (1,) * config.stores
         if most:
             # Nobody votes while a leader is heard.
             config.calm, config.ages = False, False
@@ -210,10 +216,14 @@ def _a_store_joins_with_anothers_directory() -> None:
     wrap(enrolment, "_taken", lambda _: lambda *_: "")
 
 
-@mutation_in(attacked("answers", who=Worlds.MEMBER))
+@mutation_in(attacked("answers", who=Worlds.MEMBER, apart=True))
 def _anybody_answers_for_hakeeper() -> None:
-    def believed(self: Any) -> list[Any]:
-        me, addresses = self._host.identity.store_id, self._book.peer_addresses()
-        return sorted((one for one in addresses if one != me), reverse=True)
+    def make(original: Any) -> Any:
+        def targets(self: Any) -> list[Any]:
+            me, addresses = self._host.identity.store_id, self._book.peer_addresses()
+            known = sorted((one for one in addresses if one != me), reverse=True)
+            return list(dict.fromkeys([*known, *original(self)]))
 
-    wrap(hakeeper_client.HAKeeperClient, "_believed", lambda _: believed)
+        return targets
+
+    wrap(hakeeper_client.HAKeeperClient, "_targets", make)
