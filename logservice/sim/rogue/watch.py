@@ -17,6 +17,7 @@ from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import State
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.raft.ready import Role
+from logservice.sim.rogue.ages import TERMS
 
 if TYPE_CHECKING:
     from logservice.sim.store import SimStore
@@ -142,7 +143,9 @@ class Watch:
             if (replica := store.running(shard)) is not None
         ]
         self._terms[shard] = max([self._terms.get(shard, 0), *terms])
-        return self._terms[shard]
+        # Whoever led in the newest term may have gone again since the last look; where ages passed
+        # that is a jump (`ages`), and what the rogue says lies far beyond it.
+        return self._terms[shard] + TERMS * self._world.counts["fault millions of terms"]
 
     def _untouched(self, store: SimStore) -> None:
         """INV: no replica of another's shard begins or goes, and who led it leads it."""
