@@ -104,7 +104,8 @@ class Diverging:
         while not self._repaired(one):
             if world.loop.now_s > deadline_s:
                 return False
-            if self._dies and one.store.halted:
+            # Not of whatever else is halted there: until then it would start from the forgery.
+            if self._dies and one.shard in one.store.halted:
                 self._dies = False
                 world.counts["fault crash during a repair"] += 1
                 one.store.crash(Crash(power=self._chance.random() < 0.5))

@@ -100,9 +100,9 @@ class SimStore:
         return self.process is not None and self.process.alive
 
     @property
-    def halted(self) -> bool:
-        """Some replica's data here cannot be trusted."""
-        return self.parts is not None and bool(self.parts.host.halted())
+    def halted(self) -> frozenset[ShardId]:
+        """Shards whose replica here cannot be trusted."""
+        return frozenset(self.parts.host.halted() if self.parts is not None else ())
 
     @property
     def scrub_passes(self) -> int:
