@@ -107,14 +107,14 @@ def _forgotten(
     was.
     """
     found: dict[ShardId, tuple[ReplicaId, Index]] = {}
-    for report in beat.replicas if before is not None else ():
-        known = before.replicas.get(report.shard) if before is not None else None
-        if known is None or known.replica != report.replica:
-            continue
-        if known.incarnation == report.incarnation and _lacks(
-            report, lost := (known.replica, known.applied)
-        ):
-            found[report.shard] = lost
+    if before is None:
+        return found
+    for report in beat.replicas:
+        known = before.replicas.get(report.shard)
+        if known is not None and known.incarnation == report.incarnation:
+            lost = (known.replica, known.applied)
+            if _lacks(report, lost):
+                found[report.shard] = lost
     return found
 
 
