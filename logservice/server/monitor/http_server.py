@@ -8,6 +8,10 @@ one takes the place of the oldest that waits: for the rest of its request, for i
 nothing. Whoever is slow on purpose pushes out his own; a probe has said all it has to say at once.
 Probes are answered by a thread of their own, since all the others may be waiting for a picture of
 the cluster.
+
+A thread that has answered wakes the one that selects by a byte in waitress's pipe. So the pipe is
+closed last, when no such thread is left: the byte would fail there, or go to the file that has the
+descriptor by then.
 """
 
 from __future__ import annotations
@@ -88,13 +92,24 @@ class AdminServer:
 
     def stop(self) -> None:
         """Close every connection; requests under way get no answer."""
+        trigger = self._server.trigger
         if self._thread.is_alive():
-            self._server.trigger.pull_trigger(lambda: wasyncore.close_all(self._sockets))
+            trigger.pull_trigger(self._close_sockets)
             self._thread.join(_JOIN_S)
         else:
-            wasyncore.close_all(self._sockets)
-        self._server.task_dispatcher.shutdown(timeout=_JOIN_S)
-        self._probes.shutdown(timeout=_JOIN_S)
+            self._close_sockets()
+        for answering in (self._server.task_dispatcher, self._probes):
+            answering.shutdown(timeout=_JOIN_S)
+            if answering.threads:
+                return  # a request that hangs may still write to the pipe: it stays open
+        if not self._thread.is_alive():
+            trigger.close()
+
+    def _close_sockets(self) -> None:
+        """All but the pipe; without sockets, the thread that selects ends."""
+        self._server.trigger.del_channel()
+        wasyncore.dispatcher.close(self._server)  # its own method would close the pipe, too
+        wasyncore.close_all(self._sockets)
 
     def _add_task(self, channel: _Channel) -> None:
         """A request of `channel` is complete."""

@@ -98,3 +98,25 @@ def test_requests_that_take_long_do_not_starve_a_probe(
             assert board.asked.acquire(timeout=60)
         for _ in range(5):
             assert healthy(address)
+
+
+def test_the_pipe_of_the_selecting_thread_outlives_every_writer(board: Board) -> None:
+    """A request that ends while the port stops wakes the thread that selects, or one that is gone.
+
+    The closing of the sockets used to close the pipe, too: whoever wrote a moment later failed
+    with EBADF, or wrote into the file that had got the descriptor.
+    """
+    app = AdminApp(board, lambda _: (b"", "text/plain"), loopback_only=True)  # type: ignore[arg-type]
+    server = AdminServer(Address("127.0.0.1", 0), app)
+    server.start()
+    trigger, selecting = server._server.trigger, server._thread
+    woken = trigger._physical_pull
+
+    def wake_twice() -> None:
+        woken()
+        selecting.join()
+        woken()
+
+    trigger._physical_pull = wake_twice
+    server.stop()
+    assert trigger._fds == []
