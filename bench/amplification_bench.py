@@ -20,13 +20,13 @@ from rich.table import Table
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.format.update import InstalledSnapshot, Update
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.stats import LogDbStats
-from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.logdb.space.stats import LogDbStats
 from logservice.membership import Member, Membership
 from logservice.snapshot import Snapshot
 

@@ -21,16 +21,16 @@ from pathlib import Path
 
 from logservice.clock import SystemClock
 from logservice.ids import NO_SESSION, ClusterId, Lsn, ReplicaId, ShardId, StoreId
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.posix_vfs import PosixVfs
 from logservice.membership import Member, Membership
-from logservice.nodehost.directory import Directory
-from logservice.nodehost.executor import ThreadExecutor
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.owner import ANONYMOUS, Author

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.nodehost.executor import ThreadExecutor
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.server.process import tune_interpreter
 
 FILE_BYTES = 64 << 20

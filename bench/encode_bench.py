@@ -16,13 +16,13 @@ from logservice.bounds import LOGDB_ENTRY_CACHE_BYTES
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, Term
-from logservice.logdb import group_encoder
-from logservice.logdb.commit_group import Run
-from logservice.logdb.entry_cache import CachedEntries, EntryCache
+from logservice.logdb.format import group_encoder
+from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.update import Update
+from logservice.logdb.index.entry_cache import CachedEntries, EntryCache
+from logservice.logdb.index.replica_state import ReplicaState
+from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.logdb.plan import plan_run
-from logservice.logdb.replica_state import ReplicaState
-from logservice.logdb.segment_usage import SegmentUsage
-from logservice.logdb.update import Update
 from logservice.server.process import tune_interpreter
 
 BYTES = 20_000_000

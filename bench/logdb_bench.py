@@ -31,13 +31,13 @@ from logservice.bounds import LOGDB_SPARE_SEGMENTS_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.format.update import InstalledSnapshot, Update
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.update import InstalledSnapshot, Update
-from logservice.logdb.vfs import Vfs
 from logservice.membership import Member, Membership
 from logservice.server.process import tune_interpreter
 from logservice.snapshot import Snapshot

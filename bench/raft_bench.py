@@ -28,10 +28,10 @@ from logservice.entry import EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.config import RaftConfig
 from logservice.raft.core import Proposal, Raft
-from logservice.raft.memory_storage import MemoryStorage
+from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import Heartbeat, HeartbeatResponse, Message
+from logservice.raft.tracker.config import RaftConfig
 from logservice.snapshot import Snapshot
 
 ELECTION_TICKS = 20

@@ -37,10 +37,10 @@ from pathlib import Path
 from bench.logdb_bench import Shape, Store, drop_pages
 from logservice.bounds import READ_BYTES_DEFAULT
 from logservice.ids import Index, ReplicaId, ShardId
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.logdb.segment import segment_name
-from logservice.nodehost.executor import ThreadExecutor
+from logservice.logdb.format.segment import segment_name
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.server.process import tune_interpreter
 
 SHARDS = 48

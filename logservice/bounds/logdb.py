@@ -75,7 +75,8 @@ LOGDB_BALLAST_BYTES: Final = 64 * 1024 * 1024
 
 LOGDB_RESERVE_BYTES: Final = 256 * 1024 * 1024
 """Free bytes below which the disk counts as full for blocks. A quarter for what leaders were
-promised, one for control entries and collection, the rest beside blocks; see `logdb.disk_space`."""
+promised, one for control entries and collection, the rest beside blocks. See
+`logdb.space.disk_space`."""
 
 LOGDB_SMALL_SEGMENT_BYTES: Final = 1024 * 1024
 """A segment without room for a whole one: tiny ones cost directory syncs, larger ones that room."""

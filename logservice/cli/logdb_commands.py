@@ -18,8 +18,8 @@ from logservice_wire.errors import CorruptBlock
 from logservice.cli import exit_codes
 from logservice.cli.output import output_option, record_line, say, show_fields, show_rows
 from logservice.cli.stored_records import stored_blocks
-from logservice.logdb import offline
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.recovery import offline
 
 _directory = click.argument(
     "directory", type=click.Path(path_type=Path, exists=True, file_okay=False)
@@ -42,7 +42,7 @@ def check(directory: Path, live: bool, headers_only: bool, form: str) -> int:
 
     Exit code 1 when something is damaged. The index is read from a copy, and not with --live.
     """
-    from logservice.logdb.leveldb_kv import LevelDbEngine
+    from logservice.logdb.io.leveldb_kv import LevelDbEngine
 
     vfs = PosixVfs()
     report = offline.check(
@@ -163,7 +163,7 @@ def _print_record(lsn: int, record: bytes, *, raw: bool, form: str) -> None:
 @output_option
 def rebuild_index(directory: Path, form: str) -> int:
     """Throw the derived index away and write it anew from the segments."""
-    from logservice.logdb.leveldb_kv import LevelDbEngine
+    from logservice.logdb.io.leveldb_kv import LevelDbEngine
 
     vfs = PosixVfs()
     report = offline.rebuild_index(vfs, str(directory), LevelDbEngine(vfs))

@@ -16,7 +16,7 @@ from logservice_wire.errors import Reason
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, decode_blocks
 from logservice.ids import Lsn
-from logservice.logdb.offline import StoredLog
+from logservice.logdb.recovery.offline import StoredLog
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.queries import RejectedRangesQuery
 from logservice.snapshot import SnapshotCorrupt

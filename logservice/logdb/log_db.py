@@ -41,15 +41,13 @@ from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
 from logservice.clock import Clock, SystemClock
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import invariant
-from logservice.logdb.ballast import Ballast
-from logservice.logdb.checkpoint import CheckpointBatch, build_checkpoint
-from logservice.logdb.collection import Collection
-from logservice.logdb.column_cache import ColumnCache
-from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, Run
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.disk_space import DiskSpace, DiskState, OutOfSpace
-from logservice.logdb.entry_cache import CachedEntries, EntryCache
-from logservice.logdb.garbage import (
+from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, build_checkpoint
+from logservice.logdb.checkpoint.column_cache import ColumnCache
+from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, Run
+from logservice.logdb.format.segment import SegmentFiles
+from logservice.logdb.format.update import Update
+from logservice.logdb.gc.collection import Collection
+from logservice.logdb.gc.garbage import (
     GarbagePlan,
     GcReport,
     faulty_segments,
@@ -57,23 +55,25 @@ from logservice.logdb.garbage import (
     pin_reason,
     plan_garbage,
 )
-from logservice.logdb.kv import Kv, KvEngine
-from logservice.logdb.oldest_pins import OldestPins
-from logservice.logdb.opening import INDEX_NAME, open_and_recover
+from logservice.logdb.index.entry_cache import CachedEntries, EntryCache
+from logservice.logdb.index.oldest_pins import OldestPins
+from logservice.logdb.index.replica_state import Key, ReplicaState
+from logservice.logdb.index.segment_usage import SegmentUsage
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.kv import Kv, KvEngine
+from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import MustWait, commit_only, plan_ahead, plan_run
-from logservice.logdb.recovery import Recovered
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.logdb.replica_state import Key, ReplicaState
+from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.logdb.recovery.opening import INDEX_NAME, open_and_recover
+from logservice.logdb.recovery.recovery import Recovered
+from logservice.logdb.recovery.unwritten import Unwritten
 from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, attribute, scrub_target
-from logservice.logdb.segment import SegmentFiles
-from logservice.logdb.segment_usage import SegmentUsage
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
-from logservice.logdb.spare_segments import SpareSegments
-from logservice.logdb.stats import LogDbStats
-from logservice.logdb.unwritten import Unwritten
-from logservice.logdb.update import Update
-from logservice.logdb.vfs import Vfs
+from logservice.logdb.space.ballast import Ballast
+from logservice.logdb.space.disk_space import DiskSpace, DiskState, OutOfSpace
+from logservice.logdb.space.spare_segments import SpareSegments
+from logservice.logdb.space.stats import LogDbStats
 
 
 class LogDb:

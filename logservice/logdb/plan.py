@@ -24,11 +24,11 @@ from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA
 from logservice.invariants import invariant
-from logservice.logdb.commit_group import Run
-from logservice.logdb.fault import REPAIRED
-from logservice.logdb.record import COMMIT, Installed, Meta, RecordKind
-from logservice.logdb.replica_state import ReplicaState
-from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.fault import REPAIRED
+from logservice.logdb.format.record import COMMIT, Installed, Meta, RecordKind
+from logservice.logdb.format.update import InstalledSnapshot, Update
+from logservice.logdb.index.replica_state import ReplicaState
 from logservice.snapshot import Snapshot
 
 

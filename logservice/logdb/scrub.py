@@ -25,7 +25,7 @@ from logservice_wire.errors import Halted
 
 from logservice.bounds import LOGDB_UNREADABLE_PAGES_MAX
 from logservice.ids import Index, ReplicaId, ShardId
-from logservice.logdb.commit_group import (
+from logservice.logdb.format.commit_group import (
     DIRECTORY_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     GROUP_HEADER_BYTES,
@@ -34,18 +34,18 @@ from logservice.logdb.commit_group import (
     decode_group_header,
     group_bytes,
 )
-from logservice.logdb.index import EntryIndex
-from logservice.logdb.record import (
+from logservice.logdb.format.record import (
     RECORD_MAGIC,
     RecordCorrupt,
     decode_header,
     payload_view,
     record_bytes,
 )
-from logservice.logdb.replica_state import ReplicaState
-from logservice.logdb.segment import SegmentFiles, segment_name
-from logservice.logdb.survey import PAGE_BYTES, read_around
-from logservice.logdb.vfs import Vfs
+from logservice.logdb.format.segment import SegmentFiles, segment_name
+from logservice.logdb.index.index import EntryIndex
+from logservice.logdb.index.replica_state import ReplicaState
+from logservice.logdb.io.vfs import Vfs
+from logservice.logdb.recovery.survey import PAGE_BYTES, read_around
 
 _RECORD_START: Final = RECORD_MAGIC.to_bytes(2, "little")
 

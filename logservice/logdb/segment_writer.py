@@ -24,16 +24,16 @@ from dataclasses import dataclass
 from logservice.bounds import LOGDB_SMALL_SEGMENT_BYTES
 from logservice.clock import Clock
 from logservice.invariants import invariant
-from logservice.logdb.ballast import Ballast
-from logservice.logdb.checkpoint import CheckpointBatch, LogPosition
-from logservice.logdb.commit_group import FLAG_MARK, FLAG_REWRITE, GroupPosition, Run
-from logservice.logdb.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
-from logservice.logdb.group_encoder import EncodedGroup, encode_group
-from logservice.logdb.kv import Kv
-from logservice.logdb.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.segment import SegmentFiles, encode_segment_header
-from logservice.logdb.spare_segments import SpareSegments
-from logservice.logdb.stats import Counters
+from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, LogPosition
+from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, GroupPosition, Run
+from logservice.logdb.format.group_encoder import EncodedGroup, encode_group
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.format.segment import SegmentFiles, encode_segment_header
+from logservice.logdb.io.kv import Kv
+from logservice.logdb.space.ballast import Ballast
+from logservice.logdb.space.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
+from logservice.logdb.space.spare_segments import SpareSegments
+from logservice.logdb.space.stats import Counters
 
 _WITHOUT_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 """The process, or the machine, may open no more files."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, Term
-from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
+from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.snapshot import Snapshot
 

@@ -50,12 +50,12 @@ from logservice import bounds
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId
 from logservice.invariants import invariant
-from logservice.logdb.disk_space import OutOfSpace
-from logservice.logdb.kv import KvError
+from logservice.logdb.format.update import Update, merge
+from logservice.logdb.io.kv import KvError
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update, merge
-from logservice.nodehost.executor import Executor
+from logservice.logdb.space.disk_space import OutOfSpace
+from logservice.nodehost.threads.executor import Executor
 from logservice.nodehost.transport.seam import Transport
 
 logger = logging.getLogger(__name__)

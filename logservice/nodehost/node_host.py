@@ -35,21 +35,21 @@ from logservice.ids import (
     StoreId,
 )  # fmt: skip
 from logservice.invariants import InvariantViolation
-from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
+from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost import sleeping
 from logservice.nodehost.beginning import first_update
-from logservice.nodehost.directories import Directories
-from logservice.nodehost.directory import Directory
+from logservice.nodehost.disks.directories import Directories
+from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.engine import Engine
-from logservice.nodehost.halts import Halts
 from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
-from logservice.nodehost.log_reading import read_log
-from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peer_requests import ENROLLED, PeerHandler, PeerRequests, PeerRule
+from logservice.nodehost.reading.log_reading import read_log
+from logservice.nodehost.reading.log_slice import LogSlice
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.role_log import RoleLog
 from logservice.nodehost.router import Router

@@ -40,32 +40,32 @@ from logservice.envelope import ProposalId
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import InvariantViolation, invariant
-from logservice.logdb.entry_read import Fetch
-from logservice.logdb.kv import KvError
-from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.logdb.format.update import InstalledSnapshot, Update
+from logservice.logdb.io.kv import KvError
+from logservice.logdb.read.entry_read import Fetch
 from logservice.membership import Membership
 from logservice.nodehost.describing import describe
-from logservice.nodehost.directory import Directory
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.engine import Write
-from logservice.nodehost.fetching import start_fetch
 from logservice.nodehost.hearing.hearing import Hearing
 from logservice.nodehost.info import ReplicaInfo
-from logservice.nodehost.intake import Intake
-from logservice.nodehost.log_reader import LogReader
-from logservice.nodehost.lsn_waiters import LsnWaiters
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.pending import Pending, PendingBook
-from logservice.nodehost.reads import ReadBook
 from logservice.nodehost.replica_host import ReplicaHost
+from logservice.nodehost.requests.intake import Intake
+from logservice.nodehost.requests.log_reader import LogReader
+from logservice.nodehost.requests.lsn_waiters import LsnWaiters
+from logservice.nodehost.requests.pending import Pending, PendingBook
+from logservice.nodehost.requests.reads import ReadBook
 from logservice.nodehost.start_point import ReplicaStart
+from logservice.nodehost.threads.fetching import start_fetch
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.raft.config_change import ConfigChange
 from logservice.raft.core import ChangeReason, Raft
 from logservice.raft.errors import MessageRejected, ProposalDropped
 from logservice.raft.messages import Message
-from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Ready, Role
+from logservice.raft.tracker.progress import ProgressState
 from logservice.rsm.admission import Admission
 from logservice.rsm.log_rsm import LogRsm
 from logservice.snapshot import Snapshot, SnapshotCorrupt
@@ -83,7 +83,7 @@ _READY_ROUNDS_MAX = 16
 
 _EXPIRE_TICKS = 4
 """Ticks between looks at deadlines: an answer is late by at most this much, unless somebody looks
-earlier (`server.deadlines`)."""
+earlier (`server.services.deadlines`)."""
 
 _SNAPSHOT_RETRY_ELECTIONS = 5
 """Election timeouts between looks at followers that wait for a snapshot."""

@@ -32,9 +32,9 @@ from logservice import trace
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
 from logservice.nodehost import forwarding
-from logservice.nodehost.intake import Waiting
 from logservice.nodehost.peer_requests import REFUSED_BY, member_of
 from logservice.nodehost.replica import Replica
+from logservice.nodehost.requests.intake import Waiting
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 from logservice.raft.config_change import ConfigChange

@@ -18,7 +18,7 @@ import logging
 from logservice_wire.errors import Halted
 
 from logservice.hard_state import HardState
-from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.nodehost.hearing.contents import state_problem
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine

@@ -25,10 +25,10 @@ from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
 from logservice.invariants import invariant
 from logservice.membership import Membership
 from logservice.raft import election, following, proposing, quiesce, reading, replication, room
-from logservice.raft.config import RaftConfig, RaftLimits
 from logservice.raft.config_change import ConfigChange
 from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
-from logservice.raft.membership_change import ChangeOutcome, ChangeReason, apply_change
+from logservice.raft.log.storage import CompactedError, LogStorage, UnavailableError
+from logservice.raft.membership.change import ChangeOutcome, ChangeReason, apply_change
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -52,7 +52,7 @@ from logservice.raft.ready import Ready, Role, SoftState
 from logservice.raft.sanity import CHECKS, NUMBER_MAX
 from logservice.raft.state import State
 from logservice.raft.status import ReplicaProgress, Status, status_of
-from logservice.raft.storage import CompactedError, LogStorage, UnavailableError
+from logservice.raft.tracker.config import RaftConfig, RaftLimits
 from logservice.value import value
 
 __all__ = [

@@ -14,6 +14,7 @@ from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, ReplicaId, Term
 from logservice.raft import room
 from logservice.raft.errors import MessageRejected, RejectReason
+from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -22,8 +23,7 @@ from logservice.raft.messages import (
     InstallSnapshot,
 )
 from logservice.raft.state import State
-from logservice.raft.storage import CompactedError, UnavailableError
-from logservice.raft.tracker import Configuration
+from logservice.raft.tracker.tracker import Configuration
 from logservice.snapshot import Snapshot
 
 ENTRY_RECORDS_MAX = BLOCK_RECORDS_MAX * 64

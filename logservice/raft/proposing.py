@@ -20,7 +20,7 @@ from logservice.raft.config_change import (
 )
 from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
 from logservice.raft.following import check_counts
-from logservice.raft.membership_change import check_new_majority
+from logservice.raft.membership.change import check_new_majority
 from logservice.raft.messages import Propose
 from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Role

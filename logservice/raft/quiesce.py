@@ -28,10 +28,10 @@ from __future__ import annotations
 from logservice.ids import NO_REPLICA, Index, Term
 from logservice.raft import reading
 from logservice.raft.messages import AppendResponse, HeartbeatResponse, Message, Quiesce
-from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Role
 from logservice.raft.sending import broadcast_heartbeat
 from logservice.raft.state import State
+from logservice.raft.tracker.progress import ProgressState
 
 
 def tick_leader(s: State) -> None:

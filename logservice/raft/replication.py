@@ -15,7 +15,6 @@ from logservice.raft.messages import (
     SnapshotStatus,
     Unreachable,
 )
-from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Role
 from logservice.raft.sending import (
     broadcast_append,
@@ -24,6 +23,7 @@ from logservice.raft.sending import (
     send_timeout_now,
 )
 from logservice.raft.state import State
+from logservice.raft.tracker.progress import ProgressState
 
 
 def maybe_commit(s: State) -> bool:

@@ -19,7 +19,7 @@ are proposed:
 
 A closed quorum is somebody else's doing: promises alone leave the reserve its floor. What was
 appended before it closed, and all behind it, then waits for room (`Tracker.closed`); who proposes
-must not be left to wait with it (`nodehost.intake`).
+must not be left to wait with it (`nodehost.requests.intake`).
 
 A member counts as having room until it says something else in this term, so that a new leader does
 not refuse what it was never told about; one that is not heard of for an election timeout counts as
@@ -36,8 +36,8 @@ from collections.abc import Sequence
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import NO_REPLICA, ReplicaId
-from logservice.raft.progress import ProgressState
 from logservice.raft.state import State
+from logservice.raft.tracker.progress import ProgressState
 
 
 def set_own(s: State, room: int, closed: bool) -> None:

@@ -11,11 +11,11 @@ from typing import Final
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, ReplicaId, Term
 from logservice.raft import room
-from logservice.raft.log import payload_bytes
+from logservice.raft.log.log import payload_bytes
+from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import AppendEntries, Heartbeat, InstallSnapshot, TimeoutNow
-from logservice.raft.progress import Progress, ProgressState
 from logservice.raft.state import State
-from logservice.raft.storage import CompactedError, UnavailableError
+from logservice.raft.tracker.progress import Progress, ProgressState
 from logservice.snapshot import Snapshot
 
 _REPLICATE: Final = ProgressState.REPLICATE

@@ -18,13 +18,13 @@ from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
 from logservice.invariants import invariant
 from logservice.membership import Membership
-from logservice.raft.config import RaftConfig
-from logservice.raft.log import RaftLog
+from logservice.raft.log.log import RaftLog
+from logservice.raft.log.storage import LogStorage
 from logservice.raft.messages import ROOM_MAX, AppendResponse, Message
 from logservice.raft.read_rounds import ReadRequest, ReadRounds
 from logservice.raft.ready import ReadState, Role
-from logservice.raft.storage import LogStorage
-from logservice.raft.tracker import Configuration, Tracker
+from logservice.raft.tracker.config import RaftConfig
+from logservice.raft.tracker.tracker import Configuration, Tracker
 
 _EMPTY: Final = b""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.progress import Progress, ProgressState
 from logservice.raft.ready import Role
 from logservice.raft.state import State
+from logservice.raft.tracker.progress import Progress, ProgressState
 from logservice.value import value
 
 

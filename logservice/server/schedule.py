@@ -17,7 +17,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from logservice_wire.errors import LogServiceError, NotReady
 
 from logservice.events import Event, emit
-from logservice.nodehost.truncation import TruncationWorker
+from logservice.nodehost.truncation.worker import TruncationWorker
 
 _STOP_WAIT_S: Final = 5.0
 """For the visit under way at a stop; then it is cancelled."""

@@ -34,39 +34,39 @@ from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
 from logservice.hakeeper.proposals import Joining
 from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.nodehost.bootstrap import InitialMember
-from logservice.nodehost.executor import ThreadExecutor
-from logservice.nodehost.hakeeper_shell import FirstConfiguration
-from logservice.nodehost.heartbeats import StoreDescription
+from logservice.nodehost.agent.bootstrap import InitialMember
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.agent.heartbeats import StoreDescription
+from logservice.nodehost.assembly.store_directory import DiskSeams
+from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.store_directory import DiskSeams
-from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
 from logservice.server import descriptors
-from logservice.server.admin_service import AdminService
-from logservice.server.answers import AnswerBudget
-from logservice.server.audit import AuditLog
-from logservice.server.connections import ConnectionLimits, Connections
-from logservice.server.context import StoreContext
 from logservice.server.crash import crash
 from logservice.server.errors import refused
-from logservice.server.gate import NOTHING_REVOKED, Gate, Identities, calling
-from logservice.server.guard import Auditor, GuardedServer
-from logservice.server.hakeeper_service import HAKeeperService
+from logservice.server.guard.answers import AnswerBudget
+from logservice.server.guard.connections import ConnectionLimits, Connections
+from logservice.server.guard.guard import Auditor, GuardedServer
 from logservice.server.limits import server_options
-from logservice.server.log_service import LogService
 from logservice.server.monitor.monitor import Monitor
-from logservice.server.quota import QuotaLimits
 from logservice.server.schedule import TruncationSchedule
+from logservice.server.security.audit import AuditLog
+from logservice.server.security.gate import NOTHING_REVOKED, Gate, Identities, calling
+from logservice.server.security.quota import QuotaLimits
+from logservice.server.security.tls import StoreTls
+from logservice.server.services.admin_service import AdminService
+from logservice.server.services.context import StoreContext
+from logservice.server.services.hakeeper_service import HAKeeperService
+from logservice.server.services.log_service import LogService
 from logservice.server.telemetry import OpenTelemetry, tracing_of
-from logservice.server.tls import StoreTls
 from logservice.trace import Tracing
 
 _HAND_OVER_S: Final = 3.0

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from logservice.entry import Entry
 from logservice.ids import ReplicaId, ShardId
+from logservice.logdb.format.update import Update
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.replica import Replica
-from logservice.nodehost.store_parts import StoreParts
 from logservice.raft.messages import Message
 from logservice.sim.truth import Truth
 from logservice.state_machine import StateMachine

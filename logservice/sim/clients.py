@@ -32,8 +32,8 @@ from logservice_wire.errors import (
 )
 
 from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId, StoreId
-from logservice.nodehost.log_slice import LogSlice
 from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.reading.log_slice import LogSlice
 from logservice.outcome import Applied
 from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.rsm import commands

@@ -22,12 +22,12 @@ from logservice_wire.errors import Halted
 
 from logservice.entry import EntryKind
 from logservice.ids import Index, ShardId
+from logservice.logdb.format.record import RECORD_HEADER_BYTES
+from logservice.logdb.format.segment import segment_name
+from logservice.logdb.format.update import Update
+from logservice.logdb.index.replica_state import Key
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.record import RECORD_HEADER_BYTES
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.logdb.replica_state import Key
-from logservice.logdb.segment import segment_name
-from logservice.logdb.update import Update
+from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.sim.disk import SECTOR_BYTES
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.sim.loop import Process, SimLoop
 
 T = TypeVar("T")

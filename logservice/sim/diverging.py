@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from logservice.entry import EntryKind
 from logservice.ids import Index, ReplicaId, ShardId
-from logservice.logdb.record import decode_header, segment_seed
-from logservice.logdb.segment import segment_name
+from logservice.logdb.format.record import decode_header, segment_seed
+from logservice.logdb.format.segment import segment_name
 from logservice.nodehost.replica import Replica
 from logservice.sim.forgery import forged
 from logservice.sim.store import Crash, SimStore

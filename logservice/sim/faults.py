@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from logservice.ids import HAKEEPER_SHARD, ShardId
-from logservice.logdb.record import SEGMENT_HEADER_BYTES, segment_seed
-from logservice.logdb.segment_scan import scan_segment
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES, segment_seed
+from logservice.logdb.format.segment_scan import scan_segment
 from logservice.membership import Membership
 from logservice.raft.ready import Role
 from logservice.sim.store import DATA_DIRECTORY, Crash, SimStore

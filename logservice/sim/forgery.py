@@ -11,14 +11,14 @@ import struct
 
 from logservice.checksum import crc32
 from logservice.entry import EntryKind
-from logservice.logdb.record import (
+from logservice.logdb.format.record import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     decode_header,
     payload_view,
     segment_seed,
 )
-from logservice.logdb.segment_scan import scan_segment
+from logservice.logdb.format.segment_scan import scan_segment
 
 _CRC = struct.Struct("<I")
 

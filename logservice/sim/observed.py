@@ -13,11 +13,11 @@ from logservice.entry import Entry
 from logservice.envelope import ProposalId
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import ShardId
-from logservice.logdb.commit_group import Run
+from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.update import Update
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update
-from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.outcome import Outcome
 from logservice.rsm.log_rsm import LogRsm
 

@@ -1,9 +1,9 @@
 """SimStore: one store of the simulated world, through all its lives.
 
 Between lives only the disk remains. A life is a `Process` that runs the production assembly
-(`nodehost.store_parts`) over simulated seams. It ends by a crash (the process is killed; or power
-goes and what was not synced with it; at any moment, or inside the n-th disk call from now), by a
-clean stop, or because the store itself gave up.
+(`nodehost.assembly.store_parts`) over simulated seams. It ends by a crash (the process is killed;
+or power goes and what was not synced with it; at any moment, or inside the n-th disk call from
+now), by a clean stop, or because the store itself gave up.
 
 INV-SIM-CAUSE: a store gives up, or leaves a directory out, only for a reason that the world gave it
 (a disk fault). Sectors that cannot be read are none.
@@ -29,17 +29,17 @@ from logservice_wire.errors import (
 from logservice.hakeeper.proposals import AdmitStore
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
 from logservice.invariants import InvariantViolation
-from logservice.logdb.kv import KvError
+from logservice.logdb.io.kv import KvError
 from logservice.logdb.options import LogDbOptions
-from logservice.nodehost.bootstrap import InitialMember
-from logservice.nodehost.hakeeper_shell import FirstConfiguration
-from logservice.nodehost.heartbeats import StoreDescription
+from logservice.nodehost.agent.bootstrap import InitialMember
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.agent.heartbeats import StoreDescription
+from logservice.nodehost.assembly.store_directory import DiskSeams
+from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica
-from logservice.nodehost.store_directory import DiskSeams
-from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.transport.seam import PeerIdentity
-from logservice.nodehost.truncation import TruncationWorker
+from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.sim.damage import Damage
 from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
 from logservice.sim.loop import Process, SimClock

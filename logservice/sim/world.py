@@ -21,7 +21,7 @@ from logservice_wire.errors import Halted, LogServiceError
 
 from logservice.checksum import crc32
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
-from logservice.nodehost.log_reading import read_log_here
+from logservice.nodehost.reading.log_reading import read_log_here
 from logservice.nodehost.replica import Replica
 from logservice.raft.messages import Message, RequestVote
 from logservice.rsm import commands

@@ -18,7 +18,7 @@ from bench.read_bench import (
     read_shard,
 )
 from logservice.ids import ReplicaId, ShardId
-from logservice.logdb.record import record_bytes
+from logservice.logdb.format.record import record_bytes
 
 WANTED, STORE = 1 << 20, 20 << 20
 

@@ -11,8 +11,8 @@ from logservice_client.sync import SyncLogClient
 from logservice_wire.errors import LogServiceError, Reason
 
 from logservice.cli.local_cluster import LocalCluster
-from logservice.logdb.data_directory import read_identity
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.io.data_directory import read_identity
+from logservice.logdb.io.posix_vfs import PosixVfs
 from tests.chaos.known_records import append_blocks, everywhere, read_all, record, until
 from tests.nodehost.forgery import forge_where
 

@@ -18,12 +18,12 @@ from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
 from logservice.hard_state import HardState
 from logservice.ids import NO_SESSION, ClusterId, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.format.update import Update
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.update import Update
 from tests.owners import CLAIM
 
 Run = Callable[..., SimpleNamespace]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from logservice.ids import ReplicaId
-from logservice.raft.changer import Changer, ChangeRefused, Refusal
-from logservice.raft.config import RaftLimits
+from logservice.raft.membership.changer import Changer, ChangeRefused, Refusal
 from logservice.raft.status import progress_of
-from logservice.raft.tracker import Tracker
+from logservice.raft.tracker.config import RaftLimits
+from logservice.raft.tracker.tracker import Tracker
 from tests.conformance import words
 from tests.conformance.changes import parse_steps
 from tests.conformance.datadriven import Directive

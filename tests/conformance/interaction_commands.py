@@ -19,7 +19,6 @@ from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.config import RaftConfig, RaftLimits
 from logservice.raft.config_change import ConfigChange, Transition
 from logservice.raft.core import (
     ChangeReason,
@@ -30,9 +29,10 @@ from logservice.raft.core import (
     Raft,
     RejectReason,
 )
-from logservice.raft.memory_storage import EMPTY, MemoryStorage
+from logservice.raft.log.memory_storage import EMPTY, MemoryStorage
 from logservice.raft.messages import InstallSnapshot
 from logservice.raft.ready import Ready
+from logservice.raft.tracker.config import RaftConfig, RaftLimits
 from logservice.snapshot import Snapshot
 from tests.conformance import words
 from tests.conformance.changes import parse_steps

@@ -24,10 +24,10 @@ from logservice.raft.messages import (
     TransferLeader,
     VoteResponse,
 )
-from logservice.raft.progress import ProgressState
 from logservice.raft.ready import ReadState, Role, SoftState
 from logservice.raft.status import ReplicaProgress
-from logservice.raft.tracker import Configuration
+from logservice.raft.tracker.progress import ProgressState
+from logservice.raft.tracker.tracker import Configuration
 from logservice.snapshot import Snapshot
 
 V1_MARK = b"v1"

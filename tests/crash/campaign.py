@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logservice.logdb import offline
+from logservice.logdb.recovery import offline
 from tests.crash.disk import Disk, Tree, fingerprint
 from tests.crash.perform import EXPORTS, exports_in, world_in
 from tests.crash.plain import Key, Picture, look

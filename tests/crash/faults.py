@@ -29,9 +29,9 @@ from pathlib import Path
 import click
 from logservice_wire.errors import Halted, LogServiceError
 
-from logservice.logdb import posix_vfs
-from logservice.logdb.disk_space import OutOfSpace
-from logservice.logdb.kv import KvError
+from logservice.logdb.io import posix_vfs
+from logservice.logdb.io.kv import KvError
+from logservice.logdb.space.disk_space import OutOfSpace
 from tests.crash.campaign import judge_opening, work_directory
 from tests.crash.perform import Files, Performer
 from tests.crash.scenarios import script_of

@@ -17,14 +17,14 @@ from itertools import pairwise
 from logservice_wire.errors import LogServiceError
 
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
-from logservice.logdb.checkpoint import CHECKPOINT_VERSION
-from logservice.logdb.kv import KvError
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.checkpoint.checkpoint import CHECKPOINT_VERSION
+from logservice.logdb.format.update import Update
+from logservice.logdb.io.kv import KvError
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.posix_vfs import PosixVfs
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update
-from logservice.nodehost.exports import ExportedSnapshots
+from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.snapshot import Snapshot
 from tests.crash.plain import look
 from tests.crash.scenarios import script_of
@@ -33,7 +33,7 @@ from tests.logdb.helpers import World, members, update
 
 EXPORTS = "exports"
 _INDEX_META, _INDEX_VERSION_BYTES = b"m", 4
-"""The row of the derived index that begins with its version; see `logdb.checkpoint`."""
+"""The row of the derived index that begins with its version; see `logdb.checkpoint.checkpoint`."""
 EXPORTS_MAX = 4
 STOPPED = 7
 """Exit code of a process that met a failing call and stopped, as it should."""

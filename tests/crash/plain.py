@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from logservice.entry import Entry
 from logservice.ids import ReplicaId, ShardId
+from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from tests.logdb.helpers import all_entries
 
 Key = tuple[int, int]

@@ -27,8 +27,8 @@ from logservice.hakeeper.proposals import AccessGrant
 from logservice.hakeeper.replies import DirectoryEntry
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.logdb.log_db import LogDb
-from logservice.nodehost.access_book import AccessBook
-from logservice.nodehost.address_book import AddressBook, Copy
+from logservice.nodehost.agent.access_book import AccessBook
+from logservice.nodehost.agent.address_book import AddressBook, Copy
 from tests.crash.campaign import put, tree_of, work_directory
 from tests.crash.disk import Tree
 from tests.crash.faults import in_process

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, Term
+from logservice.logdb.format.update import Update
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.update import Update
 from tests.crash.plain import Key, Picture, PlainStore
 from tests.logdb.helpers import update
 

@@ -18,21 +18,21 @@ import pytest
 from logservice_wire.errors import Busy
 
 from logservice.ids import ClusterId, Incarnation, StoreId
-from logservice.logdb.checkpoint import CheckpointUnusable, load_checkpoint, load_columns
-from logservice.logdb.commit_group import decode_directory, decode_group_header
-from logservice.logdb.data_directory import FORMAT_VERSION, Identity
-from logservice.logdb.entry_read import EntryRead
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.record import (
+from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, load_checkpoint, load_columns
+from logservice.logdb.format.commit_group import decode_directory, decode_group_header
+from logservice.logdb.format.record import (
     RecordCorrupt,
     RecordKind,
     decode_header,
     decode_meta,
     payload_view,
 )
-from logservice.logdb.segment import SegmentVersionError, decode_segment_header
-from logservice.logdb.segment_scan import scan_segment
+from logservice.logdb.format.segment import SegmentVersionError, decode_segment_header
+from logservice.logdb.format.segment_scan import scan_segment
+from logservice.logdb.io.data_directory import FORMAT_VERSION, Identity
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.read.entry_read import EntryRead
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.nodehost.transport import control
 from logservice.nodehost.transport.control import ControlError

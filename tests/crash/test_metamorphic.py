@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from logservice.ids import Index, Lsn
+from logservice.logdb.format.update import Update, merge
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.update import Update, merge
 from tests.crash.campaign import work_directory
 from tests.crash.perform import Performer
 from tests.crash.plain import Key

@@ -16,18 +16,18 @@ from collections import Counter
 
 import click
 
-from logservice.logdb.commit_group import (
+from logservice.logdb.format.commit_group import (
     DIRECTORY_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     GROUP_HEADER_BYTES,
     decode_directory,
 )
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.format.segment import SegmentFiles
+from logservice.logdb.format.segment_scan import scan_segment
+from logservice.logdb.index.replica_state import Key
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.replica_state import Key
-from logservice.logdb.segment import SegmentFiles
-from logservice.logdb.segment_scan import scan_segment
 from tests.logdb.dying import dying
 from tests.logdb.helpers import World, commit_many_kinds, entries, log_of, update, visible
 

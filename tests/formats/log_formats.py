@@ -26,19 +26,21 @@ from logservice.ids import (
     StoreId,
     Term,
 )
-from logservice.logdb import checkpoint, commit_group, data_directory, record, segment
-from logservice.logdb.checkpoint import CheckpointUnusable, LogPosition
-from logservice.logdb.columns import EntryRun
-from logservice.logdb.commit_group import FLAG_MARK, GroupPosition, Run
-from logservice.logdb.data_directory import Identity
-from logservice.logdb.fault import REPAIRED, Fault
-from logservice.logdb.group_encoder import encode_group, encode_runs
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.record import Installed, Meta, RecordCorrupt, RecordKind, segment_seed
-from logservice.logdb.replica_state import Cut, Origin, ReplicaState
-from logservice.logdb.segment import SegmentFiles, SegmentVersionError
-from logservice.logdb.update import Bootstrap, InstalledSnapshot
+from logservice.logdb.checkpoint import checkpoint
+from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, LogPosition
+from logservice.logdb.format import commit_group, record, segment
+from logservice.logdb.format.columns import EntryRun
+from logservice.logdb.format.commit_group import FLAG_MARK, GroupPosition, Run
+from logservice.logdb.format.fault import REPAIRED, Fault
+from logservice.logdb.format.group_encoder import encode_group, encode_runs
+from logservice.logdb.format.record import Installed, Meta, RecordCorrupt, RecordKind, segment_seed
+from logservice.logdb.format.segment import SegmentFiles, SegmentVersionError
+from logservice.logdb.format.update import Bootstrap, InstalledSnapshot
+from logservice.logdb.index.replica_state import Cut, Origin, ReplicaState
+from logservice.logdb.io import data_directory
+from logservice.logdb.io.data_directory import Identity
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.raft import config_change
 from logservice.raft.config_change import (
@@ -309,7 +311,7 @@ BLOCK = Format(
 )  # fmt: skip
 
 SEGMENT = Format(
-    "segment-header", segment.SEGMENT_VERSION, "logservice.logdb.segment:SEGMENT_VERSION",
+    "segment-header", segment.SEGMENT_VERSION, "logservice.logdb.format.segment:SEGMENT_VERSION",
     "docs/formats/segment.md",
     (
         Sample(
@@ -322,7 +324,8 @@ SEGMENT = Format(
 )  # fmt: skip
 
 GROUP = Format(
-    "commit-group", commit_group.GROUP_VERSION, "logservice.logdb.commit_group:GROUP_VERSION",
+    "commit-group", commit_group.GROUP_VERSION,
+    "logservice.logdb.format.commit_group:GROUP_VERSION",
     "docs/formats/segment.md",
     (
         Sample("two runs", 0, _encode_group, _decode_group),
@@ -331,7 +334,7 @@ GROUP = Format(
 )  # fmt: skip
 
 RECORD = Format(
-    "record", record.RECORD_VERSION, "logservice.logdb.record:RECORD_VERSION",
+    "record", record.RECORD_VERSION, "logservice.logdb.format.record:RECORD_VERSION",
     "docs/formats/segment.md",
     (
         Sample("entry", ENTRY, _encode_entry, _decode_entry),
@@ -341,8 +344,8 @@ RECORD = Format(
 )  # fmt: skip
 
 IDENTITY = Format(
-    "identity", data_directory.FORMAT_VERSION, "logservice.logdb.data_directory:FORMAT_VERSION",
-    "logservice/logdb/data_directory.py",
+    "identity", data_directory.FORMAT_VERSION, "logservice.logdb.io.data_directory:FORMAT_VERSION",
+    "logservice/logdb/io/data_directory.py",
     (
         Sample(
             "identity file",
@@ -356,8 +359,9 @@ IDENTITY = Format(
 )  # fmt: skip
 
 CHECKPOINT = Format(
-    "checkpoint", checkpoint.CHECKPOINT_VERSION, "logservice.logdb.checkpoint:CHECKPOINT_VERSION",
-    "logservice/logdb/checkpoint.py",
+    "checkpoint", checkpoint.CHECKPOINT_VERSION,
+    "logservice.logdb.checkpoint.checkpoint:CHECKPOINT_VERSION",
+    "logservice/logdb/checkpoint/checkpoint.py",
     (Sample("rows of a replica", _state, _rows_of, _state_from, _show_state),),
     CheckpointUnusable,
 )  # fmt: skip

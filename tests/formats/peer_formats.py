@@ -59,17 +59,10 @@ from logservice.ids import (
     StoreId,
     Term,
 )
-from logservice.nodehost import (
-    access_book,
-    address_book,
-    bootstrap,
-    comparison_wire,
-    forwarding,
-    hakeeper_client,
-    repair,
-    sleeping,
-)
+from logservice.nodehost import forwarding, sleeping
+from logservice.nodehost.agent import access_book, address_book, bootstrap, hakeeper_client
 from logservice.nodehost.hearing import vouching
+from logservice.nodehost.integrity import comparison_wire, repair
 from logservice.nodehost.transport import chunks, codec, control, frame
 from logservice.nodehost.transport.codec import CodecError
 from logservice.nodehost.transport.frame import FrameError, FrameKind, FrameReader
@@ -408,8 +401,9 @@ FORMATS = (
         SnapshotCorrupt,
     ),
     Format(
-        "comparison", comparison_wire._VERSION[0], "logservice.nodehost.comparison_wire:_VERSION",
-        "logservice/nodehost/comparison_wire.py",
+        "comparison", comparison_wire._VERSION[0],
+        "logservice.nodehost.integrity.comparison_wire:_VERSION",
+        "logservice/nodehost/integrity/comparison_wire.py",
         (
             Sample("a question", _ASK, comparison_wire.encode, comparison_wire.decode_ask),
             Sample(
@@ -427,13 +421,13 @@ FORMATS = (
         InvalidArgument,
     ),
     Format(
-        "address-book", address_book._VERSION[0], "logservice.nodehost.address_book:_VERSION",
-        "logservice/nodehost/address_book.py",
+        "address-book", address_book._VERSION[0], "logservice.nodehost.agent.address_book:_VERSION",
+        "logservice/nodehost/agent/address_book.py",
         (Sample("one store", _ADDRESSES, address_book._encode, address_book._decode),),
     ),
     Format(
-        "access-book", access_book._VERSION[0], "logservice.nodehost.access_book:_VERSION",
-        "logservice/nodehost/access_book.py",
+        "access-book", access_book._VERSION[0], "logservice.nodehost.agent.access_book:_VERSION",
+        "logservice/nodehost/agent/access_book.py",
         (
             Sample(
                 "one grant", access_book._Page(3, (_GRANT,)), access_book._encode,

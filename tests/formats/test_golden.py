@@ -12,8 +12,8 @@ import pytest
 from logservice_wire.errors import WrongCluster
 
 from logservice.ids import ClusterId, StoreId
-from logservice.logdb.data_directory import IDENTITY_NAME, DataDirectory, Identity
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.io.data_directory import IDENTITY_NAME, DataDirectory, Identity
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.transport import control
 from tests.formats.catalogue import FORMATS
 from tests.formats.form import GOLDEN, Format, Sample, read_golden, same

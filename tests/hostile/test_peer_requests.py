@@ -17,8 +17,8 @@ from logservice_wire.block import encode_block
 
 from logservice.hakeeper import proposals
 from logservice.ids import HAKEEPER_SHARD, ShardId, Term
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.peer_requests import Asker
-from logservice.nodehost.store_parts import StoreParts
 from logservice.rsm import commands
 from logservice.server.store import Store
 from tests.hostile.rogue_peer import Refusal, RoguePeer, context_of

@@ -19,8 +19,8 @@ import pytest
 
 from logservice.cli.authority import Authority
 from logservice.cli.local_cluster import LocalCluster
-from logservice.logdb.data_directory import read_identity
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.io.data_directory import read_identity
+from logservice.logdb.io.posix_vfs import PosixVfs
 from tests.hostile.rogue_peer import MESSAGES, RoguePeer, context_of
 from tests.hostile.victim import LegalClient, attacked, until
 from tests.papers import Papers

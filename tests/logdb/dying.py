@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from tests.logdb.helpers import World
 
 

@@ -11,17 +11,17 @@ from logservice_wire.errors import Halted
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.kv import KvEngine
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.kv import KvEngine
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
-from logservice.logdb.vfs import Vfs
+from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.membership import Member, Membership
 from logservice.snapshot import Snapshot
 

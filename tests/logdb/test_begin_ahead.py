@@ -13,14 +13,14 @@ from logservice_wire.errors import Halted
 
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import InvariantViolation
-from logservice.logdb.commit_group import Run, group_bytes
-from logservice.logdb.disk_space import DiskState, OutOfSpace
-from logservice.logdb.fault import Fault
+from logservice.logdb.format.commit_group import Run, group_bytes
+from logservice.logdb.format.fault import Fault
+from logservice.logdb.format.record import RECORD_HEADER_BYTES
+from logservice.logdb.format.update import Update
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.record import RECORD_HEADER_BYTES
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update
+from logservice.logdb.space.disk_space import DiskState, OutOfSpace
 from tests.logdb.helpers import World, all_entries, entries, log_of, picture, update
 
 ROOMY = LogDbOptions(segment_bytes=1 << 16, entry_cache_bytes=0, ballast_bytes=0, reserve_bytes=0)

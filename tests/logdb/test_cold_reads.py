@@ -10,12 +10,12 @@ import pytest
 from logservice_wire.errors import Halted
 
 from logservice.ids import Index, Lsn
-from logservice.logdb import replica_log
-from logservice.logdb.column_cache import ColumnCache
-from logservice.logdb.entry_read import Fetch
+from logservice.logdb.checkpoint.column_cache import ColumnCache
+from logservice.logdb.format.segment import SegmentFiles
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.logdb.segment import SegmentFiles
+from logservice.logdb.read import replica_log
+from logservice.logdb.read.entry_read import Fetch
+from logservice.logdb.read.replica_log import ReplicaLog
 from tests.logdb.helpers import SMALL, World, entries, log_of, update
 
 

@@ -12,11 +12,11 @@ import pytest
 from logservice import bounds
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import InvariantViolation
-from logservice.logdb import collection as collecting
+from logservice.logdb.format.record import RECORD_HEADER_BYTES
+from logservice.logdb.format.segment import segment_name
+from logservice.logdb.format.update import Update
+from logservice.logdb.gc import collection as collecting
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.record import RECORD_HEADER_BYTES
-from logservice.logdb.segment import segment_name
-from logservice.logdb.update import Update
 from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, picture, update
 
 

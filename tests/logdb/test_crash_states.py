@@ -17,9 +17,9 @@ import pytest
 from logservice_wire.errors import Halted
 
 from logservice.ids import Index
+from logservice.logdb.format.update import Update
+from logservice.logdb.io.memory_vfs import MemoryVfs, SurvivingBytes
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_vfs import MemoryVfs, SurvivingBytes
-from logservice.logdb.update import Update
 from tests.logdb.helpers import World, all_entries, entries, log_of, picture, update
 
 Acked = dict[tuple[int, int], tuple[tuple[int, int], int, tuple[object, ...]]]

@@ -18,10 +18,10 @@ from logservice.bounds import (
     LOGDB_READ_SPAN_BYTES_MAX,
 )
 from logservice.ids import Index
-from logservice.logdb.entry_read import EntryRead
+from logservice.logdb.format.record import RECORD_HEADER_BYTES, RecordCorrupt
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.record import RECORD_HEADER_BYTES, RecordCorrupt
-from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.read.entry_read import EntryRead
+from logservice.logdb.read.replica_log import ReplicaLog
 from tests.logdb.helpers import SMALL, World, entries, log_of, update
 
 

@@ -13,11 +13,11 @@ import pytest
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
 from logservice.ids import ClusterId, StoreId
-from logservice.logdb import data_directory
-from logservice.logdb.data_directory import DataDirectory, Identity, read_identity
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.vfs import Vfs, read_file, write_file
+from logservice.logdb.io import data_directory
+from logservice.logdb.io.data_directory import DataDirectory, Identity, read_identity
+from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.io.vfs import Vfs, read_file, write_file
 
 
 def open_directory(

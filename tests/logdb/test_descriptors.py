@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from logservice.bounds import DISK_SPARE_DESCRIPTORS
-from logservice.logdb.disk_space import OutOfDescriptors, OutOfSpace
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.space.disk_space import OutOfDescriptors, OutOfSpace
 from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, update
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from logservice.logdb.disk_space import OutOfSpace
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
+from logservice.logdb.space.disk_space import OutOfSpace
 from tests.logdb.helpers import World, entries, log_of, picture, real_world, update
 from tests.tmpfs import fill, free_bytes, mounted
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from logservice import bounds
-from logservice.logdb.ballast import Ballast
-from logservice.logdb.checkpoint import CheckpointBatch
-from logservice.logdb.disk_space import DiskSpace, OutOfSpace
-from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.checkpoint.checkpoint import CheckpointBatch
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.spare_segments import SpareSegments
+from logservice.logdb.space.ballast import Ballast
+from logservice.logdb.space.disk_space import DiskSpace, OutOfSpace
+from logservice.logdb.space.spare_segments import SpareSegments
 from tests.logdb.helpers import World, entries, log_of, picture, update
 
 RESERVE = 64 * 1024

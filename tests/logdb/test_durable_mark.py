@@ -11,8 +11,8 @@ import pytest
 from logservice_wire.errors import Halted
 
 from logservice.ids import Index
-from logservice.logdb.disk_space import OutOfSpace
 from logservice.logdb.log_db import LogDb
+from logservice.logdb.space.disk_space import OutOfSpace
 from tests.logdb.helpers import SMALL, World, all_entries, entries, entry, log_of, update
 
 GROUP_HEADERS_BYTES = 80 + 32 + 80

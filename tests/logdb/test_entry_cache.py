@@ -9,8 +9,8 @@ import random
 import pytest
 
 from logservice.entry import Entry
-from logservice.logdb.entry_cache import CachedEntries, EntryCache
-from logservice.logdb.record import record_bytes
+from logservice.logdb.format.record import record_bytes
+from logservice.logdb.index.entry_cache import CachedEntries, EntryCache
 from tests.logdb.helpers import entries
 
 MUCH = 1 << 20

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from logservice.ids import Index
-from logservice.logdb.disk_space import OutOfSpace
-from logservice.logdb.fault import Fault
+from logservice.logdb.format.fault import Fault
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.segment_writer import CommitGroup
+from logservice.logdb.space.disk_space import OutOfSpace
 from tests.logdb.helpers import World, all_entries, entries, log_of, update
 
 ROOMY = LogDbOptions(segment_bytes=1 << 16, entry_cache_bytes=0, ballast_bytes=0, reserve_bytes=0)

@@ -13,17 +13,17 @@ import pytest
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
-from logservice.logdb.columns import from_bytes, to_bytes
-from logservice.logdb.commit_group import (
+from logservice.logdb.format.columns import from_bytes, to_bytes
+from logservice.logdb.format.commit_group import (
     NO_GROUP,
     Run,
     decode_directory,
     decode_group_header,
     group_bytes,
 )
-from logservice.logdb.fault import REPAIRED, Fault
-from logservice.logdb.group_encoder import encode_group, encode_runs
-from logservice.logdb.record import (
+from logservice.logdb.format.fault import REPAIRED, Fault
+from logservice.logdb.format.group_encoder import encode_group, encode_runs
+from logservice.logdb.format.record import (
     Meta,
     MetaValue,
     RecordCorrupt,
@@ -33,13 +33,13 @@ from logservice.logdb.record import (
     payload_view,
     segment_seed,
 )
-from logservice.logdb.segment import (
+from logservice.logdb.format.segment import (
     SegmentVersionError,
     decode_segment_header,
     encode_segment_header,
 )
-from logservice.logdb.segment_scan import scan_segment
-from logservice.logdb.update import Bootstrap
+from logservice.logdb.format.segment_scan import scan_segment
+from logservice.logdb.format.update import Bootstrap
 from tests.logdb.helpers import entries, installed, members
 
 INCARNATION = 0x0102030405060708
@@ -107,7 +107,7 @@ def test_nothing_verifies_in_another_place() -> None:
 
 
 def test_a_future_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logservice.logdb.segment.SEGMENT_VERSION", 2)
+    monkeypatch.setattr("logservice.logdb.format.segment.SEGMENT_VERSION", 2)
     data = encode_segment_header(1, INCARNATION, 1)
     monkeypatch.undo()
     with pytest.raises(SegmentVersionError, match="format version 2"):

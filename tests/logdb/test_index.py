@@ -12,9 +12,9 @@ from logservice.bounds import LOGDB_CHUNK_ENTRIES_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, Term
 from logservice.invariants import InvariantViolation
-from logservice.logdb.columns import EntryRun
-from logservice.logdb.index import EntryIndex
-from logservice.logdb.record import record_bytes
+from logservice.logdb.format.columns import EntryRun
+from logservice.logdb.format.record import record_bytes
+from logservice.logdb.index.index import EntryIndex
 
 
 def make(index: int, lsn: int, term: int, count: int, rng: random.Random) -> list[Entry]:

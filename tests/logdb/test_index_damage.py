@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from logservice.ids import Index
-from logservice.logdb import offline
-from logservice.logdb.kv import KvError
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.kv import KvError
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.recovery import offline
 from tests.logdb.helpers import SMALL, World, entries, update
 
 LIVES = 6

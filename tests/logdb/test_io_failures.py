@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from logservice_wire.errors import LogServiceError
 
-from logservice.logdb.disk_space import OutOfSpace
-from logservice.logdb.kv import KvError
+from logservice.logdb.io.kv import KvError
 from logservice.logdb.log_db import LogDb
+from logservice.logdb.space.disk_space import OutOfSpace
 from tests.logdb.helpers import World, entries, log_of, picture, update
 from tests.logdb.test_crash_states import durable
 

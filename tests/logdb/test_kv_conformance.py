@@ -7,10 +7,10 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from logservice.logdb.kv import KvCorrupt, KvEngine, KvError
-from logservice.logdb.leveldb_kv import LevelDbEngine
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.io.kv import KvCorrupt, KvEngine, KvError
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
 
 
 @pytest.fixture(params=["memory", "leveldb"])

@@ -14,10 +14,10 @@ from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
-from logservice.logdb import offline
-from logservice.logdb import segment as segment_module
-from logservice.logdb.kv import KvError
-from logservice.logdb.memory_kv import MemoryKvEngine
+from logservice.logdb.format import segment as segment_module
+from logservice.logdb.io.kv import KvError
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.recovery import offline
 from tests.logdb.helpers import (
     SMALL,
     World,

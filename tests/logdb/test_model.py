@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
+from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.update import Bootstrap, InstalledSnapshot, Update
 from tests.logdb.helpers import World, all_entries, installed, log_of, members
 
 REPLICAS = [(1, 1), (1, 2), (2, 1), (7, 300)]

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
-from logservice.logdb import offline
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.recovery import offline
 from tests.logdb.dying import DyingVfs
 from tests.logdb.helpers import SMALL, MemoryKvEngine, World, entries, log_of, picture, update
 

@@ -6,14 +6,14 @@ import pytest
 
 from logservice.bounds import LOGDB_READ_AHEAD_BYTES_MAX
 from logservice.ids import Index
-from logservice.logdb import replica_log
-from logservice.logdb.read_ahead import (
+from logservice.logdb.io.read_ahead import (
     IDLE_READS,
     READERS_MAX,
     READERS_OF_A_LOG_MAX,
     ReadAhead,
     Reader,
 )
+from logservice.logdb.read import replica_log
 from tests.logdb.helpers import World, entries, log_of, update
 
 LOG, OTHER = (1, 1), (2, 1)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from logservice.ids import ReplicaId, ShardId
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, affected, read_slice
 from tests.logdb.dying import DyingVfs
 from tests.logdb.helpers import SMALL, World, all_entries, entries, entry, update

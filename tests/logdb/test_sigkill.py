@@ -13,9 +13,9 @@ from pathlib import Path
 
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, Term
-from logservice.logdb import offline
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.recovery import offline
 from tests.logdb.helpers import all_entries, entries, log_of, real_world, update
 
 OPTIONS = LogDbOptions(segment_bytes=64 * 1024, entry_cache_bytes=0, ballast_bytes=0)

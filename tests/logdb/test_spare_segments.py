@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.spare_segments import SpareSegments
+from logservice.logdb.space.spare_segments import SpareSegments
 from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, picture, update
 
 OPTIONS = replace(SMALL, spare_segments_max=3)

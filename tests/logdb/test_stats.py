@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import pytest
 
 from logservice.clock import ManualClock
-from logservice.logdb.commit_group import Run
+from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.io.memory_kv import MemoryKv
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_kv import MemoryKv
-from logservice.logdb.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.segment_writer import CommitGroup
 from tests.logdb.helpers import World, entries, update
 

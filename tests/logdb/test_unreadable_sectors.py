@@ -12,13 +12,13 @@ from logservice_wire.errors import Halted, InvalidArgument
 
 from logservice import bounds
 from logservice.ids import ReplicaId
-from logservice.logdb.commit_group import GROUP_HEADER_BYTES
+from logservice.logdb.format.commit_group import GROUP_HEADER_BYTES
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.format.segment import SegmentFiles
+from logservice.logdb.format.segment_scan import ScannedGroup, scan_segment
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.segment import SegmentFiles
-from logservice.logdb.segment_scan import ScannedGroup, scan_segment
-from logservice.logdb.survey import PAGE_BYTES, Survey
-from logservice.nodehost.store_directory import disk_failed
+from logservice.logdb.recovery.survey import PAGE_BYTES, Survey
+from logservice.nodehost.assembly.store_directory import disk_failed
 from tests.crash import unreadable
 from tests.logdb.dying import DyingVfs, dying
 from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, update

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from logservice.logdb import posix_vfs
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.vfs import Vfs, read_file, write_file
+from logservice.logdb.io import posix_vfs
+from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.io.vfs import Vfs, read_file, write_file
 from logservice.sim.disk import SimDisk
 from tests.tmpfs import mounted
 

@@ -20,12 +20,12 @@ from logservice.ids import (
     ShardId,
     StoreId,
 )
-from logservice.logdb.vfs import Vfs
+from logservice.logdb.io.vfs import Vfs
 from logservice.membership import Member, Membership
-from logservice.nodehost.directory import Directory
-from logservice.nodehost.executor import ThreadExecutor
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm.append_request import AppendRequest

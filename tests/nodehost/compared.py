@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from logservice.ids import Index, Lsn
-from logservice.nodehost.comparison import Comparer
-from logservice.nodehost.repair import Repairer
+from logservice.nodehost.integrity.comparison import Comparer
+from logservice.nodehost.integrity.repair import Repairer
 from logservice.rsm.state import Hold
 from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
 from tests.nodehost.forgery import forge

@@ -11,14 +11,14 @@ from logservice.clock import ManualClock
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.format.update import Update
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.update import Update
 from logservice.nodehost.engine import Engine, Write
-from logservice.nodehost.executor import InlineExecutor
+from logservice.nodehost.threads.executor import InlineExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 

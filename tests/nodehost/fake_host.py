@@ -34,7 +34,7 @@ from logservice.ids import (
     StoreId,
     Term,
 )
-from logservice.logdb.update import Bootstrap
+from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Membership
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.peer_requests import PeerHandler, PeerRequests, PeerRule

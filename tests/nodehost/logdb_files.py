@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from logservice.ids import ClusterId, Incarnation, StoreId
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.logdb.vfs import Vfs
 
 
 def open_identity(directory: Path, store_id: str) -> DataDirectory:

@@ -6,9 +6,9 @@ import pytest
 
 from logservice.hakeeper.proposals import AccessGrant
 from logservice.ids import ShardId
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.vfs import read_file, write_file
-from logservice.nodehost.access_book import AccessBook
+from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.vfs import read_file, write_file
+from logservice.nodehost.agent.access_book import AccessBook
 from tests.papers import uri
 
 ME = uri("client", "me")

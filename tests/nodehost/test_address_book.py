@@ -10,10 +10,10 @@ import pytest
 from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.replies import DirectoryEntry
 from logservice.ids import Incarnation, Index, ReplicaId, StoreId
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.vfs import read_file, write_file
+from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.vfs import read_file, write_file
 from logservice.membership import Member, Membership
-from logservice.nodehost.address_book import AddressBook, Copy
+from logservice.nodehost.agent.address_book import AddressBook, Copy
 
 PATH = "/data/address-book"
 SEEDS = {StoreId("s1"): "s1:1", StoreId("s2"): "s2:1"}

@@ -10,11 +10,11 @@ from logservice_wire.errors import InvalidArgument, NotReady
 from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.replies import DirectoryEntry
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, StoreId
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.update import Bootstrap
+from logservice.logdb.format.update import Bootstrap
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership
-from logservice.nodehost.address_book import AddressBook, Copy
-from logservice.nodehost.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
+from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
 from logservice.nodehost.peer_requests import ENROLLED
 from logservice.nodehost.transport.seam import PeerIdentity
 from tests.nodehost.fake_host import FakeHost, FakeNetwork

@@ -13,7 +13,7 @@ import pytest
 from logservice_wire.errors import DiskFull
 
 from logservice.ids import Lsn
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
 from logservice.rsm import commands

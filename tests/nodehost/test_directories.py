@@ -8,11 +8,11 @@ import pytest
 from logservice_wire.errors import Halted, InvalidArgument
 
 from logservice.ids import Incarnation, ReplicaId, ShardId
-from logservice.logdb.update import Bootstrap, Update
+from logservice.logdb.format.update import Bootstrap, Update
 from logservice.membership import Membership
-from logservice.nodehost.directories import Directories
-from logservice.nodehost.directory import Directory
-from logservice.nodehost.executor import InlineExecutor
+from logservice.nodehost.disks.directories import Directories
+from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.threads.executor import InlineExecutor
 from tests.nodehost.logdb_files import OpenLogDb
 
 ONE = ShardId(1)

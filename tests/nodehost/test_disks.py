@@ -14,15 +14,15 @@ from logservice_wire.errors import Halted, InvalidArgument
 
 from logservice.clock import SystemClock
 from logservice.ids import Incarnation, Lsn, ReplicaId, ShardId
-from logservice.logdb.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.posix_vfs import PosixVfs
 from logservice.membership import Member, Membership
-from logservice.nodehost.directory import Directory
-from logservice.nodehost.executor import ThreadExecutor
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import Heartbeat

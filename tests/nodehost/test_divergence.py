@@ -10,7 +10,7 @@ import pytest
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.nodehost.divergence import (
+from logservice.nodehost.integrity.divergence import (
     DIGEST_BYTES,
     Judgement,
     RangeDigest,

@@ -12,9 +12,9 @@ from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
-from logservice.logdb.disk_space import OutOfSpace
+from logservice.logdb.format.update import InstalledSnapshot, Update, merge
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import InstalledSnapshot, Update, merge
+from logservice.logdb.space.disk_space import OutOfSpace
 from logservice.membership import Membership
 from logservice.nodehost.engine import Write
 from logservice.snapshot import Snapshot

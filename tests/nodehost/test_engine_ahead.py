@@ -13,11 +13,11 @@ from logservice_wire.errors import Halted, NotReady
 
 from logservice import bounds
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
+from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import InstalledSnapshot, Update
 from logservice.membership import Membership
 from logservice.nodehost.engine import Write
-from logservice.nodehost.executor import InlineExecutor, ThreadExecutor
+from logservice.nodehost.threads.executor import InlineExecutor, ThreadExecutor
 from logservice.snapshot import Snapshot
 from tests.nodehost.engine_bench import (
     Bench,

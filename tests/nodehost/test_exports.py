@@ -12,10 +12,10 @@ import pytest
 
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
-from logservice.logdb.memory_vfs import MemoryVfs
-from logservice.logdb.vfs import Vfs, write_file
+from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.vfs import Vfs, write_file
 from logservice.membership import Membership
-from logservice.nodehost.exports import ExportedSnapshots
+from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.snapshot import Snapshot
 from tests.nodehost.fake_meter import FakeMeter
 

@@ -33,10 +33,10 @@ from logservice.ids import (
     StoreId,
     Term,
 )
-from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member
-from logservice.nodehost.address_book import AddressBook, Copy
-from logservice.nodehost.hakeeper_client import HEARTBEAT, LOOKUP, PROPOSE, HAKeeperClient
+from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.hakeeper_client import HEARTBEAT, LOOKUP, PROPOSE, HAKeeperClient
 from logservice.nodehost.peer_requests import ENROLLED
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Nobody, Shard0
 

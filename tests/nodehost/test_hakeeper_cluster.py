@@ -19,17 +19,17 @@ from logservice.hakeeper import proposals
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.nodehost.access_book import AccessBook
-from logservice.nodehost.address_book import AddressBook, Copy
-from logservice.nodehost.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
-from logservice.nodehost.directory import Directory
-from logservice.nodehost.executor import ThreadExecutor
-from logservice.nodehost.hakeeper_client import HAKeeperClient
-from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
-from logservice.nodehost.heartbeats import HeartbeatSender, StoreDescription
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.nodehost.agent.access_book import AccessBook
+from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
+from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration, HAKeeperShell
+from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import AppendEntries, Message

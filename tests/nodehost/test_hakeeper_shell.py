@@ -11,9 +11,9 @@ from logservice.hakeeper import proposals
 from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.phase import Phase
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ReplicaId, StoreId
-from logservice.logdb.update import Bootstrap
+from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Member
-from logservice.nodehost.hakeeper_shell import FirstConfiguration, HAKeeperShell
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration, HAKeeperShell
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually
 
 MEMBERSHIP = initial_membership([Member(ReplicaId(1), StoreId("s1"), Incarnation(1))])

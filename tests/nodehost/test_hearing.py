@@ -25,7 +25,7 @@ from logservice.ids import (
     Term,
 )  # fmt: skip
 from logservice.invariants import InvariantViolation
-from logservice.logdb.update import Update
+from logservice.logdb.format.update import Update
 from logservice.membership import Member, Membership
 from logservice.nodehost.hearing.members import Members
 from logservice.nodehost.hearing.refusals import Refusal, Refusals

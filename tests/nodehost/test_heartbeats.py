@@ -32,12 +32,12 @@ from logservice.hakeeper.store_commands import (
 )
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.invariants import InvariantViolation
-from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership
-from logservice.nodehost.access_book import AccessBook
-from logservice.nodehost.address_book import AddressBook, Copy
-from logservice.nodehost.hakeeper_client import HAKeeperClient
-from logservice.nodehost.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.agent.access_book import AccessBook
+from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
+from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
 from logservice.nodehost.info import HaltedReplica
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.raft.ready import Role

@@ -8,9 +8,9 @@ import pytest
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
-from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.membership import Membership
-from logservice.nodehost.log_meter import LogDbMeter
+from logservice.nodehost.truncation.log_meter import LogDbMeter
 from logservice.snapshot import Snapshot
 from tests.nodehost.logdb_files import OpenLogDb
 

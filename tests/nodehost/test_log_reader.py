@@ -1,4 +1,4 @@
-"""LogReader over log storage passes the suite of `raft.storage.LogStorage`. What is on the disk
+"""LogReader over log storage passes the suite of `raft.log.storage.LogStorage`. What is on the disk
 only is read elsewhere, and given when it is there.
 """
 
@@ -13,19 +13,19 @@ from logservice_wire.errors import Halted
 
 from logservice.entry import Entry
 from logservice.ids import ClusterId, Index, ReplicaId, ShardId, StoreId
-from logservice.logdb import replica_log
-from logservice.logdb.column_cache import ColumnCache
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.entry_read import Fetch
+from logservice.logdb.checkpoint.column_cache import ColumnCache
+from logservice.logdb.format.update import InstalledSnapshot, Update
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.logdb.update import InstalledSnapshot, Update
-from logservice.nodehost import log_reader
-from logservice.nodehost.log_reader import LogReader
-from logservice.raft.storage import CompactedError, LogStorage, UnavailableError
+from logservice.logdb.read import replica_log
+from logservice.logdb.read.entry_read import Fetch
+from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.nodehost.requests import log_reader
+from logservice.nodehost.requests.log_reader import LogReader
+from logservice.raft.log.storage import CompactedError, LogStorage, UnavailableError
 from logservice.snapshot import Snapshot
 from tests.logdb.helpers import World, entries, log_of, update
 from tests.raft.storage_conformance import StorageConformance

@@ -12,8 +12,8 @@ import pytest_asyncio
 from logservice_wire.errors import Truncated
 
 from logservice.ids import Lsn
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.nodehost.log_slice import LogSlice
+from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.nodehost.reading.log_slice import LogSlice
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
 from tests.owners import APP

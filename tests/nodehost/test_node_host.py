@@ -28,11 +28,12 @@ from logservice_wire.errors import (
 
 from logservice.entry import Entry
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, StoreId
-from logservice.logdb.entry_read import EntryRead
-from logservice.logdb.update import Bootstrap
-from logservice.logdb.vfs import Vfs
+from logservice.logdb.format.update import Bootstrap
+from logservice.logdb.io.vfs import Vfs
+from logservice.logdb.read.entry_read import EntryRead
 from logservice.membership import Membership
-from logservice.nodehost import forwarding, log_reading
+from logservice.nodehost import forwarding
+from logservice.nodehost.reading import log_reading
 from logservice.owner import Author
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands

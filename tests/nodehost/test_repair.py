@@ -17,13 +17,13 @@ from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import InvariantViolation
-from logservice.logdb.fault import Fault
+from logservice.logdb.format.fault import Fault
+from logservice.logdb.format.update import Update, merge
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update, merge
-from logservice.nodehost import repair
-from logservice.nodehost.repair import FETCH, Repairer
+from logservice.nodehost.integrity import repair
+from logservice.nodehost.integrity.repair import FETCH, Repairer
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm import commands
 from tests.logdb.helpers import World, all_entries, entries, installed

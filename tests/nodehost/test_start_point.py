@@ -9,8 +9,8 @@ import pytest
 from logservice_wire.errors import Halted
 
 from logservice.ids import Index, Lsn, ReplicaId, Term
-from logservice.logdb.replica_log import ReplicaLog
-from logservice.logdb.update import InstalledSnapshot, Update
+from logservice.logdb.format.update import InstalledSnapshot, Update
+from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.membership import Membership
 from logservice.nodehost.start_point import choose_start
 from logservice.raft.messages import InstallSnapshot

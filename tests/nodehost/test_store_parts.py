@@ -11,16 +11,16 @@ from logservice_wire.errors import InvalidArgument, WrongCluster
 
 from logservice.clock import SystemClock
 from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.kv import KvError
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.kv import KvError
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.record import SEGMENT_HEADER_BYTES
-from logservice.nodehost.executor import InlineExecutor
-from logservice.nodehost.hakeeper_shell import FirstConfiguration
-from logservice.nodehost.store_directory import DiskSeams
-from logservice.nodehost.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.assembly.store_directory import DiskSeams
+from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.threads.executor import InlineExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from tests.logdb.helpers import entries, update
 

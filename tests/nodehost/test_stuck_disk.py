@@ -14,7 +14,7 @@ import pytest
 from logservice_wire.errors import LogServiceError
 
 from logservice.ids import Lsn
-from logservice.logdb.posix_vfs import PosixVfs
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.raft.ready import Role
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request
 from tests.nodehost.test_node_host import append_any, values

@@ -14,12 +14,12 @@ from logservice_wire.errors import InvalidArgument, ShardNotFound
 
 from logservice.bounds import TRUNCATION_ALARM_VISITS
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
-from logservice.logdb.memory_vfs import MemoryVfs
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Membership
-from logservice.nodehost.executor import InlineExecutor, ThreadExecutor
-from logservice.nodehost.exports import ExportedSnapshots
 from logservice.nodehost.info import ReplicaInfo
-from logservice.nodehost.truncation import Step, TruncationReport, TruncationWorker
+from logservice.nodehost.threads.executor import InlineExecutor, ThreadExecutor
+from logservice.nodehost.truncation.exports import ExportedSnapshots
+from logservice.nodehost.truncation.worker import Step, TruncationReport, TruncationWorker
 from logservice.raft.ready import Role
 from logservice.snapshot import Snapshot
 from tests.nodehost.fake_meter import FakeMeter

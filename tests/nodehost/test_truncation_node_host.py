@@ -13,16 +13,16 @@ from logservice_wire.errors import Truncated
 
 from logservice.clock import SystemClock
 from logservice.ids import HAKEEPER_SHARD, Lsn, ReplicaId
-from logservice.logdb.posix_vfs import PosixVfs
-from logservice.nodehost.directory import Directory
-from logservice.nodehost.executor import ThreadExecutor
-from logservice.nodehost.exports import ExportedSnapshots
-from logservice.nodehost.log_meter import LogDbMeter
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
-from logservice.nodehost.truncation import TruncationReport, TruncationWorker
+from logservice.nodehost.truncation.exports import ExportedSnapshots
+from logservice.nodehost.truncation.log_meter import LogDbMeter
+from logservice.nodehost.truncation.worker import TruncationReport, TruncationWorker
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import (

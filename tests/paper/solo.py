@@ -9,9 +9,8 @@ from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.config import RaftConfig
 from logservice.raft.core import Proposal, Raft
-from logservice.raft.memory_storage import MemoryStorage
+from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -21,6 +20,7 @@ from logservice.raft.messages import (
     VoteResponse,
 )
 from logservice.raft.ready import Ready, Role
+from logservice.raft.tracker.config import RaftConfig
 from logservice.snapshot import Snapshot
 from tests.raft.cluster import first_snapshot, membership
 

@@ -6,7 +6,7 @@ import pytest
 
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, Term
-from logservice.raft.memory_storage import MemoryStorage
+from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import AppendEntries, AppendResponse
 from logservice.raft.ready import Role
 from tests.paper.solo import ME, Solo, accept, append, beat, entries, entry, only

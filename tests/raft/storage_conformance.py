@@ -13,7 +13,7 @@ import pytest
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, Term
-from logservice.raft.storage import CompactedError, LogStorage, UnavailableError
+from logservice.raft.log.storage import CompactedError, LogStorage, UnavailableError
 from logservice.snapshot import Snapshot
 from tests.raft.cluster import first_snapshot, membership
 

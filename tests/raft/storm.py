@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from logservice.ids import Index, ReplicaId
-from logservice.raft.config import RaftLimits
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
 from logservice.raft.core import ProposalDropped
 from logservice.raft.ready import Role
+from logservice.raft.tracker.config import RaftLimits
 from tests.raft.cluster import Cluster, Replica, block
 
 REPLICAS_MAX = 7

@@ -8,8 +8,8 @@ import pytest
 
 from logservice.entry import Entry
 from logservice.ids import Index, Lsn, Term
-from logservice.raft.memory_storage import EMPTY, MemoryStorage
-from logservice.raft.storage import LogStorage
+from logservice.raft.log.memory_storage import EMPTY, MemoryStorage
+from logservice.raft.log.storage import LogStorage
 from logservice.snapshot import Snapshot
 from tests.raft.storage_conformance import MEMBERS, StorageConformance, run_of
 

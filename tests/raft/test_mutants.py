@@ -17,11 +17,11 @@ from logservice.ids import Index, Term
 from logservice.invariants import InvariantViolation
 from logservice.raft import core, election, following, reading
 from logservice.raft.core import Raft
-from logservice.raft.log import RaftLog
+from logservice.raft.log.log import RaftLog
 from logservice.raft.messages import AppendEntries, AppendResponse, RequestVote
-from logservice.raft.progress import Progress
 from logservice.raft.ready import Ready
 from logservice.raft.state import State
+from logservice.raft.tracker.progress import Progress
 from tests.raft.storm import Storm
 
 LIVES = 100

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from logservice.ids import Index, ReplicaId, Term
-from logservice.raft.config import RaftConfig
 from logservice.raft.config_change import Transition
 from logservice.raft.core import Raft
 from logservice.raft.messages import (
@@ -17,6 +16,7 @@ from logservice.raft.messages import (
     RequestVote,
 )
 from logservice.raft.ready import Role
+from logservice.raft.tracker.config import RaftConfig
 from tests.raft.cluster import Cluster, add, add_learner, block, change, remove
 
 TICKS = 20

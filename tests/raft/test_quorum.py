@@ -7,8 +7,8 @@ import itertools
 import random
 
 from logservice.ids import ReplicaId
-from logservice.raft.config import RaftLimits
-from logservice.raft.quorum import (
+from logservice.raft.tracker.config import RaftLimits
+from logservice.raft.tracker.quorum import (
     INFINITE_INDEX,
     VoteResult,
     committed_index,
@@ -16,7 +16,7 @@ from logservice.raft.quorum import (
     majority_index,
     majority_vote,
 )
-from logservice.raft.tracker import Configuration, Tracker
+from logservice.raft.tracker.tracker import Configuration, Tracker
 
 Half = frozenset[ReplicaId]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from logservice.ids import ReplicaId
-from logservice.raft.config import RaftConfig, RaftLimits
 from logservice.raft.config_change import Transition
 from logservice.raft.core import DropReason, ProposalDropped, Raft
 from logservice.raft.messages import Heartbeat, HeartbeatResponse
 from logservice.raft.ready import ReadState, Role
+from logservice.raft.tracker.config import RaftConfig, RaftLimits
 from tests.raft.cluster import Cluster, add_learner, block, change
 
 

@@ -8,10 +8,10 @@ from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.invariants import InvariantViolation
 from logservice.membership import Membership
 from logservice.raft.core import MessageRejected, RejectReason
-from logservice.raft.memory_storage import MemoryStorage
+from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import AppendResponse, InstallSnapshot, Message
-from logservice.raft.progress import ProgressState
 from logservice.raft.ready import Role
+from logservice.raft.tracker.progress import ProgressState
 from logservice.snapshot import Snapshot
 from tests.raft.cluster import Cluster, add, add_learner, block, change, membership, unreadable
 

@@ -19,27 +19,27 @@ from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
 from logservice.clock import SystemClock
 from logservice.config import LimitsSection
 from logservice.ids import ClusterId, Incarnation, ReplicaId, ShardId, StoreId
-from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.memory_kv import MemoryKvEngine
+from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.memory_kv import MemoryKvEngine
-from logservice.logdb.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
-from logservice.nodehost.directory import Directory
-from logservice.nodehost.executor import InlineExecutor
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.threads.executor import InlineExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm
-from logservice.server.admin_service import AdminService
-from logservice.server.answers import AnswerBudget
-from logservice.server.context import StoreContext
+from logservice.server.guard.answers import AnswerBudget
 from logservice.server.limits import SERVER_OPTIONS
-from logservice.server.log_service import LogService
 from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.status import StoreStatus
+from logservice.server.services.admin_service import AdminService
+from logservice.server.services.context import StoreContext
+from logservice.server.services.log_service import LogService
 
 LIMITS = LimitsSection()
 OPTIONS = NodeHostOptions(tick_ms=10, heartbeat_ticks=2, election_ticks=10)

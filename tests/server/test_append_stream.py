@@ -20,7 +20,7 @@ from logservice_wire.v1 import log_pb2
 from logservice import trace
 from logservice.outcome import Applied
 from logservice.rsm.append_request import AppendRequest
-from logservice.server.append_stream import AppendStream
+from logservice.server.services.append_stream import AppendStream
 from tests.owners import CLAIM
 
 BLOCK = encode_block([b"a", b"bc"], 1)

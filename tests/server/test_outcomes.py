@@ -31,16 +31,16 @@ from logservice_wire.v1 import (
 from logservice.ids import ShardId
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
-from logservice.server.admin_service import AdminService
-from logservice.server.audit import AuditLog
-from logservice.server.context import StoreContext
-from logservice.server.gate import Gate, calling
-from logservice.server.guard import Auditor, GuardedServer
-from logservice.server.hakeeper_service import HAKeeperService
+from logservice.server.guard.guard import Auditor, GuardedServer
 from logservice.server.limits import SERVER_OPTIONS
-from logservice.server.log_service import LogService
 from logservice.server.monitor.status import StoreStatus
-from logservice.server.quota import QuotaLimits
+from logservice.server.security.audit import AuditLog
+from logservice.server.security.gate import Gate, calling
+from logservice.server.security.quota import QuotaLimits
+from logservice.server.services.admin_service import AdminService
+from logservice.server.services.context import StoreContext
+from logservice.server.services.hakeeper_service import HAKeeperService
+from logservice.server.services.log_service import LogService
 from logservice.trace import NO_TRACING, Call, NoTracing, Span
 from tests.server.served import LIMITS, Served, block, no_report
 

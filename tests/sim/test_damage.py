@@ -12,11 +12,11 @@ import pytest
 from logservice_wire.errors import Halted
 
 from logservice.ids import ClusterId, Index, ReplicaId, ShardId, StoreId
-from logservice.logdb.data_directory import DataDirectory
-from logservice.logdb.fault import Fault
+from logservice.logdb.format.fault import Fault
+from logservice.logdb.format.update import Update
+from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.update import Update
 from logservice.sim.config import draw
 from logservice.sim.damage import MOMENTS, Damage, moment_of
 from logservice.sim.disk import SimDisk

@@ -11,10 +11,10 @@ import pytest
 from logservice_wire.errors import Halted
 
 from logservice.ids import ClusterId, Index, ReplicaId, ShardId, StoreId
-from logservice.logdb.data_directory import DataDirectory
+from logservice.logdb.format.update import Update
+from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.update import Update
 from logservice.sim.disk import PowerCut, SimDisk
 from tests.logdb.helpers import entry
 

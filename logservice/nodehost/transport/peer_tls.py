@@ -1,4 +1,5 @@
-"""PeerTls: what the transport needs to know of certificates. A seam: `server.tls` has the files.
+"""PeerTls: what the transport needs to know of certificates. A seam: `server.security.tls` has the
+files.
 
 Theory of operation. Contexts are asked for at every dial and whenever the listener is opened, so
 that a replaced certificate or CA counts from the next handshake on; no context is ever changed

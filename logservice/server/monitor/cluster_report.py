@@ -29,8 +29,8 @@ from logservice_wire.errors import LogServiceError
 from logservice import bounds
 from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, StoreId
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.peer_requests import ENROLLED
-from logservice.nodehost.store_parts import StoreParts
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.server.monitor import cluster_rows
 from logservice.server.monitor.cluster_rows import ClusterReport, HAKeeperWord, StoreWord

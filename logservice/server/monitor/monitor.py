@@ -14,7 +14,7 @@ from logservice_wire.errors import NotReady
 from logservice import bounds
 from logservice.config import Address, StoreConfig
 from logservice.events import Event, emit
-from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.transport.stats import TransportStats
 from logservice.server.monitor.board import Board
 from logservice.server.monitor.cluster_report import ClusterReporter
@@ -22,7 +22,7 @@ from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.event_ring import EventRing
 from logservice.server.monitor.reporter import StatusReporter
 from logservice.server.monitor.watch import Watch
-from logservice.server.tls import StoreTls
+from logservice.server.security.tls import StoreTls
 
 logger = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from logservice import bounds
 from logservice.clock import Clock, SystemClock
 from logservice.config import StoreConfig
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId
-from logservice.logdb.stats import Histogram
-from logservice.nodehost.directory import Directory
+from logservice.logdb.space.stats import Histogram
+from logservice.nodehost.assembly.store_parts import StoreParts
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.info import ReplicaInfo
-from logservice.nodehost.scrub import ScrubPass
-from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.integrity.scrub import ScrubPass
 from logservice.nodehost.transport.stats import TransportStats
-from logservice.nodehost.truncation import TruncationAlarm
+from logservice.nodehost.truncation.worker import TruncationAlarm
 from logservice.raft.ready import Role
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server.monitor import readiness
@@ -40,7 +40,7 @@ from logservice.server.monitor.status import (
     StoreStatus,
     encode,
 )
-from logservice.server.tls import CLIENT_PLANE, PEER_PLANE, StoreTls
+from logservice.server.security.tls import CLIENT_PLANE, PEER_PLANE, StoreTls
 from logservice.server.version import server_version
 
 

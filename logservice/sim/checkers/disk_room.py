@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from logservice.sim.store import SimStore
 
 _INDEX_SHARE = 8
-"""See `logdb.disk_space`."""
+"""See `logdb.space.disk_space`."""
 
 
 class DiskRoom(Checker):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from logservice.hard_state import HardState
 from logservice.ids import Index
-from logservice.logdb.replica_log import ReplicaLog
+from logservice.logdb.format.update import Update
+from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.replica import Replica
-from logservice.nodehost.store_parts import StoreParts
 from logservice.raft.messages import AppendResponse, Message, RequestVote, VoteResponse
 from logservice.sim.checks import Checker
 

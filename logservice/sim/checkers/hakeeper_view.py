@@ -20,7 +20,7 @@ from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import ShardState, StoreState
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ShardId, StoreId
 from logservice.membership import Membership
-from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.sim.checks import Checker
 from logservice.sim.truth import Truth
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logservice.ids import Index
+from logservice.logdb.format.update import Update
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update
-from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.sim.checks import Checker
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from logservice_wire.errors import Halted
 
 from logservice.ids import Index
+from logservice.logdb.format.update import Update
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update
-from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.sim.checks import Checker
 from logservice.sim.truth import facts_of
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId
 from logservice.logdb.log_db import LogDb
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.replica import Replica
-from logservice.nodehost.store_parts import StoreParts
 from logservice.raft.messages import AppendResponse, Message, RequestVote, VoteResponse
 from logservice.sim.checks import Checker
 from logservice.sim.truth import Truth

@@ -16,10 +16,10 @@ from logservice_wire.errors import Halted, LogServiceError
 
 from logservice.entry import Entry
 from logservice.ids import HAKEEPER_SHARD, ShardId
+from logservice.logdb.format.update import Update
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.logdb.update import Update
-from logservice.nodehost.log_reading import read_log_here
-from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.assembly.store_parts import StoreParts
+from logservice.nodehost.reading.log_reading import read_log_here
 from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checks import Checker
 from logservice.sim.disk import PowerCut

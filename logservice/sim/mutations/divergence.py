@@ -7,8 +7,8 @@ from typing import Any
 
 from logservice.ids import ReplicaId
 from logservice.membership import Membership
-from logservice.nodehost import comparison, comparison_answers
-from logservice.nodehost.divergence import Judgement, Verdict
+from logservice.nodehost.integrity import comparison, comparison_answers
+from logservice.nodehost.integrity.divergence import Judgement, Verdict
 from logservice.sim.mutations.registry import mutation, wrap
 
 

@@ -10,15 +10,15 @@ from typing import Any
 from logservice.ids import NO_SESSION, Index, Lsn
 from logservice.logdb.log_db import LogDb
 from logservice.membership import Membership
-from logservice.nodehost.directories import Directories
-from logservice.nodehost.directory import Directory
-from logservice.nodehost.exports import ExportedSnapshots
-from logservice.nodehost.heartbeats import HeartbeatSender
+from logservice.nodehost.agent.heartbeats import HeartbeatSender
+from logservice.nodehost.disks.directories import Directories
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.pending import PendingBook
 from logservice.nodehost.replica import Replica
+from logservice.nodehost.requests.pending import PendingBook
+from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.outcome import Applied
-from logservice.raft.log import RaftLog
+from logservice.raft.log.log import RaftLog
 from logservice.rsm.admission import ADMIT, Admission
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.sessions import Session, SessionTable
@@ -274,7 +274,7 @@ def _old_id_reborn_on_an_empty_disk() -> None:
 
     wrap(HeartbeatSender, "_start", lambda _: start)
 
-    from logservice.nodehost.bootstrap import Bootstrapper
+    from logservice.nodehost.agent.bootstrap import Bootstrapper
 
     def make(original: Any) -> Any:
         async def decide(self: Bootstrapper, probes: Any) -> Any:

@@ -11,13 +11,15 @@ from typing import Any
 from logservice import bounds
 from logservice.hakeeper import enrolment, heartbeats
 from logservice.ids import ReplicaId
-from logservice.nodehost import comparison_answers, forwarding, hakeeper_client, router
-from logservice.nodehost.comparison_wire import decode_finding
-from logservice.nodehost.divergence import judge
+from logservice.nodehost import forwarding, router
+from logservice.nodehost.agent import hakeeper_client
 from logservice.nodehost.hearing import hearing
 from logservice.nodehost.hearing.leadership import Leadership
 from logservice.nodehost.hearing.term_budget import TermBudget
 from logservice.nodehost.hearing.transfers import Transfers
+from logservice.nodehost.integrity import comparison_answers
+from logservice.nodehost.integrity.comparison_wire import decode_finding
+from logservice.nodehost.integrity.divergence import judge
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.peer_requests import PeerRequests
 from logservice.nodehost.transport.seam import PeerIdentity

@@ -11,8 +11,9 @@ from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.store_commands import QueuedCommand, RemoveReplica
 from logservice.ids import Index, ReplicaId, Term
 from logservice.membership import Member, Membership
-from logservice.nodehost import comparison_wire, hakeeper_client
+from logservice.nodehost.agent import hakeeper_client
 from logservice.nodehost.hearing import vouching
+from logservice.nodehost.integrity import comparison_wire
 
 if TYPE_CHECKING:
     from logservice.sim.rogue.adversary import Rogue

@@ -13,6 +13,7 @@ from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode
 from logservice.ids import Index, Lsn, ReplicaId, SessionId, Term
 from logservice.owner import Author
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
+from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -30,7 +31,6 @@ from logservice.raft.messages import (
     Unreachable,
     VoteResponse,
 )
-from logservice.raft.storage import CompactedError, UnavailableError
 from logservice.rsm import commands
 from logservice.sim.rogue.scene import Victim
 

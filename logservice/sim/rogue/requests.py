@@ -33,15 +33,10 @@ from logservice.ids import (
     Term,
 )
 from logservice.membership import Member, Membership
-from logservice.nodehost import (
-    bootstrap,
-    comparison_wire,
-    forwarding,
-    hakeeper_client,
-    repair,
-    sleeping,
-)
+from logservice.nodehost import forwarding, sleeping
+from logservice.nodehost.agent import bootstrap, hakeeper_client
 from logservice.nodehost.hearing import vouching as vouching_methods
+from logservice.nodehost.integrity import comparison_wire, repair
 from logservice.owner import NONCE_BYTES, Author
 from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.rsm import commands

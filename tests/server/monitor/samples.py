@@ -14,11 +14,11 @@ from logservice.hakeeper.views import (
     StoreView,
 )
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
-from logservice.logdb.disk_space import DiskState
-from logservice.logdb.oldest_pins import OldestPin
-from logservice.logdb.stats import Histogram, LogDbStats
-from logservice.nodehost.scrub import ScrubPass
-from logservice.nodehost.store_parts import INTEGRITY
+from logservice.logdb.index.oldest_pins import OldestPin
+from logservice.logdb.space.disk_space import DiskState
+from logservice.logdb.space.stats import Histogram, LogDbStats
+from logservice.nodehost.assembly.store_parts import INTEGRITY
+from logservice.nodehost.integrity.scrub import ScrubPass
 from logservice.nodehost.transport.stats import TransportStats
 from logservice.server.monitor.reporter import buckets, figures
 from logservice.server.monitor.status import (

@@ -13,7 +13,7 @@ from logservice import bounds
 from logservice.clock import ManualClock
 from logservice.config import parse
 from logservice.hakeeper.views import ClusterView
-from logservice.nodehost.store_parts import StoreParts
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.server.monitor.cluster_report import ClusterReporter
 from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.event_ring import EventRing

@@ -9,8 +9,8 @@ from pathlib import Path
 from prometheus_client.core import Metric
 
 from logservice import bounds
-from logservice.nodehost.scrub import ScrubPass
-from logservice.nodehost.store_parts import INTEGRITY
+from logservice.nodehost.assembly.store_parts import INTEGRITY
+from logservice.nodehost.integrity.scrub import ScrubPass
 from logservice.server.monitor.cluster_rows import HAKeeperWord, StoreWord, build
 from logservice.server.monitor.metrics import (
     _INTEGRITY,

@@ -1,0 +1,1 @@
+"""What is on disk, byte by byte: records, commit groups, segments."""

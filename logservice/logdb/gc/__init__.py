@@ -1,0 +1,1 @@
+"""Garbage collection: which segments can go, and the pass that frees them."""

@@ -1,0 +1,182 @@
+"""Garbage: which segments can go, and what must be copied out of them first.
+
+A segment can go when no live entry and no newest record of any kind is in it. Those that hold few
+live bytes are emptied by copying: every copy keeps its write sequence (INV-REC-1), so replay cannot
+take old for new. What is small and pins a file for ever otherwise (hard state, bootstrap, installed
+snapshot, tombstones, fault marks, cuts) is always copied, so no idle shard pins anything.
+
+`collection` carries it out in slices. Extra writes are bounded: with a live ratio r, a byte freed
+costs at most ``r / (1 - r)`` bytes of copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from logservice.bounds import LOGDB_REWRITE_OLD_SEGMENTS
+from logservice.entry import Entry
+from logservice.invariants import invariant
+from logservice.logdb.checkpoint.checkpoint import LogPosition
+from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.fault import REPAIRED
+from logservice.logdb.format.record import Installed, Meta, MetaValue, RecordKind
+from logservice.logdb.index.replica_state import ReplicaState
+from logservice.logdb.index.segment_usage import SegmentUsage
+from logservice.logdb.options import LogDbOptions
+from logservice.value import value
+
+
+@value
+class Pin:
+    """Why a segment stays, and how many bytes of live entries it holds."""
+
+    segment: int
+    size: int
+    live_bytes: int
+    reason: str
+
+
+@dataclass(slots=True)
+class GcReport:
+    """What one collection did. freed_bytes: file bytes of `unlinked`."""
+
+    unlinked: tuple[int, ...] = ()
+    freed_bytes: int = 0
+    rewritten_records: int = 0
+    rewritten_bytes: int = 0
+    pinned: tuple[Pin, ...] = ()
+
+
+@dataclass(slots=True)
+class GarbagePlan:
+    """victims: segments to empty and remove. pinned: the others."""
+
+    victims: list[int] = field(default_factory=list)
+    pinned: list[Pin] = field(default_factory=list)
+
+
+def plan_garbage(
+    sizes: Mapping[int, int],
+    usage: SegmentUsage,
+    active: int,
+    faulty: frozenset[int],
+    read: Callable[[int], bool],
+    condemned: Collection[int],
+    options: LogDbOptions,
+) -> GarbagePlan:
+    """Choose victims among the sealed segments, oldest first, within `rewrite_bytes_max` of copies.
+
+    The first segment worth copying is taken whatever its bytes, so that there is always progress.
+    faulty: segments with entries of faulty replicas. read: whether somebody is reading a segment.
+    condemned: damaged ones; each is worth emptying however much is alive in it, once nothing older
+    is left: the first group of a segment says where the segment before it ends, and only that tells
+    a rebuild of the derived index whether the end of that one is lost. The newest file stays until
+    there is a newer one (after a start `active` is none yet): perhaps it holds nothing but the
+    durable mark, and is what tells the newest group from a torn one.
+    """
+    plan = GarbagePlan()
+    active = min(active, max(sizes, default=active))
+    budget = options.rewrite_bytes_max
+    copies = False
+    oldest = True
+    for segment in sorted(sizes):
+        live, size = usage.live_bytes(segment), sizes[segment]
+        reason = pin_reason(segment, size, live, active, faulty, options)
+        if reason == "mostly live" and oldest and segment in condemned:
+            reason = ""
+        if not reason and read(segment):
+            reason = "being read"
+        elif not reason and live > budget and copies:
+            reason = "left for the next collection"
+        if reason:
+            plan.pinned.append(Pin(segment, size, live, reason))
+            oldest = False
+            continue
+        budget -= live
+        copies = copies or live > 0
+        plan.victims.append(segment)
+    return plan
+
+
+def mostly_garbage(usage: SegmentUsage, newest: LogPosition) -> bool:
+    """Less than half of what was written to the newest segment is alive: on a full disk it pays to
+    end it, so that the next collection can free it.
+    """
+    return usage.live_bytes(newest.segment) * 2 < newest.offset
+
+
+def pin_reason(
+    segment: int, size: int, live: int, active: int, faulty: frozenset[int], options: LogDbOptions
+) -> str:
+    """Why the segment cannot go, or is not worth emptying; empty when it can, and is."""
+    if segment >= active:
+        return "being written"
+    if segment in faulty:
+        return "entries of a faulty replica"
+    old = active - segment >= LOGDB_REWRITE_OLD_SEGMENTS
+    if live > size * (options.rewrite_old_live_ratio if old else options.rewrite_live_ratio):
+        return "mostly live"
+    return ""
+
+
+def faulty_segments(states: Iterable[ReplicaState]) -> frozenset[int]:
+    """Segments with entries of faulty replicas: evidence, and perhaps the last good copy."""
+    return frozenset(
+        chunk.segment for state in states if state.faulty for chunk in state.index.chunks
+    )
+
+
+def runs_of_records(state: ReplicaState, victims: set[int], oldest: int) -> list[Run]:
+    """Copies of what is still the newest of its kind in `victims`, entries aside.
+
+    `oldest`: the oldest segment that exists now; cuts born there are not needed any more.
+    """
+    runs = []
+    for kind, origin in sorted(state.origins.items()):
+        if origin.segment in victims:
+            meta = Meta(kind, origin.write_sequence, _value(state, kind))
+            runs.append(Run(state.shard, state.replica, origin.write_sequence, [meta]))
+    for cut in state.cuts:
+        if cut.segment in victims and cut.born > oldest:
+            meta = Meta(RecordKind.CUT, cut.write_sequence, cut.index)
+            runs.append(Run(state.shard, state.replica, cut.write_sequence, [meta]))
+    return runs
+
+
+def _value(state: ReplicaState, kind: RecordKind) -> MetaValue:
+    match kind:
+        case RecordKind.HARD_STATE:
+            return state.hard_state
+        case RecordKind.COMMIT:
+            return state.hard_state.commit
+        case RecordKind.BOOTSTRAP:
+            return state.bootstrap
+        case RecordKind.INSTALLED:
+            invariant(state.installed is not None, "INV-GC-INSTALLED", key=state.key)
+            assert state.installed is not None
+            return Installed(state.installed, reset=False)
+        case RecordKind.FAULTY:
+            return state.fault or REPAIRED
+        case _:
+            return None
+
+
+def runs_of_entries(state: ReplicaState, entries: list[tuple[int, Entry]]) -> list[Run]:
+    """Copies of entries, given with their write sequences: one run per stretch without a gap.
+
+    A gap in the sequences may hide a record that cut the log in between; copies must not close it.
+    """
+    runs: list[Run] = []
+    stretch: list[Entry] = []
+    start = 0
+    for sequence, entry in entries:
+        if stretch and sequence != start + len(stretch):
+            runs.append(Run(state.shard, state.replica, start, [], tuple(stretch)))
+            stretch = []
+        if not stretch:
+            start = sequence
+        stretch.append(entry)
+    if stretch:
+        runs.append(Run(state.shard, state.replica, start, [], tuple(stretch)))
+    return runs

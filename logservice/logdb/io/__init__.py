@@ -1,0 +1,1 @@
+"""What log storage asks of the operating system and of LevelDB: seams and implementations."""

@@ -1,0 +1,268 @@
+"""DataDirectory: whose directory this is, and that nobody else is in it.
+
+A replica that votes from the wrong directory (an older copy, another store's, another cluster's)
+can elect two leaders, so the identity is checked before anything else is read:
+
+- INV-DIR-1: one process at a time (``LOCK``, flock).
+- INV-DIR-2: ``IDENTITY`` names cluster, store, incarnation, format version and the hash of the hard
+  bounds; a mismatch refuses to start. It is created once, in an empty directory, and never changed.
+- INV-DIR-3: it also holds its own inode number. A copied directory has another one, and is
+  refused: a copy is a replica that forgot the votes and acks given since it was made. Moving a
+  directory within a file system keeps the number.
+
+- INV-DIR-4: a directory that once lost something of which nobody knows whose it was says so for
+  ever (``LOST_TRACK``): the damage itself is not met again once the derived index covers it, and
+  what was lost may have been all of a replica, its vote included.
+
+The incarnation is drawn when the directory is created, so a store with an emptied disk speaks with
+another one and nobody takes it for the replica it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import posixpath
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logservice_wire.errors import InvalidArgument, WrongCluster
+
+from logservice.bounds import hard_bounds_hash
+from logservice.checksum import crc32
+from logservice.ids import ClusterId, Incarnation, StoreId
+from logservice.logdb.io.vfs import Vfs, read_file, write_file
+
+FORMAT_VERSION = 2
+IDENTITY_NAME = "IDENTITY"
+LOCK_NAME = "LOCK"
+LOST_TRACK_NAME = "LOST_TRACK"
+_MAGIC = "logservice data directory"
+_IGNORED = frozenset({LOCK_NAME, IDENTITY_NAME + ".tmp", "lost+found"})
+"""What an empty directory may hold: our lock, a creation cut short, what mkfs leaves."""
+_LOST_TRACK = b"""This data directory once lost something of which nobody knows whose it was, it may
+be all of a replica. Replicas that are not here any more are not begun again under their ids.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The content of the identity file."""
+
+    cluster_id: ClusterId
+    store_id: StoreId
+    incarnation: Incarnation
+    format_version: int
+    hard_bounds: int
+    inode: int
+
+    def encode(self) -> bytes:
+        """One line of JSON for people, one line with its CRC-32 in hexadecimal."""
+        body = json.dumps(
+            {
+                "magic": _MAGIC,
+                "cluster_id": self.cluster_id,
+                "store_id": self.store_id,
+                "incarnation": self.incarnation,
+                "format_version": self.format_version,
+                "hard_bounds": self.hard_bounds,
+                "inode": self.inode,
+            },
+            sort_keys=True,
+        ).encode()
+        return body + b"\n%08x\n" % crc32(body)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Identity:
+        """Inverse of `encode`; raises ValueError for anything else."""
+        body, separator, rest = data.partition(b"\n")
+        if not separator or rest != b"%08x\n" % crc32(body):
+            raise ValueError("checksum of the identity file")
+        fields = json.loads(body)
+        if not isinstance(fields, dict) or fields.pop("magic", None) != _MAGIC:
+            raise ValueError("not an identity file")
+        try:
+            identity = cls(**fields)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        return identity
+
+
+def read_identity(vfs: Vfs, path: str) -> Identity:
+    """The identity of a directory, without locking or judging it.
+
+    Raises WrongCluster when it has none or a damaged one.
+    """
+    name = posixpath.join(path, IDENTITY_NAME)
+    if not vfs.exists(name):
+        raise WrongCluster(f"{path} is not a data directory: it has no {IDENTITY_NAME} file")
+    try:
+        return Identity.decode(read_file(vfs, name))
+    except ValueError as error:
+        raise WrongCluster(f"the identity file {name} is damaged: {error}") from error
+
+
+class DataDirectory:
+    """An open, locked data directory that belongs to this store."""
+
+    def __init__(self, path: str, vfs: Vfs, identity: Identity, lock: int) -> None:
+        """Use `DataDirectory.open`."""
+        self.path = path
+        self.vfs = vfs
+        self.identity = identity
+        self._lock: int | None = lock
+        self._lost_track = vfs.exists(posixpath.join(path, LOST_TRACK_NAME))
+
+    @property
+    def lost_track(self) -> bool:
+        """INV-DIR-4."""
+        return self._lost_track
+
+    def note_lost_track(self) -> None:
+        """Durably, and for ever; on a full disk only this process knows. Raises OSError."""
+        if self._lost_track:
+            return
+        self._lost_track = True
+        try:
+            write_file(self.vfs, posixpath.join(self.path, LOST_TRACK_NAME), _LOST_TRACK)
+        except OSError as error:
+            # A store on a full disk has to start. It says so to HAKeeper all the same.
+            if error.errno != errno.ENOSPC:
+                raise
+
+    @property
+    def cluster_id(self) -> ClusterId:
+        """The cluster that the directory belongs to."""
+        return self.identity.cluster_id
+
+    @property
+    def store_id(self) -> StoreId:
+        """The store that the directory belongs to."""
+        return self.identity.store_id
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """Which directory this is, among all that the store ever had."""
+        return self.identity.incarnation
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        *,
+        vfs: Vfs,
+        cluster_id: ClusterId,
+        store_id: StoreId,
+        draw_incarnation: Callable[[], int] = lambda: secrets.randbits(63) | 1,
+    ) -> DataDirectory:
+        """Lock the directory and check that it is ours; an empty one is made ours first.
+
+        Raises InvalidArgument{field: data_directory} when it cannot be used (not writable, in use
+        by another process, not empty but without identity) and WrongCluster when it belongs to
+        another cluster or store, is a copy, or was written with other hard bounds or a newer
+        format.
+        """
+        try:
+            vfs.make_directory(path)
+            lock = vfs.lock(posixpath.join(path, LOCK_NAME))
+        except BlockingIOError as error:
+            raise InvalidArgument(
+                f"another process uses the data directory {path}", field="data_directory"
+            ) from error
+        except OSError as error:
+            raise _unusable(path, error) from error
+        try:
+            if not vfs.exists(posixpath.join(path, IDENTITY_NAME)):
+                _create(path, vfs, cluster_id, store_id, draw_incarnation())
+            identity = read_identity(vfs, path)
+            _check(path, vfs, identity, cluster_id, store_id)
+        except OSError as error:
+            vfs.close(lock)
+            raise _unusable(path, error) from error
+        except BaseException:
+            vfs.close(lock)
+            raise
+        return cls(path, vfs, identity, lock)
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        if self._lock is not None:
+            self.vfs.close(self._lock)
+            self._lock = None
+
+
+def _unusable(path: str, error: OSError) -> InvalidArgument:
+    return InvalidArgument(
+        f"cannot use the data directory {path}: {error.strerror or error}", field="data_directory"
+    )
+
+
+def _create(
+    path: str, vfs: Vfs, cluster_id: ClusterId, store_id: StoreId, incarnation: int
+) -> None:
+    strangers = [name for name in vfs.listdir(path) if name not in _IGNORED]
+    if strangers:
+        raise InvalidArgument(
+            f"the directory {path} is not empty and has no {IDENTITY_NAME} file "
+            f"(it holds {', '.join(strangers[:5])}); choose an empty one",
+            field="data_directory",
+        )
+    temporary = posixpath.join(path, IDENTITY_NAME + ".tmp")
+    if vfs.exists(temporary):
+        vfs.unlink(temporary)
+    handle = vfs.create(temporary)
+    try:
+        identity = Identity(
+            cluster_id, store_id, Incarnation(incarnation), FORMAT_VERSION, hard_bounds_hash(),
+            vfs.inode(handle),
+        )  # fmt: skip
+        vfs.pwritev(handle, [identity.encode()], 0)
+        vfs.fdatasync(handle)
+    finally:
+        vfs.close(handle)
+    vfs.rename(temporary, posixpath.join(path, IDENTITY_NAME))
+    vfs.fsync_directory(path)
+    vfs.fsync_directory(posixpath.dirname(posixpath.normpath(path)) or ".")
+
+
+def _check(
+    path: str, vfs: Vfs, identity: Identity, cluster_id: ClusterId, store_id: StoreId
+) -> None:
+    if identity.cluster_id != cluster_id:
+        raise WrongCluster(
+            f"the data directory {path} belongs to cluster {identity.cluster_id!r}, "
+            f"this store is of cluster {cluster_id!r}",
+            field="cluster_id", found=identity.cluster_id, expected=cluster_id,
+        )  # fmt: skip
+    if identity.store_id != store_id:
+        raise WrongCluster(
+            f"the data directory {path} belongs to store {identity.store_id!r}, "
+            f"this is store {store_id!r}",
+            field="store_id", found=identity.store_id, expected=store_id,
+        )  # fmt: skip
+    if identity.format_version != FORMAT_VERSION:
+        raise WrongCluster(
+            f"the data directory {path} has format version {identity.format_version}, "
+            f"this program reads version {FORMAT_VERSION}",
+            field="format_version", found=identity.format_version, expected=FORMAT_VERSION,
+        )  # fmt: skip
+    if identity.hard_bounds != hard_bounds_hash():
+        raise WrongCluster(
+            f"the data directory {path} was written with other hard bounds than this program has; "
+            "replicas with different bounds would decide differently",
+            field="hard_bounds", found=identity.hard_bounds, expected=hard_bounds_hash(),
+        )  # fmt: skip
+    handle = vfs.open_read(posixpath.join(path, IDENTITY_NAME))
+    try:
+        inode = vfs.inode(handle)
+    finally:
+        vfs.close(handle)
+    if inode != identity.inode:
+        raise WrongCluster(
+            f"the data directory {path} is a copy (its identity file was made as inode "
+            f"{identity.inode}, this one is {inode}); a copy has forgotten votes and "
+            "acknowledgements given since. Start the store with an empty directory and let the "
+            "cluster replace its replicas",
+            field="inode", found=inode, expected=identity.inode,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Reading entries, from memory or from segments."""

@@ -1,0 +1,1 @@
+"""From files to state: at a start, after a crash, after damage, and offline."""

@@ -1,0 +1,114 @@
+"""Opening: recovery with the derived index if it is there and fits, else from the segments alone;
+then what recovery decided is made so.
+
+The index is derived (INV-CKPT-2), so anything wrong with it is answered by removing it. The reason
+is in the recovery report. It is removed only once the segments were read: on a disk that is lost
+nothing is changed. What it says of itself is believed all the same (`recovery.Witness`): one that
+knows more than the segments tells that they have lost something. So does one to which a write
+failed (INV-KV-3), in this life or in an earlier one: it is read for that, and made anew.
+
+Every data directory opens whose folders can be listed, whose files can be opened and written, and
+of whose segments something can be read (`survey`). One of which nothing can be is a lost disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from logservice_wire.errors import Halted
+
+from logservice.bounds import LOGDB_UNREADABLE_PAGES_MAX
+from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, load_checkpoint
+from logservice.logdb.checkpoint.column_cache import ColumnCache
+from logservice.logdb.format.commit_group import GroupPosition
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
+from logservice.logdb.format.segment import SegmentFiles
+from logservice.logdb.io.data_directory import DataDirectory
+from logservice.logdb.io.kv import Kv, KvEngine, KvError
+from logservice.logdb.recovery.recovery import Recovered, Witness, check_base, recover
+from logservice.logdb.recovery.survey import PAGE_BYTES, Survey
+
+INDEX_NAME: Final = "index"
+"""Of the derived index, in its data directory."""
+
+
+def open_and_recover(
+    identity: DataDirectory, files: SegmentFiles, engine: KvEngine, path: str, cache_bytes: int
+) -> tuple[Kv | None, ColumnCache | None, Recovered]:
+    """Recover from the derived index and the segments, or from the segments alone: then the index
+    is gone, and to be made anew.
+
+    What LevelDB says of a damaged file depends on the place: a table that is cut short is an IO
+    error, not corruption. So whatever it says here, it is made anew. On a disk without a byte it
+    cannot open what is there; but there is room for a new one, which removing the old one, and
+    ending the newest segment, gives.
+    """
+    survey = Survey(files, LOGDB_UNREADABLE_PAGES_MAX)
+    why = ""
+    witness: Witness | None = None
+    try:
+        kv = engine.open(path)
+    except KvError as error:
+        why = str(error)
+    else:
+        try:
+            base = load_checkpoint(kv, files)
+            witness = Witness.of(base)
+            if not engine.trusted(path):
+                raise CheckpointUnusable("a write to it failed")
+            check_base(survey, base)
+            columns = ColumnCache(kv, files, cache_bytes)
+            for state in base[1].values():
+                state.index.source = columns
+            recovered = recover(survey, base)
+            _settle(identity, survey, recovered)
+            return kv, columns, recovered
+        except (CheckpointUnusable, KvError, Halted) as error:
+            why = str(error)
+            kv.close()
+        except BaseException:
+            kv.close()
+            raise
+    recovered = recover(
+        survey, None, why if files.sizes else "", witness, index_lost=witness is None
+    )
+    if survey.silent:
+        raise OSError(errno.EIO, "no segment can be read", files.directory)
+    engine.destroy(path)
+    _settle(identity, survey, recovered)
+    return None, None, recovered
+
+
+def write_kept_again(survey: Survey, last: GroupPosition, segment: int, end: int) -> None:
+    """Make durable what is kept of a segment, which `last` ends: see `SegmentFiles.write_again`."""
+    first = last.segment != segment or last.offset <= SEGMENT_HEADER_BYTES
+    start = 0 if first else last.offset
+    # A group that the index covers was not read yet.
+    kept = survey.read(segment, start, end - start)
+    survey.files.write_again(segment, start, kept, survey.unreadable(segment))
+
+
+def _settle(identity: DataDirectory, survey: Survey, recovered: Recovered) -> None:
+    """Make durable what is kept, cut what is dropped, remove what is empty."""
+    if recovered.report.lost_track:
+        # First: once the index covers the damage, no later start meets it.
+        identity.note_lost_track()
+    files, last = survey.files, recovered.position.last
+    for segment, end in recovered.seal.items():
+        write_kept_again(survey, last, segment, end)
+        if segment in recovered.hiding:
+            # Perhaps a group is there; who it may have cost something is not marked on disk yet.
+            continue
+        if survey.touches(segment, end, end + 1):
+            # To cut inside a page the kernel has to read it.
+            end += -end % PAGE_BYTES
+        files.cut(segment, end)
+    for segment in recovered.hiding - recovered.seal.keys():
+        files.sync(segment)
+    files.condemned |= recovered.hiding
+    for segment in recovered.empty:
+        files.retire(segment)
+    files.remove(recovered.empty)
+    # A killed process may have synced a new segment but not yet its name.
+    files.vfs.fsync_directory(files.directory)

@@ -1,0 +1,124 @@
+"""Survey: reading segments of a disk that cannot read all of them any more.
+
+Recovery, the scrub and the offline tools read around what the disk refuses. A page that cannot be
+read is taken for zeros: they verify as nothing, unless zeros were there, so whoever scans finds
+damage in it, finds out whose, and goes on behind it. One dead sector is damage in one place.
+
+That alone would let an unreadable newest group pass for a torn one, so who decides by what was
+found what to keep has to ask `touches` as well (INV-REC-4).
+
+Where it ends: a disk that is gone must not be taken for one on which everything is damaged.
+
+- INV-SURVEY-1: only bytes of segments are read around. A file that cannot be opened, a folder that
+  cannot be listed, another error than those that mean a bad place, more than `pages_max` pages:
+  OSError, the disk is lost.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from logservice.logdb.format.segment import SegmentFiles
+from logservice.logdb.io.vfs import Vfs
+
+PAGE_BYTES: Final = 4096
+"""What the page cache reads at least, and the sector of most disks: a smaller part of it cannot be
+read either."""
+
+_BAD_PLACE: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA})
+"""What reading bytes that the medium or the file system cannot give fails with."""
+
+
+def read_around(
+    vfs: Vfs, handle: int, offset: int, end: int, unreadable: Callable[[int, OSError], None]
+) -> bytes:
+    """Bytes ``offset .. end``, fewer only at the end of the file; zeros for pages that cannot be
+    read, after `unreadable` was told where each begins and why. OSError for other errors.
+    """
+    try:
+        return vfs.pread(handle, end - offset, offset)
+    except OSError as error:
+        if error.errno not in _BAD_PLACE:
+            raise
+        first, last = offset // PAGE_BYTES, (end - 1) // PAGE_BYTES
+        if first >= last:
+            unreadable(first * PAGE_BYTES, error)
+            return bytes(end - offset)
+    # Halves, on the borders of pages: each failing read may take a disk seconds, so a segment is
+    # not read a page at a time for one.
+    middle = (first + last + 1) // 2 * PAGE_BYTES
+    before = read_around(vfs, handle, offset, middle, unreadable)
+    return before + read_around(vfs, handle, middle, end, unreadable)
+
+
+class Survey:
+    """What of the segments of one log can be read, as far as somebody has asked."""
+
+    def __init__(self, files: SegmentFiles, pages_max: int | None = None) -> None:
+        """Nothing was asked yet. pages_max: how many pages may be unreadable; None: all."""
+        self.files = files
+        self._pages_max = pages_max
+        self._dead: dict[int, set[int]] = {}
+        self._answered = False
+
+    @property
+    def silent(self) -> bool:
+        """Something was asked for, and not a byte of it came."""
+        return bool(self._dead) and not self._answered
+
+    def read(self, segment: int, offset: int, size: int) -> bytes:
+        """Bytes of a segment; fewer than asked only at its end. See INV-SURVEY-1 for OSError."""
+        end = max(offset, min(offset + size, self.files.sizes[segment]))
+        refused = 0
+
+        def unreadable(page: int, error: OSError) -> None:
+            nonlocal refused
+            refused += PAGE_BYTES
+            self._note(segment, page, error)
+
+        # Not being able to open it says more of the disk than of a place on it.
+        handle = self.files.pin(segment)
+        try:
+            data = read_around(self.files.vfs, handle, offset, end, unreadable)
+        finally:
+            self.files.unpin(segment)
+        self._answered = self._answered or len(data) > refused
+        return data
+
+    def read_from(self, segment: int, offset: int) -> memoryview:
+        """The whole segment; what is before `offset` is perhaps not read, and zeros then."""
+        size = self.files.sizes[segment]
+        if offset <= PAGE_BYTES:
+            return memoryview(self.read(segment, 0, size))
+        return memoryview(bytes(offset) + self.read(segment, offset, size - offset))
+
+    def unreadable(self, segment: int) -> list[tuple[int, int]]:
+        """(start, end) of what could not be read of a segment so far, adjacent pages together."""
+        found: list[tuple[int, int]] = []
+        for start in sorted(self._dead.get(segment, ())):
+            end = min(start + PAGE_BYTES, self.files.sizes[segment])
+            if found and found[-1][1] == start:
+                found[-1] = found[-1][0], end
+            else:
+                found.append((start, end))
+        return found
+
+    def unreadable_bytes(self) -> int:
+        """Of all segments, as far as asked."""
+        return sum(end - start for one in self._dead for start, end in self.unreadable(one))
+
+    def touches(self, segment: int, start: int, end: int) -> bool:
+        """Whether a byte of ``start .. end`` could not be read."""
+        dead = self._dead.get(segment, ())
+        return any(start < page + PAGE_BYTES and page < end for page in dead)
+
+    def _note(self, segment: int, page: int, error: OSError) -> None:
+        self._dead.setdefault(segment, set()).add(page)
+        pages = sum(map(len, self._dead.values()))
+        if self._pages_max is not None and pages > self._pages_max:
+            raise OSError(
+                error.errno, f"more than {self._pages_max} pages of the segments cannot be read",
+                self.files.path(segment),
+            )  # fmt: skip

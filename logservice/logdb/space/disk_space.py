@@ -1,0 +1,149 @@
+"""DiskSpace: how much of the disk under one data directory may still be used, and for what.
+
+The free bytes of the file system, minus a ballast that was given up and must be taken again, are
+divided by three lines (all shares of one setting, `reserve_bytes`):
+
+    free                                                                                  full
+    |------ blocks are taken ------|mark|---- reserve ----|floor|-- control --|index|-----|
+                                   reserve_bytes          1/4                 1/8
+
+- Above the mark each shard's leader is promised `room`: a share of what lies above the floor.
+- Below the mark the promise is 0, and leaders refuse blocks when a quorum is there (`raft.room`).
+  What they were promised before is still taken: INV-SPACE-1, the promises outstanding at any time
+  are together at most a quarter of what is above the floor, because each is that quarter divided by
+  the replicas here. The other three quarters are for what a payload costs more on disk than its
+  bytes, for promises renewed between two samples, and for what else grows in the directory.
+- Below the floor no block is taken whatever was promised (`closed`): what is left is for control
+  entries, hard states, snapshots, and the copies that garbage collection makes to free more.
+- Below the index line nothing is allocated and the derived index is not written: LevelDB's first
+  failed write would be fatal to the store (reliability.md section 0), so its rows wait in memory
+  until there is room.
+
+INV-SPACE-2: so it is never the store itself that makes LevelDB or the commit path meet ENOSPC.
+
+Spare segments (`spare_segments`) are given up as soon as the disk comes near its mark, before it
+counts as full and before the ballast.
+
+Preallocated bytes of the newest segment count as used: a group that does not fit in what is left of
+it leaves that behind. Free bytes are sampled, not asked for every decision; `sample` is cheap (one
+statvfs). Someone else may use the same file system and break every promise; then the writer says
+OutOfSpace, which loses nothing (`segment_writer`).
+"""
+
+from __future__ import annotations
+
+import errno
+
+from logservice.bounds import DISK_ROOM_BYTES_MAX
+from logservice.logdb.io.vfs import Vfs
+from logservice.logdb.space.ballast import Ballast
+from logservice.logdb.space.spare_segments import SpareSegments
+from logservice.value import value
+
+_FLOOR_SHARE = 4
+_INDEX_SHARE = 8
+_PROMISED_SHARE = 4
+"""Divisors; see the head of this file."""
+
+_HYSTERESIS_SHARE = 8
+"""A full disk takes blocks again when it has this share of the reserve more than the mark: the
+segment that the next blocks need must not make it full at once."""
+
+
+class OutOfSpace(OSError):
+    """The disk is full, and nothing was written: the same may be tried again later."""
+
+    def __init__(self, what: str) -> None:
+        """`what` there is no room for."""
+        super().__init__(errno.ENOSPC, f"the disk is full: no room for {what}")
+
+
+class OutOfDescriptors(OutOfSpace):
+    """This process may open no more files, and nothing was written."""
+
+    def __init__(self, what: str) -> None:
+        """`what` there is none for."""
+        OSError.__init__(self, errno.EMFILE, f"too many open files: none for {what}")
+
+
+@value
+class DiskState:
+    """One sample. free_bytes: of the file system. full: above the high-water mark. closed: below
+    the floor. room: bytes of blocks promised to the leader of each shard here.
+    """
+
+    free_bytes: int
+    full: bool
+    closed: bool
+    room: int
+
+
+def _rounded_down(room: int) -> int:
+    """To a power of two: every replica is told of a change, and the free bytes of a file system in
+    use change all the time.
+    """
+    return min(1 << (room.bit_length() - 1), DISK_ROOM_BYTES_MAX) if room > 0 else 0
+
+
+class DiskSpace:
+    """Of one data directory. `sample` and `state` belong to the loop thread, the others to any."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        directory: str,
+        ballast: Ballast,
+        spares: SpareSegments,
+        reserve_bytes: int,
+    ) -> None:
+        """`reserve_bytes` 0: nothing is kept back, and a full disk is found out by ENOSPC."""
+        self._vfs = vfs
+        self._directory = directory
+        self._ballast = ballast
+        self._spares = spares
+        self._reserve_bytes = reserve_bytes
+        self._was_full = False
+        self.state = DiskState(0, full=False, closed=False, room=0)
+        self.sample(0)
+
+    def sample(self, replicas: int) -> DiskState:
+        """Look at the disk, for `replicas` that write to it."""
+        if self._spares.bytes and not self.has_plenty():
+            self._spares.release()
+        free = self._vfs.free_bytes(self._directory)
+        usable = free - self._ballast.missing_bytes
+        mark = self._reserve_bytes
+        if self._was_full:
+            mark += self._reserve_bytes // _HYSTERESIS_SHARE
+        self._was_full = full = usable < mark
+        above_floor = usable - self._reserve_bytes // _FLOOR_SHARE
+        room = 0
+        if not full:
+            room = _rounded_down(above_floor // _PROMISED_SHARE // (replicas + 1))
+        self.state = DiskState(free, full=full, closed=above_floor < 0, room=room)
+        return self.state
+
+    def has_plenty(self) -> bool:
+        """The disk is so far from its mark that spare segments may be kept."""
+        mark = self._reserve_bytes + self._reserve_bytes // _HYSTERESIS_SHARE
+        return not self._ballast.missing_bytes and self._vfs.free_bytes(self._directory) >= mark
+
+    def leaves_floor(self, size: int) -> bool:
+        """`size` bytes, more than is needed, may be taken: the reserve stays above its floor."""
+        return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _FLOOR_SHARE
+
+    def leaves_index(self, size: int) -> bool:
+        """`size` bytes may be taken: what the derived index needs is left."""
+        return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _INDEX_SHARE
+
+    def index_writable(self) -> bool:
+        """The derived index may be written; the ballast is given up for it if need be."""
+        for source in (self._spares, self._ballast):
+            if self.leaves_index(0):
+                return True
+            source.release()
+        return self.leaves_index(0)
+
+    def restore_ballast(self) -> None:
+        """Take the ballast again when that leaves the disk below its mark."""
+        self._ballast.restore(self._reserve_bytes)

@@ -1,0 +1,348 @@
+"""HAKeeperClient: propose to and look up in shard 0 from any store.
+
+Theory of operation. If this store runs a replica of shard 0 that knows a leader, that one is asked;
+otherwise (or if it cannot answer) other stores are asked by peer request, one after the other: the
+one that answered last, shard 0's members as the address book knows them, the configured seeds. They
+are asked by name, so what answers is that store and no other, wherever its address leads
+(INV-PEER-3: what is believed about HAKeeper comes from a store that by the newest membership known
+here runs shard 0, or that the configuration names). Only the leader's store takes a proposal, from
+whoever makes it; another one says where the leader is, and that one is asked next. So nothing goes
+round in circles. Each attempt gets at most HAKEEPER_ATTEMPT_TIMEOUT_S, so a dead store costs
+little; rounds go on until the deadline.
+
+A store is heard for itself only (INV-PEER-1): a heartbeat under its own name and with its own data
+directories, what its clients' services say, acknowledgements of its own commands. Administration is
+never passed on: `administer` proposes where the leader is, and elsewhere ends in NOT_LEADER with
+its client address, so that the leader's store authenticates the caller itself.
+
+What a store proposes may be repeated after an unknown outcome: heartbeats go by their sequence, id
+allocation by its request id, the rest by nature. An answer of the state machine itself is final; a
+refusal behind an attempt with an unknown outcome does not make that one known.
+
+Errors: those of the state machine (`hakeeper.rsm`); NotReady when nobody could be asked in time;
+UnknownOutcome or DeadlineExceeded when an attempt may have had an effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import msgspec
+from logservice_wire.errors import (
+    InvalidArgument,
+    LogServiceError,
+    NotLeader,
+    NotReady,
+    Outcome,
+    Reason,
+    UnknownOutcome,
+)
+from msgspec import Struct
+
+from logservice import bounds
+from logservice.hakeeper import proposals, queries, replies
+from logservice.hakeeper.views import AccessView, ClusterView, ShardView
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
+from logservice.nodehost.agent.address_book import AddressBook
+from logservice.nodehost.agent.hakeeper_host import HAKeeperHost
+from logservice.nodehost.peer_requests import ANY, ENROLLED, REFUSED_BY
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.outcome import Applied
+
+HEARTBEAT: Final = "hakeeper.heartbeat"
+PROPOSE: Final = "hakeeper.propose"
+LOOKUP: Final = "hakeeper.lookup"
+
+_ELSEWHERE: Final = frozenset(
+    {
+        Reason.NOT_READY, Reason.NOT_LEADER, Reason.SHARD_NOT_FOUND, Reason.BUSY, Reason.DEADLINE,
+        Reason.UNKNOWN_OUTCOME, Reason.WRONG_CLUSTER, Reason.HALTED,
+    }
+)  # fmt: skip
+"""Reasons that say something about the store that was asked, not about the question."""
+
+_ABOUT_WAITING: Final = frozenset(
+    {Reason.NOT_READY, Reason.BUSY, Reason.DEADLINE, Reason.UNKNOWN_OUTCOME}
+)
+"""Of these, what is as true of the question."""
+
+_OF_A_STORE: Final = (proposals.AckCommands, proposals.ServiceHeartbeat, proposals.AllocateIds)
+"""What an enrolled store may propose, besides its heartbeat."""
+
+SelfMade = (
+    proposals.StoreHeartbeat
+    | proposals.AckCommands
+    | proposals.ServiceHeartbeat
+    | proposals.AllocateIds
+)
+"""What a store proposes for itself and for its clients. Repeating any of it is harmless."""
+
+T = TypeVar("T")
+
+
+class _Answer(Struct, array_like=True, forbid_unknown_fields=True):
+    """`Applied`, on the way between stores."""
+
+    lsn: int
+    count: int
+    value: int
+    data: bytes
+    duplicate: bool
+
+
+_encoder = msgspec.msgpack.Encoder()
+_answers = msgspec.msgpack.Decoder(_Answer)
+
+
+class HAKeeperClient:
+    """One per store."""
+
+    def __init__(self, host: HAKeeperHost, book: AddressBook) -> None:
+        """Call `serve` before the transport starts, so that other stores can ask this one."""
+        self._host = host
+        self._book = book
+        self._last_good = ""
+
+    def serve(self) -> None:
+        """Answer other stores' questions from the local replica of shard 0."""
+        self._host.register_handler(HEARTBEAT, ANY, self._serve_heartbeat)
+        self._host.register_handler(PROPOSE, ENROLLED, self._serve_propose)
+        self._host.register_handler(LOOKUP, ENROLLED, self._serve_lookup)
+
+    def expire(self, shard: ShardId) -> None:
+        """See `NodeHost.expire`."""
+        self._host.expire(shard)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def propose(self, proposal: SelfMade, timeout_s: float) -> Applied:
+        """Apply what this store says for itself, or for its clients; returns its outcome.
+
+        Raises what the module's text says.
+        """
+        command = proposals.encode(proposal)
+        method = HEARTBEAT if isinstance(proposal, proposals.StoreHeartbeat) else PROPOSE
+
+        async def here(limit_s: float) -> Applied:
+            return await self._host.propose(HAKEEPER_SHARD, command, limit_s)
+
+        async def there(target: str, limit_s: float) -> Applied:
+            data = await self._host.peer_request(target, method, command, limit_s)
+            return _decode_applied(data)
+
+        return await self._ask(here, there, timeout_s, changes=True)
+
+    async def administer(self, proposal: proposals.Proposal, timeout_s: float) -> Applied:
+        """Apply what this store's own gate let through, if HAKeeper's leader is here.
+
+        Raises NotLeader{leader, address} where it is not, and the errors of the state machine;
+        UnknownOutcome or DeadlineExceeded when it may have had an effect.
+        """
+        if self._host.replica_info(HAKEEPER_SHARD) is not None:
+            try:
+                command = proposals.encode(proposal)
+                return await self._host.propose(HAKEEPER_SHARD, command, timeout_s)
+            except NotLeader as error:
+                if error.metadata.get("address"):
+                    raise
+        view = await self.shard(HAKEEPER_SHARD, timeout_s)
+        if view is None or not view.leader_address:
+            raise NotReady("HAKeeper has no leader")
+        raise NotLeader(
+            "HAKeeper's leader is on another store",
+            leader=view.leader_store, address=view.leader_address,
+        )  # fmt: skip
+
+    async def query(
+        self, query: queries.Query, timeout_s: float, *, stale: bool = False
+    ) -> queries.Answer:
+        """A linearizable answer; with `stale` what a local replica has applied, if there is one."""
+        if stale and self._host.replica_info(HAKEEPER_SHARD) is not None:
+            return _view(self._host.stale_lookup(HAKEEPER_SHARD, query))
+        body = queries.encode_query(query)
+
+        async def here(limit_s: float) -> queries.Answer:
+            return _view(await self._host.lookup(HAKEEPER_SHARD, query, limit_s))
+
+        async def there(target: str, limit_s: float) -> queries.Answer:
+            data = await self._host.peer_request(target, LOOKUP, body, limit_s)
+            try:
+                return queries.decode_answer(query, data)
+            except queries.QueryCorrupt as error:
+                raise NotReady(f"{target} answers in another language") from error
+
+        return await self._ask(here, there, timeout_s, changes=False)
+
+    async def cluster(self, timeout_s: float, *, stale: bool = False) -> ClusterView:
+        """The whole cluster."""
+        answer = await self.query(queries.GetCluster(), timeout_s, stale=stale)
+        assert isinstance(answer, ClusterView)
+        return answer
+
+    async def shard(
+        self, shard: ShardId, timeout_s: float, *, stale: bool = False
+    ) -> ShardView | None:
+        """Where a shard is; None when HAKeeper does not know it."""
+        answer = await self.query(queries.GetShard(shard), timeout_s, stale=stale)
+        assert answer is None or isinstance(answer, ShardView)
+        return answer
+
+    async def access_list(self, timeout_s: float) -> AccessView:
+        """Who may do what, as shard 0 has it."""
+        answer = await self.query(queries.GetAccess(), timeout_s)
+        assert isinstance(answer, AccessView)
+        return answer
+
+    async def create_shard(
+        self, shard: ShardId, name: str, replicas: int, timeout_s: float
+    ) -> ShardId:
+        """Create a log shard (`proposals.CreateShard`); returns its id. It starts within seconds.
+
+        Raises what `administer` does, ShardExists, NotEnoughStores, NotReady before the cluster
+        runs, InvalidArgument.
+        """
+        proposal = proposals.CreateShard(shard, name, replicas)
+        return ShardId((await self.administer(proposal, timeout_s)).value)
+
+    async def allocate_ids(self, key: str, count: int, request_id: str, timeout_s: float) -> int:
+        """The first of `count` unique ids of `key` (`proposals.AllocateIds`)."""
+        applied = await self.propose(proposals.AllocateIds(key, count, request_id), timeout_s)
+        return applied.value
+
+    async def service_heartbeat(
+        self, beat: proposals.ServiceHeartbeat, timeout_s: float
+    ) -> replies.HeartbeatReply:
+        """A heartbeat of one of the database's services; the reply carries its commands."""
+        return replies.decode((await self.propose(beat, timeout_s)).data)
+
+    # --- answering --------------------------------------------------------------------------------
+
+    async def _serve_heartbeat(self, peer: PeerIdentity, body: bytes) -> bytes:
+        beat = _decode_proposal(body)
+        if not isinstance(beat, proposals.StoreHeartbeat):
+            raise self._host.requests.refuse(peer, HEARTBEAT, "no heartbeat")
+        stated = {directory.incarnation for directory in beat.directories}
+        if beat.store != peer.store_id or not stated.issuperset(peer.incarnations):
+            raise self._host.requests.refuse(peer, HEARTBEAT, "not its own")
+        return await self._apply(body)
+
+    async def _serve_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
+        proposal = _decode_proposal(body)
+        if not isinstance(proposal, _OF_A_STORE):
+            raise self._host.requests.refuse(peer, PROPOSE, "administration")
+        if isinstance(proposal, proposals.AckCommands) and proposal.target != peer.store_id:
+            raise self._host.requests.refuse(peer, PROPOSE, "not its own")
+        return await self._apply(body)
+
+    async def _apply(self, command: bytes) -> bytes:
+        limit_s = bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
+        applied = await self._host.propose(HAKEEPER_SHARD, command, limit_s)
+        return _encoder.encode(
+            _Answer(applied.lsn, applied.count, applied.value, applied.data, applied.duplicate)
+        )
+
+    async def _serve_lookup(self, peer: PeerIdentity, body: bytes) -> bytes:
+        try:
+            query = queries.decode_query(body)
+        except queries.QueryCorrupt as error:
+            raise InvalidArgument(str(error), field="query") from error
+        answer = await self._host.lookup(HAKEEPER_SHARD, query, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S)
+        return queries.encode_answer(_view(answer))
+
+    # --- finding ----------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        here: Callable[[float], Awaitable[T]],
+        there: Callable[[str, float], Awaitable[T]],
+        timeout_s: float,
+        *,
+        changes: bool,
+    ) -> T:
+        """Round after round over everybody who may know, until one answers or the time is up."""
+        clock = self._host.clock
+        deadline_s = clock.monotonic() + timeout_s
+        unknown: LogServiceError | None = None
+        last: LogServiceError = NotReady("HAKeeper could not be reached")
+        while True:
+            targets = self._targets()
+            hinted: set[str] = set()
+            while targets:
+                target = targets.pop(0)
+                left_s = deadline_s - clock.monotonic()
+                if left_s <= 0:
+                    raise unknown or _nobody(last)
+                limit_s = min(left_s, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S)
+                try:
+                    answer = await (there(target, limit_s) if target else here(limit_s))
+                except LogServiceError as error:
+                    if error.reason not in _ELSEWHERE and REFUSED_BY not in error.metadata:
+                        if unknown is None or not changes:
+                            raise
+                        # An attempt before this one may be why it was refused.
+                        raise UnknownOutcome(f"after an unknown outcome: {error}") from error
+                    last = error
+                    if target == self._last_good:
+                        self._last_good = ""
+                    if error.outcome is Outcome.UNKNOWN:
+                        unknown = error
+                    leader = error.metadata.get("leader", "")
+                    if leader in self._believed() and leader not in hinted:
+                        hinted.add(leader)
+                        targets = [leader, *(one for one in targets if one != leader)]
+                else:
+                    self._last_good = target
+                    return answer
+            left_s = deadline_s - clock.monotonic()
+            await asyncio.sleep(max(0.0, min(bounds.HAKEEPER_RETRY_S, left_s)))
+
+    def _believed(self) -> list[StoreId]:
+        """INV-PEER-3: whose answers about HAKeeper count, the likeliest first; others than this."""
+        me, addresses = self._host.identity.store_id, self._book.peer_addresses()
+        return [one for one in self._book.hakeeper_stores() if one != me and one in addresses]
+
+    def _targets(self) -> list[str]:
+        """Whom to ask, in order; empty for the local replica."""
+        others: list[str] = list(self._believed())
+        if self._last_good in others:
+            others.insert(0, self._last_good)
+        info = self._host.replica_info(HAKEEPER_SHARD)
+        if info is not None:
+            # Without a leader it cannot answer now, but it may be the only one left to ask.
+            others = ["", *others] if info.leader != NO_REPLICA else [*others, ""]
+        return list(dict.fromkeys(others))
+
+
+def _nobody(last: LogServiceError) -> LogServiceError:
+    """What the caller is told when nobody answered: nothing about his question.
+
+    "Shard not found" is an answer where a shard was asked for; here it may only mean that the store
+    asked last has no replica of shard 0, and a client would give up a log that exists.
+    """
+    if last.reason in _ABOUT_WAITING:
+        return last
+    return NotReady(f"HAKeeper could not be reached: {last.message}")
+
+
+def _decode_proposal(body: bytes) -> proposals.Proposal:
+    try:
+        return proposals.decode(body)
+    except proposals.ProposalCorrupt as error:
+        raise InvalidArgument(str(error), field="command") from error
+
+
+def _decode_applied(data: bytes) -> Applied:
+    try:
+        answer = _answers.decode(data)
+    except msgspec.MsgspecError as error:
+        # It may have done what it was asked for.
+        raise UnknownOutcome("the store that was asked answers in another language") from error
+    return Applied(answer.lsn, answer.count, answer.value, answer.data, answer.duplicate)
+
+
+def _view(answer: object) -> queries.Answer:
+    if answer is None or isinstance(answer, AccessView | ClusterView | ShardView | str):
+        return answer
+    raise InvalidArgument("shard 0 is no HAKeeper here", field="query")

@@ -1,0 +1,257 @@
+"""StoreDirectory: one data directory of a store, opened: identity, log storage, exports, threads.
+
+`StoreParts` opens one for each path of the configuration; the NodeHost gets the `used` part of it.
+Whose directory it is, is checked before anything in it is read (`logdb.io.data_directory`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import logging
+import posixpath
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from logservice_wire.errors import Halted, ShardNotFound, WrongCluster
+
+from logservice.clock import Clock
+from logservice.events import Event, emit
+from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
+from logservice.logdb.io.data_directory import DataDirectory, read_identity
+from logservice.logdb.io.kv import KvEngine, KvError
+from logservice.logdb.io.vfs import Vfs
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
+from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.info import DirectoryInfo, ReplicaInfo
+from logservice.nodehost.integrity.scrub import Scrubber
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.threads.executor import Executor
+from logservice.nodehost.threads.read_budget import ReadBudget
+from logservice.nodehost.truncation.exports import ExportedSnapshots
+from logservice.nodehost.truncation.log_meter import LogDbMeter
+from logservice.nodehost.truncation.worker import TruncationWorker
+from logservice.snapshot import Snapshot
+
+_DISK_ERRORS: Final = frozenset(
+    {errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE}
+)
+"""What a file system answers when what is below it is broken or gone."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSeams:
+    """Where one data directory meets the world.
+
+    read_executor reads entries, export_executor runs the exports' file work: commit groups never
+    wait behind either.
+    """
+
+    vfs: Vfs
+    kv: KvEngine
+    fsync_executor: Executor
+    read_executor: Executor
+    export_executor: Executor
+
+
+class StoreDirectory:
+    """See the module's text. `close` once.
+
+    damages: places that recovery found damaged, what is superseded aside; unattributed: those of
+    them of which nobody knows whose they are.
+    """
+
+    damages: int
+    unattributed: int
+
+    def __init__(
+        self,
+        path: str,
+        seams: DiskSeams,
+        *,
+        cluster_id: ClusterId,
+        store_id: StoreId,
+        draw_incarnation: Callable[[], int],
+        options: LogDbOptions,
+        exports_max: int,
+        clock: Clock,
+        scrub_bytes_per_s: int,
+    ) -> None:
+        """Check the identity, recover log storage, find the exports.
+
+        Raises InvalidArgument, WrongCluster, OSError, KvError.
+        """
+        self.seams = seams
+        self.data = DataDirectory.open(
+            path,
+            vfs=seams.vfs,
+            cluster_id=cluster_id,
+            store_id=store_id,
+            draw_incarnation=draw_incarnation,
+        )
+        try:
+            self.logdb = self._open_logdb(path, options, clock)
+        except BaseException:
+            self.data.close()
+            raise
+        try:
+            self._tell_recovery(path)
+            self.meter = LogDbMeter(self.logdb)
+            self.exports = ExportedSnapshots(
+                seams.vfs, posixpath.join(path, "exports"), self.meter, count_max=exports_max
+            )
+        except BaseException:
+            # That is what is raised, not what follows from it.
+            with contextlib.suppress(OSError, KvError):
+                self.logdb.close()
+            self.data.close()
+            raise
+        self.used = Directory(
+            self.data.incarnation,
+            self.logdb,
+            seams.fsync_executor,
+            seams.read_executor,
+            self.exports.newest,
+            self.exports.remove_replica,
+            self._forget_exports,
+            ReadBudget(clock, scrub_bytes_per_s),
+        )
+
+    def _open_logdb(self, path: str, options: LogDbOptions, clock: Clock) -> LogDb:
+        seams = self.seams
+
+        def opened() -> LogDb:
+            return LogDb.open(
+                path,
+                identity=self.data,
+                vfs=seams.vfs,
+                kv=seams.kv,
+                options=options,
+                clock=clock,
+            )
+
+        try:
+            return opened()
+        except KvError as error:
+            # A compaction met damage where opening does not look. The index that failed is not
+            # trusted any more (INV-KV-3), so the second try makes a new one; if that fails, too,
+            # it is not the index.
+            logger.warning("the derived index in %s failed, and is made anew: %s", path, error)
+            return opened()
+
+    def _tell_recovery(self, path: str) -> None:
+        """Damage of which nobody knows whose it is may be all that was left of a replica. HAKeeper
+        replaces it then, also one that it never heard of (`heartbeats`, INV-HK-LOST-TRACK); but a
+        person should know why.
+        """
+        report = self.logdb.recovery_report
+        logger.info("log storage in %s is open: %s", path, report)
+        if report.rebuilt:
+            emit(logger, Event.INDEX_REBUILT, path=path, reason=report.rebuilt)
+        damages = [damage for damage in report.damages if not damage.harmless]
+        self.damages = len(damages)
+        self.unattributed = sum(damage.key is None for damage in damages)
+        if damages:
+            emit(
+                logger, Event.DAMAGE_AT_START, path=path, count=self.damages,
+                unattributed=self.unattributed, detail=str(damages[0]),
+            )  # fmt: skip
+
+    def worker(self, host: NodeHost) -> TruncationWorker:
+        """The truncation worker for the replicas in this directory."""
+        return TruncationWorker(
+            _Within(host, self.used),
+            self.exports,
+            self.meter,
+            self.used.collect_garbage,
+            self.seams.export_executor,
+        )
+
+    def scrubber(self, host: NodeHost, clock: Clock, pass_interval_s: float) -> Scrubber:
+        """Verifies the sealed segments in this directory."""
+
+        def damaged(keys: Sequence[tuple[ShardId, ReplicaId]]) -> None:
+            for shard, replica in keys:
+                reason = self.logdb.log(shard, replica).faulty
+                with contextlib.suppress(Halted, ShardNotFound):
+                    running = host.replica(shard)
+                    if running.replica_id == replica:
+                        host.halt(running, reason)
+            if keys:
+                self.used.record_faults_soon()
+
+        return Scrubber(
+            self.logdb, self.seams.vfs, self.seams.export_executor, clock, self.used.budget,
+            damaged, pass_interval_s=pass_interval_s,
+        )  # fmt: skip
+
+    async def _forget_exports(self, shard: ShardId, replica: ReplicaId, index: Index) -> None:
+        work = functools.partial(self.exports.drop_from, shard, replica, index)
+        await asyncio.wrap_future(self.seams.export_executor.submit(work))
+
+    def close(self) -> None:
+        """Wait for the threads, close log storage, let another process have the directory."""
+        self.seams.fsync_executor.shutdown()
+        self.seams.read_executor.shutdown()
+        self.seams.export_executor.shutdown()
+        try:
+            self.logdb.close()
+        except (OSError, KvError):
+            # Of a disk that failed everything was said when it did.
+            if not self.used.failed:
+                raise
+        finally:
+            self.data.close()
+
+
+def disk_failed(error: BaseException | None) -> bool:
+    """It is the disk's word, not a mistake in the configuration, a lock or missing rights."""
+    return isinstance(error, OSError) and error.errno in _DISK_ERRORS
+
+
+def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryInfo:
+    """What to report of a directory that could not be opened; closes what waits for its disk.
+
+    Its incarnation is 0 when not even its identity can be read: its replicas are then missed only
+    by whoever knows that they were here.
+    """
+    seams.fsync_executor.shutdown()
+    seams.read_executor.shutdown()
+    seams.export_executor.shutdown()
+    incarnation = Incarnation(0)
+    with contextlib.suppress(OSError, WrongCluster):
+        incarnation = read_identity(seams.vfs, path).incarnation
+    return DirectoryInfo(path, incarnation, 0, 0, 0, f"{type(error).__name__}: {error}")
+
+
+class _Within:
+    """A NodeHost of which only the replicas in one directory are seen: `TruncationHost`."""
+
+    def __init__(self, host: NodeHost, directory: Directory) -> None:
+        self._host = host
+        self._directory = directory
+
+    def replica_infos(self) -> list[ReplicaInfo]:
+        incarnation = self._directory.incarnation
+        return [info for info in self._host.replica_infos() if info.incarnation == incarnation]
+
+    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
+        info = self._host.replica_info(shard)
+        return info if info and info.incarnation == self._directory.incarnation else None
+
+    def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+        return self._directory.logdb.replicas()
+
+    def applied_snapshot(self, shard: ShardId) -> Snapshot:
+        return self._host.applied_snapshot(shard)
+
+    async def install_snapshot(
+        self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
+    ) -> None:
+        await self._host.install_snapshot(shard, snapshot, truncation_lsn)

@@ -1,0 +1,342 @@
+"""StoreParts: the parts of one store behind the edge, put together in one place.
+
+The server and the simulator run the same store; what differs are its seams (files, key-value
+engine, transport, clock, executors, chance) and who serves clients. So the assembly is here, and
+only here: data directories (identity, log storage with its recovery, exported snapshots) ->
+NodeHost -> HAKeeper's part (address book, client, bootstrap, shell, heartbeats) -> a truncation
+worker for each directory.
+
+What can be refused is refused by the constructor, before a port is open: a foreign or copied data
+directory, log storage that does not open. `start` opens the peer port and starts every replica
+found; what goes on for ever is returned by `background` for the caller to run, because what to do
+when such a part fails (INV-STORE-1: end the process) is the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import posixpath
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from logservice_wire.errors import InvalidArgument, NotReady, ShardNotFound
+
+from logservice import bounds
+from logservice.clock import Clock
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.state import decoded
+from logservice.ids import (
+    HAKEEPER_SHARD,
+    ClusterId,
+    Incarnation,
+    ReplicaId,
+    ShardId,
+    StoreId,
+)
+from logservice.invariants import InvariantViolation
+from logservice.logdb.io.kv import KvError
+from logservice.logdb.options import LogDbOptions
+from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.membership import Membership
+from logservice.nodehost.agent.access_book import AccessBook
+from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.bootstrap import Bootstrapper, InitialMember
+from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration, HAKeeperShell
+from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.assembly.store_directory import (
+    DiskSeams,
+    StoreDirectory,
+    disk_failed,
+    unopened,
+)
+from logservice.nodehost.info import DirectoryInfo
+from logservice.nodehost.integrity.comparison import Comparer
+from logservice.nodehost.integrity.repair import Repairer
+from logservice.nodehost.integrity.scrub import ScrubPass
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.transport.seam import PeerIdentity, Transport
+from logservice.rsm.log_rsm import LogRsm
+from logservice.state_machine import StateMachine
+from logservice.trace import NO_TRACING, Tracing
+
+_BOOTSTRAP_ROUND_S: Final = 10.0
+"""How often a first start that waits for other members says so."""
+
+INTEGRITY: Final = (
+    "recovery_damages", "recovery_unattributed",
+    "scrub_passes", "scrub_bytes", "scrub_damages",
+    "compare_passes", "compare_ranges", "compare_states", "compare_served", "compare_refused",
+    "compare_wrong", "compare_undecided", "compare_contested", "compare_halted",
+    "repair_repaired", "repair_entries", "repair_snapshots", "repair_waited",
+)  # fmt: skip
+"""What `StoreParts.integrity_counts` has: also what has not happened yet, so that alerts see 0."""
+
+logger = logging.getLogger(__name__)
+
+
+def state_machine_for(shard: ShardId) -> StateMachine:
+    """What a shard replicates: HAKeeper in shard 0, a log in all others."""
+    return HAKeeperRsm() if shard == HAKEEPER_SHARD else LogRsm()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What a store is told. `members`: the stores that form shard 0 at the very first start."""
+
+    cluster_id: ClusterId
+    store_id: StoreId
+    data_directories: Sequence[str]
+    members: Sequence[InitialMember]
+    first: FirstConfiguration
+    options: NodeHostOptions = field(default_factory=NodeHostOptions)
+    logdb: LogDbOptions = field(default_factory=LogDbOptions)
+    exports_max: int = bounds.EXPORTED_SNAPSHOTS_MAX
+    hakeeper_tick_s: float = 1.0 / bounds.HAKEEPER_TICKS_PER_S
+    heartbeat_interval_s: float = 1.0
+    scrub_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
+    scrub_bytes_per_s: int = bounds.SCRUB_BYTES_PER_S
+    compare_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSeams:
+    """Where a store meets the world. `disk`: of the data directory at a path; asked once for each.
+
+    draw_id: 63 bits that no other incarnation or process start has; in production from the
+    operating system, because an id that repeats defeats what it is for. rng: election timeouts.
+    on_fatal: must end the process. on_broken: is told of a replica that halts because an invariant
+    of it does not hold. tracing: who records spans.
+    """
+
+    disk: Callable[[str], DiskSeams]
+    clock: Clock
+    make_transport: Callable[[PeerIdentity], Transport]
+    draw_id: Callable[[], int]
+    rng: random.Random
+    on_fatal: Callable[[BaseException], None]
+    on_broken: Callable[[InvariantViolation], None] = lambda _: None
+    state_machines: Callable[[ShardId], StateMachine] = state_machine_for
+    tracing: Tracing = NO_TRACING
+
+
+class StoreParts:
+    """See the module's text. `start`, run what `background` gives, then `stop` and `close`."""
+
+    def __init__(self, settings: StoreSettings, seams: StoreSeams) -> None:
+        """Open storage and put the parts together; nothing is served yet.
+
+        Raises InvalidArgument, WrongCluster (data directory), OSError, KvError.
+        """
+        self.settings = settings
+        self._seams = seams
+        self.directories: list[StoreDirectory] = []
+        self.unopened: list[DirectoryInfo] = []
+        try:
+            self._open_directories()
+            self._assemble()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_directories(self) -> None:
+        """All that can be opened. A disk that fails is left out, unless none is left.
+
+        One that is empty, or was never there, becomes a new directory with a new incarnation: the
+        replicas that an earlier one held are lost, and HAKeeper replaces them.
+        """
+        paths = [posixpath.normpath(path) for path in self.settings.data_directories]
+        if len(set(paths)) != len(paths):
+            raise InvalidArgument(f"twice the same in {paths}", field="data_directories")
+        failure: Exception | None = None
+        for path in paths:
+            seams = self._seams.disk(path)
+            try:
+                self.directories.append(self._open(path, seams))
+            except (OSError, KvError, InvalidArgument) as error:
+                if isinstance(error, InvalidArgument) and not disk_failed(error.__cause__):
+                    raise
+                logger.error("data directory %s is left out: %s", path, error)
+                failure = failure or error
+                self.unopened.append(unopened(path, seams, error))
+        if not self.directories and failure is not None:
+            raise failure
+
+    def _open(self, path: str, disk: DiskSeams) -> StoreDirectory:
+        settings, seams = self.settings, self._seams
+        return StoreDirectory(
+            path,
+            disk,
+            cluster_id=settings.cluster_id,
+            store_id=settings.store_id,
+            draw_incarnation=lambda: seams.draw_id() | 1,
+            options=settings.logdb,
+            exports_max=settings.exports_max,
+            clock=seams.clock,
+            scrub_bytes_per_s=settings.scrub_bytes_per_s,
+        )
+
+    def _assemble(self) -> None:
+        settings, seams = self.settings, self._seams
+        identity = PeerIdentity(
+            settings.cluster_id,
+            settings.store_id,
+            tuple(directory.data.incarnation for directory in self.directories),
+            seams.draw_id(),
+        )
+        self.host = NodeHost(
+            settings.options,
+            identity=identity,
+            directories=[directory.used for directory in self.directories],
+            unopened=self.unopened,
+            transport=seams.make_transport(identity),
+            state_machines=seams.state_machines,
+            clock=seams.clock,
+            on_fatal=seams.on_fatal,
+            on_broken=seams.on_broken,
+            rng=seams.rng,
+            tracing=seams.tracing,
+        )
+        self.book = AddressBook(
+            [
+                Copy(
+                    directory.seams.vfs,
+                    posixpath.join(directory.data.path, "ADDRESSES"),
+                    directory.seams.export_executor,
+                )
+                for directory in self.directories
+            ],
+            {member.store_id: member.peer_address for member in settings.members},
+        )
+        self.host.requests.directory = self.book
+        self.access = AccessBook(
+            [
+                (directory.seams.vfs, posixpath.join(directory.data.path, "ACCESS"))
+                for directory in self.directories
+            ]
+        )
+        self.client = HAKeeperClient(self.host, self.book)
+        self.client.serve()
+        self.lost_track = [one.data.incarnation for one in self.directories if one.data.lost_track]
+        self.bootstrapper = Bootstrapper(
+            self.host, self.book, settings.members, lost_track=bool(self.lost_track)
+        )
+        self.bootstrapper.serve()
+        self.workers = [directory.worker(self.host) for directory in self.directories]
+        self.scrubbers = [
+            directory.scrubber(self.host, seams.clock, settings.scrub_interval_s)
+            for directory in self.directories
+        ]
+        self.repairer = Repairer(self.host, self.book.peer_addresses, self._seams.state_machines)
+        self.comparer = Comparer(self.host, pass_interval_s=settings.compare_interval_s)
+        self.heartbeats: HeartbeatSender | None = None
+        self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
+
+    async def start(self) -> None:
+        """Open the peer port and start every replica found. Raises OSError (port in use)."""
+        await self.host.start()
+
+    def background(
+        self, describe: Callable[[], StoreDescription]
+    ) -> list[Callable[[], Awaitable[None]]]:
+        """What runs beside the shards until it is cancelled: HAKeeper's ticks, heartbeats, the
+        first start, repairs, the scrub, the comparison with other replicas.
+        """
+        heartbeats = self.heartbeats = HeartbeatSender(
+            self.host,
+            self.client,
+            self.book,
+            self.access,
+            describe,
+            self.settings.heartbeat_interval_s,
+            self.lost_track,
+        )
+        scrubs = [scrubber.run for scrubber in self.scrubbers]
+        return [
+            self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run, self.comparer.run,
+            self._name_members, *scrubs,
+        ]  # fmt: skip
+
+    async def stop(self) -> None:
+        """Stop serving; what `background` gave has ended before."""
+        await self.host.stop()
+
+    def close(self) -> None:
+        """Release executors, log storage and the data directories; no call follows."""
+        with contextlib.ExitStack() as stack:
+            while self.directories:
+                stack.callback(self.directories.pop().close)
+
+    def log(self, shard: ShardId, replica: ReplicaId) -> ReplicaLog:
+        """The durable log of a replica that has data here."""
+        directory = self.host.directories.holding(shard, replica)
+        if directory is None:
+            raise ShardNotFound(f"replica {replica} has no data here", shard=shard)
+        return directory.logdb.log(shard, replica)
+
+    def truncation_counts(self) -> Mapping[str, int]:
+        """How visits of the truncation workers ended, by outcome."""
+        counts: Counter[str] = Counter()
+        for worker in self.workers:
+            counts.update(worker.counts)
+        return counts
+
+    def integrity_counts(self) -> Mapping[str, int]:
+        """What looking for wrong data and restoring it has done since the start, by `INTEGRITY`."""
+        counts = dict.fromkeys(INTEGRITY, 0)
+        for directory in self.directories:
+            counts["recovery_damages"] += directory.damages
+            counts["recovery_unattributed"] += directory.unattributed
+        for scrubber in self.scrubbers:
+            counts["scrub_passes"] += scrubber.progress.passes
+            counts["scrub_bytes"] += scrubber.progress.bytes_verified
+            counts["scrub_damages"] += scrubber.progress.damages
+        for prefix, found in (("compare", self.comparer.counts), ("repair", self.repairer.counts)):
+            for name, count in found.items():
+                counts[f"{prefix}_{name}"] += count
+        return counts
+
+    def scrub_passes(self) -> Mapping[Incarnation, ScrubPass]:
+        """Where the scrub stands in each data directory."""
+        return {
+            directory.incarnation: scrubber.look()
+            for directory, scrubber in zip(self.host.directories, self.scrubbers, strict=True)
+        }
+
+    def exports_count(self, shard: ShardId, replica: ReplicaId) -> int:
+        """Exported snapshots of a replica."""
+        return sum(directory.exports.count(shard, replica) for directory in self.directories)
+
+    async def _name_members(self) -> None:
+        """Tell the shards here who HAKeeper says their members are, when a stranger spoke."""
+        await self.host.strangers.run(self._members_of, self._named)
+
+    def _named(self, shard: ShardId, membership: Membership) -> None:
+        replica = self.host.running(shard)
+        if replica is not None:
+            replica.hearing.members.name(membership)
+
+    async def _members_of(self, shard: ShardId) -> Membership | None:
+        if shard == HAKEEPER_SHARD:
+            return self.book.hakeeper
+        view = await self.client.shard(shard, bounds.HEARTBEAT_TIMEOUT_S)
+        return decoded(view.membership) if view is not None else None
+
+    async def _bootstrap(self) -> None:
+        """Take part in the cluster's first start, however long the other members take."""
+        while True:
+            try:
+                outcome = await self.bootstrapper.run(_BOOTSTRAP_ROUND_S)
+            except NotReady as error:
+                logger.warning("the first start waits: %s", error.message)
+                # The round may have failed at once; others must get their turn all the same.
+                await asyncio.sleep(0)
+                continue
+            logger.info("first start: %s", outcome.value)
+            return

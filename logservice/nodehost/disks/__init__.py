@@ -1,0 +1,1 @@
+"""Data directories: what one disk can stop, and what is stopped."""

@@ -1,0 +1,150 @@
+"""Directories: which data directory of the store a replica lives in.
+
+A replica stays where its data is; that is recorded by nothing but the data itself. A new one goes
+where the caller says (HAKeeper binds a replica to one incarnation before it starts), or, when
+nobody says, to the working directory with the fewest replicas, the first of them in the order of
+the configuration.
+
+INV-HOST-3: data or a tombstone of one (shard, replica) is in one directory of the store at most:
+ids are never reused, and `place` finds the holder before it chooses.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+
+from logservice_wire.errors import Halted, InvalidArgument
+
+from logservice.clock import Clock
+from logservice.ids import Incarnation, ReplicaId, ShardId
+from logservice.logdb.format.update import Bootstrap
+from logservice.logdb.space.stats import LogDbStats
+from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.engine import Engine
+from logservice.nodehost.info import DirectoryInfo
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.transport.seam import Transport
+
+
+class Directories:
+    """Those of one store, in the order of the configuration; at least one."""
+
+    def __init__(
+        self, directories: Sequence[Directory], unopened: Sequence[DirectoryInfo] = ()
+    ) -> None:
+        """`unopened`: others that the store has, for reports.
+
+        Raises InvalidArgument when there is none, or two are the same.
+        """
+        self._all = tuple(directories)
+        self._unopened = tuple(unopened)
+        incarnations = {directory.incarnation for directory in self._all}
+        if not self._all or len(incarnations) != len(self._all):
+            raise InvalidArgument("expected different data directories", field="data_directories")
+
+    def __iter__(self) -> Iterator[Directory]:
+        """All of them, failed ones too."""
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        """How many there are, failed ones too."""
+        return len(self._all)
+
+    def start_engines(
+        self,
+        transport: Transport,
+        clock: Clock,
+        options: NodeHostOptions,
+        on_fatal: Callable[[BaseException], None],
+        on_disk_failed: Callable[[Directory, BaseException], None],
+        on_fault: Callable[[ShardId, ReplicaId], None],
+    ) -> None:
+        """Give each its engine. See `Engine`; `on_fault`: see `LogDb`."""
+        # A stuck disk must not stop the others: with several, none is waited for on the loop.
+        inline_max_s = options.fsync_inline_max_s if len(self._all) == 1 else -1.0
+        for directory in self._all:
+            directory.engine = Engine(
+                directory.logdb,
+                transport,
+                directory.executor,
+                clock,
+                inline_max_s,
+                options.group_bytes_goal,
+                on_fatal,
+                functools.partial(on_disk_failed, directory),
+            )
+            directory.logdb.on_fault = on_fault
+
+    def infos(self) -> list[DirectoryInfo]:
+        """What is to be told about each, those that failed or were not opened too."""
+        return [*(directory.info() for directory in self._all), *self._unopened]
+
+    def stats(self) -> list[LogDbStats]:
+        """Counters of the log storage of those that work."""
+        return [directory.logdb.stats() for directory in self.working]
+
+    @property
+    def working(self) -> list[Directory]:
+        """Those that did not fail."""
+        return [directory for directory in self._all if not directory.failed]
+
+    def holding(self, shard: ShardId, replica: ReplicaId) -> Directory | None:
+        """Where the replica's data or tombstone is, be the directory failed or not."""
+        for directory in self._all:
+            if directory.logdb.knows(shard, replica):
+                return directory
+        return None
+
+    def replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+        """Every replica with data in a working directory, sorted."""
+        return sorted(key for directory in self.working for key in directory.logdb.replicas())
+
+    def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
+        """What the newest replica of `shard` stored here was bootstrapped with."""
+        for stored_shard, replica in reversed(self.replicas()):
+            if stored_shard == shard:
+                return self.place(shard, replica).logdb.log(shard, replica).bootstrap
+        return None
+
+    def removed(self, shard: ShardId, replica: ReplicaId) -> bool:
+        """It was removed here; its id is refused for ever."""
+        holder = self.holding(shard, replica)
+        return holder is not None and (shard, replica) in holder.logdb.removed()
+
+    def place(
+        self, shard: ShardId, replica: ReplicaId, incarnation: Incarnation | None = None
+    ) -> Directory:
+        """Where the replica is, or shall be. `incarnation`: where the caller wants it.
+
+        Raises InvalidArgument{field: incarnation} when it is somewhere else, or there is no such
+        directory; Halted when that directory failed.
+        """
+        found = self.holding(shard, replica)
+        if incarnation is not None:
+            wanted = self.of(incarnation)
+            if wanted is None or found not in (None, wanted):
+                known = ", ".join(str(one.incarnation) for one in self._all)
+                raise InvalidArgument(
+                    f"the data directories here are {known}; replica {replica} of shard {shard}"
+                    f" is not in {incarnation}",
+                    field="incarnation",
+                )
+            found = wanted
+        found = found or self.roomiest()
+        if found.failed:
+            raise Halted(f"data directory {found.path}: {found.failed}", shard=shard)
+        return found
+
+    def of(self, incarnation: Incarnation) -> Directory | None:
+        """The one with this incarnation."""
+        for directory in self._all:
+            if directory.incarnation == incarnation:
+                return directory
+        return None
+
+    def roomiest(self) -> Directory:
+        """The working one with the fewest replicas; raises Halted when none works."""
+        if not self.working:
+            raise Halted("every data directory of the store failed")
+        return min(self.working, key=lambda directory: len(directory.logdb.replicas()))

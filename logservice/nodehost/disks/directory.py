@@ -1,0 +1,112 @@
+"""Directory: one data directory (one disk) of a store, as the NodeHost uses it.
+
+Everything that a disk can stop belongs to one directory: log storage with its own segments, derived
+index and ballast; the engine, so that each has its own commit group and its own fsync in flight;
+the exported snapshots; the threads that wait for the disk. A replica lives in exactly one of them,
+where its data is, and speaks under that directory's incarnation.
+
+INV-HOST-2: what failed stays failed: a directory whose log storage raised is never written again by
+this process, and nothing in it runs. What its disk holds is unknown until it is opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from logservice.clock import SystemClock
+from logservice.ids import Incarnation, Index, ReplicaId, ShardId
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.space.disk_space import DiskState, OutOfSpace
+from logservice.nodehost.engine import Engine
+from logservice.nodehost.info import DirectoryInfo
+from logservice.nodehost.threads.executor import Executor
+from logservice.nodehost.threads.read_budget import ReadBudget
+from logservice.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+
+async def _no_exports(_shard: ShardId, _replica: ReplicaId, _index: Index) -> None:
+    """Of a directory without any."""
+
+
+@dataclass(slots=True, eq=False)
+class Directory:
+    """See the module's text.
+
+    executor: runs this directory's writes, one after the other; read_executor: reads from it, which
+    neither wait for a write nor hold one up. newest_export, drop_exports: its
+    exported snapshots; forget_exports: drop those at an index and above, after any that is being
+    written. budget: at what rate it is read for nobody who waits. failed: why it is not used any
+    more, empty while it is. engine: from the NodeHost's start on. disk: what it takes, as of the
+    newest look.
+    """
+
+    incarnation: Incarnation
+    logdb: LogDb
+    executor: Executor
+    read_executor: Executor
+    newest_export: Callable[[ShardId, ReplicaId], Snapshot | None] = lambda *_: None
+    drop_exports: Callable[[ShardId, ReplicaId], None] = lambda *_: None
+    forget_exports: Callable[[ShardId, ReplicaId, Index], Awaitable[None]] = _no_exports
+    budget: ReadBudget = field(default_factory=lambda: ReadBudget(SystemClock()))
+    failed: str = ""
+    engine: Engine = field(init=False)
+    disk: DiskState = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The disk is looked at once."""
+        self.disk = self.logdb.sample_disk()
+
+    def look_at_disk(self) -> bool:
+        """Whether what the disk takes has changed since the look before. One system call."""
+        before, now = self.disk, self.logdb.sample_disk()
+        self.disk = now
+        if before.full != now.full:
+            state = "full: blocks are refused" if now.full else "not full any more"
+            logger.warning("%s: the disk is %s, %d bytes free", self.path, state, now.free_bytes)
+        return (before.room, before.closed) != (now.room, now.closed)
+
+    async def collect_garbage(self) -> None:
+        """Free what installs and removals left in log storage, in slices between commit groups;
+        then look whose the oldest segment is that stays.
+
+        Ends early when the disk has no room for copies: it is tried again. Nothing happens after
+        the directory failed. Raises NotReady or Halted when the engine stops first.
+        """
+        if self.failed:
+            return
+        collection = self.logdb.begin_collection()
+        with contextlib.suppress(OutOfSpace):
+            while (step := collection.next_step()) is not None:
+                if step.reads:
+                    await asyncio.wrap_future(self.read_executor.submit(step.read))
+                await self.engine.own_group(step.begin)
+        for _ in self.logdb.survey_oldest():
+            await asyncio.sleep(0)
+
+    def record_faults_soon(self) -> None:
+        """Put the marks of damaged replicas on the disk, unless it failed: in a group of their own,
+        or in one that takes them along first.
+        """
+        if not self.failed:
+            self.engine.own_group_soon(lambda: self.logdb.begin(()))
+
+    def info(self) -> DirectoryInfo:
+        """What operators and HAKeeper are told; `look_at_disk` says how much is free."""
+        if self.failed:
+            return DirectoryInfo(self.path, self.incarnation, 0, 0, 0, self.failed)
+        used, replicas = self.logdb.segment_bytes, len(self.logdb.replicas())
+        return DirectoryInfo(
+            self.path, self.incarnation, used, max(0, self.disk.free_bytes), replicas, "",
+            self.disk.full,
+        )  # fmt: skip
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.logdb.directory

@@ -1,0 +1,84 @@
+"""Halts: which replicas of a store do not run because their data or disk cannot be trusted.
+
+A halted replica neither votes, nor acknowledges, nor leads; the other shards of the store go on.
+HAKeeper is told with every heartbeat. One that may be repaired in place is told apart from one that
+HAKeeper should replace, as long as its repair gets on (`repair`).
+
+One of each shard: ids grow, and what HAKeeper has to know of is the one that was running here last.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from logservice_wire.errors import Halted
+
+from logservice.events import Event, emit
+from logservice.ids import ReplicaId, ShardId
+from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.nodehost.disks.directories import Directories
+from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.info import HaltedReplica
+
+logger = logging.getLogger(__name__)
+
+
+class Halts:
+    """Those of one store."""
+
+    def __init__(self, directories: Directories) -> None:
+        """Nothing is halted yet."""
+        self._directories = directories
+        self._by_shard: dict[ShardId, HaltedReplica] = {}
+        self._still: set[tuple[ShardId, ReplicaId]] = set()
+
+    def all(self) -> dict[ShardId, HaltedReplica]:
+        """By shard."""
+        return dict(self._by_shard)
+
+    def check(self, shard: ShardId) -> None:
+        """Raises Halted when the shard's replica here is one of them."""
+        halted = self._by_shard.get(shard)
+        if halted is not None:
+            raise Halted(f"shard {shard} halted here: {halted.reason}", shard=shard)
+
+    def note(self, shard: ShardId, replica: ReplicaId, directory: Directory, reason: str) -> None:
+        """It halts; the mark in its log becomes durable when the disk has time for it.
+
+        To be called once the engines run.
+        """
+        emit(logger, Event.REPLICA_HALTED, shard=shard, replica=replica, reason=reason)
+        self._by_shard[shard] = HaltedReplica(replica, directory.incarnation, reason)
+        directory.record_faults_soon()
+
+    def forget(self, shard: ShardId, replica: ReplicaId | None = None) -> None:
+        """This replica was removed; None: the shard's replica here runs (again)."""
+        halted = self._by_shard.get(shard)
+        if halted is not None and replica in (None, halted.replica):
+            del self._by_shard[shard]
+
+    def repairable(self) -> list[ReplicaLog]:
+        """Logs of halted replicas that may be repaired in place, by shard."""
+        logs = [
+            directory.logdb.log(*key)
+            for directory in self._directories.working
+            for key in directory.logdb.replicas()
+            if key[0] in self._by_shard
+        ]
+        found = [log for log in logs if log.fault is not None and log.fault.repairable]
+        return sorted(found, key=lambda log: (log.shard, log.replica))
+
+    def repairing(self) -> set[ShardId]:
+        """Those of `all` whose repair in place gets on."""
+        if not self._by_shard:
+            return set()
+        return {
+            log.shard for log in self.repairable() if (log.shard, log.replica) not in self._still
+        }
+
+    def stands_still(self, shard: ShardId, replica: ReplicaId, *, still: bool) -> None:
+        """Whether its repair does not get on: then HAKeeper should replace it."""
+        if still:
+            self._still.add((shard, replica))
+        else:
+            self._still.discard((shard, replica))

@@ -1,0 +1,1 @@
+"""Finding and mending what no checksum or no single store shows."""

@@ -1,0 +1,231 @@
+"""Comparison, the member's side: answers with digests, and halts what is found to be wrong.
+
+See `comparison` for the whole. The asker is a store like any other and may be wrong, late, or lie;
+so a finding is a reason to ask, and nothing else. Of the shard's other members the ones that are
+right say so themselves: in a shard of three one liar halts nobody but itself.
+
+- INV-COMPARE-1: a replica halts for a difference only after its own store has read its digest, has
+  asked every other member over its own connections, and has judged by what it was told and by its
+  own membership. That nobody can decide it has seen itself for COMPARE_UNDECIDED_S_MAX.
+- INV-COMPARE-3: a CONTESTED shard is not repaired in place: any copy would be one side's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from logservice_wire.errors import Busy, InvalidArgument, ShardNotFound
+
+from logservice import bounds
+from logservice.clock import Clock
+from logservice.events import Event, emit
+from logservice.ids import Index, ReplicaId, ShardId
+from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.integrity.compared_range import digest_of, span
+from logservice.nodehost.integrity.comparison_asking import ask_others
+from logservice.nodehost.integrity.comparison_wire import (
+    DIGEST,
+    FINDING,
+    Answer,
+    Ask,
+    Finding,
+    decode_ask,
+    decode_finding,
+    encode,
+)
+from logservice.nodehost.integrity.divergence import Verdict, judge
+from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
+from logservice.nodehost.replica import Replica
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.value import value
+
+logger = logging.getLogger(__name__)
+
+
+_OF_THE_LEADERS: Final = 0.9
+
+
+@value
+class _Halted:
+    """What a replica that halted here for a difference had, when it did."""
+
+    replica: Replica
+    low: Index
+    high: Index
+    answer: Answer
+
+
+class ComparisonHost(Protocol):
+    """What comparing needs of a NodeHost; see there."""
+
+    @property
+    def clock(self) -> Clock:
+        """When the next pass is due."""
+        ...
+
+    def replica_infos(self) -> Sequence[ReplicaInfo]:
+        """What runs here."""
+        ...
+
+    def replica(self, shard: ShardId) -> Replica:
+        """The replica that runs here."""
+        ...
+
+    def running(self, shard: ShardId) -> Replica | None:
+        """The same, or None."""
+        ...
+
+    def halt(self, replica: Replica, reason: str) -> None:
+        """It cannot be trusted."""
+        ...
+
+    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
+        """Answer peers' requests."""
+        ...
+
+    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        """Ask another store."""
+        ...
+
+
+class ComparisonAnswers:
+    """One per store; answers its peers from the beginning."""
+
+    def __init__(
+        self, host: ComparisonHost, on_undecided: Callable[[ShardId, Index], None]
+    ) -> None:
+        """Take the requests of `host`'s peers. `on_undecided`: there is a difference, in the range
+        that begins there, that whoever leads has to look at again.
+        """
+        self.totals: Counter[str] = Counter()
+        self._host = host
+        self._on_undecided = on_undecided
+        self._serving = 0
+        self._asking: set[ShardId] = set()
+        self._since: dict[ShardId, tuple[Index, float]] = {}
+        self._halted: dict[ShardId, _Halted] = {}
+        digest = member_of(lambda body: ShardId(decode_ask(body).shard))
+        finding = member_of(lambda body: ShardId(decode_finding(body).shard))
+        host.register_handler(DIGEST, digest, self._serve)
+        host.register_handler(FINDING, finding, self._on_finding)
+
+    def halt(
+        self,
+        replica: Replica,
+        low: Index,
+        high: Index,
+        digests: Mapping[ReplicaId, bytes],
+        *,
+        waited: bool,
+    ) -> None:
+        """Judge by what is known here, and halt the replica if that is what follows.
+
+        `digests` has that of the replica itself, which was read here. `waited`: see `Finding`.
+        """
+        judgement = judge(replica.raft.membership, digests)
+        where = span(replica, low, high)
+        what = where["what"]
+        log = replica.reader.durable_log()
+        if replica.replica_id in judgement.wrong:
+            reason = f"not what a majority has: {what}"
+            # A state cannot be fetched: 0 is STATE, and says that another replica has to come.
+            log.blame(reason, low)
+        elif waited and judgement.verdict in (Verdict.CONTESTED, Verdict.UNDECIDED):
+            shown = ", ".join(f"{one}: {digests[one].hex()}" for one in sorted(digests))
+            reason = f"no majority of replicas agrees on {what}; digests: {shown}"
+            # INV-COMPARE-3: by not saying what to repair.
+            log.blame(reason)
+            emit(logger, Event.SHARD_CONTESTED, shard=replica.shard, **where)
+        else:
+            if judgement.verdict is not Verdict.EQUAL:
+                self._on_undecided(replica.shard, low)
+            return
+        self.totals["halted"] += 1
+        self._halted[replica.shard] = _Halted(
+            replica, low, high,
+            Answer(replica.reader.first_index(), replica.applied, digests[replica.replica_id]),
+        )  # fmt: skip
+        self._host.halt(replica, reason)
+
+    async def _serve(self, peer: PeerIdentity, body: bytes) -> bytes:
+        ask = decode_ask(body)
+        halted = self._halted.get(ShardId(ask.shard))
+        if (
+            halted is not None
+            and self._host.running(halted.replica.shard) is None
+            and (halted.low, halted.high) == (ask.low, ask.high)
+        ):
+            # Whoever is told of the same difference asks, too: what was here is still said.
+            _check_asker(halted.replica, peer, ask)
+            return encode(halted.answer)
+        replica = self._asked(peer, ask)
+        digest = await self._read(replica, Index(ask.low), Index(ask.high))
+        first, applied = replica.reader.first_index(), replica.applied
+        return encode(Answer(first, applied, digest or b""))
+
+    async def _on_finding(self, peer: PeerIdentity, body: bytes) -> bytes:
+        found = decode_finding(body)
+        replica = self._asked(peer, found)
+        low, high = Index(found.low), Index(found.high)
+        digests = {ReplicaId(one): digest for one, digest in found.digests}
+        if replica.shard in self._asking:
+            raise Busy("the members are being asked", retry_after_ms=1000)
+        self._asking.add(replica.shard)
+        try:
+            own = await self._read(replica, low, high)
+            if own is None or digests.get(replica.replica_id) != own:
+                raise InvalidArgument("that is not what is here", field="digests")
+            told = await ask_others(self._host, replica, low, high)
+        finally:
+            self._asking.discard(replica.shard)
+        if replica.stopped:
+            raise ShardNotFound("the replica stopped", shard=replica.shard)
+        digests = {replica.replica_id: own, **told}
+        waited = found.waited and self._waited(replica, low, digests)
+        self.halt(replica, low, high, digests, waited=waited)
+        return b""
+
+    def _waited(self, replica: Replica, low: Index, digests: Mapping[ReplicaId, bytes]) -> bool:
+        """Whether it is sure here that nobody will decide: everybody has answered, or this store
+        has seen for long enough that too few do.
+        """
+        verdict = judge(replica.raft.membership, digests).verdict
+        if verdict is not Verdict.UNDECIDED:
+            self._since.pop(replica.shard, None)
+            return verdict is Verdict.CONTESTED
+        now_s = self._host.clock.monotonic()
+        known = self._since.get(replica.shard)
+        if known is None or known[0] != low:
+            known = self._since[replica.shard] = (low, now_s)
+        # The leader began a moment earlier.
+        return now_s - known[1] > bounds.COMPARE_UNDECIDED_S_MAX * _OF_THE_LEADERS
+
+    def _asked(self, peer: PeerIdentity, message: Ask | Finding) -> Replica:
+        """The replica that is meant. Raises ShardNotFound, Halted, and InvalidArgument when the
+        store does not speak for the member that asks.
+        """
+        replica = self._host.replica(ShardId(message.shard))
+        if replica.replica_id != message.replica:
+            raise ShardNotFound(f"replica {message.replica} is not here", shard=replica.shard)
+        _check_asker(replica, peer, message)
+        return replica
+
+    async def _read(self, replica: Replica, low: Index, high: Index) -> bytes | None:
+        if self._serving >= bounds.COMPARE_SERVED_MAX:
+            raise Busy("too many comparisons at once", retry_after_ms=1000)
+        self._serving += 1
+        try:
+            digest = await digest_of(replica, low, high)
+        finally:
+            self._serving -= 1
+        self.totals["served"] += 1
+        return digest
+
+
+def _check_asker(replica: Replica, peer: PeerIdentity, message: Ask | Finding) -> None:
+    asker = replica.raft.membership.member(ReplicaId(message.asker))
+    if asker is None or not peer.may_speak_for(asker):
+        raise InvalidArgument("the asker is no member, or elsewhere", field="asker")

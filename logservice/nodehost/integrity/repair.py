@@ -1,0 +1,347 @@
+"""Repairer: restores a damaged replica in place, from the committed entries of its peers.
+
+Theory of operation. A faulty replica does not run: it neither votes, nor acknowledges, nor leads.
+If only entries were lost (`logdb.format.fault`), its hard state still says what it promised, and
+what is missing is what it *acknowledged*: the leader may have counted it. So its log is filled,
+from the first damaged entry on, with entries that a peer has applied, hence that are committed,
+until nothing it may have acknowledged can be missing. Then, in the same commit group, the fault
+goes, and it runs again. Entries the peers compacted come as their installed snapshot.
+
+What it fetches is right whatever it had there: a committed entry is *the* entry at its index, and
+an entry that it acknowledged and that is no longer in the committed log was lawfully replaced.
+
+- INV-REPAIR-1: until the repair is complete, durably, nothing of the replica runs.
+- INV-REPAIR-2: a peer gives entries only to a replica that its own membership lists, on that store,
+  with that data directory; and only entries it has applied.
+- INV-REPAIR-3: a repair without progress for REPAIR_STALLED_S_MAX is reported as halted, so that
+  HAKeeper replaces the replica under a new id; trying goes on until it does.
+
+References: DESIGN section 7 (Corruption); "Protocol-Aware Recovery for Consensus-Based Storage"
+(FAST 2018).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+from logservice_wire.errors import InvalidArgument, LogServiceError
+from msgspec import Struct
+
+from logservice import bounds
+from logservice.clock import Clock
+from logservice.entry import Entry, EntryKind
+from logservice.events import Event, emit
+from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.logdb.format.fault import Fault
+from logservice.logdb.format.update import InstalledSnapshot, Update
+from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.nodehost.disks.halts import Halts
+from logservice.nodehost.hearing.contents import state_problem
+from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
+from logservice.nodehost.reading.log_reading import read_entries
+from logservice.nodehost.replica import Replica
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.raft.errors import MessageRejected
+from logservice.raft.following import check_counts
+from logservice.raft.sanity import NUMBER_MAX
+from logservice.snapshot import Snapshot
+from logservice.state_machine import StateMachine
+
+logger = logging.getLogger(__name__)
+
+FETCH: Final = "repair.fetch"
+
+_Key = tuple[ShardId, ReplicaId]
+
+
+class RepairHost(Protocol):
+    """What the repairer needs of a NodeHost."""
+
+    @property
+    def identity(self) -> PeerIdentity:
+        """Who asks."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """For how long a repair stands still."""
+        ...
+
+    @property
+    def halts(self) -> Halts:
+        """What does not run."""
+        ...
+
+    async def commit_repair(self, update: Update) -> None:
+        """Make it durable."""
+        ...
+
+    def start_repaired(self, shard: ShardId, replica: ReplicaId) -> None:
+        """Run it again; its log is whole."""
+        ...
+
+    def replica(self, shard: ShardId) -> Replica:
+        """The replica that runs here."""
+        ...
+
+    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
+        """Answer peers' requests."""
+        ...
+
+    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        """Ask another store."""
+        ...
+
+
+class _Fetch(Struct, array_like=True, forbid_unknown_fields=True):
+    """Entries from `low` on, for `replica`, which is damaged."""
+
+    shard: int
+    replica: int
+    low: int
+
+
+class _Fetched(Struct, array_like=True, forbid_unknown_fields=True):
+    """What a peer has: (term, index, LSN, records, kind, payload) of committed entries.
+
+    snapshot: its installed one instead, when `low` is compacted there. before: term and next LSN of
+    the entry before `low`.
+    """
+
+    snapshot: bytes
+    before: tuple[int, int]
+    entries: list[tuple[int, int, int, int, int, bytes]]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_fetch_decoder = msgspec.msgpack.Decoder(_Fetch)
+_fetched_decoder = msgspec.msgpack.Decoder(_Fetched)
+
+
+class Repairer:
+    """One per store. `run` until cancelled, or `run_once` by whoever keeps the time."""
+
+    def __init__(
+        self,
+        host: RepairHost,
+        known_stores: Callable[[], Iterable[StoreId]],
+        state_machines: Callable[[ShardId], StateMachine],
+    ) -> None:
+        """`known_stores`: who may have a replica of the shard, its members aside."""
+        self._host = host
+        self._known_stores = known_stores
+        self._state_machines = state_machines
+        self._positions: dict[_Key, tuple[Fault, Index]] = {}
+        self._progress_s: dict[_Key, float] = {}
+        self._totals: Counter[str] = Counter()
+        rule = member_of(lambda body: ShardId(_decode_fetch(body).shard))
+        host.register_handler(FETCH, rule, self._serve)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Repairs complete, entries and snapshots fetched, attempts without a peer that helped."""
+        return dict(self._totals)
+
+    async def run(self) -> None:
+        """Repair for ever."""
+        while True:
+            await self.run_once()
+            await asyncio.sleep(bounds.REPAIR_INTERVAL_S)
+
+    async def run_once(self) -> None:
+        """Bring every repair as far as it goes now. Operating errors are counted, not raised."""
+        logs = self._host.halts.repairable()
+        keys = {(log.shard, log.replica) for log in logs}
+        for key in [key for key in self._progress_s if key not in keys]:
+            self._forget(key)
+        for log in logs:
+            key = (log.shard, log.replica)
+            self._progress_s.setdefault(key, self._host.clock.monotonic())
+            try:
+                await self._repair(key, log)
+            except (LogServiceError, OSError) as error:
+                logger.info("shard %d: the repair did not get on: %s", log.shard, error)
+            self._watch(key)
+
+    # --- the damaged side -------------------------------------------------------------------------
+
+    async def _repair(self, key: _Key, log: ReplicaLog) -> None:
+        """Fetch until it is whole; returns early when no peer can help now."""
+        # What it had under way when it halted is written first: it may name a later term, or vote.
+        await self._host.commit_repair(Update(*key))
+        while (fault := log.fault) is not None and fault.repairable:
+            start = max(fault.damaged_from, log.first_index())
+            known, reached = self._positions.get(key, (fault, start))
+            position = max(reached, start) if known == fault else start
+            if log.first_index() > max(fault.acked_through, log.hard_state.commit):
+                # A snapshot that was on its way covers all of it; nobody has to help.
+                update: Update | None = Update(*key, repair=fault)
+            else:
+                update = await self._next(log, fault, position)
+            if update is None:
+                self._totals["waited"] += 1
+                return
+            await self._host.commit_repair(update)
+            end = update.entries[-1].index if update.entries else log.last_index()
+            self._positions[key] = (fault, Index(end + 1))
+            self._progress_s[key] = self._host.clock.monotonic()
+            self._host.halts.stands_still(*key, still=False)
+        if log.fault is None:
+            self._totals["repaired"] += 1
+            emit(logger, Event.REPLICA_REPAIRED, shard=log.shard, replica=log.replica)
+            self._forget(key)
+            self._host.start_repaired(*key)
+
+    async def _next(self, log: ReplicaLog, fault: Fault, position: Index) -> Update | None:
+        """What to write next; None when no peer has it."""
+        before = Index(position - 1)
+        ours = (log.term(before), log.next_lsn(before))
+        body = _encoder.encode(_Fetch(log.shard, log.replica, position))
+        for store in self._peers(log):
+            try:
+                data = await self._host.peer_request(
+                    store, FETCH, body, bounds.REPAIR_REQUEST_TIMEOUT_S
+                )
+                fetched = _fetched_decoder.decode(data)
+                update = self._update(log, fault, position, ours, fetched)
+            except (LogServiceError, msgspec.MsgspecError, ValueError) as error:
+                logger.debug("shard %d: store %s does not help: %s", log.shard, store, error)
+                continue
+            if update is not None:
+                return update
+        return None
+
+    def _update(
+        self,
+        log: ReplicaLog,
+        fault: Fault,
+        position: Index,
+        ours: tuple[int, int],
+        fetched: _Fetched,
+    ) -> Update | None:
+        """Checked, because what is wrong would be a broken invariant of log storage later."""
+        if fetched.snapshot:
+            snapshot = Snapshot.decode(fetched.snapshot)
+            _check_numbers(snapshot.term, snapshot.index, snapshot.next_lsn)
+            problem = state_problem(snapshot, self._state_machines(log.shard))
+            if problem:
+                raise InvalidArgument(problem, field="snapshot")
+            if snapshot.index < position:
+                return None
+            self._totals["snapshots"] += 1
+            installed = InstalledSnapshot(snapshot, Lsn(snapshot.next_lsn - 1))
+            return Update(
+                log.shard, log.replica, _hard_state(log, snapshot.index, snapshot.term),
+                snapshot=installed, reset_log=True, repair=fault,
+            )  # fmt: skip
+        if fetched.before != ours:
+            raise InvalidArgument(
+                f"the peer has {fetched.before} before {position}, here it is {ours}", field="log"
+            )
+        entries: list[Entry] = []
+        term, lsn = ours
+        for row in fetched.entries:
+            entry = Entry(
+                Term(row[0]), Index(row[1]), Lsn(row[2]), row[3], EntryKind(row[4]), row[5]
+            )
+            if entry.index != position + len(entries) or entry.lsn != lsn or entry.term < term:
+                raise InvalidArgument("the peer's entries do not follow each other", field="log")
+            _check_numbers(entry.term, entry.index, entry.lsn)
+            try:
+                check_counts(entry)
+            except MessageRejected as rejected:
+                raise InvalidArgument(str(rejected), field="log") from rejected
+            term, lsn = entry.term, entry.next_lsn
+            entries.append(entry)
+        if not entries:
+            return None
+        self._totals["entries"] += len(entries)
+        hard_state = _hard_state(log, entries[-1].index, entries[-1].term)
+        return Update(log.shard, log.replica, hard_state, tuple(entries), repair=fault)
+
+    def _peers(self, log: ReplicaLog) -> list[StoreId]:
+        """Members as far as this log knows, then everybody else: the membership may have moved."""
+        known = log.installed.snapshot.membership if log.installed is not None else None
+        if known is None and log.bootstrap is not None:
+            known = log.bootstrap.membership
+        stores = [member.store_id for member in known.members] if known is not None else []
+        stores += sorted(store for store in self._known_stores() if store not in stores)
+        return [store for store in stores if store != self._host.identity.store_id]
+
+    def _watch(self, key: _Key) -> None:
+        begun_s = self._progress_s.get(key)
+        if begun_s is None:
+            return
+        still = self._host.clock.monotonic() - begun_s > bounds.REPAIR_STALLED_S_MAX
+        self._host.halts.stands_still(*key, still=still)
+
+    def _forget(self, key: _Key) -> None:
+        self._positions.pop(key, None)
+        self._progress_s.pop(key, None)
+
+    # --- the peer's side --------------------------------------------------------------------------
+
+    async def _serve(self, peer: PeerIdentity, body: bytes) -> bytes:
+        wanted = _decode_fetch(body)
+        replica = self._host.replica(ShardId(wanted.shard))
+        membership = replica.raft.membership
+        member = membership.member(ReplicaId(wanted.replica))
+        if (
+            member is None
+            or not membership.contains(member.replica_id)
+            or member.store_id != peer.store_id
+            or member.incarnation not in peer.incarnations
+        ):
+            raise InvalidArgument("it is no member, or of another data directory", field="replica")
+        return _encoder.encode(await _committed(replica, Index(wanted.low)))
+
+
+def _decode_fetch(body: bytes) -> _Fetch:
+    try:
+        return _fetch_decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(str(error), field="fetch") from error
+
+
+async def _committed(replica: Replica, low: Index) -> _Fetched:
+    reader = replica.reader
+    if low < reader.first_index():
+        return _Fetched(reader.snapshot().encode(), (0, 0), [])
+    if low > replica.applied + 1:
+        raise InvalidArgument(f"applied through {replica.applied} here", field="low")
+    before = reader.term(Index(low - 1)), reader.next_lsn(Index(low - 1))
+    entries: tuple[Entry, ...] = ()
+    if low <= replica.applied:
+        high = Index(min(low + bounds.REPAIR_ENTRIES_AT_ONCE, replica.applied + 1))
+        entries = await read_entries(replica, low, high, bounds.REPAIR_BYTES_AT_ONCE)
+    return _Fetched(
+        b"",
+        before,
+        [
+            (e.term, e.index, e.lsn, e.record_count, int(e.kind), bytes(e.payload))
+            for e in entries
+        ],
+    )  # fmt: skip
+
+
+def _check_numbers(*numbers: int) -> None:
+    """What is beyond would not fit into a record when it grows, and end the store."""
+    if max(numbers) >= NUMBER_MAX:
+        raise InvalidArgument(f"{max(numbers)} is no term, index or LSN", field="log")
+
+
+def _hard_state(log: ReplicaLog, index: Index, term: Term) -> HardState:
+    """What goes with committed entries up to `index`: they raise the commit index, and a term
+    beyond its own is one in which it has voted for nobody.
+    """
+    hard = log.hard_state
+    commit = Index(max(hard.commit, index))
+    if term > hard.term:
+        return HardState(term, NO_REPLICA, commit)
+    return HardState(hard.term, hard.vote, commit)

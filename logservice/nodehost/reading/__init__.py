@@ -1,0 +1,1 @@
+"""Reading a range of the log for a caller."""

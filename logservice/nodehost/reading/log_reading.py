@@ -1,0 +1,178 @@
+"""Reading a log: applied entries of one replica as runs of LSNs.
+
+A reader is told about every LSN from the one it asked for up to `next_lsn`: as part of a block, or
+as a typed gap when apply refused the block that had taken the LSN (INV-READ-1: runs are
+consecutive).
+
+What is on the disk only is fetched, checked and taken apart in the directory's read executor while
+the event loop goes on; everything is looked at again afterwards, because a truncation may have come
+in between, and the state machine forgets the gaps below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from logservice_wire.errors import (
+    BeyondTail,
+    InvalidArgument,
+    NotReady,
+    Reason,
+    ShardNotFound,
+    Truncated,
+)
+
+from logservice.entry import Entry, EntryKind
+from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, decode_blocks
+from logservice.ids import Index, Lsn
+from logservice.invariants import invariant
+from logservice.logdb.read.entry_read import Fetch
+from logservice.nodehost.reading.log_slice import LogRun, LogSlice
+from logservice.nodehost.replica import Replica
+from logservice.nodehost.threads.fetching import run_fetch
+from logservice.rsm.queries import RejectedRangesQuery
+
+_ENTRIES_AT_ONCE = 1024
+"""Entries asked for in one read; of a log of small blocks still a megabyte."""
+
+
+_BESIDE_BLOCK_BYTES = BLOCKS_OFFSET + HEADER_BYTES + 7
+"""What an entry with one block has besides it, at most."""
+
+
+async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
+    """Runs from `lsn` on; at least one block whatever `max_bytes` (bytes of blocks) says.
+
+    Reading at tail + 1 is an empty slice. Raises InvalidArgument (LSN 0, or a shard without
+    records), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on disk does not verify),
+    NotReady (the replica stopped).
+    """
+    steps = _reading(replica, lsn, max_bytes)
+    log, executor = replica.reader.durable_log(), replica.directory.read_executor
+    try:
+        while True:
+            await run_fetch(executor, log, next(steps))
+    except StopIteration as finished:
+        found: LogSlice = finished.value
+        return found
+
+
+def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
+    """`read_log` by a caller that may wait for the disk itself: the simulator's checkers."""
+    steps = _reading(replica, lsn, max_bytes)
+    log = replica.reader.durable_log()
+    try:
+        while True:
+            fetch = next(steps)
+            try:
+                fetch.run()
+            finally:
+                log.end_fetch(fetch)
+    except StopIteration as finished:
+        found: LogSlice = finished.value
+        return found
+
+
+async def read_entries(
+    replica: Replica, low: Index, high: Index, max_bytes: int
+) -> tuple[Entry, ...]:
+    """`ReplicaLog.entries` of applied entries, without waiting for the disk on the event loop."""
+    log = replica.reader.durable_log()
+    cached = log.cached_entries(low, high, max_bytes)
+    if cached is not None:
+        return cached
+    fetch = log.fetch(low, high, max_bytes)
+    await run_fetch(replica.directory.read_executor, log, fetch)
+    return log.fetched(fetch)
+
+
+def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, None, LogSlice]:
+    """`read_log`; yields what is to be run and ended before it goes on."""
+    rsm = replica.log_rsm
+    if rsm is None:
+        raise ShardNotFound("the shard holds no records", shard=replica.shard)
+    if lsn < 1:
+        raise InvalidArgument("LSNs start at 1", field="lsn")
+    first_lsn, next_lsn = _readable_from(replica, lsn), rsm.next_lsn
+    # While the disk is waited for more is applied. The answer is as of now: it stops where it says
+    # the tail is, and its bounds are of one moment, or readers would see time go back.
+    beyond = Index(replica.applied + 1)
+    applied_lsn = Lsn(next_lsn - 1)
+    if lsn > next_lsn:
+        raise BeyondTail(f"LSN {lsn} is beyond the tail", next_lsn=next_lsn)
+    runs: list[LogRun] = []
+    size = 0
+    position = lsn
+    log = replica.reader.durable_log()
+    while position < next_lsn:
+        # Found anew each time: commands between two blocks are skipped, not read. There may be
+        # millions, and nothing else gets its turn while this reads.
+        needed = log.fetch_index_of_lsn(position, max_bytes - size)
+        if needed is not None:
+            yield needed
+            _readable_from(replica, lsn)
+            log.fetched(needed)
+        index = log.index_of_lsn(position)
+        high = Index(min(index + _ENTRIES_AT_ONCE, beyond))
+        entries = log.cached_entries(index, high, max(max_bytes - size, 1))
+        if entries is None:
+            fetch = log.fetch(index, high, max(max_bytes - size, 1))
+            yield fetch
+            _readable_from(replica, lsn)
+            entries = log.fetched(fetch)
+        reached = position
+        for run in _runs(replica, entries):
+            end = Lsn(run.first_lsn + run.record_count)
+            if end <= lsn:
+                continue
+            if runs and size + len(run.block) > max_bytes:
+                return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
+            invariant(
+                run.first_lsn == position or (not runs and run.first_lsn < lsn),
+                "INV-READ-1",
+                expected=position,
+                found=run.first_lsn,
+            )
+            runs.append(run)
+            size += len(run.block)
+            position = end
+        invariant(position > reached, "INV-READ-1", index=index, position=position)
+        after = Index(entries[-1].index + 1)
+        if after < high and log.payload_bytes(after) - _BESIDE_BLOCK_BYTES > max_bytes - size:
+            break  # it would be read in vain
+    return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
+
+
+def _readable_from(replica: Replica, lsn: Lsn) -> Lsn:
+    """The first LSN that may be read here now; raises Truncated, NotReady."""
+    if replica.stopped:
+        raise NotReady("the replica stopped")
+    first_lsn = replica.first_lsn
+    if lsn < first_lsn:
+        raise Truncated(f"LSN {lsn} is truncated", first_lsn=first_lsn)
+    return first_lsn
+
+
+def _runs(replica: Replica, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
+    """Every block of `entries`, or the gap in its place."""
+    gaps = _gaps(replica, entries[0].lsn, entries[-1].next_lsn)
+    for entry in entries:
+        if entry.kind is not EntryKind.BLOCK or entry.record_count == 0:
+            continue
+        lsn = entry.lsn
+        if gaps.get(lsn) is Reason.CORRUPT_BLOCK:
+            # The state machine refused the entry as a whole: its blocks do not add up.
+            yield LogRun(lsn, entry.record_count, entry.term, b"", Reason.CORRUPT_BLOCK)
+            continue
+        for envelope in decode_blocks(entry.payload):
+            gap = gaps.get(lsn)
+            block = b"" if gap is not None else envelope.block
+            yield LogRun(lsn, envelope.record_count, entry.term, block, gap)
+            lsn = Lsn(lsn + envelope.record_count)
+
+
+def _gaps(replica: Replica, low: Lsn, high: Lsn) -> dict[Lsn, Reason]:
+    """Refused blocks in [low, high) by their first LSN."""
+    found = replica.state_machine.lookup(RejectedRangesQuery(low, high))
+    assert isinstance(found, tuple)
+    return {item.first_lsn: item.reason for item in found}

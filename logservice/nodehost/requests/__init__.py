@@ -1,0 +1,1 @@
+"""Requests of one replica, from their arrival to their outcome."""

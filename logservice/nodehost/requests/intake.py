@@ -1,0 +1,421 @@
+"""Intake: what callers want proposed, in order of arrival, until it is in the log.
+
+On the leader's store a pass drains it: consecutive blocks share an entry, commands get their own,
+and the leader's pre-check (`rsm.admission`) refuses what could only become a gap. Elsewhere it
+forwards each request to the leader's store and passes the answer on. Without a leader it waits,
+within the deadline. A leader proposes nothing before its term's first entry is applied: until then
+it cannot know what the log decides (DESIGN section 5).
+
+A block that the disks of a quorum have no room for (`raft.room`) is refused with DISK_FULL here,
+after admission has answered what is no append at all (repetitions, fenced writers) and before it is
+proposed; commands are never refused for that, so that a full log can be truncated.
+
+Somebody else may have taken the reserve while a block was on its way: it stays in the log, and with
+it whatever is behind it, until there is room again (`raft.room`, closed disks). Whoever comes then
+is not left to its deadline: appends, and sessions that are opened for them, are refused at once.
+INV-INTAKE-2: the refusal speaks of this attempt. The block of an earlier attempt may be what is
+stuck; whoever repeats a sequence knows how that attempt ended (it is unknown), and says so.
+
+INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logservice_wire.errors import (
+    Busy,
+    DiskFull,
+    Halted,
+    LogServiceError,
+    NotReady,
+    UnknownOutcome,
+)
+
+from logservice import bounds, trace
+from logservice.entry import EntryKind
+from logservice.envelope import (
+    ENVELOPE_BYTES,
+    BlockEnvelope,
+    ProposalId,
+    encode_blocks,
+    encode_command,
+)
+from logservice.ids import NO_SESSION, Index, Lsn, SessionId
+from logservice.invariants import invariant
+from logservice.nodehost.requests.pending import Pending, PendingBook
+from logservice.outcome import Applied
+from logservice.raft.core import Raft
+from logservice.raft.errors import ProposalDropped
+from logservice.raft.proposal import Proposal
+from logservice.rsm.admission import Admission, Admit, Refuse
+from logservice.rsm.append_request import AppendRequest
+from logservice.rsm.commands import opens_session
+from logservice.trace import Call
+
+_DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
+"""Uncommitted bytes beyond which draining pauses: what waits here still has all its choices."""
+
+
+_ENTRIES_INFLIGHT_MAX = 1
+"""Unapplied entries of the leader at which small requests wait and share the next one.
+
+One is enough to keep the way busy: what waits goes as soon as the entry before it is applied, or
+when it fills an entry.
+"""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One request that is not in the log yet. Exactly one of `append`, `command` is set.
+
+    local_only: it was forwarded to this store as the leader's; if that is no longer true the caller
+    must look for the leader again, or requests could travel in circles. forwarded: this store may
+    pass it on to the leader's; its caller goes there himself otherwise. call: whose it is.
+    """
+
+    pending: Pending
+    append: AppendRequest | None
+    command: bytes
+    local_only: bool
+    forwarded: bool
+    call: Call | None = None
+    park_until: int = 0
+
+
+class Intake:
+    """See the module's text. `origin` makes proposal ids unique over restarts."""
+
+    def __init__(
+        self,
+        raft: Raft,
+        admission: Admission | None,
+        book: PendingBook,
+        *,
+        origin: int,
+        count_max: int,
+        bytes_max: int,
+        entry_bytes_target: int,
+    ) -> None:
+        self._raft = raft
+        self._admission = admission
+        self._book = book
+        self._origin = origin
+        self._number = 0
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._entry_bytes_target = entry_bytes_target
+        self._waiting: deque[Waiting] = deque()
+        self._waiting_bytes = 0
+        self._away = 0
+        self._away_bytes = 0
+        self._admission_term = -1
+        self._block_room = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(
+        self,
+        future: asyncio.Future[Applied],
+        deadline_s: float,
+        *,
+        append: AppendRequest | None = None,
+        command: bytes = b"",
+        local_only: bool = False,
+        forwarded: bool = True,
+    ) -> None:
+        """Take a request. Raises Busy when a bound is reached: nothing was taken then."""
+        size = len(append.block) + 128 if append is not None else len(command) + 128
+        if (
+            len(self._waiting) + self._away + self._book.count >= self._count_max
+            or self._waiting_bytes + self._away_bytes + self._book.bytes + size > self._bytes_max
+        ):
+            raise Busy("too many proposals wait", retry_after_ms=20)
+        self._waiting.append(
+            Waiting(
+                Pending(future, deadline_s, size), append, command, local_only, forwarded,
+                trace.current.get(),
+            )
+        )  # fmt: skip
+        self._waiting_bytes += size
+
+    def forward_all(self) -> list[Waiting]:
+        """Remove and return what waits, to be forwarded. It counts here until `came_back`: a
+        leader that does not answer must not cost more memory than one that is missing.
+        """
+        taken = self._take_all()
+        self._away += len(taken)
+        self._away_bytes += sum(item.pending.size for item in taken)
+        return taken
+
+    def came_back(self, item: Waiting) -> None:
+        """An attempt to forward `item` ended, however."""
+        self._away -= 1
+        self._away_bytes -= item.pending.size
+
+    def put_back(self, item: Waiting) -> None:
+        """A forwarded request surely did not reach a leader; it waits for the next one."""
+        self._waiting.append(item)
+        self._waiting_bytes += item.pending.size
+
+    def drain(self, applied: int, *, ready: bool) -> None:
+        """Leader only: move what waits into the log, as far as bounds and parked requests allow.
+
+        ready: its term's first entry is applied. Before that nothing is moved.
+        """
+        if not ready:
+            self._refuse_unready()
+            return
+        block_room = self._block_room = self._raft.block_room
+        if not self._waiting or (block_room and self._worth_waiting(applied)):
+            return
+        if self._admission is not None and self._raft.term != self._admission_term:
+            # What admission remembers of an older term's tail may have been cut since.
+            self._admission.reset()
+            self._admission_term = self._raft.term
+            for item in self._waiting:
+                item.park_until = 0
+        batch = _Batch(self._raft.next_lsn, self._raft.last_index)
+        parked: list[Waiting] = []
+        behind: set[SessionId] = set()
+        closed = not block_room and self._raft.quorum_closed
+        room = _DEPTH_BYTES_MAX - self._raft.uncommitted_bytes
+        disk_room = block_room and block_room - self._raft.uncommitted_bytes
+        while self._waiting and room > 0:
+            item = self._waiting[0]
+            if item.append is not None and item.pending.size > disk_room < block_room:
+                break  # what is on its way goes first: these disks take no more at a time
+            self._waiting.popleft()
+            self._waiting_bytes -= item.pending.size
+            if item.pending.future.done():
+                continue
+            if closed and self._refused_on_closed_disks(item, batch.next_lsn):
+                continue
+            session = item.append.session if item.append is not None else NO_SESSION
+            if item.park_until > applied or session in behind:
+                parked.append(item)
+            elif self._take(item, batch, parked):
+                room -= item.pending.size
+                disk_room -= item.pending.size if item.append is not None else 0
+            if session and parked and parked[-1] is item:
+                # Admission would take the next sequence of a session for a gap while this one is
+                # not in the log; it may wait for more entries here than admission asked for.
+                behind.add(session)
+        try:
+            self._propose(batch)
+        finally:
+            for item in reversed(parked):
+                item.park_until = max(item.park_until, self._raft.last_index)
+                self._waiting.appendleft(item)
+                self._waiting_bytes += item.pending.size
+
+    def _worth_waiting(self, applied: int) -> bool:
+        """Natural batching, as in the client: while an entry is on its way, what arrives shares the
+        next one. The cost is per entry; a full entry gains nothing by waiting.
+        """
+        return (
+            self._raft.last_index - applied >= _ENTRIES_INFLIGHT_MAX
+            and self._waiting_bytes < self._entry_bytes_target
+        )
+
+    def expire(self, now_s: float) -> None:
+        """Requests whose deadline passed were never proposed: definitely not applied."""
+        for item in self._waiting:
+            if item.pending.deadline_s <= now_s:
+                item.pending.fail(NotReady("no leader took the request in time"))
+        if any(item.pending.future.done() for item in self._waiting):
+            live = [item for item in self._waiting if not item.pending.future.done()]
+            self._waiting = deque(live)
+            self._waiting_bytes = sum(item.pending.size for item in live)
+
+    def fail_all(self, error: LogServiceError) -> None:
+        """The replica stops: nothing here was proposed."""
+        for item in self._take_all():
+            item.pending.fail(error)
+
+    def send_back(self, make_error: Callable[[], LogServiceError], *, leader_known: bool) -> None:
+        """This store is not the leader's: send back what was forwarded to it and, once their
+        callers can be told where the leader is, what is not forwarded at all.
+        """
+
+        def goes(item: Waiting) -> bool:
+            return item.local_only or (leader_known and not item.forwarded)
+
+        if any(goes(item) for item in self._waiting):
+            for item in self._take_all():
+                if goes(item):
+                    item.pending.fail(make_error())
+                else:
+                    self.put_back(item)
+
+    def _take_all(self) -> list[Waiting]:
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return taken
+
+    def _take(self, item: Waiting, batch: _Batch, parked: list[Waiting]) -> bool:
+        """Put one request into the batch; False when it was answered or parked instead."""
+        admission = self._admission
+        request = item.append
+        if admission is not None:
+            verdict = (
+                admission.admit(request, batch.next_lsn, waited=item.park_until > 0)
+                if request is not None
+                else admission.admit_command(item.command)
+            )
+            if isinstance(verdict, Refuse):
+                item.pending.resolve(verdict.outcome)
+                return False
+            if not isinstance(verdict, Admit):
+                parked.append(item)
+                return False
+        if request is not None and item.pending.size > self._block_room:
+            item.pending.fail(self._no_room(item.pending.size))
+            return False
+        self._number += 1
+        item.pending.proposal = ProposalId(self._origin, self._number)
+        if request is None:
+            batch.add_command(item.pending, encode_command(item.pending.proposal, item.command))
+            if admission is not None:
+                index = Index(self._raft.last_index + len(batch.proposals))
+                admission.command_appended(item.command, index)
+            return True
+        if admission is not None:
+            admission.appended(request, batch.next_lsn)
+        batch.add_block(
+            item.pending,
+            BlockEnvelope(
+                item.pending.proposal,
+                request.session,
+                request.sequence,
+                request.writer_epoch,
+                request.expected_lsn,
+                request.record_count,
+                request.block,
+                request.claim,
+            ),
+            self._entry_bytes_target,
+        )
+        return True
+
+    def _refuse_unready(self) -> None:
+        """The term's first entry may wait behind a block that the disks do not take."""
+        if not (self._waiting and self._raft.quorum_closed):
+            return
+        for item in self._take_all():
+            if not self._refused_on_closed_disks(item, None):
+                self.put_back(item)
+
+    def _refused_on_closed_disks(self, item: Waiting, next_lsn: Lsn | None) -> bool:
+        """Whether it is an append, or a session for some, and has been answered.
+
+        With `next_lsn` admission is asked first: it knows the answer to what is applied.
+        """
+        request, admission = item.append, self._admission
+        if request is None:
+            if admission is None or not opens_session(item.command):
+                return False
+        elif admission is not None and next_lsn is not None:
+            verdict = admission.admit(request, next_lsn)
+            if isinstance(verdict, Refuse):
+                item.pending.resolve(verdict.outcome)
+                return True
+        item.pending.fail(self._no_room(item.pending.size))
+        return True
+
+    def _no_room(self, size: int) -> LogServiceError:
+        """Why a block is refused. It was not proposed: definitely not applied."""
+        # What a quiesced leader knows of the disks is as old as its silence. Nothing is proposed
+        # that would wake it, so without this it would refuse for ever.
+        self._raft.wake()
+        quorum = self._raft.quorum_room
+        if size <= quorum:
+            # Only this leader's own disk is full: it hands over to one that has room.
+            return Busy("the leader's disk is full, another one takes over", retry_after_ms=100)
+        if quorum:
+            return DiskFull(
+                f"the disks of the shard's majority have room for blocks of {quorum} bytes: append "
+                "smaller ones, truncate, or give the disks more room; then try again",
+                room_bytes=quorum,
+            )
+        return DiskFull(
+            "the disks of the shard's majority are above their high-water mark: truncate, or give "
+            "the disks more room; then try again",
+            room_bytes=0,
+        )
+
+    def _propose(self, batch: _Batch) -> None:
+        batch.close_entry()
+        if not batch.proposals:
+            return
+        try:
+            placed = self._raft.propose(batch.proposals)
+        except ProposalDropped:
+            # Nothing was appended, but admission already counts on it: tell it. The callers
+            # get BUSY, which is definitely not applied.
+            if self._admission is not None:
+                self._admission.dropped(self._raft.last_index)
+            for items in batch.items:
+                for pending in items:
+                    pending.fail(Busy("the leader cannot take proposals now", retry_after_ms=50))
+            return
+        except Halted:
+            # The core found its storage damaged behind the append; the replica stops.
+            for items in batch.items:
+                for pending in items:
+                    pending.fail(UnknownOutcome("the replica halted"))
+            raise
+        invariant(placed is not None, "INV-INTAKE-1", role=self._raft.role)
+        assert placed is not None
+        for (index, term, lsn), first_lsn, items in zip(
+            placed, batch.first_lsns, batch.items, strict=True
+        ):
+            invariant(lsn == first_lsn, "INV-INTAKE-1", index=index, lsn=lsn, admitted=first_lsn)
+            self._book.register(index, term, items)
+
+
+class _Batch:
+    """Entries being put together in one drain."""
+
+    def __init__(self, next_lsn: Lsn, last_index: Index) -> None:
+        self.next_lsn = next_lsn
+        self._last_index = last_index
+        self.proposals: list[Proposal] = []
+        self.items: list[list[Pending]] = []
+        self.first_lsns: list[Lsn] = []
+        self._blocks: list[BlockEnvelope] = []
+        self._pendings: list[Pending] = []
+        self._bytes = 0
+        self._entry_lsn = next_lsn
+
+    def add_block(self, pending: Pending, block: BlockEnvelope, entry_bytes_target: int) -> None:
+        size = ENVELOPE_BYTES + len(block.block)
+        if self._blocks and self._bytes + size > entry_bytes_target:
+            self.close_entry()
+        self._blocks.append(block)
+        self._pendings.append(pending)
+        self._bytes += size
+        self.next_lsn = Lsn(self.next_lsn + block.record_count)
+
+    def add_command(self, pending: Pending, payload: bytes) -> Index:
+        self.close_entry()
+        self.proposals.append(Proposal(EntryKind.COMMAND, 0, payload))
+        self.items.append([pending])
+        self.first_lsns.append(self.next_lsn)
+        return Index(self._last_index + len(self.proposals))
+
+    def close_entry(self) -> None:
+        if not self._blocks:
+            return
+        self.proposals.append(
+            Proposal(EntryKind.BLOCK, self.next_lsn - self._entry_lsn, encode_blocks(self._blocks))
+        )
+        self.items.append(self._pendings)
+        self.first_lsns.append(self._entry_lsn)
+        self._entry_lsn = self.next_lsn
+        self._blocks, self._pendings, self._bytes = [], [], 0

@@ -1,0 +1,142 @@
+"""LogReader: the core's and the readers' view of one replica's durable log.
+
+The real twin of `raft.log.memory_storage`. logdb does the work (index in memory, entries from its
+cache or its segments); this class says it in the seam's words: what is compacted, what is not
+there.
+
+Entries that are on the disk only (for a follower that is far behind; everything after a restart)
+are never waited for, nor are the rows that say where they are: they are UnavailableError until
+somebody else has read them. Then the core is asked to try again, and for the length of that pass
+what was read is here. A core that does not want it any more has it forgotten, so nothing piles up.
+After a restart every replica wants the most that it may be given at once, and one thread reads for
+all: so a read ends at LOGDB_READ_SPAN_BYTES_MAX.
+
+INV-READER-1: what was read is only given while the log still has that entry in that term. Then it
+has all before it, too (log matching), whatever was cut off and written meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from logservice.bounds import LOGDB_READ_SPAN_BYTES_MAX
+from logservice.entry import Entry
+from logservice.ids import Index, Lsn, Term
+from logservice.logdb.read.entry_read import Fetch
+from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.raft.log.log import limit_size
+from logservice.raft.log.storage import CompactedError, UnavailableError
+from logservice.snapshot import Snapshot
+
+_FETCHES_MAX: Final = 16
+"""Reads under way for one replica: one for applying, one for each member that is behind."""
+
+
+class LogReader:
+    """See `raft.log.storage.LogStorage` for the methods of the seam."""
+
+    def __init__(self, log: ReplicaLog, submit: Callable[[Fetch], None]) -> None:
+        """Read `log`. `submit` has a fetch run elsewhere, and `arrived` called with it."""
+        self._log = log
+        self._submit = submit
+        self._under_way: set[Index] = set()
+        self._arrived: list[tuple[Future[None], Fetch]] = []
+        self._read: list[tuple[Entry, ...]] = []
+        self._indexed: set[Index] = set()
+
+    def first_index(self) -> Index:
+        """See `LogStorage`."""
+        return self._log.first_index()
+
+    def last_index(self) -> Index:
+        """See `LogStorage`."""
+        return self._log.last_index()
+
+    def term(self, index: Index) -> Term:
+        """See `LogStorage`."""
+        self._check(index)
+        return self._log.term(index)
+
+    def next_lsn(self, index: Index) -> Lsn:
+        """See `LogStorage`."""
+        self._check(index)
+        return self._log.next_lsn(index)
+
+    def index_of_lsn(self, lsn: Lsn) -> Index:
+        """The entry that holds the record `lsn`; KeyError when none does."""
+        return self._log.index_of_lsn(lsn)
+
+    def entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
+        """See `LogStorage`. Raises Halted when what is on disk does not verify."""
+        if low < self._log.first_index():
+            raise CompactedError(low)
+        if high > self._log.last_index() + 1 or low >= high:
+            raise UnavailableError(high)
+        found = self._log.cached_entries(low, high, max_bytes) or self._of_read(low, high)
+        if found is None:
+            if low not in self._under_way and len(self._under_way) < _FETCHES_MAX:
+                fetch = self._fetch(low, high, min(max_bytes, LOGDB_READ_SPAN_BYTES_MAX))
+                self._under_way.add(low)
+                self._submit(fetch)
+            raise UnavailableError(low)
+        return tuple(limit_size(found, max_bytes))
+
+    def _fetch(self, low: Index, high: Index, max_bytes: int) -> Fetch:
+        """First where the entries are, if that is on the disk, too; in the pass after that they."""
+        # What of the index came for this pass, and cannot be used or had to leave again, is not
+        # asked for a second time: that could go on for ever.
+        index = None if low in self._indexed else self._log.fetch_index(low, max_bytes)
+        return index or self._log.fetch(low, high, max_bytes)
+
+    def _of_read(self, low: Index, high: Index) -> tuple[Entry, ...] | None:
+        """Entries from `low` on of what was read; None when they are not there (INV-READER-1)."""
+        for entries in self._read:
+            start, last = low - entries[0].index, entries[-1]
+            there = 0 <= start < len(entries) and last.index <= self._log.last_index()
+            if there and self._log.term(last.index) == last.term:
+                return entries[start : start + high - low]
+        return None
+
+    def arrived(self, work: Future[None], fetch: Fetch) -> None:
+        """The fetch has run; loop thread."""
+        self._log.end_fetch(fetch)
+        self._under_way.discard(fetch.first)
+        self._arrived.append((work, fetch))
+
+    def take_arrived(self) -> bool:
+        """Give what was read to `entries` until `forget`; False when nothing was. Raises Halted
+        when it does not verify.
+        """
+        arrived, self._arrived = self._arrived, []
+        for work, fetch in arrived:
+            work.result()
+            entries = self._log.fetched(fetch)
+            if fetch.chunks:
+                self._indexed.add(fetch.first)
+            else:
+                self._read.append(entries)
+        return bool(arrived)
+
+    def forget(self) -> None:
+        """See `take_arrived`."""
+        self._read.clear()
+        self._indexed.clear()
+
+    def durable_log(self) -> ReplicaLog:
+        """The log itself, for reading ahead of `entries`."""
+        return self._log
+
+    def snapshot(self) -> Snapshot:
+        """See `LogStorage`."""
+        installed = self._log.installed
+        if installed is None:
+            raise UnavailableError(0)
+        return installed.snapshot
+
+    def _check(self, index: Index) -> None:
+        if index > self._log.last_index():
+            raise UnavailableError(index)
+        if index < self._log.first_index() - 1:
+            raise CompactedError(index)

@@ -1,0 +1,1 @@
+"""Where blocking disk work runs, off the event loop."""

@@ -1,0 +1,1 @@
+"""Exported snapshots, and installing them behind what clients truncated."""

@@ -1,0 +1,1 @@
+"""Who the members are, and how one set of them becomes another."""

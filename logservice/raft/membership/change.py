@@ -1,0 +1,213 @@
+"""Membership change: what a committed CONFIG entry does to the membership, on every replica alike.
+
+The outcome is a function of the membership and the entry alone. A change is accepted only if
+
+- its `expected_epoch` is the membership's `change_epoch` (compare-and-swap, so that two controllers
+  never build on different pictures);
+- it adds no replica id that was ever removed, and moves none to another data directory;
+- it fits the configuration (`changer`).
+
+An accepted one sets `change_epoch` to the entry's index. An id is in `removed` from the moment it
+is in neither half: an outgoing voter still votes and must keep its data.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from logservice.entry import Entry
+from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, StoreId
+from logservice.membership import Member, Membership
+from logservice.raft import departing
+from logservice.raft.config_change import (
+    ChangeCorrupt,
+    ChangeKind,
+    ChangeStep,
+    ConfigChange,
+    decode_change,
+)
+from logservice.raft.errors import DropReason, ProposalDropped
+from logservice.raft.membership.changer import Changer, ChangeRefused, Refusal, Result
+from logservice.raft.ready import Role
+from logservice.raft.replication import after_commit, maybe_commit
+from logservice.raft.sending import send_append
+from logservice.raft.state import State
+from logservice.raft.tracker.progress import ProgressState
+from logservice.raft.tracker.tracker import Configuration
+
+_ADDS = (ChangeKind.ADD_VOTER, ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS)
+
+
+class ChangeReason(enum.StrEnum):
+    """Why a committed change was or was not accepted."""
+
+    ACCEPTED = "accepted"
+    STALE_EPOCH = "stale_epoch"
+    REMOVED_ID = "removed_id"
+    INVALID_ID = "invalid_id"
+    OTHER_ADDRESS = "other_address"
+    """The replica is a member with another data directory, or the directory another replica's."""
+    WITNESS = "witness"
+    """A witness has no records: it cannot become a full replica, nor a full one a witness."""
+    CORRUPT = "corrupt"
+    ALREADY_JOINT = "already_joint"
+    ZERO_VOTERS_JOINT = "zero_voters_joint"
+    NOT_JOINT = "not_joint"
+    SIMPLE_IN_JOINT = "simple_in_joint"
+    MANY_VOTERS_SIMPLE = "many_voters_simple"
+    NO_VOTERS_LEFT = "no_voters_left"
+
+
+_OF_REFUSAL = {refusal: ChangeReason(refusal.value) for refusal in Refusal}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOutcome:
+    """`membership` is the one in force after the entry, changed or not."""
+
+    accepted: bool
+    reason: ChangeReason
+    membership: Membership
+
+
+def _check_step(
+    membership: Membership, step: ChangeStep, leaving: Collection[ReplicaId]
+) -> ChangeReason:
+    """`leaving`: replicas that the same change removes. Their data directories become free: a
+    damaged voter is swapped in place for an empty one.
+    """
+    replica = step.replica_id
+    if replica == NO_REPLICA:
+        return ChangeReason.INVALID_ID
+    if step.kind in _ADDS and replica in membership.removed:
+        return ChangeReason.REMOVED_ID
+    known = membership.member(replica)
+    if step.incarnation:
+        if known is not None and known.incarnation not in (0, step.incarnation):
+            return ChangeReason.OTHER_ADDRESS
+        for member in membership.members:
+            other = member.replica_id != replica and member.replica_id not in leaving
+            if other and member.incarnation == step.incarnation:
+                return ChangeReason.OTHER_ADDRESS
+    witness = replica in membership.witnesses
+    if step.kind is ChangeKind.ADD_WITNESS:
+        if membership.contains(replica) and not witness:
+            return ChangeReason.WITNESS
+    elif step.kind in _ADDS and witness:
+        return ChangeReason.WITNESS
+    return ChangeReason.ACCEPTED
+
+
+def _members(
+    membership: Membership, change: ConfigChange, config: Configuration
+) -> tuple[Member, ...]:
+    present = config.all_voters | config.learners
+    members = {
+        member.replica_id: member for member in membership.members if member.replica_id in present
+    }
+    for step in change.steps:
+        if step.kind is ChangeKind.REMOVE or step.replica_id not in present:
+            continue
+        known = members.get(step.replica_id)
+        if step.store_id or step.incarnation:
+            store = step.store_id or (known.store_id if known else StoreId(""))
+            incarnation = step.incarnation or (known.incarnation if known else Incarnation(0))
+            members[step.replica_id] = Member(step.replica_id, store, incarnation)
+    return tuple(member for _, member in sorted(members.items()))
+
+
+def next_membership(
+    membership: Membership, change: ConfigChange, config: Configuration, index: Index
+) -> Membership:
+    """`membership` after the accepted `change` at `index` led to `config`."""
+    present = config.all_voters | config.learners
+    before = {*membership.voters, *membership.outgoing, *membership.learners}
+    added = {step.replica_id for step in change.steps if step.kind is ChangeKind.ADD_WITNESS}
+    changed = config.into(membership)
+    return replace(
+        changed,
+        witnesses=tuple(sorted((added | set(membership.witnesses)) & present)),
+        removed=tuple(sorted(set(membership.removed) | (before - present))),
+        change_epoch=index,
+        members=_members(membership, change, config),
+    )
+
+
+def _try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
+    membership = s.membership
+    if change.expected_epoch not in (None, membership.change_epoch):
+        return ChangeReason.STALE_EPOCH
+    leaving = {step.replica_id for step in change.steps if step.kind is ChangeKind.REMOVE}
+    for step in change.steps:
+        reason = _check_step(membership, step, leaving)
+        if reason is not ChangeReason.ACCEPTED:
+            return reason
+    tracker = s.tracker
+    last = s.log.last_index
+    try:
+        return Changer(
+            tracker.config, tracker.progress, lambda learner: tracker.new_progress(last, learner)
+        ).change(change)
+    except ChangeRefused as error:
+        return _OF_REFUSAL[error.refusal]
+
+
+def apply_change(s: State, entry: Entry) -> ChangeOutcome:
+    """Decide the change of a committed CONFIG entry and switch to it if accepted."""
+    try:
+        change = decode_change(entry.payload)
+    except ChangeCorrupt:
+        return ChangeOutcome(False, ChangeReason.CORRUPT, s.membership)
+    result = _try_change(s, change)
+    if isinstance(result, ChangeReason):
+        return ChangeOutcome(False, result, s.membership)
+    config, progress = result
+    s.membership = next_membership(s.membership, change, config, entry.index)
+    was_voter = s.voter()
+    s.tracker.install(config, progress)
+    s.former_voter = not s.voter() and (was_voter or s.former_voter)
+    if s.role is Role.LEADER:
+        _after_switch(s)
+    return ChangeOutcome(True, ChangeReason.ACCEPTED, s.membership)
+
+
+def _after_switch(s: State) -> None:
+    """What the new configuration changes for a leader at once."""
+    if not s.voter():
+        departing.begin(s)
+        return
+    if maybe_commit(s):
+        after_commit(s)
+    else:
+        for replica, progress in s.tracker.others:
+            send_append(s, replica, progress, if_empty=False)
+    if s.transferee not in s.tracker.config.all_voters:
+        s.transferee = NO_REPLICA
+
+
+def check_new_majority(s: State, change: ConfigChange) -> None:
+    """Raise ProposalDropped unless a majority of the new voters is active and caught up.
+
+    Else the change itself could stop the shard: joint consensus needs both majorities to go on.
+    """
+    result = _try_change(s, change)
+    if isinstance(result, ChangeReason):
+        return  # apply refuses it, with its reason
+    config, progress = result
+    ready = sum(_caught_up(s, replica, progress[replica].match) for replica in config.voters)
+    if ready < len(config.voters) // 2 + 1:
+        raise ProposalDropped(DropReason.NEW_MAJORITY_NOT_READY)
+
+
+def _caught_up(s: State, replica: ReplicaId, match: int) -> bool:
+    if replica == s.id:
+        return True
+    progress = s.tracker.progress.get(replica)
+    return (
+        progress is not None
+        and progress.active
+        and progress.state is ProgressState.REPLICATE
+        and match + s.config.limits.inflight_messages >= s.log.committed
+    )

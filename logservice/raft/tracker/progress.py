@@ -1,0 +1,184 @@
+"""Progress: what the leader knows of one replica, and how it may send to it.
+
+- PROBE: the follower's position is a guess; one append at a time until it answers.
+- REPLICATE: the position is known; appends are pipelined up to the in-flight window.
+- SNAPSHOT: it needs a snapshot; nothing else is sent until that is through.
+
+INV-PROGRESS: ``match < next``, and `match` is an index that the follower has durably in the
+leader's present term. Owner: the leader of a term; reset at each change of term.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from logservice.raft.messages import ROOM_MAX
+from logservice.raft.tracker.inflights import Inflights
+
+SNAPSHOT_PERIODS_MAX: Final = 4
+"""Election timeouts a snapshot may take to be answered. Snapshots are small; records follow it."""
+
+
+class ProgressState(enum.Enum):
+    """How the leader sends to a replica."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+class Progress:
+    """Mutable; fields are read by the replication code directly, changed by the methods here."""
+
+    __slots__ = (
+        "active_before",
+        "closed",
+        "flow_paused",
+        "inflights",
+        "learner",
+        "match",
+        "next",
+        "pending_snapshot",
+        "recent_active",
+        "room",
+        "sent_commit",
+        "snapshot_periods",
+        "state",
+    )
+
+    def __init__(
+        self, *, next_index: int, inflights: Inflights, learner: bool, recent_active: bool = False
+    ) -> None:
+        """A replica whose log is unknown; the first append goes from `next_index`."""
+        self.match = 0
+        self.next = next_index
+        self.sent_commit = 0
+        self.state = ProgressState.PROBE
+        self.pending_snapshot = 0
+        self.snapshot_periods = 0
+        self.recent_active = recent_active
+        self.active_before = False
+        self.flow_paused = False
+        self.inflights = inflights
+        self.learner = learner
+        self.room = ROOM_MAX
+        self.closed = False
+
+    def reset(self, match: int, next_index: int) -> None:
+        """Back to the start of a term."""
+        self.match = match
+        self.next = next_index
+        self.sent_commit = 0
+        self.recent_active = False
+        self.active_before = False
+        self.room = ROOM_MAX
+        self.closed = False
+        self._enter(ProgressState.PROBE)
+
+    def begin_period(self) -> None:
+        """Check-quorum has looked: an election timeout ends, another begins."""
+        self.active_before = self.recent_active
+        self.recent_active = False
+
+    def wake(self) -> None:
+        """The shard was silent, and is not any more: a new period begins. Whoever was active when
+        it fell silent still is for this one; nobody could be heard of meanwhile.
+        """
+        self.active_before = self.active
+        self.recent_active = False
+
+    @property
+    def active(self) -> bool:
+        """Heard of in this period or the one before.
+
+        Who asks at any moment needs this: `recent_active` alone is false for everybody just after
+        a period began, and whoever asks in step with the periods would never see it true.
+        """
+        return self.recent_active or self.active_before
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Not closed, and not known to be silent: `room` says so of a full or of a silent one."""
+        return not self.closed and (self.room > 0 or self.active)
+
+    def _enter(self, state: ProgressState) -> None:
+        self.flow_paused = False
+        self.pending_snapshot = 0
+        self.snapshot_periods = 0
+        self.state = state
+        self.inflights.reset()
+
+    def become_probe(self) -> None:
+        """Send one at a time from after what is known, or from after the snapshot just sent."""
+        if self.state is ProgressState.SNAPSHOT:
+            self.next = max(self.match + 1, self.pending_snapshot + 1)
+        else:
+            self.next = self.match + 1
+        self._enter(ProgressState.PROBE)
+        self.sent_commit = min(self.sent_commit, self.next - 1)
+
+    def become_replicate(self) -> None:
+        """Pipeline from after the match."""
+        self._enter(ProgressState.REPLICATE)
+        self.next = self.match + 1
+
+    def become_snapshot(self, index: int) -> None:
+        """A snapshot at `index` is on the way."""
+        self._enter(ProgressState.SNAPSHOT)
+        self.pending_snapshot = index
+        self.next = index + 1
+        self.sent_commit = index
+
+    def snapshot_period(self) -> None:
+        """An election timeout passed. A snapshot without an answer for some of them was lost, and
+        so was the news of it: probe again, which sends the next one.
+        """
+        if self.state is ProgressState.SNAPSHOT:
+            self.snapshot_periods += 1
+            if self.snapshot_periods > SNAPSHOT_PERIODS_MAX:
+                self.pending_snapshot = 0
+                self.become_probe()
+
+    def paused(self) -> bool:
+        """Nothing may be sent but heartbeats."""
+        return self.flow_paused or self.state is ProgressState.SNAPSHOT
+
+    def sent_entries(self, count: int, size: int) -> None:
+        """An append with `count` entries of `size` payload bytes left."""
+        if self.state is ProgressState.REPLICATE:
+            if count:
+                self.next += count
+                self.inflights.add(self.next - 1, size)
+            # Whatever overfills the window is a probe: its answer, not hope, opens the flow again.
+            self.flow_paused = self.inflights.full()
+        elif count:
+            self.flow_paused = True
+
+    def can_bump_commit(self, commit: int) -> bool:
+        """An empty append would tell the follower of a commit it has the entries for."""
+        return commit > self.sent_commit and self.sent_commit < self.next - 1
+
+    def maybe_update(self, index: int) -> bool:
+        """The follower has everything up to `index` durably; False when that is old news."""
+        if index <= self.match:
+            return False
+        self.match = index
+        if self.next <= index:
+            self.next = index + 1
+        self.flow_paused = False
+        return True
+
+    def maybe_decrease(self, rejected: int, match_hint: int) -> bool:
+        """The follower refused an append after `rejected`; False when the refusal is stale."""
+        if self.state is ProgressState.REPLICATE:
+            if rejected <= self.match:
+                return False
+            self.next = self.match + 1
+        else:
+            if self.next - 1 != rejected:
+                return False
+            self.next = max(min(rejected, match_hint + 1), self.match + 1)
+            self.flow_paused = False
+        self.sent_commit = min(self.sent_commit, self.next - 1)
+        return True

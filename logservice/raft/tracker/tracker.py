@@ -1,0 +1,162 @@
+"""Tracker: the configuration in force, the progress of each replica in it, and the votes of a
+campaign.
+
+It alone answers "what has a quorum": commit index, election, recent activity. Order of iteration is
+always by replica id, so that equal inputs give equal outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from logservice.ids import Index, ReplicaId
+from logservice.membership import Membership
+from logservice.raft.tracker.config import RaftLimits
+from logservice.raft.tracker.inflights import Inflights
+from logservice.raft.tracker.progress import Progress
+from logservice.raft.tracker.quorum import VoteResult, joint_vote, majority_index
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The part of a membership that decides quorums. `outgoing` is empty unless joint."""
+
+    voters: frozenset[ReplicaId] = frozenset()
+    outgoing: frozenset[ReplicaId] = frozenset()
+    learners: frozenset[ReplicaId] = frozenset()
+    learners_next: frozenset[ReplicaId] = frozenset()
+    auto_leave: bool = False
+
+    @classmethod
+    def of(cls, membership: Membership) -> Configuration:
+        """The configuration of a membership."""
+        return cls(
+            frozenset(membership.voters),
+            frozenset(membership.outgoing),
+            frozenset(membership.learners),
+            frozenset(membership.learners_next),
+            membership.auto_leave,
+        )
+
+    def into(self, membership: Membership) -> Membership:
+        """`membership` with this configuration; everything else unchanged."""
+        return replace(
+            membership,
+            voters=tuple(sorted(self.voters)),
+            outgoing=tuple(sorted(self.outgoing)),
+            learners=tuple(sorted(self.learners)),
+            learners_next=tuple(sorted(self.learners_next)),
+            auto_leave=self.auto_leave,
+        )
+
+    @property
+    def joint(self) -> bool:
+        """Two majorities must agree."""
+        return bool(self.outgoing)
+
+    @property
+    def all_voters(self) -> frozenset[ReplicaId]:
+        """Voters of either half."""
+        return self.voters | self.outgoing
+
+
+class Tracker:
+    """Mutable; owned by one core."""
+
+    __slots__ = (
+        "_incoming",
+        "_outgoing",
+        "alone",
+        "config",
+        "limits",
+        "others",
+        "progress",
+        "self_id",
+        "voter_ids",
+        "votes",
+    )
+
+    def __init__(self, self_id: ReplicaId, limits: RaftLimits) -> None:
+        """Start with an empty configuration."""
+        self.self_id = self_id
+        self.limits = limits
+        self.votes: dict[ReplicaId, bool] = {}
+        self.install(Configuration(), {})
+
+    def new_progress(self, last_index: int, learner: bool) -> Progress:
+        """A replica that just came in: probe it from the end of the leader's log."""
+        return Progress(
+            next_index=max(last_index, 1),
+            inflights=Inflights(self.limits.inflight_messages, self.limits.inflight_bytes),
+            learner=learner,
+            recent_active=True,  # else check-quorum could count it as lost before it was asked
+        )
+
+    def install(self, config: Configuration, progress: Mapping[ReplicaId, Progress]) -> None:
+        """Make `config` the one in force. `progress` has exactly its replicas."""
+        self.config = config
+        self.progress: dict[ReplicaId, Progress] = dict(sorted(progress.items()))
+        for replica, item in self.progress.items():
+            item.learner = replica in config.learners
+        self.voter_ids: tuple[ReplicaId, ...] = tuple(sorted(config.all_voters))
+        self.others: tuple[tuple[ReplicaId, Progress], ...] = tuple(
+            item for item in self.progress.items() if item[0] != self.self_id
+        )
+        self._incoming: tuple[Progress, ...] = tuple(
+            self.progress[voter] for voter in sorted(config.voters)
+        )
+        self._outgoing: tuple[Progress, ...] = tuple(
+            self.progress[voter] for voter in sorted(config.outgoing)
+        )
+
+        self.alone = self.result({self.self_id: True}) is VoteResult.WON and bool(config.voters)
+
+    def restore(self, config: Configuration, last_index: int) -> None:
+        """Take over the configuration of a snapshot; every progress starts anew."""
+        learners = config.learners
+        members = sorted(config.all_voters | learners)
+        self.install(
+            config,
+            {member: self.new_progress(last_index, member in learners) for member in members},
+        )
+
+    def committed(self) -> Index:
+        """The largest index that a quorum has durably."""
+        index = majority_index([progress.match for progress in self._incoming])
+        if self._outgoing:
+            return min(index, majority_index([progress.match for progress in self._outgoing]))
+        return index
+
+    def room(self) -> int:
+        """The bytes of blocks that each member of some quorum has room for."""
+        room = majority_index([progress.room for progress in self._incoming])
+        if self._outgoing:
+            return min(room, majority_index([progress.room for progress in self._outgoing]))
+        return room
+
+    def closed(self) -> bool:
+        """No quorum takes a block that was appended before: too many members are closed, or silent.
+
+        The leader's own disk does not count: what it appended is on it, or waits for it.
+        """
+        votes = {voter: self.progress[voter].takes_blocks for voter in self.voter_ids}
+        return self.result(votes) is not VoteResult.WON
+
+    def result(self, votes: Mapping[ReplicaId, bool]) -> VoteResult:
+        """How `votes` stand in the configuration in force."""
+        return joint_vote(self.config.voters, self.config.outgoing, votes)
+
+    def quorum_active(self) -> bool:
+        """A quorum was heard of since the flags were last cleared."""
+        active = {
+            replica: progress.recent_active
+            for replica, progress in self.progress.items()
+            if not progress.learner
+        }
+        return self.result(active) is VoteResult.WON
+
+    def record_vote(self, voter: ReplicaId, granted: bool) -> VoteResult:
+        """Count a vote once; the first answer stands."""
+        self.votes.setdefault(voter, granted)
+        return self.result(self.votes)

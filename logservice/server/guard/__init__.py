@@ -1,0 +1,1 @@
+"""What every connection, call and answer passes, whatever it asks."""

@@ -1,0 +1,174 @@
+"""answers: bytes of answers that nobody has taken yet, bounded for each identity and in all.
+
+Theory of operation. An answer stays in memory, several times over, until the caller's side takes
+it; a caller may ask for many and take none. So an answer is paid for: a reader takes the most that
+its answer can be from the budget *before* anything is read from the log, gives back what was not
+needed once the answer is there, and the rest when gRPC is done with the call. Who finds too little
+waits, in order, for a moment that is short for a person and long for a disk, and is told BUSY then.
+
+A caller who does not take an answer is cut after ANSWER_STALL_S, and a second for every
+ANSWER_BYTES_PER_S_MIN bytes.
+
+INV-ANSWER-1: what is taken is at most `in_all`, and of one identity at most `of_identity`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+from logservice_wire.errors import Busy
+
+from logservice import bounds
+from logservice.invariants import invariant
+from logservice.server.security.gate import calling
+
+ANYBODY: Final = "anybody"
+"""Whose answers they are where nobody asks for identities."""
+
+paid: Final[ContextVar[bool]] = ContextVar("paid", default=False)
+"""Whether the answer of the call that this task serves is in the budget."""
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """A part of the budget. `give_back` may be called again."""
+
+    budget: AnswerBudget
+    whose: str
+    size: int
+
+    def shrink(self, size: int) -> None:
+        """The answer turned out to be this small."""
+        self.budget.release(self, self.size - min(size, self.size))
+
+    def give_back(self) -> None:
+        """The answer is gone."""
+        self.budget.release(self, self.size)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    whose: str
+    size: int
+    granted: asyncio.Future[Taken]
+
+
+class AnswerBudget:
+    """One per store, on the loop thread."""
+
+    def __init__(
+        self,
+        in_all: int = bounds.ANSWER_BYTES_MAX,
+        of_identity: int = bounds.IDENTITY_ANSWER_BYTES_MAX,
+    ) -> None:
+        """Bytes."""
+        self.used = 0
+        self._in_all = in_all
+        self._of_identity = min(of_identity, in_all)
+        self._used_by: dict[str, int] = {}
+        self._waiting: deque[_Waiting] = deque()
+
+    async def take(self, size: int, wait_s: float) -> Taken:
+        """For the identity that calls. More than there can ever be counts as all there is.
+
+        Raises Busy when there is too little for as long as `wait_s`.
+        """
+        whose, size = calling.get(ANYBODY), min(size, self._of_identity)
+        if self._fits(whose, size) and not self._queued(whose):
+            return self._grant(whose, size)
+        if len(self._waiting) >= bounds.ANSWER_WAITERS_MAX:
+            raise self._busy()
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(whose, size, loop.create_future())
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(wait_s):
+                return await waiting.granted
+        except TimeoutError:
+            raise self._busy() from None
+        finally:
+            self._leave(waiting)
+
+    def take_now(self, size: int) -> Taken:
+        """For an answer that is there already. Raises Busy: it must go then."""
+        whose = calling.get(ANYBODY)
+        if not self._fits(whose, min(size, self._of_identity)):
+            raise self._busy()
+        return self._grant(whose, min(size, self._of_identity))
+
+    def release(self, taken: Taken, size: int) -> None:
+        """Give back a part of what was taken."""
+        if not size:
+            return
+        taken.size -= size
+        self.used -= size
+        left = self._used_by[taken.whose] - size
+        if left:
+            self._used_by[taken.whose] = left
+        else:
+            del self._used_by[taken.whose]
+        invariant(self.used >= 0 and taken.size >= 0 and left >= 0, "INV-ANSWER-1", left=left)
+        if self._waiting:
+            self._serve_waiting()
+
+    def _fits(self, whose: str, size: int) -> bool:
+        used = self._used_by.get(whose, 0)
+        return self.used + size <= self._in_all and used + size <= self._of_identity
+
+    def _grant(self, whose: str, size: int) -> Taken:
+        self.used += size
+        self._used_by[whose] = self._used_by.get(whose, 0) + size
+        return Taken(self, whose, size)
+
+    def _queued(self, whose: str) -> bool:
+        return any(one.whose == whose for one in self._waiting)
+
+    def _serve_waiting(self) -> None:
+        """In order; who waits for his own share holds up nobody else."""
+        full: set[str] = set()
+        for one in [*self._waiting]:
+            if one.granted.done() or one.whose in full:
+                continue
+            if self._fits(one.whose, one.size):
+                one.granted.set_result(self._grant(one.whose, one.size))
+            else:
+                full.add(one.whose)
+
+    def _leave(self, waiting: _Waiting) -> None:
+        self._waiting.remove(waiting)
+        granted = waiting.granted
+        if granted.cancelled() or not granted.done():
+            granted.cancel()
+        elif asyncio.current_task() is not None and _cancelling():
+            # Granted in the same moment in which the caller went away: nobody will use it.
+            granted.result().give_back()
+
+    @staticmethod
+    def _busy() -> Busy:
+        return Busy("too many answers wait to be taken", retry_after_ms=bounds.ANSWER_RETRY_MS)
+
+
+def _cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def until_gone(context: Any, taken: Taken) -> None:
+    """Hold what is taken until gRPC is done with the call, and cut a caller who does not read."""
+    task = asyncio.current_task()
+    assert task is not None  # gRPC serves each call in one
+    paid.set(True)
+    stall_s = bounds.ANSWER_STALL_S + taken.size / bounds.ANSWER_BYTES_PER_S_MIN
+    cutting: Callable[[], object] = task.cancel
+    timer = asyncio.get_running_loop().call_later(stall_s, cutting)
+
+    def gone(_: object) -> None:
+        timer.cancel()
+        taken.give_back()
+
+    context.add_done_callback(gone)

@@ -1,0 +1,383 @@
+"""connections: who may hold how many connections to the client port, and the one who cuts them.
+
+Theory of operation. gRPC accepts by itself and bounds the number in all and the time of a
+handshake; of whom a connection comes it knows nothing, and it offers no way to end one. So a thread
+looks at this process's own sockets (``/proc/self/fd``), finds those of the client port, and shuts
+down what is over a bound; gRPC then sees a connection that broke and frees what it held for it.
+
+A connection is *heard* once a call with an accepted identity came over it. What is not heard is
+half open: it said nothing yet, or is in its handshake, or idles. Half-open connections are bounded
+per address and in all, and over the bound the oldest goes: it has had the most time to say
+something. So a stranger who holds many pushes out his own, while a client is heard with its first
+call. An identity over its bound is told BUSY on the new connection, which is cut.
+
+A connection can be cut by name, too: its client was caught with what no client of gRPC can send.
+And it is cut when too much of what it sent waits to become a whole request (`undelivered`).
+
+INV-CONN-1: only a socket whose own and remote address are looked at on a descriptor of our own
+(`dup`) is shut down; the number that gRPC knows it by may belong to somebody else meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from urllib.parse import unquote
+
+from logservice_wire.errors import Busy
+
+from logservice import bounds
+from logservice.server.errors import refused
+from logservice.server.guard.undelivered import (
+    Delivered,
+    HalfCalls,
+    Undelivered,
+    greediest,
+    traffic,
+)
+from logservice.value import value
+
+logger = logging.getLogger(__name__)
+
+_FOLDER: Final = "/proc/self/fd"
+_REST: Final = 20
+"""Looking takes at most one part in so many of a core, however many sockets there are."""
+
+Peer = tuple[str, int]
+"""Address and port of the other side."""
+
+_Seen = TypeVar("_Seen")
+_NOTHING: Final = Delivered()
+
+
+@value
+class ConnectionLimits:
+    """Of the client port."""
+
+    identity: int = bounds.IDENTITY_CONNECTIONS_MAX
+    address: int = bounds.ADDRESS_CONNECTIONS_MAX
+    half_open_of_address: int = bounds.ADDRESS_HALF_OPEN_MAX
+    half_open: int = bounds.HALF_OPEN_MAX
+    undelivered_of_identity: int = bounds.IDENTITY_UNDELIVERED_BYTES_MAX
+    undelivered: int = bounds.UNDELIVERED_BYTES_MAX
+
+    @staticmethod
+    def of(
+        clients: int,
+        identity: int,
+        address: int,
+        undelivered_of_identity: int = bounds.IDENTITY_UNDELIVERED_BYTES_MAX,
+        undelivered: int = bounds.UNDELIVERED_BYTES_MAX,
+    ) -> ConnectionLimits:
+        """Where clients may have `clients` connections in all."""
+        return ConnectionLimits(
+            identity=min(identity, clients),
+            address=min(address, clients),
+            half_open_of_address=min(bounds.ADDRESS_HALF_OPEN_MAX, max(1, clients // 8)),
+            half_open=min(bounds.HALF_OPEN_MAX, max(1, clients // 4)),
+            undelivered_of_identity=min(undelivered_of_identity, undelivered),
+            undelivered=undelivered,
+        )
+
+
+@dataclass(slots=True)
+class _Connection:
+    descriptor: int
+    peer: Peer
+    seen: int
+    undelivered: Undelivered
+    waiting: float = 0.0
+    group: str = ""
+    """Whose bytes they are that wait: an identity's, or an address's."""
+    cut: bool = False
+
+
+@dataclass(slots=True)
+class ConnectionCounts:
+    """At the last look."""
+
+    open: int = 0
+    half_open: int = 0
+    waiting_bytes: int = 0
+    """See `undelivered`."""
+
+
+class Connections:
+    """One per store. `heard`, `delivered` and `cut` are called on the event loop."""
+
+    def __init__(self, port: int, limits: ConnectionLimits) -> None:
+        """`port`: of the clients, as it is bound."""
+        self.counts = ConnectionCounts()
+        self.half_calls = HalfCalls()
+        """On all connections."""
+        self._port = port
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._heard: dict[str, tuple[Peer, str]] = {}
+        self._delivered: dict[str, tuple[Peer | None, Delivered]] = {}
+        self._of_identity: dict[str, int] = {}
+        self._doomed: dict[Peer, str] = {}
+        self._sockets: dict[tuple[int, str], _Connection] = {}
+        self._looks = 0
+        self._told_s = -bounds.CONNECTIONS_TELL_S
+        self._wake = threading.Event()
+        self._ended = False
+        self._spare = -1
+        self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more looks."""
+        self._ended = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+
+    def heard(self, name: str, identity: str) -> None:
+        """A call came over the connection that gRPC calls `name`. Raises Busy: over the bound."""
+        if name in self._heard:
+            return
+        peer = peer_of(name)
+        if peer is None:
+            return
+        with self._lock:
+            count = self._of_identity.get(identity, 0)
+            if count < self._limits.identity:
+                self._of_identity[identity] = count + 1
+                self._heard[name] = (peer, identity)
+                return
+        self._doom(peer, "identity")
+        raise Busy(
+            f"more than {self._limits.identity} connections of one identity", retry_after_ms=500
+        )
+
+    def delivered(self, name: str) -> Delivered:
+        """To be added to when a call on the connection that gRPC calls `name` got a message."""
+        found = self._delivered.get(name)
+        if found is None:
+            found = peer_of(name), Delivered()
+            with self._lock:
+                self._delivered[name] = found
+        return found[1]
+
+    def cut(self, name: str, why: str) -> None:
+        """End the connection that gRPC calls `name`, now."""
+        peer = peer_of(name)
+        if peer is not None:
+            self._doom(peer, why)
+
+    def _doom(self, peer: Peer, why: str) -> None:
+        with self._lock:
+            self._doomed[peer] = why
+        self._wake.set()
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._wake.clear()
+            began_s = time.monotonic()
+            try:
+                self._look()
+            except OSError as error:
+                # Descriptors are short everywhere; the next look is soon.
+                logger.warning("the connections cannot be looked at: %s", error)
+            spent_s = time.monotonic() - began_s
+            self._wake.wait(max(bounds.CONNECTIONS_LOOK_S, spent_s * _REST))
+
+    def _look(self) -> None:
+        self._looks += 1
+        with self._lock:
+            doomed, self._doomed = self._doomed, {}
+            known = list(self._heard)
+            delivered = list(self._delivered)
+        self._find()
+        with self._lock:
+            self._forget_gone(known)
+            self._forget_delivered(delivered)
+            heard = dict(self._heard.values())
+            messages = dict(self._delivered.values())
+        half_open = [one for one in self._sockets.values() if one.peer not in heard]
+        every = list(self._sockets.values())
+        self.counts.open, self.counts.half_open = len(every), len(half_open)
+        for one in every:
+            if one.peer in doomed:
+                self._shut(one, doomed[one.peer])
+        for one, why in _over(every, half_open, self._limits):
+            self._shut(one, why)
+        self._cut_the_greedy(every, heard, messages)
+
+    def _cut_the_greedy(
+        self,
+        every: list[_Connection],
+        heard: dict[Peer, str],
+        delivered: dict[Peer | None, Delivered],
+    ) -> None:
+        """INV-UNDELIVERED-1."""
+        now_s, oldest_s = time.monotonic(), self.half_calls.oldest_s()
+        for one in every:
+            # First what was delivered, then what was received: see `Undelivered.look`.
+            got = delivered.get(one.peer, _NOTHING)
+            got = Delivered(got.messages, got.size, got.streams)
+            seen = self._with_socket(one.descriptor, lambda _, found: traffic(found))
+            one.group = heard.get(one.peer, one.peer[0])
+            one.waiting = (
+                one.undelivered.look(now_s, got, seen, oldest_s) if seen and not one.cut else 0.0
+            )
+        self.counts.waiting_bytes = int(sum(one.waiting for one in every))
+        limits = self._limits
+        for one in greediest(every, limits.undelivered_of_identity, limits.undelivered):
+            self._shut(one, "undelivered")
+
+    def _find(self) -> None:
+        """Bring `_sockets` up to date, in the order in which they were seen first."""
+        present: set[tuple[int, str]] = set()
+        with self._one_descriptor():
+            names = os.listdir(_FOLDER)
+        for name in names:
+            try:
+                link = os.readlink(f"{_FOLDER}/{name}")
+            except OSError:
+                continue
+            if not link.startswith("socket:"):
+                continue
+            key = (int(name), link)
+            present.add(key)
+            if key not in self._sockets:
+                peer = self._client_of(key[0])
+                if peer is not None:
+                    new = Undelivered(time.monotonic())
+                    self._sockets[key] = _Connection(key[0], peer, self._looks, new)
+        for key in [key for key in self._sockets if key not in present]:
+            del self._sockets[key]
+
+    def _client_of(self, descriptor: int) -> Peer | None:
+        """The other side, if it is a connection of the client port."""
+        return self._with_socket(descriptor, lambda peer, _: peer)
+
+    def _with_socket(
+        self, descriptor: int, look: Callable[[Peer, socket.socket], _Seen]
+    ) -> _Seen | None:
+        """`look` at it if it is a connection of the client port; the descriptor is not kept."""
+        try:
+            found = socket.socket(fileno=descriptor)
+        except OSError:
+            return None
+        try:
+            if found.family not in (socket.AF_INET, socket.AF_INET6):
+                return None
+            if found.getsockname()[1] != self._port:
+                return None
+            host, port = found.getpeername()[:2]
+            return look((_plain(host), port), found)
+        except OSError:
+            return None
+        finally:
+            found.detach()
+
+    def _forget_delivered(self, known: list[str]) -> None:
+        """Of connections that were there before the last look."""
+        there = {one.peer for one in self._sockets.values()}
+        for name in known:
+            if self._delivered[name][0] not in there:
+                del self._delivered[name]
+
+    def _forget_gone(self, known: list[str]) -> None:
+        """Of those that were heard before the last look."""
+        there = {one.peer for one in self._sockets.values()}
+        gone = [name for name in known if self._heard[name][0] not in there]
+        for name in gone:
+            _, identity = self._heard.pop(name)
+            left = self._of_identity[identity] - 1
+            if left:
+                self._of_identity[identity] = left
+            else:
+                del self._of_identity[identity]
+
+    def _shut(self, one: _Connection, why: str) -> None:
+        """INV-CONN-1."""
+        with self._one_descriptor(), contextlib.suppress(OSError):
+            mine = os.dup(one.descriptor)
+            if self._client_of(mine) != one.peer:
+                os.close(mine)
+                return
+            with socket.socket(fileno=mine) as held:
+                held.shutdown(socket.SHUT_RDWR)
+            one.cut = True
+            self._tell(one, why)
+
+    def _tell(self, one: _Connection, why: str) -> None:
+        refused[f"Connection/{why}"] += 1
+        now_s = time.monotonic()
+        if now_s - self._told_s >= bounds.CONNECTIONS_TELL_S:
+            self._told_s = now_s
+            logger.warning(
+                "a connection of %s was cut (%s): %d open, %d of them half open",
+                one.peer[0], why, self.counts.open, self.counts.half_open,
+            )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _one_descriptor(self) -> Iterator[None]:
+        """There is one to be had inside, even when the process has used up all of its own."""
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def peer_of(name: str) -> Peer | None:
+    """The other side as gRPC calls it (``ipv4:127.0.0.1:5``, ``ipv6:%5B::1%5D:5``), in our form."""
+    kind, _, rest = unquote(name).partition(":")
+    host, _, port = rest.rpartition(":")
+    if kind not in ("ipv4", "ipv6") or not port.isdigit():
+        return None
+    return _plain(host.removeprefix("[").removesuffix("]")), int(port)
+
+
+def _plain(host: str) -> str:
+    """IPv4 in IPv6's clothes, and scopes of links, look alike however they are written."""
+    return host.partition("%")[0].removeprefix("::ffff:")
+
+
+def _over(
+    every: list[_Connection], half_open: list[_Connection], limits: ConnectionLimits
+) -> Iterator[tuple[_Connection, str]]:
+    """What has to go: of half-open ones the oldest, of an address the newest."""
+    chosen: set[int] = set()
+    for group in _by_address(half_open).values():
+        for one in group[: max(0, len(group) - limits.half_open_of_address)]:
+            chosen.add(id(one))
+            yield one, "half_open_of_address"
+    left = [one for one in half_open if id(one) not in chosen]
+    for one in left[: max(0, len(left) - limits.half_open)]:
+        chosen.add(id(one))
+        yield one, "half_open"
+    for group in _by_address(every).values():
+        rest = [one for one in group if id(one) not in chosen]
+        for one in rest[limits.address :]:
+            yield one, "address"
+
+
+def _by_address(connections: list[_Connection]) -> dict[str, list[_Connection]]:
+    groups: dict[str, list[_Connection]] = {}
+    for one in connections:
+        groups.setdefault(one.peer[0], []).append(one)
+    return groups

@@ -1,0 +1,72 @@
+"""dispatch: which handler a call gets, and none whose headers are larger than they can be.
+
+Theory of operation. gRPC holds a connection to METADATA_BYTES_MAX from the moment its client has
+acknowledged the server's SETTINGS, as every client does; before that, one call may bring 16 MiB of
+headers. So this is looked at here, where a call is known by its headers alone: one with more comes
+from a client that withholds the acknowledgement, and its connection is cut, with everything else
+that it holds.
+
+Here, too, it is noted that the request of a call is awaited (`undelivered`).
+
+INV-DISPATCH-1: no handler runs for a call with more than METADATA_BYTES_MAX bytes of headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Mapping
+from typing import Any, Final
+
+import grpc
+
+from logservice import bounds
+from logservice.server.errors import Context
+from logservice.server.guard.connections import Connections
+from logservice.server.guard.undelivered import HalfCalls
+
+_FIELD_BYTES: Final = 32
+"""What a field counts for beside its name and value (RFC 9113, section 6.5.2)."""
+
+
+class Dispatch(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """Every service of a server."""
+
+    def __init__(self, connections: Connections | None) -> None:
+        """`connections`: who can cut one; None: nobody."""
+        self.half_calls = HalfCalls() if connections is None else connections.half_calls
+        self._connections = connections
+        self._handlers: dict[str, Any] = {}
+        self._collecting = False
+        self._refusing = grpc.stream_stream_rpc_method_handler(self._refuse)
+
+    def add(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Serve the methods of `service`, by name."""
+        for name, handler in handlers.items():
+            self._handlers[f"/{service}/{name}"] = handler
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """See gRPC. None: there is no such method."""
+        size = 0
+        for name, value in handler_call_details.invocation_metadata:
+            size += len(name) + len(value) + _FIELD_BYTES
+        if size > bounds.METADATA_BYTES_MAX:
+            return self._refusing
+        handler = self._handlers.get(handler_call_details.method)
+        if handler is not None and not handler.request_streaming:
+            self.half_calls.began()
+        return handler
+
+    async def _refuse(self, _: object, context: Context) -> None:
+        """No status: the connection is cut, and nobody is owed one."""
+        if self._connections is not None:
+            self._connections.cut(context.peer(), "headers")
+        if not self._collecting:
+            # gRPC leaves each call behind as a cycle, and this one with megabytes of headers; the
+            # collector comes by too seldom for that (`server.process`). They are young yet.
+            self._collecting = True
+            asyncio.get_running_loop().call_later(bounds.HEADERS_COLLECT_S, self._collect)
+
+    def _collect(self) -> None:
+        self._collecting = False
+        gc.collect(1)

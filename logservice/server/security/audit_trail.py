@@ -1,0 +1,268 @@
+"""AuditTrail: lines on disk, hash-chained, written by a thread of their own.
+
+Theory of operation. Lines wait in a bounded queue; the thread seals them (`audit_chain`), writes
+them and syncs once a second, when somebody waits, when a file is full, and at the end. What else
+is due by then (folded lines) it asks for itself, and lines of one identity that are more than its
+share of the disk (`audit_shares`) it counts instead of writing them.
+
+A file is gone on with by the next process, unless it is full or its end is torn: so a store that
+starts again and again does not push anything out. Every file begins with a line that says which
+file it is and which one is the oldest that was kept, so that a file which rotation did not remove
+is missed (`audit_chain.verify`). Older files are unlinked after that line is on disk.
+
+INV-AUDIT-1: lines are numbered without gaps and chained (`audit_chain`), across files and restarts.
+
+What a crash can lose: lines of the last second that nobody waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from logservice import bounds
+from logservice.server.security import audit_chain
+from logservice.server.security.audit_chain import Trail
+from logservice.server.security.audit_shares import Shares
+
+Line = dict[str, object]
+_SYNC_S: Final = 1.0
+_RETRY_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class AuditTrail:
+    """One of a store's trails. `open`, then `put`, then `close`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        trail: Trail,
+        *,
+        file_bytes_max: int,
+        files_max: int,
+        due: Callable[[float], list[Line]] = lambda _: [],
+        shares: Shares | None = None,
+    ) -> None:
+        """`due`: lines to be written by now, asked on the thread. Nothing is opened yet."""
+        self.failed = ""
+        """Why nothing can be written at present; "" when all is well."""
+        self.lost = 0
+        """Lines that found the queue full."""
+        self._directory = directory
+        self._trail = trail
+        self._file_bytes_max = file_bytes_max
+        self._files_max = files_max
+        self._due = due
+        self._shares = shares
+        self._queue: queue.Queue[tuple[Line, asyncio.Future[None] | None] | None] = queue.Queue(
+            bounds.AUDIT_QUEUE_LINES_MAX
+        )
+        self._seq = 0
+        self._hash = audit_chain.FIRST_HASH
+        self._number = 0
+        self._oldest = 1
+        self._descriptor = -1
+        self._size = 0
+        self._lost_written = 0
+        self._removable: list[Path] = []
+        """Files that rotation does not keep; the oldest is the last one, and goes first."""
+        self._thread = threading.Thread(target=self._run, name=f"audit {trail}", daemon=True)
+
+    def open(self) -> None:
+        """Continue the chain. Raises OSError."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        torn = self._continue()
+        if self._descriptor < 0:
+            self._new_file()
+        self._write([stamped({**self._place(audit_chain.OPENED), "torn_bytes": torn})])
+        os.fdatasync(self._descriptor)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what waits, and stop."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join(timeout=bounds.STOP_FLUSH_S)
+
+    def put(self, line: Line, written: asyncio.Future[None] | None = None) -> bool:
+        """Write a line some time soon, and tell `written`; False when too many are waiting."""
+        try:
+            self._queue.put_nowait((line, written))
+        except queue.Full:
+            return False
+        return True
+
+    def _place(self, what: str) -> Line:
+        return {"what": what, "file": self._number, "oldest": self._oldest}
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        synced_s = time.monotonic()
+        going = True
+        while going:
+            batch: list[tuple[Line, asyncio.Future[None] | None]] = []
+            with contextlib.suppress(queue.Empty):
+                item = self._queue.get(timeout=_SYNC_S)
+                while item is not None:
+                    batch.append(item)
+                    if len(batch) >= bounds.AUDIT_BATCH_LINES_MAX:
+                        break
+                    item = self._queue.get_nowait()
+                going = item is not None
+            lines = [line for line, _ in batch] + self._due(time.monotonic() if going else math.inf)
+            if self._shares is not None:
+                lines = self._shares.within(lines, time.monotonic(), last=not going)
+            if self.lost > self._lost_written:
+                lines.append(stamped({"what": "audit.lost", "count": self.lost}))
+            if not going:
+                lines.append(stamped({"what": audit_chain.CLOSED}))
+            waiting = [one for _, one in batch if one is not None]
+            due = bool(waiting) or not going or time.monotonic() - synced_s >= _SYNC_S
+            self._persist(lines, sync=due, going=going)
+            self._lost_written = self.lost
+            if due:
+                synced_s = time.monotonic()
+            for one in waiting:
+                _settle(one)
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+    def _persist(self, lines: list[Line], *, sync: bool, going: bool) -> None:
+        """Write, and on failure try again until it works or the store stops."""
+        while True:
+            try:
+                if lines or not self._size:
+                    self._write(lines)
+                    lines = []
+                if sync or self._removable:
+                    os.fdatasync(self._descriptor)
+                while self._removable:
+                    self._removable[-1].unlink(missing_ok=True)
+                    self._removable.pop()
+                # The last line of all begins no file: one that is full is left behind at the start.
+                if going and self._size >= self._file_bytes_max:
+                    self._rotate()
+            except OSError as error:
+                if not self.failed:
+                    logger.error("the audit log cannot be written: %s", error)
+                self.failed = error.strerror or str(error)
+                if not going:
+                    return
+                time.sleep(_RETRY_S)
+            else:
+                self.failed = ""
+                return
+
+    def _write(self, lines: list[Line]) -> None:
+        """All lines or none: what a failed write left behind is cut off again."""
+        if not self._size and not (lines and lines[0].get("what") == audit_chain.OPENED):
+            lines = [stamped(self._place(audit_chain.CONTINUED)), *lines]
+        seq, before = self._seq, self._hash
+        sealed = bytearray()
+        for line in lines:
+            seq += 1
+            data, before = audit_chain.seal(line, seq, before)
+            sealed += data
+        view = memoryview(sealed)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            os.lseek(self._descriptor, self._size, os.SEEK_SET)
+            raise
+        self._seq, self._hash = seq, before
+        self._size += len(sealed)
+
+    def _rotate(self) -> None:
+        os.fdatasync(self._descriptor)
+        old = self._descriptor
+        files = audit_chain.files_of(self._directory, self._trail)
+        kept = files[-(self._files_max - 1) :] if self._files_max > 1 else []
+        self._new_file()
+        os.close(old)
+        self._oldest = audit_chain.file_number(kept[0]) if kept else self._number
+        # With the next line, and after it: the file begins with the statement that they are gone.
+        self._removable = files[: len(files) - len(kept)][::-1]
+
+    def _new_file(self) -> None:
+        path = self._directory / audit_chain.file_name(self._trail, self._number + 1)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o600)
+        self._number += 1
+        self._size = 0
+        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _continue(self) -> int:
+        """Find the end of the chain, and go on in its file; returns the bytes behind its end."""
+        files = audit_chain.files_of(self._directory, self._trail)
+        self._number = audit_chain.file_number(files[-1]) if files else 0
+        self._oldest = audit_chain.file_number(files[0]) if files else 1
+        torn = 0
+        for path in reversed(files):
+            whole, newline, rest = path.read_bytes().rpartition(b"\n")
+            torn = torn or len(rest)
+            if not newline:
+                continue
+            lines = whole.split(b"\n")
+            self._oldest = min(self._oldest, _stated_oldest(lines))
+            for skipped, line in enumerate(reversed(lines)):
+                with contextlib.suppress(ValueError, KeyError):
+                    last = audit_chain.parse(line)
+                    # Behind a damaged end the chain goes on with its break in it, for all to see.
+                    self._seq, self._hash = int(str(last["seq"])) + skipped, str(last["hash"])
+                    if path == files[-1] and not rest and not skipped:
+                        self._go_on(path)
+                    return torn
+        return torn
+
+    def _go_on(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags)
+        self._size = os.fstat(descriptor).st_size
+        if self._size < self._file_bytes_max:
+            self._descriptor = descriptor
+        else:
+            os.close(descriptor)
+
+
+def stamped(line: Line) -> Line:
+    """With the time."""
+    now = datetime.datetime.now(datetime.UTC)
+    return {"at": now.isoformat(timespec="milliseconds"), **line}
+
+
+def _stated_oldest(lines: list[bytes]) -> int:
+    """The oldest file that the last statement among `lines` names: what is gone stays missed."""
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            found = audit_chain.parse(line)
+            if found.get("what") in audit_chain.STATEMENTS:
+                return int(str(found["oldest"]))
+    return 2**62
+
+
+def _settle(written: asyncio.Future[None]) -> None:
+    def settle() -> None:
+        if not written.done():
+            written.set_result(None)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        written.get_loop().call_soon_threadsafe(settle)

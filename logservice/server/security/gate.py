@@ -1,0 +1,230 @@
+"""Gate: who is calling, and whether this caller may do that. Every RPC passes here first.
+
+Theory of operation. The caller is the identity of its connection's certificate; that is read from
+the certificate itself (`logservice.certificate`), once per chain. What it may do is decided by the
+access list in force on this store (`nodehost.agent.access_book`) and remembered until the list
+changes, so an RPC costs a look-up; a stream asks once, and again only when the list has another
+version. Names of shards, which grants may speak of, never change; an unknown one is asked of
+HAKeeper and remembered.
+
+Without TLS there are no identities: everybody is `ANONYMOUS` and may do everything. That is what
+plaintext on loopback means, and the configuration had to say so.
+
+INV-GATE-1: what is not granted is denied: no row in `rules`, no identity, no list, no answer from
+HAKeeper about a name: denied.
+INV-GATE-2: a decision is never used with another version of the access list, or other revocation
+lists, than it was made by, nor after the certificate it rests on has expired.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cryptography import x509
+from logservice_wire.errors import LogServiceError, PermissionDenied, Unauthenticated
+
+from logservice import bounds
+from logservice.access import AccessList
+from logservice.certificate import Purpose, Serial, read_chain, too_long_a_path
+from logservice.identity import IdentityKind
+from logservice.ids import HAKEEPER_SHARD, ShardId
+from logservice.nodehost.agent.access_book import AccessBook
+from logservice.owner import ANONYMOUS
+from logservice.revocation import Revocations
+from logservice.server.errors import Context
+from logservice.server.security.quota import Quota, QuotaLimits
+from logservice.server.security.rules import Rule
+
+calling: Final[ContextVar[str]] = ContextVar("calling")
+"""The identity whose call is being served. `server.guard.guard` sets it before any handler runs."""
+
+NOTHING_REVOKED: Final = Revocations()
+"""Without lists."""
+
+NameOf = Callable[[ShardId], Awaitable[str | None]]
+
+
+@dataclass(slots=True)
+class Caller:
+    """One certificate chain. Callers of one identity share `quota`.
+
+    expires_s: on the wall clock, of the certificate, or of what is known of its revocation.
+    checked_by: the revocation lists that its certificates were looked up in.
+    """
+
+    uri: str
+    expires_s: float
+    quota: Quota
+    admin: bool = False
+    not_after_s: float = float("inf")
+    serials: tuple[Serial, ...] = ()
+    checked_by: Revocations = NOTHING_REVOKED
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """What a certificate must say, and who may do everything (`SecuritySection.admins`)."""
+
+    trust_domain: str
+    cluster_id: str
+    admins: Collection[str] = ()
+    revocations: Callable[[], Revocations] = lambda: NOTHING_REVOKED
+    """The lists that are in use."""
+    authorities: Callable[[], Sequence[x509.Certificate]] | None = None
+    """Those that are accepted now; None: what the library checked is enough."""
+
+
+@dataclass(slots=True)
+class Gate:
+    """One per store. `identities` None: plaintext."""
+
+    access: AccessBook
+    identities: Identities | None
+    name_of: NameOf
+    limits: QuotaLimits = field(default_factory=QuotaLimits)
+    denied: int = 0
+    """Calls that were refused here."""
+    _callers: dict[bytes, Caller] = field(default_factory=dict)
+    _quotas: dict[str, Quota] = field(default_factory=dict)
+    _decided: dict[tuple[str, Rule, ShardId], bool] = field(default_factory=dict)
+    _decided_by: AccessList | None = None
+    _names: dict[ShardId, str] = field(default_factory=dict)
+
+    def caller(self, context: Context) -> Caller:
+        """Who is calling. Raises Unauthenticated, PermissionDenied (a store's certificate)."""
+        if self.identities is None:
+            return self._known(b"", ANONYMOUS, float("inf"))
+        shown = context.auth_context()
+        # The library names the bearer's own certificate and, apart from it, what was sent with it.
+        chain = b"".join((*shown.get("x509_pem_cert", ()), *shown.get("x509_pem_cert_chain", ())))
+        found = self._callers.get(chain)
+        if found is None:
+            found = self._identify(chain)
+        if found.checked_by is not self.identities.revocations():
+            self._look_up(found)
+        if time.time() >= found.expires_s:
+            self.denied += 1
+            raise Unauthenticated("the certificate has expired")
+        return found
+
+    async def admit(self, caller: Caller, rule: Rule, shard: ShardId) -> AccessList | None:
+        """Let `caller` through, by the list that is returned; raises PermissionDenied.
+
+        None: no list was asked, and none can change the decision.
+        """
+        if self.identities is None or caller.admin or not rule.roles:
+            return None
+        listed = self.access.list
+        if listed is not self._decided_by or len(self._decided) > bounds.GATE_DECISIONS_MAX:
+            self._decided.clear()
+            self._decided_by = listed
+        key = (caller.uri, rule, shard)
+        allowed = self._decided.get(key)
+        if allowed is None:
+            name = await self._name(listed, caller.uri, shard)
+            allowed = self._allows(listed, caller.uri, rule, shard, name)
+            if listed is self._decided_by and (allowed or not self._unsure(listed, key, name)):
+                self._decided[key] = allowed
+        if not allowed:
+            self.denied += 1
+            wanted = " or ".join(sorted(rule.roles))
+            where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
+            raise PermissionDenied(
+                f"{caller.uri} has no role {wanted} over {where}", role=wanted, shard=shard
+            )
+        return listed
+
+    def in_force(self, caller: Caller, listed: AccessList | None) -> bool:
+        """Whether a decision by `listed` still holds (INV-GATE-2)."""
+        return (
+            (listed is None or listed is self.access.list)
+            and time.time() < caller.expires_s
+            and (self.identities is None or caller.checked_by is self.identities.revocations())
+        )
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _identify(self, chain: bytes) -> Caller:
+        assert self.identities is not None  # only then there are certificates
+        domain, cluster = self.identities.trust_domain, self.identities.cluster_id
+        try:
+            bearer = read_chain(chain, Purpose.CALLING, domain, cluster)
+            if self.identities.authorities is not None:
+                # gRPC's library does not ask how far down an authority may sign.
+                problem = too_long_a_path(chain, self.identities.authorities())
+                if problem:
+                    raise Unauthenticated(problem)
+            if bearer.identity.kind is not IdentityKind.CLIENT:
+                raise PermissionDenied(f"{bearer.identity.uri} is no client")
+        except LogServiceError:
+            self.denied += 1
+            raise
+        found = self._known(chain, bearer.identity.uri, bearer.not_after_s)
+        found.serials = bearer.serials
+        self._look_up(found)
+        return found
+
+    def _look_up(self, caller: Caller) -> None:
+        """Look for a caller's certificates in the lists in use. Raises Unauthenticated."""
+        assert self.identities is not None  # only then there are certificates
+        lists = self.identities.revocations()
+        problem = lists.problem(caller.serials, time.time())
+        if problem:
+            self.denied += 1
+            raise Unauthenticated(problem)
+        caller.checked_by = lists
+        caller.expires_s = min(caller.not_after_s, lists.known_until_s(caller.serials))
+
+    def _known(self, chain: bytes, uri: str, expires_s: float) -> Caller:
+        found = self._callers.get(chain)
+        if found is None:
+            if len(self._callers) >= bounds.GATE_CALLERS_MAX:
+                self._callers.clear()
+            quota = self._quotas.get(uri)
+            if quota is None:
+                if len(self._quotas) >= bounds.GATE_CALLERS_MAX:
+                    self._quotas = {name: one for name, one in self._quotas.items() if one.busy}
+                quota = self._quotas[uri] = Quota(self.limits)
+            admin = self.identities is not None and uri in self.identities.admins
+            found = self._callers[chain] = Caller(uri, expires_s, quota, admin, expires_s)
+        return found
+
+    async def _name(self, listed: AccessList, uri: str, shard: ShardId) -> str | None:
+        if shard == HAKEEPER_SHARD or not listed.needs_name(uri):
+            return None
+        name = self._names.get(shard)
+        if name is None:
+            try:
+                name = await self.name_of(shard)
+            except LogServiceError:
+                return None
+            if name is not None:
+                if len(self._names) >= bounds.GATE_NAMES_MAX:
+                    self._names.clear()
+                self._names[shard] = name
+        return name
+
+    @staticmethod
+    def _unsure(listed: AccessList, key: tuple[str, Rule, ShardId], name: str | None) -> bool:
+        """Whether a denial may only mean that the shard's name is not known yet."""
+        return name is None and key[2] != HAKEEPER_SHARD and listed.needs_name(key[0])
+
+    @staticmethod
+    def _allows(listed: AccessList, uri: str, rule: Rule, shard: ShardId, name: str | None) -> bool:
+        if rule.roles & listed.roles(uri, shard, name):
+            return True
+        return rule.cluster_too and bool(rule.roles & listed.roles(uri, HAKEEPER_SHARD, None))
+
+
+def shard_of(rule: Rule, request: Any) -> ShardId:
+    """The shard a request is about; HAKEEPER_SHARD: the cluster."""
+    if not rule.shard:
+        return HAKEEPER_SHARD
+    found = request
+    for name in rule.shard.split("."):
+        found = getattr(found, name)
+    return ShardId(found)

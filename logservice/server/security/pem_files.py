@@ -1,0 +1,198 @@
+"""pem_files: a CA, a certificate and its key, read from files and checked before anybody uses them.
+
+Theory of operation. `read_pem` either returns material that fits together or raises TlsRefused and
+changes nothing: the certificate and the key are a pair, the certificate is valid now, is for
+what it is shown for and carries exactly one identity, that of this store; the CA file holds
+certificates of authorities only; every key and signature is strong enough (INV-CERT-1). Files that
+are being replaced one after the other pass through states that do not fit together; the caller
+(`server.security.tls`) keeps what it has and looks again.
+
+A key is refused when others than the store's user (or, for a key that root owns, its group: the way
+secrets are mounted into containers) can read it: a copy of a key cannot be taken back. The mode is
+that of the opened file, not of a name that may be another file a moment later.
+
+Nothing of a key is ever put into a message.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import stat
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from logservice_wire.errors import InvalidArgument, Unauthenticated
+
+from logservice.bounds import PEM_FILE_BYTES_MAX
+from logservice.certificate import (
+    UNREADABLE,
+    Purpose,
+    is_authority,
+    missing_purpose,
+    uri_names,
+    weakness,
+)
+from logservice.identity import Identity, IdentityKind, only_identity
+from logservice.revocation import RevocationList, read_lists
+
+_PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+class TlsRefused(InvalidArgument):
+    """Certificates, keys or their files are not usable; metadata: field (the file)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PemPaths:
+    """PEM files: trusted authorities, own certificate (chain behind it), its private key."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+    lists: Path | None = None
+    """Revocation lists of those authorities (`logservice.revocation`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PemMaterial:
+    """What the three files held, checked. Times are UTC."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+    identity: Identity
+    not_before: datetime.datetime
+    not_after: datetime.datetime
+    lists: tuple[RevocationList, ...] = ()
+    authorities: tuple[x509.Certificate, ...] = ()
+
+
+def read_pem(
+    paths: PemPaths,
+    trust_domain: str,
+    cluster_id: str,
+    store_id: str,
+    purposes: Collection[Purpose],
+    now: datetime.datetime,
+    before: Sequence[RevocationList] = (),
+) -> PemMaterial:
+    """Read and check the material of store `store_id`. Raises TlsRefused.
+
+    `purposes`: what the certificate is shown for; each must stand in it. `before`: the revocation
+    lists in use.
+    """
+    ca, certificate, key = _read(paths.ca), _read(paths.certificate), _read(paths.key, secret=True)
+    authorities = _check_authorities(ca, paths.ca)
+    chain = _certificates(certificate, paths.certificate)
+    leaf = chain[0]
+    for one in chain:
+        _check_strength(one, paths.certificate)
+    if is_authority(leaf):
+        raise _refused(paths.certificate, "begins with the certificate of an authority")
+    problem = missing_purpose(leaf, purposes)
+    if problem:
+        raise _refused(paths.certificate, problem)
+    private = _private_key(key, paths.key)
+    if private.public_key().public_bytes(*_PUBLIC) != leaf.public_key().public_bytes(*_PUBLIC):
+        raise _refused(paths.key, f"is not the key of {paths.certificate}")
+    not_before, not_after = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    if now < not_before:
+        raise _refused(paths.certificate, f"is not valid before {not_before:%Y-%m-%d %H:%M} UTC")
+    if now >= not_after:
+        raise _refused(paths.certificate, f"expired at {not_after:%Y-%m-%d %H:%M} UTC")
+    try:
+        identity = only_identity(uri_names(leaf), trust_domain, cluster_id)
+    except Unauthenticated as error:
+        raise _refused(paths.certificate, error.message) from error
+    if identity.kind is not IdentityKind.STORE or identity.name != store_id:
+        raise _refused(paths.certificate, f"is that of {identity.uri}, not of store {store_id}")
+    lists = _lists(paths.lists, authorities, before, now) if paths.lists is not None else ()
+    return PemMaterial(
+        ca, certificate, key, identity, not_before, not_after, lists, tuple(authorities)
+    )
+
+
+def _lists(
+    path: Path,
+    authorities: Sequence[x509.Certificate],
+    before: Sequence[RevocationList],
+    now: datetime.datetime,
+) -> tuple[RevocationList, ...]:
+    try:
+        return read_lists(_read(path), authorities, before, now)
+    except TlsRefused:
+        raise
+    except InvalidArgument as error:
+        raise _refused(path, error.message) from error
+
+
+def _read(path: Path, *, secret: bool = False) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise _refused(path, f"cannot be opened: {error.strerror}") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _refused(path, "is no regular file")
+        if secret:
+            _check_private(path, status)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(PEM_FILE_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > PEM_FILE_BYTES_MAX:
+        raise _refused(path, f"is longer than {PEM_FILE_BYTES_MAX} bytes")
+    return data
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (os.geteuid(), 0):
+        raise _refused(path, "belongs to another user")
+    others = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
+    if status.st_uid == os.geteuid():
+        others |= stat.S_IRGRP
+    if status.st_mode & others:
+        mode = stat.S_IMODE(status.st_mode)
+        raise _refused(path, f"is accessible to others (mode {mode:04o}); chmod 600 it")
+
+
+def _check_authorities(data: bytes, path: Path) -> list[x509.Certificate]:
+    found = _certificates(data, path)
+    for certificate in found:
+        if not is_authority(certificate):
+            raise _refused(path, "holds a certificate that is no authority's")
+        _check_strength(certificate, path)
+    return found
+
+
+def _check_strength(certificate: x509.Certificate, path: Path) -> None:
+    problem = weakness(certificate)
+    if problem:
+        name = certificate.subject.rfc4514_string() or "without a name"
+        raise _refused(path, f"holds a certificate ({name}) that {problem}")
+
+
+def _certificates(data: bytes, path: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(data)
+    except UNREADABLE as error:
+        raise _refused(path, "holds no PEM certificate, or a damaged one") from error
+
+
+def _private_key(data: bytes, path: Path) -> PrivateKeyTypes:
+    try:
+        return serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # Without its cause: nothing that was read from a key belongs into a traceback.
+        raise _refused(path, "holds no unencrypted PEM key, or a damaged one") from None
+
+
+def _refused(path: Path, problem: str) -> TlsRefused:
+    return TlsRefused(f"{path} {problem}", field=str(path))

@@ -1,0 +1,262 @@
+"""StoreTls: the store's certificates on both planes, followed as their files change.
+
+Theory of operation. The files are looked at every `reload_interval_s`; when a plane's differ from
+what is in use they are read and checked as a whole (`pem_files`). Only a set that fits together
+replaces the one in use; anything else, a half-written file or a key that does not belong to its
+certificate, leaves it alone and raises an alarm until the files are right. So a rotation may
+replace file after file in any order.
+
+A plane's revocation lists are a part of its set; the gate and the peer transport look at those in
+use (`logservice.revocation`), at calls and connections that are under way, too.
+
+New handshakes take the new set: gRPC asks `_fetch` at each one, and the peer transport is told
+(`on_peer_change`) and opens its listener anew. Connections that exist live on until they reach
+their age (`TlsSection.connection_age_max_s`), which both planes enforce.
+
+INV-TLS-1: what is in use was checked; a failed reload changes nothing.
+
+Private keys reach OpenSSL through an anonymous memory file, because `load_cert_chain` reads names
+only and a second look at the named file may find another one than was checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import grpc
+from cryptography import x509
+
+from logservice import bounds
+from logservice.certificate import Purpose, Serial
+from logservice.config import StoreConfig
+from logservice.revocation import Revocations
+from logservice.server.security.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
+
+CLIENT_PLANE: Final = "client plane"
+PEER_PLANE: Final = "peer plane"
+
+_PURPOSES: Final = {
+    CLIENT_PLANE: (Purpose.ANSWERING,),
+    PEER_PLANE: (Purpose.ANSWERING, Purpose.CALLING),
+}
+
+_CIPHERS: Final = "DEFAULT:!aNULL:!eNULL:@SECLEVEL=2"
+"""OpenSSL's level 2 ends a handshake in which any certificate has less than 112 bits of strength;
+what it lets through is looked at once more by `logservice.certificate`."""
+
+logger = logging.getLogger(__name__)
+
+
+class StoreTls:
+    """Both planes of one store. Implements `nodehost.transport.peer_tls.PeerTls`."""
+
+    def __init__(self, config: StoreConfig, on_peer_change: Callable[[], None]) -> None:
+        """Read all files. Raises TlsRefused: a store does not start with what it could not use.
+
+        `on_peer_change` is called on the loop after the peer plane's material was replaced.
+        """
+        tls = config.tls
+        self._config = config
+        self._on_peer_change = on_peer_change
+        self._paths = {
+            CLIENT_PLANE: _paths(tls.client_ca, tls.certificate, tls.key, tls.client_crl),
+            PEER_PLANE: _paths(tls.peer_ca, tls.peer_certificate, tls.peer_key, tls.peer_crl),
+        }
+        self._seen: dict[str, object] = {}
+        self._used: dict[str, PemMaterial] = {}
+        self._failures: dict[str, str] = {}
+        self._revocations: dict[str, Revocations] = {}
+        self.reloads = 0
+        """Sets that were replaced."""
+        self.failed_reloads = 0
+        """Times that changed files were not usable."""
+        for plane, paths in self._paths.items():
+            self._seen[plane] = _signature(paths)
+            self._use(plane, self._read(plane))
+        self._served = self._used[CLIENT_PLANE]
+
+    # --- what is in use ---------------------------------------------------------------------------
+
+    @property
+    def trust_domain(self) -> str:
+        """See `PeerTls`."""
+        return self._config.tls.trust_domain
+
+    @property
+    def age_max_s(self) -> float:
+        """See `PeerTls`."""
+        return self._config.tls.connection_age_max_s
+
+    def client_revocations(self) -> Revocations:
+        """Of the clients' plane, as they are in use; another object when they changed."""
+        return self._revocations[CLIENT_PLANE]
+
+    def client_authorities(self) -> tuple[x509.Certificate, ...]:
+        """Who may sign clients' certificates, those that are on their way out included."""
+        return self._used[CLIENT_PLANE].authorities
+
+    def revoked(self, serials: Sequence[Serial]) -> str:
+        """See `PeerTls`."""
+        return self._revocations[PEER_PLANE].problem(serials, time.time())
+
+    def material(self, plane: str) -> PemMaterial:
+        """The set in use on a plane."""
+        return self._used[plane]
+
+    def alarms(self) -> list[str]:
+        """What a person must look at; empty when all is well. For health and logs."""
+        now = _now()
+        found = [
+            f"{plane}: new certificate files are not used: {problem}"
+            for plane, problem in self._failures.items()
+        ]
+        for plane, used in self._used.items():
+            life = used.not_after - used.not_before
+            if used.not_after - now < life * bounds.CERTIFICATE_WARNING_SHARE:
+                found.append(
+                    f"{plane}: the certificate expires at {used.not_after:%Y-%m-%d %H:%M} UTC"
+                )
+        for plane, revocations in self._revocations.items():
+            found += [f"{plane}: {problem}" for problem in revocations.alarms(now)]
+        return found
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For gRPC's port: clients must have a certificate; TLS 1.2 or later (gRPC's own floor)."""
+        return grpc.dynamic_ssl_server_credentials(
+            _grpc_configuration(self._served),
+            self._fetch,  # type: ignore[arg-type]  # the stub does not know that None is allowed
+            require_client_authentication=True,
+        )
+
+    def server_context(self) -> ssl.SSLContext:
+        """See `PeerTls`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A resumed session is not asked for its certificate again, and would outlive a removed CA.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        return _loaded(context, self._used[PEER_PLANE])
+
+    def client_context(self) -> ssl.SSLContext:
+        """See `PeerTls`. Names of hosts are not compared: the store's identity is."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        return _loaded(context, self._used[PEER_PLANE])
+
+    # --- following the files ----------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look at the files for ever."""
+        while True:
+            await asyncio.sleep(self._config.tls.reload_interval_s)
+            self.poll()
+
+    def poll(self) -> bool:
+        """Look once; True when a set was replaced."""
+        changed = [plane for plane in self._paths if self._poll_plane(plane)]
+        return bool(changed)
+
+    def _poll_plane(self, plane: str) -> bool:
+        paths = self._paths[plane]
+        signature = _signature(paths)
+        if signature == self._seen[plane] and plane not in self._failures:
+            return False
+        try:
+            material = self._read(plane)
+        except TlsRefused as error:
+            if self._failures.get(plane) != error.message:
+                logger.warning("%s: the old certificate stays in use: %s", plane, error.message)
+                self.failed_reloads += 1
+            self._failures[plane] = error.message
+            return False
+        self._seen[plane] = signature
+        self._failures.pop(plane, None)
+        if material == self._used[plane]:
+            return False
+        self._use(plane, material)
+        self.reloads += 1
+        logger.info(
+            "%s: a new certificate is in use until %s UTC",
+            plane,
+            material.not_after.strftime("%Y-%m-%d %H:%M"),
+        )
+        if plane == PEER_PLANE:
+            self._on_peer_change()
+        return True
+
+    def _use(self, plane: str, material: PemMaterial) -> None:
+        before = self._used.get(plane)
+        self._used[plane] = material
+        if before is None or before.lists != material.lists:
+            strict = self._config.tls.revocation_strict and bool(material.lists)
+            self._revocations[plane] = Revocations(material.lists, strict=strict)
+
+    def _read(self, plane: str) -> PemMaterial:
+        store = self._config.store
+        return read_pem(
+            self._paths[plane],
+            self.trust_domain,
+            store.cluster_id,
+            store.store_id,
+            _PURPOSES[plane],
+            _now(),
+            self._used[plane].lists if plane in self._used else (),
+        )
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """On one of gRPC's threads at each handshake; None: as before."""
+        used = self._used[CLIENT_PLANE]
+        if used is self._served:
+            return None
+        self._served = used
+        return _grpc_configuration(used)
+
+
+def _paths(authorities: str, certificate: str, key: str, lists: str) -> PemPaths:
+    return PemPaths(Path(authorities), Path(certificate), Path(key), Path(lists) if lists else None)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _signature(paths: PemPaths) -> object:
+    """Changes when one of the files does; a missing file is a state like any other."""
+    found: list[object] = []
+    for path in (paths.ca, paths.certificate, paths.key, paths.lists):
+        try:
+            status = path.stat() if path is not None else None
+        except OSError:
+            found.append(None)
+        else:
+            if status is None:
+                continue
+            found.append((status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode))
+    return found
+
+
+def _grpc_configuration(material: PemMaterial) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(material.key, material.certificate)], material.ca
+    )
+
+
+def _loaded(context: ssl.SSLContext, material: PemMaterial) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=material.ca.decode("ascii", "ignore"))
+    descriptor = os.memfd_create("tls")
+    try:
+        os.write(descriptor, material.key + b"\n" + material.certificate)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    return context

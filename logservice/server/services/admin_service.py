@@ -1,0 +1,130 @@
+"""admin_service: what one store is doing, for operators and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from logservice_wire.errors import InvalidArgument, NotEnoughStores
+from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
+
+from logservice.ids import NO_REPLICA, ReplicaId, ShardId
+from logservice.nodehost.info import ReplicaInfo
+from logservice.server.effects import effect
+from logservice.server.errors import Context, handler
+from logservice.server.monitor.cluster_rows import ClusterReport
+from logservice.server.monitor.status import DirectoryStatus, ReplicaStatus, StoreStatus, to_json
+from logservice.server.services.context import StoreContext, shard_not_found
+from logservice.server.services.deadlines import timeout_s
+
+
+class AdminService(admin_pb2_grpc.AdminServicer):
+    """See the proto."""
+
+    def __init__(
+        self,
+        store: StoreContext,
+        status: Callable[[], StoreStatus],
+        report: Callable[[bool], Awaitable[ClusterReport]],
+    ) -> None:
+        """`status`: of this store; `report`: the cluster's, made now or not; see `Monitor`."""
+        self._store = store
+        self._host = store.host
+        self._status = status
+        self._report = report
+
+    @handler
+    async def GetStoreStatus(
+        self, request: admin_pb2.GetStoreStatusRequest, context: Context
+    ) -> admin_pb2.StoreStatus:
+        """Identity, log storage, data directories and every replica here; role "halted" for those
+        that do not run.
+        """
+        status = self._status()
+        figures = status.logdb
+        return admin_pb2.StoreStatus(
+            store_id=status.store,
+            cluster_id=status.cluster,
+            version=status.version,
+            uptime_ms=int(status.uptime_s * 1000),
+            segment_bytes=int(figures.get("segment_bytes", 0)),
+            segment_files=int(figures.get("segment_files", 0)),
+            durable_writes=int(figures.get("durable_writes", 0)),
+            entries_written=int(figures.get("entries_written", 0)),
+            bytes_written=int(figures.get("bytes_written", 0)),
+            durable_write_p50_us=int(figures.get("durable_write_p50_us", 0)),
+            durable_write_p99_us=int(figures.get("durable_write_p99_us", 0)),
+            replicas=[_replica(replica) for replica in status.replicas],
+            truncation_counts=status.truncation,
+            directories=[_directory(status, directory) for directory in status.directories],
+        )
+
+    @handler
+    async def GetClusterReport(
+        self, request: admin_pb2.GetClusterReportRequest, context: Context
+    ) -> admin_pb2.ClusterReport:
+        """The whole cluster as seen from here."""
+        return admin_pb2.ClusterReport(json=to_json(await self._report(request.made_now)))
+
+    @handler
+    async def TransferLeader(
+        self, request: admin_pb2.TransferLeaderRequest, context: Context
+    ) -> admin_pb2.TransferLeaderResponse:
+        """Hand leadership to the replica on `store_id`, or on any other store; waits for it."""
+        shard = ShardId(request.shard_id)
+        info = self._host.replica_info(shard)
+        if info is None:
+            raise shard_not_found(shard)
+        target, store = _target(info, request.store_id)
+        limit_s = timeout_s(context, self._store.limits)
+        await effect(self._host.transfer_leadership(shard, target, limit_s))
+        return admin_pb2.TransferLeaderResponse(leader_store=store)
+
+
+def _replica(replica: ReplicaStatus) -> admin_pb2.StoreReplica:
+    return admin_pb2.StoreReplica(
+        shard_id=replica.shard,
+        replica_id=replica.replica,
+        role=replica.role,
+        term=replica.term,
+        leader_replica=replica.leader,
+        committed_index=replica.committed_index,
+        applied_index=replica.applied_index,
+        first_index=replica.first_index,
+        last_index=replica.last_index,
+        first_lsn=replica.first_lsn,
+        applied_lsn=replica.applied_lsn,
+        truncated_lsn=replica.truncated_lsn,
+        exported_snapshots=replica.exports,
+        membership_epoch=replica.membership_epoch,
+        incarnation=replica.incarnation,
+        halted=replica.halted,
+    )
+
+
+def _directory(status: StoreStatus, directory: DirectoryStatus) -> admin_pb2.StoreDirectory:
+    return admin_pb2.StoreDirectory(
+        path=directory.path,
+        incarnation=directory.incarnation,
+        used_bytes=int(directory.logdb.get("segment_bytes", 0)),
+        free_bytes=int(directory.logdb.get("free_bytes", 0)),
+        replicas=sum(one.incarnation == directory.incarnation for one in status.replicas),
+        failed=directory.failed,
+        full=bool(directory.logdb.get("disk_full", 0)),
+    )
+
+
+def _target(info: ReplicaInfo, store_id: str) -> tuple[ReplicaId, str]:
+    """The voter to lead: the one on `store_id`, else the follower that is furthest along."""
+    match = dict(info.match)
+    candidates = [
+        member
+        for member in info.membership.members
+        if member.replica_id in info.membership.voters
+        and (member.store_id == store_id if store_id else member.replica_id != info.leader)
+    ]
+    if not candidates and store_id:
+        raise InvalidArgument(f"no voter of the shard on {store_id!r}", field="store_id")
+    if not candidates:
+        raise NotEnoughStores("the shard has no other voter", wanted=2, available=1)
+    chosen = max(candidates, key=lambda member: match.get(member.replica_id, NO_REPLICA))
+    return chosen.replica_id, chosen.store_id

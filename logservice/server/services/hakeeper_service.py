@@ -1,0 +1,271 @@
+"""hakeeper_service: the HAKeeper service of one store.
+
+Theory of operation. Every method is one proposal or one query to shard 0. Any store answers queries
+and takes what services report, wherever the replicas of shard 0 are
+(`nodehost.agent.hakeeper_client`). Administration is applied only where HAKeeper's leader is: the
+store that authenticated the caller and wrote its audit log is the store that proposes; elsewhere
+NOT_LEADER says where. A proposal is decoded again before it is sent: what the state machine would
+refuse as malformed gets its error here, at the edge, and is never proposed. The views are the state
+machine's own; this file only renames their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from logservice_wire.errors import InvalidArgument, ShardNotFound
+from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
+
+from logservice.config import LimitsSection
+from logservice.hakeeper import proposals, replies
+from logservice.hakeeper.store_commands import ServiceOrder
+from logservice.hakeeper.views import ClusterView, ShardView
+from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
+from logservice.nodehost.agent.access_book import AccessBook
+from logservice.nodehost.agent.hakeeper_client import HAKeeperClient, SelfMade
+from logservice.outcome import Applied
+from logservice.server.effects import effect
+from logservice.server.errors import Context, handler
+from logservice.server.services.deadlines import in_time, timeout_s
+
+
+class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
+    """See the proto."""
+
+    def __init__(
+        self,
+        hakeeper: HAKeeperClient,
+        limits: LimitsSection,
+        access: AccessBook,
+        caller: Callable[[], str],
+    ) -> None:
+        """`hakeeper` reaches shard 0 from this store; `access` is the list in force here. `caller`:
+        whose call is being served.
+        """
+        self._caller = caller
+        self._hakeeper = hakeeper
+        self._access = access
+        self._limits = limits
+
+    @handler
+    async def Heartbeat(
+        self, request: hakeeper_pb2.HeartbeatRequest, context: Context
+    ) -> hakeeper_pb2.HeartbeatResponse:
+        """A service of the database is alive; the answer carries its commands."""
+        applied = await self._propose(
+            proposals.ServiceHeartbeat(
+                service=request.service_id,
+                kind=request.kind,
+                address=request.address,
+                labels=dict(request.labels),
+                acked=tuple(request.acked_commands),
+                owner=self._caller(),
+            ),
+            context,
+        )
+        response = hakeeper_pb2.HeartbeatResponse()
+        for queued in replies.decode(applied.data).commands:
+            if isinstance(queued.command, ServiceOrder):
+                response.commands.add(
+                    id=queued.id, kind=queued.command.kind, payload=queued.command.payload
+                )
+        return response
+
+    @handler
+    async def GetClusterState(
+        self, request: hakeeper_pb2.GetClusterStateRequest, context: Context
+    ) -> hakeeper_pb2.ClusterState:
+        """Everything HAKeeper knows."""
+        limit_s = timeout_s(context, self._limits)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            return _cluster(await self._hakeeper.cluster(limit_s, stale=request.stale))
+
+    @handler
+    async def GetShardInfo(
+        self, request: hakeeper_pb2.GetShardInfoRequest, context: Context
+    ) -> hakeeper_pb2.ShardInfo:
+        """Where the replicas of a shard are; from this store's view when it has one."""
+        limit_s = timeout_s(context, self._limits)
+        shard = ShardId(request.shard_id)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            view = await self._hakeeper.shard(shard, limit_s, stale=True)
+            if view is None:
+                # The view may be older than the shard: ask again, linearizably, before saying no.
+                view = await self._hakeeper.shard(shard, limit_s)
+        if view is None:
+            raise ShardNotFound(f"no shard {shard}", shard=shard)
+        return _shard(view)
+
+    @handler
+    async def AllocateIds(
+        self, request: hakeeper_pb2.AllocateIdsRequest, context: Context
+    ) -> hakeeper_pb2.AllocateIdsResponse:
+        """A range of ids nobody else gets."""
+        proposal = proposals.AllocateIds(
+            key=request.key, count=request.count, request_id=request.request_id,
+            owner=self._caller(),
+        )  # fmt: skip
+        applied = await self._propose(proposal, context)
+        return hakeeper_pb2.AllocateIdsResponse(first=applied.value)
+
+    @handler
+    async def CreateShard(
+        self, request: hakeeper_pb2.CreateShardRequest, context: Context
+    ) -> hakeeper_pb2.CreateShardResponse:
+        """A new log; it accepts appends once its replicas were started, a heartbeat later."""
+        proposal = proposals.CreateShard(
+            shard=ShardId(request.shard_id), name=request.name, replicas=request.replicas
+        )
+        applied = await self._administer(proposal, context)
+        return hakeeper_pb2.CreateShardResponse(shard_id=applied.value)
+
+    @handler
+    async def GetAccessList(
+        self, request: hakeeper_pb2.GetAccessListRequest, context: Context
+    ) -> hakeeper_pb2.AccessList:
+        """The access list as shard 0 has it, and which version is in force here."""
+        limit_s = timeout_s(context, self._limits)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            view = await self._hakeeper.access_list(limit_s)
+        return hakeeper_pb2.AccessList(
+            version=view.version,
+            version_here=self._access.list.version,
+            grants=[
+                hakeeper_pb2.AccessGrant(
+                    identity=grant.identity, scope=grant.scope, roles=grant.roles
+                )
+                for grant in view.grants
+            ],
+        )
+
+    @handler
+    async def ChangeAccess(
+        self, request: hakeeper_pb2.ChangeAccessRequest, context: Context
+    ) -> hakeeper_pb2.ChangeAccessResponse:
+        """Grant or revoke roles; every store follows with its next heartbeat or the one after."""
+        proposal = proposals.ChangeAccess(
+            identity=request.identity,
+            scope=request.scope,
+            grant=tuple(request.grant),
+            revoke=tuple(request.revoke),
+        )
+        applied = await self._administer(proposal, context)
+        return hakeeper_pb2.ChangeAccessResponse(version=applied.value)
+
+    @handler
+    async def AdmitStore(
+        self, request: hakeeper_pb2.AdmitStoreRequest, context: Context
+    ) -> hakeeper_pb2.AdmitStoreResponse:
+        """A store belongs to the cluster, and may run shard 0 if that is said."""
+        proposal = proposals.AdmitStore(StoreId(request.store_id), request.hakeeper)
+        await self._administer(proposal, context)
+        return hakeeper_pb2.AdmitStoreResponse()
+
+    @handler
+    async def SetJoining(
+        self, request: hakeeper_pb2.SetJoiningRequest, context: Context
+    ) -> hakeeper_pb2.SetJoiningResponse:
+        """How stores join from now on."""
+        try:
+            joining = proposals.Joining(request.joining)
+        except ValueError as error:
+            raise InvalidArgument(str(error), field="joining") from error
+        await self._administer(proposals.SetJoining(joining), context)
+        return hakeeper_pb2.SetJoiningResponse()
+
+    async def _propose(self, proposal: SelfMade, context: Context) -> Applied:
+        _check(proposal)
+        limit_s = timeout_s(context, self._limits)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            return await effect(self._hakeeper.propose(proposal, limit_s))
+
+    async def _administer(self, proposal: proposals.Proposal, context: Context) -> Applied:
+        """Where HAKeeper's leader is; NOT_LEADER says where that is."""
+        _check(proposal)
+        limit_s = timeout_s(context, self._limits)
+        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+            return await effect(self._hakeeper.administer(proposal, limit_s))
+
+
+def _check(proposal: proposals.Proposal) -> None:
+    """What the state machine would refuse as malformed gets its error here."""
+    try:
+        proposals.decode(proposals.encode(proposal))
+    except (proposals.ProposalCorrupt, OverflowError) as error:
+        raise InvalidArgument(str(error), field="request") from error
+
+
+def _cluster(view: ClusterView) -> hakeeper_pb2.ClusterState:
+    return hakeeper_pb2.ClusterState(
+        cluster_id=view.cluster_id,
+        state=view.phase,
+        tick=view.tick,
+        term=view.term,
+        stores=[
+            hakeeper_pb2.StoreInfo(
+                store_id=store.store_id,
+                host=store.host,
+                peer_address=store.peer_address,
+                client_address=store.client_address,
+                expired=store.expired,
+                ticks_since_heartbeat=store.ticks_since_heartbeat,
+                disk_used_bytes=store.disk_used_bytes,
+                disk_free_bytes=store.disk_free_bytes,
+                replicas=store.replicas,
+                labels=dict(store.labels),
+                directories=[
+                    hakeeper_pb2.DirectoryInfo(
+                        path=one.path,
+                        incarnation=one.incarnation,
+                        used_bytes=one.used_bytes,
+                        free_bytes=one.free_bytes,
+                        replicas=one.replicas,
+                        failed=one.failed,
+                        full=one.full,
+                    )
+                    for one in store.directories
+                ],
+            )
+            for store in view.stores
+        ],
+        shards=[_shard(shard) for shard in view.shards],
+        operators=[
+            hakeeper_pb2.OperatorInfo(
+                operator_id=operator.operator_id,
+                shard_id=operator.shard_id,
+                kind=operator.kind,
+                step=operator.step,
+                age_ticks=operator.age_ticks,
+            )
+            for operator in view.operators
+        ],
+        flags=view.flags,
+    )
+
+
+def _shard(view: ShardView) -> hakeeper_pb2.ShardInfo:
+    return hakeeper_pb2.ShardInfo(
+        shard_id=view.shard_id,
+        name=view.name,
+        wanted_replicas=view.wanted_replicas,
+        replicas=[
+            hakeeper_pb2.ReplicaInfo(
+                replica_id=replica.replica_id,
+                store_id=replica.store_id,
+                role=replica.role,
+                reported=replica.reported,
+                leader=replica.leader,
+                applied_index=replica.applied_index,
+                first_lsn=replica.first_lsn,
+                applied_lsn=replica.applied_lsn,
+                incarnation=replica.incarnation,
+            )
+            for replica in view.replicas
+        ],
+        leader_store=view.leader_store,
+        leader_address=view.leader_address,
+        term=view.term,
+        membership_epoch=view.membership_epoch,
+        joint=view.joint,
+        client_addresses=view.client_addresses,
+    )

@@ -1,0 +1,202 @@
+"""reading: Read and Follow.
+
+Theory of operation. Both return applied entries only, as runs of LSNs: blocks byte for byte as they
+were appended, or typed gaps, so that a reader is told about every LSN (G3). A linearizable call
+first asks for a read index, which is at or above every append acked before the call began, waits
+until this replica has applied it, and then reads locally. A stale call reads what is applied here.
+
+Follow goes on until a stop condition. Blocks are opaque and never cut, so a stop condition that
+lies inside a block lets that block through; `next_lsn` of the last message says where to go on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from logservice_wire.block import HEADER_BYTES
+from logservice_wire.errors import InvalidArgument, Reason
+from logservice_wire.v1 import log_pb2
+
+from logservice import bounds
+from logservice.ids import Lsn, ShardId
+from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.reading.log_slice import LogRun, LogSlice
+from logservice.server.errors import Context
+from logservice.server.guard.answers import until_gone
+from logservice.server.services.context import StoreContext, log_shard
+from logservice.server.services.deadlines import in_time, timeout_s
+
+_WAIT_S: Final = 5.0
+"""How long Follow at the tail waits before it looks again whether the shard still runs here."""
+
+_TIMESTAMP: Final = struct.Struct("<q")
+"""Last field of a block's header."""
+
+_GAP_REASONS: Final = {
+    Reason.FENCED: log_pb2.GAP_REASON_FENCED,
+    Reason.WRONG_EXPECTED_LSN: log_pb2.GAP_REASON_WRONG_EXPECTED_LSN,
+    Reason.SEQUENCE_GAP: log_pb2.GAP_REASON_SEQUENCE,
+    Reason.SEQUENCE_REUSED: log_pb2.GAP_REASON_SEQUENCE,
+    Reason.SESSION_EXPIRED: log_pb2.GAP_REASON_SEQUENCE,
+    Reason.CORRUPT_BLOCK: log_pb2.GAP_REASON_CORRUPT,
+}
+
+
+async def read(
+    store: StoreContext, request: log_pb2.ReadRequest, context: Context
+) -> log_pb2.ReadResponse:
+    """One Read. Raises Truncated, BeyondTail, InvalidArgument, Busy (`answers`), and what
+    `read_index` raises.
+    """
+    shard = log_shard(request.shard_id)
+    lsn = readable_lsn(request.lsn)
+    if not request.stale:
+        limit_s = timeout_s(context, store.limits)
+        with in_time(store.host.expire, shard, limit_s):
+            await store.host.read_index(shard, limit_s)
+    max_bytes = min(
+        request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
+    )
+    limit_s = timeout_s(context, store.limits)
+    taken = await store.answers.take(_at_most(max_bytes), min(limit_s, bounds.ANSWER_WAIT_S))
+    try:
+        found = await store.host.read_log(shard, lsn, max_bytes)
+        response = _response(store, shard, found, found.runs)
+        taken.shrink(response.ByteSize())
+    except BaseException:
+        taken.give_back()
+        raise
+    until_gone(context, taken)
+    return response
+
+
+async def follow(store: StoreContext, request: log_pb2.FollowRequest, context: Context) -> None:
+    """One Follow: writes messages until a stop condition holds or the caller goes away."""
+    await _Follow(store, request, context).run()
+
+
+class _Follow:
+    """One call. `next_lsn`: everything before it was sent, or skipped by time."""
+
+    def __init__(
+        self, store: StoreContext, request: log_pb2.FollowRequest, context: Context
+    ) -> None:
+        self._store = store
+        self._host: NodeHost = store.host
+        self._request = request
+        self._context = context
+        self._shard = log_shard(request.shard_id)
+        self._start = readable_lsn(request.lsn)
+        self._next_lsn = self._start
+        self._told_lsn = self._start
+        self._until_lsn: int = request.until_lsn
+        self._bytes = 0
+        self._records = 0
+
+    async def run(self) -> None:
+        if 0 < self._until_lsn < self._start:
+            raise InvalidArgument("until_lsn is before lsn", field="until_lsn")
+        limit_s = timeout_s(self._context, self._store.limits)
+        with in_time(self._host.expire, self._shard, limit_s):
+            await self._host.read_index(self._shard, limit_s)
+        if self._request.until_tail:
+            tail = (await self._host.read_log(self._shard, self._start, 1)).applied_lsn
+            self._until_lsn = min(self._until_lsn or tail, tail)
+            if tail < self._start:
+                return
+        while True:
+            finished = await self._send_next()
+            if finished:
+                return
+            if finished is None:
+                await self._host.wait_applied(self._shard, self._next_lsn, _WAIT_S)
+
+    async def _send_next(self) -> bool | None:
+        """One message; returns whether a stop condition holds behind it, None at the tail."""
+        wanted = self._bytes_wanted()
+        answers = self._store.answers
+        taken = await answers.take(_at_most(wanted), bounds.STREAM_WRITE_STALL_S)
+        try:
+            found = await self._host.read_log(self._shard, self._next_lsn, wanted)
+            if not found.runs:
+                return None
+            runs, finished = self._choose(found.runs)
+            if runs:
+                response = self._response(found, runs)
+                taken.shrink(response.ByteSize())
+                await self._context.write(response)
+            if finished and self._told_lsn != self._next_lsn:
+                # Skipped by time: the caller learns where to go on all the same.
+                await self._context.write(self._response(found, ()))
+            return finished
+        finally:
+            taken.give_back()
+
+    def _bytes_wanted(self) -> int:
+        goal = min(bounds.STREAM_MESSAGE_BYTES_GOAL, self._store.limits.read_bytes_max)
+        left: int = self._request.max_bytes - self._bytes
+        return min(goal, max(left, 1)) if self._request.max_bytes else goal
+
+    def _choose(self, found: Iterable[LogRun]) -> tuple[list[LogRun], bool]:
+        """The runs to send, and whether a stop condition holds behind them."""
+        request = self._request
+        runs: list[LogRun] = []
+        for run in found:
+            written_us = _written_us(run.block) if run.gap is None else None
+            if written_us is not None and 0 < request.until_timestamp_us <= written_us:
+                return runs, True
+            after = run.first_lsn + run.record_count
+            if written_us is None or written_us >= request.from_timestamp_us:
+                runs.append(run)
+                self._bytes += len(run.block)
+                self._records += after - max(run.first_lsn, self._next_lsn)
+            self._next_lsn = Lsn(after)
+            if (
+                0 < self._until_lsn < after
+                or 0 < request.max_records <= self._records
+                or 0 < request.max_bytes <= self._bytes
+            ):
+                return runs, True
+        return runs, False
+
+    def _response(self, found: LogSlice, runs: Iterable[LogRun]) -> log_pb2.ReadResponse:
+        response = _response(self._store, self._shard, found, runs)
+        response.next_lsn = self._told_lsn = self._next_lsn
+        return response
+
+
+def _at_most(max_bytes: int) -> int:
+    """Of an answer to somebody who wants `max_bytes`: its last block may lie beyond them."""
+    return max_bytes + bounds.BLOCK_BYTES_MAX
+
+
+def readable_lsn(lsn: int) -> Lsn:
+    """Raises InvalidArgument for 0, which no record has."""
+    if lsn == 0:
+        raise InvalidArgument("LSNs start at 1", field="lsn")
+    return Lsn(lsn)
+
+
+def _written_us(block: bytes | memoryview) -> int:
+    written_us: int = _TIMESTAMP.unpack_from(block, HEADER_BYTES - _TIMESTAMP.size)[0]
+    return written_us
+
+
+def _response(
+    store: StoreContext, shard: ShardId, found: LogSlice, runs: Iterable[LogRun]
+) -> log_pb2.ReadResponse:
+    position = store.position(shard)
+    position.first_lsn = found.first_lsn
+    position.applied_lsn = found.applied_lsn
+    response = log_pb2.ReadResponse(position=position, next_lsn=found.next_lsn)
+    for run in runs:
+        response.blocks.add(
+            first_lsn=run.first_lsn,
+            record_count=run.record_count,
+            block=b"" if run.gap is not None else bytes(run.block),
+            gap=log_pb2.GAP_REASON_NONE if run.gap is None else _GAP_REASONS[run.gap],
+            term=run.term,
+        )
+    return response
