@@ -34,6 +34,7 @@ import contextlib
 import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from logservice_wire.errors import Halted, InvalidArgument
 
@@ -74,6 +75,30 @@ from logservice.logdb.space.ballast import Ballast
 from logservice.logdb.space.disk_space import DiskSpace, DiskState, OutOfSpace
 from logservice.logdb.space.spare_segments import SpareSegments
 from logservice.logdb.space.stats import LogDbStats
+
+
+class CommitObserver(Protocol):
+    """Watches the commit groups of one `LogDb`, on its loop thread.
+
+    Each method is called as the last step of what it tells of. An observer reads; it changes
+    nothing. Groups that belong to nobody's updates (a durable mark, what `close` still writes) are
+    told when they finish, and only then.
+    """
+
+    def begun(self, group: CommitGroup, updates: Sequence[Update], *, ahead: bool) -> None:
+        """`begin`, or `begin_ahead`, has made `group` of `updates`."""
+
+    def copies_begun(self, group: CommitGroup) -> None:
+        """Garbage collection has begun a group that copies live records; `group.runs` are they."""
+
+    def upkeep_begun(self, group: CommitGroup) -> None:
+        """Garbage collection has begun a group that removes or cuts segments."""
+
+    def abandoned(self, group: CommitGroup) -> None:
+        """There was no room for `group`; nothing of it was written."""
+
+    def finished(self, group: CommitGroup) -> None:
+        """`group` is visible to readers; it is durable if `group.written`."""
 
 
 class LogDb:
@@ -120,6 +145,8 @@ class LogDb:
         self._failure = ""
         self.on_fault: Callable[[ShardId, ReplicaId], None] = lambda *_: None
         """Told whose data was found damaged, once it is known to be."""
+        self.observer: CommitObserver | None = None
+        """Watches every commit group from now on; set it once the directory is open."""
 
     # --- opening and closing ---------------------------------------------------------------------
 
@@ -272,7 +299,10 @@ class LogDb:
             sequence += sum(run.record_count for run in more)
             runs += more
             may_wait = False
-        return self._begin_runs(runs, sequence, may_wait=may_wait)
+        group = self._begin_runs(runs, sequence, may_wait=may_wait)
+        if self.observer is not None:
+            self.observer.begun(group, updates, ahead=False)
+        return group
 
     def begin_ahead(self, updates: Sequence[Update]) -> CommitGroup | None:
         """`begin` while one group is at the disk: this one is to be written directly after it. None
@@ -309,6 +339,8 @@ class LogDb:
         group = self._writer.begin_ahead(runs, before, next_write_sequence=sequence)
         if group is not None:
             self._begun.append(group)
+            if self.observer is not None:
+                self.observer.begun(group, updates, ahead=True)
         return group
 
     def write(self, group: CommitGroup, *, sync: bool = True) -> None:
@@ -331,6 +363,11 @@ class LogDb:
 
     def finish(self, group: CommitGroup) -> None:
         """Make the group visible to readers."""
+        self._finish(group)
+        if self.observer is not None:
+            self.observer.finished(group)
+
+    def _finish(self, group: CommitGroup) -> None:
         invariant(bool(self._begun) and self._begun[0] is group, "INV-LOGDB-1")
         invariant(not self._failure or group.written, "INV-LOGDB-2", failure=self._failure)
         self._begun.popleft()
@@ -360,6 +397,8 @@ class LogDb:
         if group.checkpoint is not None:
             self._owed = group.checkpoint
         self._unwritten.gave_back(group.runs)
+        if self.observer is not None:
+            self.observer.abandoned(group)
 
     def commit(self, updates: Sequence[Update], *, sync: bool = True) -> None:
         """begin, write and finish in one; after OutOfSpace the group is abandoned."""
@@ -458,7 +497,11 @@ class LogDb:
     def begin_copies(self, runs: list[Run]) -> CommitGroup:
         """See `CollectionHost`."""
         self._check_usable()
-        return self._begin_runs(runs, self._next_write_sequence, flags=FLAG_REWRITE if runs else 0)
+        flags = FLAG_REWRITE if runs else 0
+        group = self._begin_runs(runs, self._next_write_sequence, flags=flags)
+        if self.observer is not None:
+            self.observer.copies_begun(group)
+        return group
 
     def begin_upkeep(
         self, *, cut: tuple[int, int] | None = None, retired: Sequence[int] = (), checkpoint: bool
@@ -468,6 +511,8 @@ class LogDb:
         group = self._begin_runs([], self._next_write_sequence)
         group.cut, group.retired = cut, tuple(retired)
         group.checkpoint = self._checkpoint_batch() if checkpoint else None
+        if self.observer is not None:
+            self.observer.upkeep_begun(group)
         return group
 
     def fault_found(self, key: Key, why: str, damaged_from: Index) -> None:

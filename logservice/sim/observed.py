@@ -1,7 +1,7 @@
 """Where the world looks into a store: at what its state machines apply and its log makes durable.
 
-Observers, not hooks: the product code does not know of them. State machines are made by a factory
-that is a seam anyway; log storage is watched from outside of its one instance.
+State machines are made by a factory, which is a seam anyway. Log storage has a seam for this: its
+`CommitObserver`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from logservice.entry import Entry
 from logservice.envelope import ProposalId
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import ShardId
-from logservice.logdb.format.commit_group import Run
 from logservice.logdb.format.update import Update
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
@@ -65,55 +64,43 @@ class ObservedHAKeeperRsm(HAKeeperRsm):
 def observe_logdb(store: SimStore, parts: StoreParts, checks: Checks) -> None:
     """Tell `checks` about every group that log storage calls durable."""
     for directory in parts.directories:
-        _observe(directory.logdb, store, parts, checks)
+        directory.logdb.observer = _ObservedCommits(directory.logdb, store, parts, checks)
 
 
-def _observe(logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -> None:
-    begin, begin_ahead, finish = logdb.begin, logdb.begin_ahead, logdb.finish
-    copies, upkeep, abandon = logdb.begin_copies, logdb.begin_upkeep, logdb.abandon
-    damage = store.damage
-    updates_of: dict[int, Sequence[Update]] = {}
+class _ObservedCommits:
+    """The `CommitObserver` of one data directory."""
 
-    def observed_begin(updates: Sequence[Update]) -> CommitGroup:
-        group = begin(updates)
-        updates_of[id(group)] = updates
-        damage.begun(logdb, updates)
-        return group
+    def __init__(self, logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -> None:
+        self._logdb = logdb
+        self._store = store
+        self._parts = parts
+        self._checks = checks
+        self._updates_of: dict[int, Sequence[Update]] = {}
 
-    def observed_begin_ahead(updates: Sequence[Update]) -> CommitGroup | None:
-        group = begin_ahead(updates)
-        if group is not None:
-            store.world.counts["groups begun ahead"] += 1
-            updates_of[id(group)] = updates
-            damage.comes(logdb, "group ahead")
-        return group
+    def begun(self, group: CommitGroup, updates: Sequence[Update], *, ahead: bool) -> None:
+        self._updates_of[id(group)] = updates
+        if ahead:
+            self._store.world.counts["groups begun ahead"] += 1
+            self._store.damage.comes(self._logdb, "group ahead")
+        else:
+            self._store.damage.begun(self._logdb, updates)
 
-    def observed_copies(runs: list[Run]) -> CommitGroup:
-        group = copies(runs)
-        if runs:
-            damage.comes(logdb, "copies", (runs[0].shard, runs[0].replica))
-        return group
+    def copies_begun(self, group: CommitGroup) -> None:
+        if group.runs:
+            first = group.runs[0]
+            self._store.damage.comes(self._logdb, "copies", (first.shard, first.replica))
 
-    def observed_upkeep(
-        *, cut: tuple[int, int] | None = None, retired: Sequence[int] = (), checkpoint: bool
-    ) -> CommitGroup:
-        damage.comes(logdb, "removal of a segment" if retired else "cut of a segment")
-        return upkeep(cut=cut, retired=retired, checkpoint=checkpoint)
+    def upkeep_begun(self, group: CommitGroup) -> None:
+        moment = "removal of a segment" if group.retired else "cut of a segment"
+        self._store.damage.comes(self._logdb, moment)
 
-    def observed_abandon(group: CommitGroup) -> None:
-        abandon(group)
-        damage.comes(logdb, "no room")
+    def abandoned(self, group: CommitGroup) -> None:
+        self._updates_of.pop(id(group), None)
+        self._store.damage.comes(self._logdb, "no room")
 
-    def observed_finish(group: CommitGroup) -> None:
-        finish(group)
+    def finished(self, group: CommitGroup) -> None:
         if group.written and group.has_bytes:
             at = group.encoded.position
-            damage.durable(logdb, (at.segment, at.offset))
-        checks.finished(store, parts, group, updates_of.pop(id(group), ()))
-
-    logdb.begin = observed_begin  # type: ignore[method-assign]
-    logdb.begin_ahead = observed_begin_ahead  # type: ignore[method-assign]
-    logdb.finish = observed_finish  # type: ignore[method-assign]
-    logdb.begin_copies = observed_copies  # type: ignore[method-assign]
-    logdb.begin_upkeep = observed_upkeep  # type: ignore[method-assign]
-    logdb.abandon = observed_abandon  # type: ignore[method-assign]
+            self._store.damage.durable(self._logdb, (at.segment, at.offset))
+        updates = self._updates_of.pop(id(group), ())
+        self._checks.finished(self._store, self._parts, group, updates)
