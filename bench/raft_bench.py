@@ -24,14 +24,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from logservice.entry import EntryKind
+from logservice.entry import EntryKind, Proposal
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.core import Proposal, Raft
+from logservice.raft.config import RaftConfig
+from logservice.raft.core import Raft
 from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import Heartbeat, HeartbeatResponse, Message
-from logservice.raft.tracker.config import RaftConfig
 from logservice.snapshot import Snapshot
 
 ELECTION_TICKS = 20

@@ -1,4 +1,4 @@
-"""Entry: one element of a shard's Raft log.
+"""Entry: one element of a shard's Raft log; Proposal: what becomes one.
 
 The Raft log *is* the user's log: the leader gives every entry its `lsn` (the LSN of its first
 record) and its `record_count` when it appends it. INV-LOG-LSN, for uncommitted entries too: ``lsn(i
@@ -9,9 +9,16 @@ that the next record will get. So LSN -> index is a search in the log's own inde
 from __future__ import annotations
 
 import enum
+from typing import Final
 
+from logservice.bounds import BLOCK_RECORDS_MAX, ENTRY_PAYLOAD_BYTES_MAX
 from logservice.ids import Index, Lsn, Term
 from logservice.value import value
+
+ENTRY_RECORDS_MAX: Final = BLOCK_RECORDS_MAX * 64
+"""Records in one entry of several blocks. Its payload is full long before that, so only a damaged
+or forged entry exceeds it.
+"""
 
 
 class EntryKind(enum.IntEnum):
@@ -24,7 +31,7 @@ class EntryKind(enum.IntEnum):
     COMMAND = 3
     """One state machine command: `logservice.envelope` command envelope."""
     CONFIG = 4
-    """A membership change, decoded by `raft.config_change`."""
+    """A membership change, decoded by `logservice.config_change`."""
 
 
 @value
@@ -42,3 +49,25 @@ class Entry:
     def next_lsn(self) -> Lsn:
         """The LSN that follows this entry's records."""
         return Lsn(self.lsn + self.record_count)
+
+
+@value
+class Proposal:
+    """An entry to be: the leader gives it term, index and LSN when it appends it.
+
+    `record_count` is 0 unless `kind` is BLOCK; `payload` is never copied.
+    """
+
+    kind: EntryKind
+    record_count: int
+    payload: bytes
+
+
+def counts_error(entry: Entry) -> str:
+    """Why no entry has this record count or this much payload; empty when one may."""
+    count = entry.record_count
+    if count and (entry.kind is not EntryKind.BLOCK or not 0 < count <= ENTRY_RECORDS_MAX):
+        return f"{count} records in {entry.kind!r}"
+    if len(entry.payload) > ENTRY_PAYLOAD_BYTES_MAX:
+        return f"payload of {len(entry.payload)} bytes"
+    return ""

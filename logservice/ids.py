@@ -35,6 +35,11 @@ SegmentId = NewType("SegmentId", int)
 SessionId = NewType("SessionId", int)
 """Index of the OpenSession entry. 0 means "no session"."""
 
+NUMBER_MAX: Final = 2**62
+"""Terms, indexes and LSNs that another store names stay below. What is beyond is damaged or forged;
+and what is below stays in 64 bits when something is added to it.
+"""
+
 HAKEEPER_SHARD: Final = ShardId(0)
 FIRST_LOG_SHARD: Final = ShardId(1)
 NO_REPLICA: Final = ReplicaId(0)

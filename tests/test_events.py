@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from logservice.config_change import ChangeKind
 from logservice.events import Event, emit
 from logservice.hakeeper.store_commands import (
     AnyCommand,
@@ -18,7 +19,6 @@ from logservice.hakeeper.store_commands import (
     described,
 )
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId
-from logservice.raft.config_change import ChangeKind
 
 logger = logging.getLogger("logservice.test")
 SHARD, REPLICA = ShardId(7), ReplicaId(1024)

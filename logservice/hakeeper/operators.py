@@ -33,6 +33,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from logservice import bounds
+from logservice.config_change import ChangeKind
 from logservice.hakeeper.health import (
     REPLACEABLE,
     Health,
@@ -55,7 +56,6 @@ from logservice.hakeeper.store_commands import (
 )
 from logservice.ids import NO_REPLICA, Incarnation, ReplicaId, StoreId
 from logservice.membership import Membership
-from logservice.raft.config_change import ChangeKind
 
 
 @dataclass(frozen=True, slots=True)

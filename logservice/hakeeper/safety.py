@@ -15,6 +15,7 @@ shard 0 with it.
 
 from __future__ import annotations
 
+from logservice.config_change import ChangeKind
 from logservice.hakeeper.health import Health, healths, live_store, tolerance
 from logservice.hakeeper.state import ShardState, State
 from logservice.hakeeper.store_commands import (
@@ -25,7 +26,6 @@ from logservice.hakeeper.store_commands import (
 )
 from logservice.ids import ReplicaId, StoreId
 from logservice.membership import Membership
-from logservice.raft.config_change import ChangeKind
 
 
 def objection(state: State, target: StoreId, command: AnyCommand) -> str:

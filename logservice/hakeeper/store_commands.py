@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.hakeeper.wire_types import (
     Detail,
     LogIndex,
@@ -31,7 +32,6 @@ from logservice.hakeeper.wire_types import (
     Text,
 )  # fmt: skip
 from logservice.ids import Incarnation, StoreId
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 
 
 class StartReplica(Struct, tag="start", array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +55,7 @@ class RemoveReplica(Struct, tag="remove", array_like=True, frozen=True, forbid_u
 
 
 class Step(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """`raft.config_change.ChangeStep`, encodable."""
+    """`config_change.ChangeStep`, encodable."""
 
     kind: ChangeKind
     replica: Replica

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from logservice_wire.errors import Halted, InvalidArgument, NotReady, ShardExists, ShardNotFound
 
 from logservice.clock import Clock
+from logservice.config_change import ConfigChange
 from logservice.events import Event, emit
 from logservice.hard_state import HardState
 from logservice.ids import (
@@ -58,7 +59,6 @@ from logservice.nodehost.start_point import ReplicaStart, choose_start
 from logservice.nodehost.strangers import Strangers
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
-from logservice.raft.config_change import ConfigChange
 from logservice.raft.messages import Message, TimeoutNow
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest

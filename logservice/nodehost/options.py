@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from logservice import bounds
 from logservice.ids import ReplicaId
-from logservice.raft.tracker.config import RaftConfig
+from logservice.raft.config import RaftConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
+from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
 from logservice.hard_state import HardState
@@ -60,9 +61,9 @@ from logservice.nodehost.start_point import ReplicaStart
 from logservice.nodehost.threads.fetching import start_fetch
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Outcome, Rejected
-from logservice.raft.config_change import ConfigChange
-from logservice.raft.core import ChangeReason, Raft
+from logservice.raft.core import Raft
 from logservice.raft.errors import MessageRejected, ProposalDropped
+from logservice.raft.membership.change import ChangeReason
 from logservice.raft.messages import Message
 from logservice.raft.ready import Ready, Role
 from logservice.raft.tracker.progress import ProgressState

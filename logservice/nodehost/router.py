@@ -29,6 +29,7 @@ from logservice_wire.errors import (
 )
 
 from logservice import trace
+from logservice.config_change import ConfigChange
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
 from logservice.nodehost import forwarding
@@ -37,7 +38,6 @@ from logservice.nodehost.replica import Replica
 from logservice.nodehost.requests.intake import Waiting
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
-from logservice.raft.config_change import ConfigChange
 from logservice.raft.ready import Role
 from logservice.rsm.commands import is_forwarded
 from logservice.trace import Call

@@ -19,16 +19,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from logservice.entry import Entry
+from logservice.config_change import ConfigChange
+from logservice.entry import Entry, Proposal
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
+from logservice.ids import NO_REPLICA, NUMBER_MAX, Index, Lsn, ReplicaId, Term
 from logservice.invariants import invariant
 from logservice.membership import Membership
-from logservice.raft import election, following, proposing, quiesce, reading, replication, room
-from logservice.raft.config_change import ConfigChange
-from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
+from logservice.raft import election, following, quiesce
+from logservice.raft.config import RaftConfig
+from logservice.raft.errors import MessageRejected, RejectReason
+from logservice.raft.leading import hand_over, proposing, reading, replication
 from logservice.raft.log.storage import CompactedError, LogStorage, UnavailableError
-from logservice.raft.membership.change import ChangeOutcome, ChangeReason, apply_change
+from logservice.raft.membership.change import ChangeOutcome, apply_change
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -47,28 +49,10 @@ from logservice.raft.messages import (
     Unreachable,
     VoteResponse,
 )
-from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Ready, Role, SoftState
-from logservice.raft.sanity import CHECKS, NUMBER_MAX
-from logservice.raft.state import State
-from logservice.raft.status import ReplicaProgress, Status, status_of
-from logservice.raft.tracker.config import RaftConfig, RaftLimits
+from logservice.raft.sanity import CHECKS
+from logservice.raft.state import State, Status
 from logservice.value import value
-
-__all__ = [
-    "ChangeOutcome",
-    "ChangeReason",
-    "DropReason",
-    "MessageRejected",
-    "Proposal",
-    "ProposalDropped",
-    "Raft",
-    "RaftConfig",
-    "RaftLimits",
-    "RejectReason",
-    "ReplicaProgress",
-    "Status",
-]
 
 _FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot, Quiesce)
 
@@ -109,10 +93,6 @@ def _timeout_now(s: State, _: TimeoutNow) -> None:
     election.start(s, transfer=True)
 
 
-def _transfer(s: State, m: TransferLeader) -> None:
-    replication.transfer(s, m.sender)
-
-
 def _forward_transfer(s: State, m: TransferLeader) -> None:
     if s.lead != NO_REPLICA:
         s.messages.append(TransferLeader(to=s.lead, sender=m.sender, term=Term(s.term)))
@@ -131,7 +111,7 @@ _LEADER: Final[_Handlers] = {
     HeartbeatResponse: replication.handle_heartbeat_response,
     Propose: proposing.handle_forwarded,
     ReadIndexRequest: reading.handle_request,
-    TransferLeader: _transfer,
+    TransferLeader: hand_over.handle_request,
     Unreachable: replication.handle_unreachable,
     SnapshotStatus: replication.handle_snapshot_status,
 }
@@ -299,7 +279,10 @@ class Raft:
         """Decide and, if accepted, switch to the change of a committed CONFIG entry being
         applied.
         """
-        return apply_change(self._state, entry)
+        outcome = apply_change(self._state, entry)
+        if outcome.accepted and self._state.role is Role.LEADER:
+            replication.after_membership_change(self._state)
+        return outcome
 
     def read_index(self, context: bytes) -> None:
         """Ask for a linearization point; it comes as a ReadState with `context`, or never.
@@ -314,7 +297,7 @@ class Raft:
         s = self._state
         quiesce.wake(s)
         if s.role is Role.LEADER:
-            replication.transfer(s, target)
+            hand_over.transfer(s, target)
         elif s.role is Role.FOLLOWER and s.lead not in (NO_REPLICA, target):
             s.messages.append(TransferLeader(to=s.lead, sender=target, term=Term(s.term)))
 
@@ -334,8 +317,8 @@ class Raft:
             )
 
     def set_room(self, room_bytes: int, closed: bool) -> None:
-        """What this replica's disk takes from now on; see `room`."""
-        room.set_own(self._state, room_bytes, closed)
+        """What this replica's disk takes from now on; see `tracker.room`."""
+        self._state.set_room(room_bytes, closed)
 
     def forget_leader(self) -> None:
         """The leader is known to be gone: vote for others before the election timeout.
@@ -540,7 +523,7 @@ class Raft:
     @property
     def block_room(self) -> int:
         """Bytes of blocks that this leader may have uncommitted at a time (INV-ROOM-1)."""
-        return room.block_room(self._state)
+        return self._state.block_room()
 
     @property
     def has_committed_in_term(self) -> bool:
@@ -553,7 +536,7 @@ class Raft:
 
     def status(self) -> Status:
         """Everything, for information and decisions of the shell; progress only when leading."""
-        return status_of(self._state)
+        return self._state.status()
 
 
 def _must_write(ready: Ready) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from logservice.entry import EntryKind
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
+from logservice.raft.leading.sending import broadcast_append
 from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import RequestVote, VoteResponse
 from logservice.raft.ready import Role
-from logservice.raft.sending import broadcast_append
 from logservice.raft.state import State
 from logservice.raft.tracker.quorum import VoteResult
 

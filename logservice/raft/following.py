@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logservice.bounds import BLOCK_RECORDS_MAX, ENTRY_PAYLOAD_BYTES_MAX
-from logservice.entry import Entry, EntryKind
+from logservice.entry import Entry
 from logservice.ids import Index, ReplicaId, Term
-from logservice.raft import room
 from logservice.raft.errors import MessageRejected, RejectReason
-from logservice.raft.log.storage import CompactedError, UnavailableError
+from logservice.raft.log.storage import UnavailableError
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -23,41 +21,9 @@ from logservice.raft.messages import (
     InstallSnapshot,
 )
 from logservice.raft.state import State
+from logservice.raft.tracker.room import before_blocks
 from logservice.raft.tracker.tracker import Configuration
 from logservice.snapshot import Snapshot
-
-ENTRY_RECORDS_MAX = BLOCK_RECORDS_MAX * 64
-"""Records in one entry of several blocks: far above what fits its payload, so only garbage
-exceeds it.
-"""
-
-
-def check_entries(m: AppendEntries) -> None:
-    """Raise MessageRejected unless the entries form a chain that a correct leader could send."""
-    index, term = m.prev_index, m.prev_term
-    if term > m.term:
-        raise MessageRejected(RejectReason.BROKEN_ENTRIES, "term beyond the leader's")
-    lsn = -1
-    for entry in m.entries:
-        index = Index(index + 1)
-        if entry.index != index or not term <= entry.term <= m.term:
-            raise MessageRejected(
-                RejectReason.BROKEN_ENTRIES, f"({entry.term}, {entry.index}) at {index}"
-            )
-        if lsn >= 0 and entry.lsn != lsn:
-            raise MessageRejected(RejectReason.LSN_MISMATCH, f"{entry.lsn} at {index}, not {lsn}")
-        check_counts(entry)
-        term = entry.term
-        lsn = entry.lsn + entry.record_count
-
-
-def check_counts(entry: Entry) -> None:
-    """Raise MessageRejected for a record count or payload that no entry of its kind has."""
-    count = entry.record_count
-    if count and (entry.kind is not EntryKind.BLOCK or not 0 < count <= ENTRY_RECORDS_MAX):
-        raise MessageRejected(RejectReason.BROKEN_ENTRIES, f"{count} records in {entry.kind!r}")
-    if len(entry.payload) > ENTRY_PAYLOAD_BYTES_MAX:
-        raise MessageRejected(RejectReason.BROKEN_ENTRIES, f"payload of {len(entry.payload)} bytes")
 
 
 def _acknowledge(s: State, to: ReplicaId, index: int) -> None:
@@ -95,7 +61,7 @@ def handle_append(s: State, m: AppendEntries) -> None:
             )
         )
         return
-    entries: Sequence[Entry] = room.before_blocks(m.entries) if s.closed else m.entries
+    entries: Sequence[Entry] = before_blocks(m.entries) if s.closed else m.entries
     last_new = m.prev_index + len(entries)
     if entries:
         try:
@@ -145,22 +111,6 @@ def handle_heartbeat(s: State, m: Heartbeat) -> None:
             closed=s.closed,
         )
     )
-
-
-def check_snapshot(s: State, m: InstallSnapshot) -> None:
-    """Raise MessageRejected for a snapshot that no correct leader sends to this log."""
-    snapshot = m.snapshot
-    if snapshot.index < 1 or not 1 <= snapshot.term <= m.term or snapshot.next_lsn < 1:
-        raise MessageRejected(RejectReason.BAD_SNAPSHOT, f"({snapshot.term}, {snapshot.index})")
-    if not snapshot.membership.voters:
-        raise MessageRejected(RejectReason.BAD_SNAPSHOT, "no voters")
-    if snapshot.index > s.log.committed:
-        try:
-            known = s.log.next_lsn(s.log.committed)
-        except (CompactedError, UnavailableError):
-            return
-        if snapshot.next_lsn < known:
-            raise MessageRejected(RejectReason.BAD_SNAPSHOT, f"LSN {snapshot.next_lsn} < {known}")
 
 
 def handle_snapshot(s: State, m: InstallSnapshot) -> None:

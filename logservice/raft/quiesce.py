@@ -26,10 +26,10 @@ quiesced shards cost as much as active ones.
 from __future__ import annotations
 
 from logservice.ids import NO_REPLICA, Index, Term
-from logservice.raft import reading
+from logservice.raft.leading import reading
+from logservice.raft.leading.sending import broadcast_heartbeat
 from logservice.raft.messages import AppendResponse, HeartbeatResponse, Message, Quiesce
 from logservice.raft.ready import Role
-from logservice.raft.sending import broadcast_heartbeat
 from logservice.raft.state import State
 from logservice.raft.tracker.progress import ProgressState
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from logservice.ids import NO_REPLICA
-from logservice.raft import following
+from logservice.entry import counts_error
+from logservice.ids import NO_REPLICA, NUMBER_MAX, Index
 from logservice.raft.errors import MessageRejected, RejectReason
+from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -29,9 +30,6 @@ from logservice.raft.messages import (
 )
 from logservice.raft.ready import Role
 from logservice.raft.state import State
-
-NUMBER_MAX: Final = 2**62
-"""Terms and indexes of messages stay below: beyond it is damage, and adding to it stays in u64."""
 
 
 def _from_leader(s: State, m: Message) -> None:
@@ -49,8 +47,28 @@ def _from_leader(s: State, m: Message) -> None:
 def _append(s: State, m: AppendEntries) -> None:
     if not (0 <= m.prev_index < NUMBER_MAX and m.prev_term >= 0 and m.commit >= 0):
         raise MessageRejected(RejectReason.OUT_OF_RANGE, f"append after {m.prev_index}")
-    following.check_entries(m)
+    _check_entries(m)
     _from_leader(s, m)
+
+
+def _check_entries(m: AppendEntries) -> None:
+    """Raise MessageRejected unless the entries form a chain that a correct leader could send."""
+    index, term = m.prev_index, m.prev_term
+    if term > m.term:
+        raise MessageRejected(RejectReason.BROKEN_ENTRIES, "term beyond the leader's")
+    lsn = -1
+    for entry in m.entries:
+        index = Index(index + 1)
+        if entry.index != index or not term <= entry.term <= m.term:
+            raise MessageRejected(
+                RejectReason.BROKEN_ENTRIES, f"({entry.term}, {entry.index}) at {index}"
+            )
+        if lsn >= 0 and entry.lsn != lsn:
+            raise MessageRejected(RejectReason.LSN_MISMATCH, f"{entry.lsn} at {index}, not {lsn}")
+        if wrong := counts_error(entry):
+            raise MessageRejected(RejectReason.BROKEN_ENTRIES, wrong)
+        term = entry.term
+        lsn = entry.lsn + entry.record_count
 
 
 def _quiesce(s: State, m: Quiesce) -> None:
@@ -60,8 +78,24 @@ def _quiesce(s: State, m: Quiesce) -> None:
 
 
 def _install(s: State, m: InstallSnapshot) -> None:
-    following.check_snapshot(s, m)
+    _check_snapshot(s, m)
     _from_leader(s, m)
+
+
+def _check_snapshot(s: State, m: InstallSnapshot) -> None:
+    """Raise MessageRejected for a snapshot that no correct leader sends to this log."""
+    snapshot = m.snapshot
+    if snapshot.index < 1 or not 1 <= snapshot.term <= m.term or snapshot.next_lsn < 1:
+        raise MessageRejected(RejectReason.BAD_SNAPSHOT, f"({snapshot.term}, {snapshot.index})")
+    if not snapshot.membership.voters:
+        raise MessageRejected(RejectReason.BAD_SNAPSHOT, "no voters")
+    if snapshot.index > s.log.committed:
+        try:
+            known = s.log.next_lsn(s.log.committed)
+        except (CompactedError, UnavailableError):
+            return
+        if snapshot.next_lsn < known:
+            raise MessageRejected(RejectReason.BAD_SNAPSHOT, f"LSN {snapshot.next_lsn} < {known}")
 
 
 def _from_member(s: State, m: Message) -> None:

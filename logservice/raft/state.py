@@ -1,7 +1,8 @@
 """State: what one core remembers, and the transitions between roles.
 
-The other modules (election, replication, following, proposing, reading, membership) are functions
-over this one object; none of them keeps state of its own.
+The files that hold the rules (election, following, quiesce, `leading/`, `membership/`) are
+functions over this one object; none of them keeps state of its own. `Status` is a picture of it for
+the shell, HAKeeper's reports and people.
 
 - INV-TERM: `term` never goes back; `vote` changes within a term only from "none".
 - INV-ROLE: a leader becomes a follower before it may campaign; a follower never becomes leader
@@ -15,18 +16,42 @@ from typing import Final
 
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
 from logservice.invariants import invariant
 from logservice.membership import Membership
+from logservice.raft.config import RaftConfig
 from logservice.raft.log.log import RaftLog
 from logservice.raft.log.storage import LogStorage
 from logservice.raft.messages import ROOM_MAX, AppendResponse, Message
-from logservice.raft.read_rounds import ReadRequest, ReadRounds
 from logservice.raft.ready import ReadState, Role
-from logservice.raft.tracker.config import RaftConfig
+from logservice.raft.tracker.progress import ReplicaProgress
+from logservice.raft.tracker.read_rounds import ReadRequest, ReadRounds
 from logservice.raft.tracker.tracker import Configuration, Tracker
+from logservice.value import value
 
 _EMPTY: Final = b""
+
+
+@value
+class Status:
+    """`progress` is empty unless this replica leads; ordered by replica id."""
+
+    replica_id: ReplicaId
+    role: Role
+    term: Term
+    vote: ReplicaId
+    leader: ReplicaId
+    commit: Index
+    applied: Index
+    last_index: Index
+    next_lsn: Lsn
+    first_index_of_term: Index
+    leader_transferee: ReplicaId
+    uncommitted_bytes: int
+    quiesced: bool
+    promotable: bool
+    membership: Membership
+    progress: dict[ReplicaId, ReplicaProgress]
 
 
 class State:
@@ -132,7 +157,7 @@ class State:
 
     def promotable(self) -> bool:
         """This replica may campaign: a voter with records, whose log is not being replaced, or one
-        that was removed and may be the only one to know (see `departing`).
+        that was removed and may be the only one to know (see `leading.hand_over`).
         """
         if self.log.tail.snapshot is not None or self.id in self.membership.witnesses:
             return False
@@ -154,6 +179,43 @@ class State:
             return True
         # Before this start it may have promised a leader's lease not to vote; it cannot remember.
         return self.config.lease_read and self.ticks < self.config.election_ticks
+
+    def block_room(self) -> int:
+        """Bytes of blocks that may be uncommitted at a time (INV-ROOM-1); ROOM_MAX: no bound."""
+        return min(self.room, self.tracker.room())
+
+    def status(self) -> Status:
+        """Take the picture."""
+        leading = self.role is Role.LEADER
+        progress = self.tracker.progress if leading else {}
+        return Status(
+            replica_id=self.id,
+            role=self.role,
+            term=Term(self.term),
+            vote=self.vote,
+            leader=self.lead,
+            commit=Index(self.log.committed),
+            applied=Index(self.log.applied),
+            last_index=Index(self.log.last_index),
+            next_lsn=self.log.last_next_lsn,
+            first_index_of_term=Index(self.term_first_index),
+            leader_transferee=self.transferee,
+            uncommitted_bytes=self.uncommitted_bytes,
+            quiesced=self.quiesced,
+            promotable=self.promotable(),
+            membership=self.membership,
+            progress={replica: item.picture() for replica, item in progress.items()},
+        )
+
+    # --- the own disk ----------------------------------------------------------------------------
+
+    def set_room(self, room: int, closed: bool) -> None:
+        """What the own disk takes from now on; see `tracker.room`."""
+        self.room = room
+        self.closed = closed
+        own = self.tracker.progress.get(self.id)
+        if own is not None:
+            own.room = room
 
     # --- role changes ----------------------------------------------------------------------------
 

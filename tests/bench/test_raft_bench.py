@@ -12,8 +12,7 @@ from bench.raft_bench import (
     leader_tick,
     tick_table,
 )
-from logservice.entry import EntryKind
-from logservice.raft.core import Proposal
+from logservice.entry import EntryKind, Proposal
 from logservice.raft.ready import Role
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from logservice.config_change import ChangeKind, ChangeStep
 from logservice.ids import ReplicaId
-from logservice.raft.config_change import ChangeKind, ChangeStep
 
 _KINDS = {
     "v": ChangeKind.ADD_VOTER,

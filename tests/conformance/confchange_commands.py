@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from logservice.ids import ReplicaId
+from logservice.raft.config import RaftLimits
 from logservice.raft.membership.changer import Changer, ChangeRefused, Refusal
-from logservice.raft.status import progress_of
-from logservice.raft.tracker.config import RaftLimits
 from logservice.raft.tracker.tracker import Tracker
 from tests.conformance import words
 from tests.conformance.changes import parse_steps
@@ -54,7 +53,7 @@ class ConfchangeRunner:
         tracker.install(config, progress)
         lines = [words.configuration(config)]
         lines += [
-            f"{replica}: {words.progress(progress_of(item))}"
+            f"{replica}: {words.progress(item.picture())}"
             for replica, item in tracker.progress.items()
         ]
         return "\n".join(lines)

@@ -15,24 +15,18 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from logservice.entry import Entry, EntryKind
+from logservice.config_change import ConfigChange, Transition
+from logservice.entry import Entry, EntryKind, Proposal
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.config_change import ConfigChange, Transition
-from logservice.raft.core import (
-    ChangeReason,
-    DropReason,
-    MessageRejected,
-    Proposal,
-    ProposalDropped,
-    Raft,
-    RejectReason,
-)
+from logservice.raft.config import RaftConfig, RaftLimits
+from logservice.raft.core import Raft
+from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
 from logservice.raft.log.memory_storage import EMPTY, MemoryStorage
+from logservice.raft.membership.change import ChangeReason
 from logservice.raft.messages import InstallSnapshot
 from logservice.raft.ready import Ready
-from logservice.raft.tracker.config import RaftConfig, RaftLimits
 from logservice.snapshot import Snapshot
 from tests.conformance import words
 from tests.conformance.changes import parse_steps

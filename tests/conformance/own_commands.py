@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 
-from logservice.entry import Entry, EntryKind
+from logservice.config_change import decode_change
+from logservice.entry import Entry, EntryKind, Proposal
 from logservice.ids import Index, Lsn, ReplicaId, Term
-from logservice.raft.config_change import decode_change
-from logservice.raft.core import MessageRejected, Proposal
+from logservice.raft.errors import MessageRejected
 from logservice.raft.messages import AppendEntries
 from tests.conformance import words
 from tests.conformance.datadriven import Directive, FormatError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from logservice.config_change import ChangeKind, ConfigChange, decode_change
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
-from logservice.raft.config_change import ChangeKind, ConfigChange, decode_change
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -25,8 +25,7 @@ from logservice.raft.messages import (
     VoteResponse,
 )
 from logservice.raft.ready import ReadState, Role, SoftState
-from logservice.raft.status import ReplicaProgress
-from logservice.raft.tracker.progress import ProgressState
+from logservice.raft.tracker.progress import ProgressState, ReplicaProgress
 from logservice.raft.tracker.tracker import Configuration
 from logservice.snapshot import Snapshot
 

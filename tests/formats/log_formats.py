@@ -12,7 +12,8 @@ from logservice_wire import block as block_module
 from logservice_wire.block import Block, encode_block, validate_block
 from logservice_wire.errors import CorruptBlock, Reason
 
-from logservice import envelope, membership, snapshot
+from logservice import config_change, envelope, membership, snapshot
+from logservice.config_change import ChangeCorrupt, ChangeKind, ChangeStep, ConfigChange, Transition
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, EnvelopeCorrupt, ProposalId
 from logservice.hard_state import HardState
@@ -42,14 +43,6 @@ from logservice.logdb.io.data_directory import Identity
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership, MembershipCorrupt
-from logservice.raft import config_change
-from logservice.raft.config_change import (
-    ChangeCorrupt,
-    ChangeKind,
-    ChangeStep,
-    ConfigChange,
-    Transition,
-)
 from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
 from logservice.rsm.queries import RejectedRange
@@ -403,8 +396,8 @@ COMMAND = Format(
 )  # fmt: skip
 
 CHANGE = Format(
-    "config-change", config_change._VERSION, "logservice.raft.config_change:_VERSION",
-    "logservice/raft/config_change.py",
+    "config-change", config_change._VERSION, "logservice.config_change:_VERSION",
+    "logservice/config_change.py",
     (
         Sample(
             "two steps",

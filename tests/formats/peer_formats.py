@@ -8,6 +8,7 @@ from typing import Any
 from logservice_wire.block import encode_block
 from logservice_wire.errors import InvalidArgument, LogServiceError, NotLeader
 
+from logservice.config_change import ChangeKind
 from logservice.hakeeper import proposals, queries, replies, state
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.proposals import (
@@ -69,7 +70,6 @@ from logservice.nodehost.transport.frame import FrameError, FrameKind, FrameRead
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 from logservice.raft import messages
-from logservice.raft.config_change import ChangeKind
 from logservice.raft.messages import Message
 from logservice.rsm.append_request import AppendRequest
 from logservice.snapshot import SnapshotCorrupt

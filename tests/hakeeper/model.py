@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from logservice_wire.errors import Reason
 
 from logservice import bounds
+from logservice.config_change import ChangeKind
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId, encode_command
 from logservice.hakeeper import proposals, replies
@@ -43,7 +44,6 @@ from logservice.ids import (
 )
 from logservice.membership import Member, Membership
 from logservice.outcome import Applied, Outcome, Rejected
-from logservice.raft.config_change import ChangeKind
 
 HEARTBEAT_TICKS = 10
 VIEW_TICKS = 3 * HEARTBEAT_TICKS

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from logservice import bounds
+from logservice.config_change import ChangeKind
 from logservice.hakeeper import check, safety, state
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State
@@ -21,7 +22,6 @@ from logservice.hakeeper.store_commands import (
 )
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
-from logservice.raft.config_change import ChangeKind
 from tests.hakeeper.random_states import NOW, TIMEOUT, random_state
 
 STATES = 3000

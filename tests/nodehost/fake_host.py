@@ -18,6 +18,7 @@ from logservice_wire.errors import (
 )
 
 from logservice.clock import SystemClock
+from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId, encode_command
 from logservice.hakeeper import proposals
@@ -40,7 +41,6 @@ from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.peer_requests import PeerHandler, PeerRequests, PeerRule
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Rejected
-from logservice.raft.config_change import ConfigChange
 from logservice.raft.ready import Role
 
 

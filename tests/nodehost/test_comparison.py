@@ -19,12 +19,12 @@ from logservice_wire.errors import (
 )
 
 from logservice import bounds
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
 from logservice.nodehost.integrity import comparison_wire
 from logservice.nodehost.integrity.comparison_wire import DIGEST, FINDING, Answer, Ask, Finding
 from logservice.nodehost.peer_requests import ENROLLED
 from logservice.nodehost.transport.seam import PeerIdentity
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, eventually, request
 from tests.nodehost.compared import RECORDS, Compared, compared, spoil

@@ -10,6 +10,7 @@ import pytest
 from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
 from logservice.ids import NO_REPLICA, NO_SESSION, Index, Lsn, ReplicaId, Term
@@ -18,7 +19,6 @@ from logservice.nodehost.hearing.leadership import Leadership
 from logservice.nodehost.hearing.members import Members
 from logservice.nodehost.hearing.term_budget import TermBudget
 from logservice.nodehost.hearing.transfers import Transfers
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,

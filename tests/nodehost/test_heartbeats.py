@@ -16,6 +16,7 @@ from logservice_wire.errors import (
 )
 
 from logservice import bounds
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.hakeeper import proposals
 from logservice.hakeeper.bootstrap import initial_membership
 from logservice.hakeeper.delivery import queue_command
@@ -39,7 +40,6 @@ from logservice.nodehost.agent.address_book import AddressBook, Copy
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
 from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
 from logservice.nodehost.info import HaltedReplica
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.raft.ready import Role
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually, info
 

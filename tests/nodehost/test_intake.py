@@ -15,14 +15,13 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
-from logservice.entry import Entry, EntryKind
+from logservice.entry import Entry, EntryKind, Proposal
 from logservice.envelope import NO_PROPOSAL, encode_command
 from logservice.ids import Index, Lsn, SessionId, Term
 from logservice.nodehost.requests.intake import Intake
 from logservice.nodehost.requests.pending import PendingBook
 from logservice.outcome import Applied
 from logservice.raft.messages import ROOM_MAX
-from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Role
 from logservice.rsm import commands
 from logservice.rsm.admission import Admission

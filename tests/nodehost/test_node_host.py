@@ -26,6 +26,7 @@ from logservice_wire.errors import (
     Truncated,
 )
 
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.entry import Entry
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.format.update import Bootstrap
@@ -35,7 +36,6 @@ from logservice.membership import Membership
 from logservice.nodehost import forwarding
 from logservice.nodehost.reading import log_reading
 from logservice.owner import Author
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
 from tests.owners import APP, NONCE

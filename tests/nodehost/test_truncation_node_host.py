@@ -12,6 +12,7 @@ import pytest
 from logservice_wire.errors import Truncated
 
 from logservice.clock import SystemClock
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.ids import HAKEEPER_SHARD, Lsn, ReplicaId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.disks.directory import Directory
@@ -23,7 +24,6 @@ from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogDbMeter
 from logservice.nodehost.truncation.worker import TruncationReport, TruncationWorker
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.rsm import commands
 from tests.nodehost.cluster import (
     CLUSTER,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from logservice.entry import Entry, EntryKind
+from logservice.entry import Entry, EntryKind, Proposal
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.core import Proposal, Raft
+from logservice.raft.config import RaftConfig
+from logservice.raft.core import Raft
 from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import (
     AppendEntries,
@@ -20,7 +21,6 @@ from logservice.raft.messages import (
     VoteResponse,
 )
 from logservice.raft.ready import Ready, Role
-from logservice.raft.tracker.config import RaftConfig
 from logservice.snapshot import Snapshot
 from tests.raft.cluster import first_snapshot, membership
 

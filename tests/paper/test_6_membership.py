@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from logservice.config_change import Transition
 from logservice.ids import ReplicaId
-from logservice.raft.config_change import Transition
-from logservice.raft.core import DropReason, ProposalDropped
+from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.ready import Role
 from tests.paper.solo import Solo, accept, grant
 from tests.raft.cluster import Cluster, add, add_learner, block, change, membership, remove

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from logservice.entry import EntryKind
+from logservice.entry import EntryKind, Proposal
 from logservice.ids import ReplicaId, Term
 from logservice.raft.messages import (
     AppendEntries,
@@ -13,7 +13,6 @@ from logservice.raft.messages import (
     TransferLeader,
     VoteResponse,
 )
-from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Role
 from tests.paper.solo import ELECTION_TICKS, ME, Solo, accept, ask, beat, grant, only
 

@@ -20,17 +20,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from logservice.entry import Entry, EntryKind
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
+from logservice.entry import Entry, EntryKind, Proposal
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
-from logservice.raft.core import MessageRejected, Proposal, Raft, RaftConfig
+from logservice.raft.config import RaftConfig, RaftLimits
+from logservice.raft.core import Raft
+from logservice.raft.errors import MessageRejected
 from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.log.storage import UnavailableError
 from logservice.raft.messages import InstallSnapshot, Message
 from logservice.raft.ready import ReadState, Ready, Role
-from logservice.raft.tracker.config import RaftLimits
 from logservice.snapshot import Snapshot
 
 

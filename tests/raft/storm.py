@@ -14,11 +14,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
 from logservice.ids import Index, ReplicaId
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
-from logservice.raft.core import ProposalDropped
+from logservice.raft.config import RaftLimits
+from logservice.raft.errors import ProposalDropped
 from logservice.raft.ready import Role
-from logservice.raft.tracker.config import RaftLimits
 from tests.raft.cluster import Cluster, Replica, block
 
 REPLICAS_MAX = 7

@@ -9,10 +9,10 @@ import random
 
 import pytest
 
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
 from logservice.ids import ReplicaId
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
+from logservice.raft.config import RaftLimits
 from logservice.raft.membership.changer import Changer, ChangeRefused, Refusal
-from logservice.raft.tracker.config import RaftLimits
 from logservice.raft.tracker.tracker import Configuration, Tracker
 
 KINDS = (ChangeKind.ADD_VOTER, ChangeKind.ADD_LEARNER, ChangeKind.REMOVE, ChangeKind.UPDATE)

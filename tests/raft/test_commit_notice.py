@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from logservice.raft.config_change import Transition
+from logservice.config_change import Transition
 from logservice.raft.messages import AppendEntries, Message
 from tests.raft.cluster import Cluster, add_learner, block, change, membership
 

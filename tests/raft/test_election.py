@@ -6,7 +6,7 @@ import pytest
 
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, Term
-from logservice.raft.core import DropReason, ProposalDropped
+from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.messages import (
     AppendResponse,
     Heartbeat,

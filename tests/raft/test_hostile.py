@@ -11,7 +11,8 @@ from logservice.bounds import ENTRY_PAYLOAD_BYTES_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.core import MessageRejected, Raft, RejectReason
+from logservice.raft.core import Raft
+from logservice.raft.errors import MessageRejected, RejectReason
 from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
-from logservice.raft.core import MessageRejected, Raft, RejectReason
+from logservice.raft.config import RaftConfig
+from logservice.raft.core import Raft
+from logservice.raft.errors import MessageRejected, RejectReason
 from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import AppendEntries, AppendResponse
-from logservice.raft.tracker.config import RaftConfig
 from tests.raft.cluster import first_snapshot, membership
 
 HISTORIES = 1000

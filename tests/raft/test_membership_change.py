@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logservice.entry import EntryKind
-from logservice.ids import Incarnation, Index, ReplicaId, StoreId
-from logservice.membership import Member
-from logservice.raft.config_change import (
+from logservice.config_change import (
     ChangeCorrupt,
     ChangeKind,
     ChangeStep,
@@ -16,7 +13,12 @@ from logservice.raft.config_change import (
     decode_change,
     encode_change,
 )
-from logservice.raft.core import ChangeReason, DropReason, Proposal, ProposalDropped, Raft
+from logservice.entry import EntryKind, Proposal
+from logservice.ids import Incarnation, Index, ReplicaId, StoreId
+from logservice.membership import Member
+from logservice.raft.core import Raft
+from logservice.raft.errors import DropReason, ProposalDropped
+from logservice.raft.membership.change import ChangeReason
 from logservice.raft.messages import Message, TimeoutNow
 from logservice.raft.ready import Role
 from tests.raft.cluster import Cluster, add, add_learner, block, change, membership, remove

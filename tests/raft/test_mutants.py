@@ -15,8 +15,9 @@ import pytest
 from logservice.entry import Entry
 from logservice.ids import Index, Term
 from logservice.invariants import InvariantViolation
-from logservice.raft import core, election, following, reading
+from logservice.raft import core, election, following
 from logservice.raft.core import Raft
+from logservice.raft.leading import reading
 from logservice.raft.log.log import RaftLog
 from logservice.raft.messages import AppendEntries, AppendResponse, RequestVote
 from logservice.raft.ready import Ready

@@ -9,11 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from logservice.ids import Index, ReplicaId
-from logservice.raft.read_rounds import ReadRequest, ReadRounds
-from logservice.raft.tracker.config import RaftConfig, RaftLimits
-from logservice.raft.tracker.inflights import Inflights
-from logservice.raft.tracker.progress import SNAPSHOT_PERIODS_MAX, Progress, ProgressState
+from logservice.raft.config import RaftConfig, RaftLimits
+from logservice.raft.tracker.progress import (
+    SNAPSHOT_PERIODS_MAX,
+    Inflights,
+    Progress,
+    ProgressState,
+)
 from logservice.raft.tracker.quorum import VoteResult
+from logservice.raft.tracker.read_rounds import ReadRequest, ReadRounds
 from logservice.raft.tracker.tracker import Configuration, Tracker
 
 ONE, TWO, THREE = ReplicaId(1), ReplicaId(2), ReplicaId(3)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from logservice.config_change import Transition
 from logservice.ids import Index, ReplicaId, Term
-from logservice.raft.config_change import Transition
+from logservice.raft.config import RaftConfig
 from logservice.raft.core import Raft
 from logservice.raft.messages import (
     AppendEntries,
@@ -16,7 +17,6 @@ from logservice.raft.messages import (
     RequestVote,
 )
 from logservice.raft.ready import Role
-from logservice.raft.tracker.config import RaftConfig
 from tests.raft.cluster import Cluster, add, add_learner, block, change, remove
 
 TICKS = 20

@@ -7,7 +7,7 @@ import itertools
 import random
 
 from logservice.ids import ReplicaId
-from logservice.raft.tracker.config import RaftLimits
+from logservice.raft.config import RaftLimits
 from logservice.raft.tracker.quorum import (
     INFINITE_INDEX,
     VoteResult,

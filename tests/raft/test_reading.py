@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from logservice.config_change import Transition
 from logservice.ids import ReplicaId
-from logservice.raft.config_change import Transition
-from logservice.raft.core import DropReason, ProposalDropped, Raft
+from logservice.raft.config import RaftConfig, RaftLimits
+from logservice.raft.core import Raft
+from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.messages import Heartbeat, HeartbeatResponse
 from logservice.raft.ready import ReadState, Role
-from logservice.raft.tracker.config import RaftConfig, RaftLimits
 from tests.raft.cluster import Cluster, add_learner, block, change
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
-from logservice.raft.core import DropReason, ProposalDropped
+from logservice.raft.config import RaftLimits
+from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.log.storage import UnavailableError
 from logservice.raft.messages import AppendEntries, AppendResponse, Heartbeat, Message
-from logservice.raft.tracker.config import RaftLimits
 from logservice.raft.tracker.progress import ProgressState
 from tests.raft.cluster import Cluster, block, unreadable
 

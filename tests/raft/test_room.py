@@ -6,11 +6,10 @@ import itertools
 
 import pytest
 
-from logservice.entry import EntryKind
+from logservice.config_change import Transition
+from logservice.entry import EntryKind, Proposal
 from logservice.ids import ReplicaId
 from logservice.raft import quiesce
-from logservice.raft.config_change import Transition
-from logservice.raft.core import Proposal
 from logservice.raft.messages import ROOM_MAX
 from logservice.raft.ready import Role
 from tests.raft.cluster import Cluster, add, block, change, remove

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from logservice.config_change import ConfigChange
 from logservice.entry import EntryKind
-from logservice.raft.config_change import ConfigChange
-from logservice.raft.core import DropReason, ProposalDropped
+from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.messages import RequestVote, VoteResponse
 from logservice.raft.ready import Role
 from tests.raft.cluster import Cluster, Replica, add, block, change, remove

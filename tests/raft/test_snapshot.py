@@ -7,7 +7,7 @@ import pytest
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.invariants import InvariantViolation
 from logservice.membership import Membership
-from logservice.raft.core import MessageRejected, RejectReason
+from logservice.raft.errors import MessageRejected, RejectReason
 from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import AppendResponse, InstallSnapshot, Message
 from logservice.raft.ready import Role

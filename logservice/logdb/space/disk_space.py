@@ -8,7 +8,8 @@ divided by three lines (all shares of one setting, `reserve_bytes`):
                                    reserve_bytes          1/4                 1/8
 
 - Above the mark each shard's leader is promised `room`: a share of what lies above the floor.
-- Below the mark the promise is 0, and leaders refuse blocks when a quorum is there (`raft.room`).
+- Below the mark the promise is 0, and leaders refuse blocks when a quorum is there
+  (`raft.tracker.room`).
   What they were promised before is still taken: INV-SPACE-1, the promises outstanding at any time
   are together at most a quarter of what is above the floor, because each is that quarter divided by
   the replicas here. The other three quarters are for what a payload costs more on disk than its

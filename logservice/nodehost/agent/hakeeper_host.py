@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from logservice.clock import Clock
+from logservice.config_change import ConfigChange
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Membership
@@ -16,7 +17,6 @@ from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.peer_requests import PeerHandler, PeerRequests, PeerRule
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
-from logservice.raft.config_change import ConfigChange
 
 
 class AddressTable(Protocol):

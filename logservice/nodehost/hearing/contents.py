@@ -11,10 +11,9 @@ and stands at the index and LSN that the snapshot says.
 
 from __future__ import annotations
 
-from logservice.ids import Index
+from logservice.ids import NUMBER_MAX, Index
 from logservice.raft.core import Raft
 from logservice.raft.messages import AppendEntries
-from logservice.raft.sanity import NUMBER_MAX
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from logservice import bounds
 from logservice.clock import Clock
-from logservice.ids import ReplicaId, ShardId, StoreId, Term
+from logservice.ids import NUMBER_MAX, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Membership
 from logservice.nodehost.hearing.contents import contradicts, snapshot_problem
 from logservice.nodehost.hearing.leadership import Claim, Leadership
@@ -38,7 +38,6 @@ from logservice.raft.messages import (
     Unreachable,
     VoteResponse,
 )
-from logservice.raft.sanity import NUMBER_MAX
 from logservice.state_machine import StateMachine
 
 _NOT_FOR_PEERS: Final = frozenset({Propose, TransferLeader, Unreachable, SnapshotStatus})

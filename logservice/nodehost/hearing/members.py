@@ -5,7 +5,7 @@ than to be believed:
 
 - the membership in force here, that of the applied entries;
 - the one before it, of the leader alone and until an entry of a later term is applied: a leader
-  that was taken out goes on until those that stay know of it (`raft.departing`);
+  that was taken out goes on until those that stay know of it (`raft.leading.hand_over`);
 - a newer one that HAKeeper names. It is what a replica has that joins and knows nothing yet (the
   command that started it names the members), and one that was away while everybody else was
   replaced.

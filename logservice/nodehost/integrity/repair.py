@@ -34,10 +34,10 @@ from msgspec import Struct
 
 from logservice import bounds
 from logservice.clock import Clock
-from logservice.entry import Entry, EntryKind
+from logservice.entry import Entry, EntryKind, counts_error
 from logservice.events import Event, emit
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.ids import NO_REPLICA, NUMBER_MAX, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.read.replica_log import ReplicaLog
@@ -47,9 +47,6 @@ from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
 from logservice.nodehost.reading.log_reading import read_entries
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
-from logservice.raft.errors import MessageRejected
-from logservice.raft.following import check_counts
-from logservice.raft.sanity import NUMBER_MAX
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
 
@@ -253,10 +250,8 @@ class Repairer:
             if entry.index != position + len(entries) or entry.lsn != lsn or entry.term < term:
                 raise InvalidArgument("the peer's entries do not follow each other", field="log")
             _check_numbers(entry.term, entry.index, entry.lsn)
-            try:
-                check_counts(entry)
-            except MessageRejected as rejected:
-                raise InvalidArgument(str(rejected), field="log") from rejected
+            if wrong := counts_error(entry):
+                raise InvalidArgument(f"broken_entries: {wrong}", field="log")
             term, lsn = entry.term, entry.next_lsn
             entries.append(entry)
         if not entries:

@@ -6,12 +6,12 @@ forwards each request to the leader's store and passes the answer on. Without a 
 within the deadline. A leader proposes nothing before its term's first entry is applied: until then
 it cannot know what the log decides (DESIGN section 5).
 
-A block that the disks of a quorum have no room for (`raft.room`) is refused with DISK_FULL here,
+A block that the disks of a quorum have no room for (`tracker.room`) is refused with DISK_FULL here,
 after admission has answered what is no append at all (repetitions, fenced writers) and before it is
 proposed; commands are never refused for that, so that a full log can be truncated.
 
 Somebody else may have taken the reserve while a block was on its way: it stays in the log, and with
-it whatever is behind it, until there is room again (`raft.room`, closed disks). Whoever comes then
+it whatever is behind it, until there is room again (closed disks). Whoever comes then
 is not left to its deadline: appends, and sessions that are opened for them, are refused at once.
 INV-INTAKE-2: the refusal speaks of this attempt. The block of an earlier attempt may be what is
 stuck; whoever repeats a sequence knows how that attempt ended (it is unknown), and says so.
@@ -36,7 +36,7 @@ from logservice_wire.errors import (
 )
 
 from logservice import bounds, trace
-from logservice.entry import EntryKind
+from logservice.entry import EntryKind, Proposal
 from logservice.envelope import (
     ENVELOPE_BYTES,
     BlockEnvelope,
@@ -50,7 +50,6 @@ from logservice.nodehost.requests.pending import Pending, PendingBook
 from logservice.outcome import Applied
 from logservice.raft.core import Raft
 from logservice.raft.errors import ProposalDropped
-from logservice.raft.proposal import Proposal
 from logservice.rsm.admission import Admission, Admit, Refuse
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.commands import opens_session

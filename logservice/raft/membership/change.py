@@ -17,24 +17,18 @@ import enum
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from logservice.entry import Entry
-from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, StoreId
-from logservice.membership import Member, Membership
-from logservice.raft import departing
-from logservice.raft.config_change import (
+from logservice.config_change import (
     ChangeCorrupt,
     ChangeKind,
     ChangeStep,
     ConfigChange,
     decode_change,
 )
-from logservice.raft.errors import DropReason, ProposalDropped
+from logservice.entry import Entry
+from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, StoreId
+from logservice.membership import Member, Membership
 from logservice.raft.membership.changer import Changer, ChangeRefused, Refusal, Result
-from logservice.raft.ready import Role
-from logservice.raft.replication import after_commit, maybe_commit
-from logservice.raft.sending import send_append
 from logservice.raft.state import State
-from logservice.raft.tracker.progress import ProgressState
 from logservice.raft.tracker.tracker import Configuration
 
 _ADDS = (ChangeKind.ADD_VOTER, ChangeKind.ADD_LEARNER, ChangeKind.ADD_WITNESS)
@@ -135,7 +129,8 @@ def next_membership(
     )
 
 
-def _try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
+def try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
+    """What `change` would lead to from the membership in force, or why it is refused."""
     membership = s.membership
     if change.expected_epoch not in (None, membership.change_epoch):
         return ChangeReason.STALE_EPOCH
@@ -155,12 +150,16 @@ def _try_change(s: State, change: ConfigChange) -> Result | ChangeReason:
 
 
 def apply_change(s: State, entry: Entry) -> ChangeOutcome:
-    """Decide the change of a committed CONFIG entry and switch to it if accepted."""
+    """Decide the change of a committed CONFIG entry and switch to it if accepted.
+
+    What a new configuration means for a leader is the caller's to do
+    (`replication.after_membership_change`).
+    """
     try:
         change = decode_change(entry.payload)
     except ChangeCorrupt:
         return ChangeOutcome(False, ChangeReason.CORRUPT, s.membership)
-    result = _try_change(s, change)
+    result = try_change(s, change)
     if isinstance(result, ChangeReason):
         return ChangeOutcome(False, result, s.membership)
     config, progress = result
@@ -168,46 +167,4 @@ def apply_change(s: State, entry: Entry) -> ChangeOutcome:
     was_voter = s.voter()
     s.tracker.install(config, progress)
     s.former_voter = not s.voter() and (was_voter or s.former_voter)
-    if s.role is Role.LEADER:
-        _after_switch(s)
     return ChangeOutcome(True, ChangeReason.ACCEPTED, s.membership)
-
-
-def _after_switch(s: State) -> None:
-    """What the new configuration changes for a leader at once."""
-    if not s.voter():
-        departing.begin(s)
-        return
-    if maybe_commit(s):
-        after_commit(s)
-    else:
-        for replica, progress in s.tracker.others:
-            send_append(s, replica, progress, if_empty=False)
-    if s.transferee not in s.tracker.config.all_voters:
-        s.transferee = NO_REPLICA
-
-
-def check_new_majority(s: State, change: ConfigChange) -> None:
-    """Raise ProposalDropped unless a majority of the new voters is active and caught up.
-
-    Else the change itself could stop the shard: joint consensus needs both majorities to go on.
-    """
-    result = _try_change(s, change)
-    if isinstance(result, ChangeReason):
-        return  # apply refuses it, with its reason
-    config, progress = result
-    ready = sum(_caught_up(s, replica, progress[replica].match) for replica in config.voters)
-    if ready < len(config.voters) // 2 + 1:
-        raise ProposalDropped(DropReason.NEW_MAJORITY_NOT_READY)
-
-
-def _caught_up(s: State, replica: ReplicaId, match: int) -> bool:
-    if replica == s.id:
-        return True
-    progress = s.tracker.progress.get(replica)
-    return (
-        progress is not None
-        and progress.active
-        and progress.state is ProgressState.REPLICATE
-        and match + s.config.limits.inflight_messages >= s.log.committed
-    )

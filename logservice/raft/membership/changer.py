@@ -15,8 +15,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping
 
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
 from logservice.ids import NO_REPLICA, ReplicaId
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, Transition
 from logservice.raft.tracker.progress import Progress
 from logservice.raft.tracker.tracker import Configuration
 

@@ -6,15 +6,21 @@
 
 INV-PROGRESS: ``match < next``, and `match` is an index that the follower has durably in the
 leader's present term. Owner: the leader of a term; reset at each change of term.
+
+`Inflights` is the window of appends that are on their way: bounded in messages and in bytes, each
+remembered by its last index. An answer for an index frees everything at or below it, because a
+follower acknowledges a prefix. The last one may pass the byte bound, so that a large entry can go.
 """
 
 from __future__ import annotations
 
 import enum
+from collections import deque
 from typing import Final
 
+from logservice.ids import Index
 from logservice.raft.messages import ROOM_MAX
-from logservice.raft.tracker.inflights import Inflights
+from logservice.value import value
 
 SNAPSHOT_PERIODS_MAX: Final = 4
 """Election timeouts a snapshot may take to be answered. Snapshots are small; records follow it."""
@@ -26,6 +32,62 @@ class ProgressState(enum.Enum):
     PROBE = "probe"
     REPLICATE = "replicate"
     SNAPSHOT = "snapshot"
+
+
+class Inflights:
+    """A sliding window. Mutable, owned by one `Progress`."""
+
+    __slots__ = ("_window", "bytes", "max_bytes", "max_messages")
+
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        """Start empty; 0 for `max_bytes` means no bound on bytes."""
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self._window: deque[tuple[int, int]] = deque()
+
+    def __len__(self) -> int:
+        """Messages on the way."""
+        return len(self._window)
+
+    def add(self, last_index: int, size: int) -> None:
+        """A message up to `last_index` left; indexes only grow."""
+        self._window.append((last_index, size))
+        self.bytes += size
+
+    def free_through(self, index: int) -> None:
+        """The follower has everything up to `index`."""
+        window = self._window
+        while window and window[0][0] <= index:
+            self.bytes -= window.popleft()[1]
+
+    def full(self) -> bool:
+        """No further entries may be sent."""
+        return len(self._window) >= self.max_messages or (
+            self.max_bytes > 0 and self.bytes >= self.max_bytes
+        )
+
+    def reset(self) -> None:
+        """Forget everything: what is on the way may be lost."""
+        self._window.clear()
+        self.bytes = 0
+
+
+@value
+class ReplicaProgress:
+    """A picture of one `Progress`, for the shell and people."""
+
+    match: Index
+    next: Index
+    state: ProgressState
+    recent_active: bool
+    active: bool
+    learner: bool
+    paused: bool
+    pending_snapshot: Index
+    inflight: int
+    inflight_bytes: int
+    inflight_full: bool
 
 
 class Progress:
@@ -182,3 +244,19 @@ class Progress:
             self.flow_paused = False
         self.sent_commit = min(self.sent_commit, self.next - 1)
         return True
+
+    def picture(self) -> ReplicaProgress:
+        """What is known now, as a value."""
+        return ReplicaProgress(
+            match=Index(self.match),
+            next=Index(self.next),
+            state=self.state,
+            recent_active=self.recent_active,
+            active=self.active,
+            learner=self.learner,
+            paused=self.paused(),
+            pending_snapshot=Index(self.pending_snapshot),
+            inflight=len(self.inflights),
+            inflight_bytes=self.inflights.bytes,
+            inflight_full=self.inflights.full(),
+        )

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from logservice.ids import Index, ReplicaId
 from logservice.membership import Membership
-from logservice.raft.tracker.config import RaftLimits
-from logservice.raft.tracker.inflights import Inflights
-from logservice.raft.tracker.progress import Progress
+from logservice.raft.config import RaftLimits
+from logservice.raft.tracker.progress import Inflights, Progress
 from logservice.raft.tracker.quorum import VoteResult, joint_vote, majority_index
 
 

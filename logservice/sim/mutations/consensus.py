@@ -8,13 +8,14 @@ from typing import Any
 
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.nodehost.requests.reads import ReadBook
-from logservice.raft import core, election, following, reading, replication, sending
+from logservice.raft import core, election, following
+from logservice.raft.leading import reading, replication, sending
 from logservice.raft.log.log import RaftLog
 from logservice.raft.messages import Heartbeat
-from logservice.raft.read_rounds import ReadRequest
 from logservice.raft.ready import ReadState
 from logservice.raft.state import State
 from logservice.raft.tracker.quorum import VoteResult
+from logservice.raft.tracker.read_rounds import ReadRequest
 from logservice.raft.tracker.tracker import Tracker
 from logservice.sim.config import watch_leases
 from logservice.sim.mutations.registry import mutation, mutation_in, wrap

@@ -14,7 +14,8 @@ from logservice.logdb.recovery import recovery
 from logservice.logdb.segment_writer import SegmentWriter
 from logservice.nodehost import engine
 from logservice.nodehost.replica import Replica
-from logservice.raft import election, following, replication
+from logservice.raft import election, following
+from logservice.raft.leading import replication
 from logservice.raft.messages import AppendResponse, VoteResponse
 from logservice.raft.state import State
 from logservice.sim.mutations.registry import Without, mutation, wrap

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
 from logservice.ids import Index, Lsn, ReplicaId, SessionId, Term
 from logservice.owner import Author
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import (
     AppendEntries,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from logservice_wire.errors import InvalidArgument
 
+from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.hakeeper import proposals, queries
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.proposals import (
@@ -38,7 +39,6 @@ from logservice.nodehost.agent import bootstrap, hakeeper_client
 from logservice.nodehost.hearing import vouching as vouching_methods
 from logservice.nodehost.integrity import comparison_wire, repair
 from logservice.owner import NONCE_BYTES, Author
-from logservice.raft.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.sim.rogue.scene import Victim

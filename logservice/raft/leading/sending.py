@@ -10,12 +10,12 @@ from typing import Final
 
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, ReplicaId, Term
-from logservice.raft import room
 from logservice.raft.log.log import payload_bytes
 from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import AppendEntries, Heartbeat, InstallSnapshot, TimeoutNow
 from logservice.raft.state import State
 from logservice.raft.tracker.progress import Progress, ProgressState
+from logservice.raft.tracker.room import before_blocks
 from logservice.snapshot import Snapshot
 
 _REPLICATE: Final = ProgressState.REPLICATE
@@ -42,7 +42,7 @@ def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool =
             limit = s.config.limits.message_bytes
             entries = tuple(log.slice(previous + 1, log.last_index + 1, limit))
             if progress.closed:
-                entries = room.before_blocks(entries)
+                entries = before_blocks(entries)
             size = payload_bytes(entries)
         # Behind the entries: to read them, storage brought the index of this one as well.
         previous_term = log.term(previous)

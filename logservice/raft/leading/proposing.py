@@ -9,23 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logservice.entry import Entry, EntryKind
-from logservice.ids import NO_REPLICA, Index, Lsn, Term
+from logservice.config_change import ChangeCorrupt, ConfigChange, decode_change, encode_change
+from logservice.entry import Entry, EntryKind, Proposal, counts_error
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.raft.config_change import (
-    ChangeCorrupt,
-    ConfigChange,
-    decode_change,
-    encode_change,
-)
 from logservice.raft.errors import DropReason, MessageRejected, ProposalDropped, RejectReason
-from logservice.raft.following import check_counts
-from logservice.raft.membership.change import check_new_majority
+from logservice.raft.leading.sending import broadcast_append
+from logservice.raft.membership.change import ChangeReason, try_change
 from logservice.raft.messages import Propose
-from logservice.raft.proposal import Proposal
 from logservice.raft.ready import Role
-from logservice.raft.sending import broadcast_append
 from logservice.raft.state import State
+from logservice.raft.tracker.progress import ProgressState
 
 
 def propose(s: State, proposals: Sequence[Proposal]) -> list[tuple[Index, Term, Lsn]] | None:
@@ -114,14 +108,41 @@ def _check_change(s: State, change: ConfigChange) -> None:
     if not joint and not change.steps:
         raise ProposalDropped(DropReason.NOT_JOINT)
     if s.config.guard_changes:
-        check_new_majority(s, change)
+        _check_new_majority(s, change)
+
+
+def _check_new_majority(s: State, change: ConfigChange) -> None:
+    """Raise ProposalDropped unless a majority of the new voters is active and caught up.
+
+    Else the change itself could stop the shard: joint consensus needs both majorities to go on.
+    """
+    result = try_change(s, change)
+    if isinstance(result, ChangeReason):
+        return  # apply refuses it, with its reason
+    config, progress = result
+    ready = sum(_caught_up(s, replica, progress[replica].match) for replica in config.voters)
+    if ready < len(config.voters) // 2 + 1:
+        raise ProposalDropped(DropReason.NEW_MAJORITY_NOT_READY)
+
+
+def _caught_up(s: State, replica: ReplicaId, match: int) -> bool:
+    if replica == s.id:
+        return True
+    progress = s.tracker.progress.get(replica)
+    return (
+        progress is not None
+        and progress.active
+        and progress.state is ProgressState.REPLICATE
+        and match + s.config.limits.inflight_messages >= s.log.committed
+    )
 
 
 def handle_forwarded(s: State, m: Propose) -> None:
     """Proposals of another replica. What cannot be taken is dropped: its proposer times out."""
     changes: list[ConfigChange] = []
     for entry in m.entries:
-        check_counts(entry)
+        if wrong := counts_error(entry):
+            raise MessageRejected(RejectReason.BROKEN_ENTRIES, wrong)
         if entry.kind is EntryKind.CONFIG:
             try:
                 changes.append(decode_change(entry.payload))

@@ -35,45 +35,8 @@ import itertools
 from collections.abc import Sequence
 
 from logservice.entry import Entry, EntryKind
-from logservice.ids import NO_REPLICA, ReplicaId
-from logservice.raft.state import State
-from logservice.raft.tracker.progress import ProgressState
-
-
-def set_own(s: State, room: int, closed: bool) -> None:
-    """What the own disk takes, from now on."""
-    s.room = room
-    s.closed = closed
-    own = s.tracker.progress.get(s.id)
-    if own is not None:
-        own.room = room
-
-
-def block_room(s: State) -> int:
-    """Bytes of blocks that may be uncommitted at a time (INV-ROOM-1); ROOM_MAX: no bound."""
-    return min(s.room, s.tracker.room())
 
 
 def before_blocks(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """What a closed disk still takes of what comes next in its log."""
     return tuple(itertools.takewhile(lambda entry: entry.kind is not EntryKind.BLOCK, entries))
-
-
-def successor(s: State) -> ReplicaId:
-    """Who should lead instead of this leader, whose disk is full: the most advanced voter of those
-    with room, if a quorum has room; else NO_REPLICA.
-    """
-    if s.room or s.transferee != NO_REPLICA or not s.tracker.room():
-        return NO_REPLICA
-    committed = s.log.committed
-    found = [
-        (progress.match, -replica)
-        for replica, progress in s.tracker.others
-        if replica in s.tracker.config.voters
-        and replica not in s.membership.witnesses
-        and progress.active
-        and progress.room
-        and progress.state is ProgressState.REPLICATE
-        and progress.match >= committed
-    ]
-    return ReplicaId(-max(found)[1]) if found else NO_REPLICA

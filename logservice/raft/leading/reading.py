@@ -18,12 +18,12 @@ from __future__ import annotations
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
 from logservice.invariants import invariant
 from logservice.raft.errors import DropReason, ProposalDropped
+from logservice.raft.leading.sending import broadcast_heartbeat, send_append
 from logservice.raft.messages import ReadIndexRequest, ReadIndexResponse
-from logservice.raft.read_rounds import ReadRequest
 from logservice.raft.ready import ReadState, Role
-from logservice.raft.sending import broadcast_heartbeat, send_append
 from logservice.raft.state import State
 from logservice.raft.tracker.quorum import VoteResult
+from logservice.raft.tracker.read_rounds import ReadRequest
 
 
 def read_index(s: State, context: bytes) -> None:

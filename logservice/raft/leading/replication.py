@@ -6,9 +6,15 @@ committed with them. Its own answer is counted like any other, after its own dis
 
 from __future__ import annotations
 
-from logservice.ids import NO_REPLICA, ReplicaId
-from logservice.raft import departing, reading, room
+from logservice.ids import NO_REPLICA
 from logservice.raft.errors import MessageRejected, RejectReason
+from logservice.raft.leading import hand_over, reading
+from logservice.raft.leading.sending import (
+    broadcast_append,
+    broadcast_heartbeat,
+    send_append,
+    send_timeout_now,
+)
 from logservice.raft.messages import (
     AppendResponse,
     HeartbeatResponse,
@@ -16,12 +22,6 @@ from logservice.raft.messages import (
     Unreachable,
 )
 from logservice.raft.ready import Role
-from logservice.raft.sending import (
-    broadcast_append,
-    broadcast_heartbeat,
-    send_append,
-    send_timeout_now,
-)
 from logservice.raft.state import State
 from logservice.raft.tracker.progress import ProgressState
 
@@ -45,7 +45,21 @@ def after_commit(s: State) -> None:
     if not s.config.commit_notice_waits or s.leaving_at or s.membership.joint:
         broadcast_append(s)
     if s.leaving_at:
-        departing.finish(s)
+        hand_over.finish_departure(s)
+
+
+def after_membership_change(s: State) -> None:
+    """A new configuration is in force: commit what it has a quorum for, and send to new members."""
+    if not s.voter():
+        hand_over.begin_departure(s)
+        return
+    if maybe_commit(s):
+        after_commit(s)
+    else:
+        for replica, progress in s.tracker.others:
+            send_append(s, replica, progress, if_empty=False)
+    if s.transferee not in s.tracker.config.all_voters:
+        s.transferee = NO_REPLICA
 
 
 def handle_append_response(s: State, m: AppendResponse) -> None:
@@ -137,25 +151,6 @@ def handle_snapshot_status(s: State, m: SnapshotStatus) -> None:
     progress.flow_paused = True
 
 
-def transfer(s: State, target: ReplicaId) -> None:
-    """Start handing leadership to `target`; given up after an election timeout."""
-    progress = s.tracker.progress.get(target)
-    if progress is None or progress.learner or target in s.membership.witnesses:
-        return
-    if target in (s.transferee, s.id):
-        if target == s.id:
-            s.transferee = NO_REPLICA
-        return
-    s.election_elapsed = 0
-    s.transferee = target
-    # The target may campaign at any later time, and nobody's lease holds against that.
-    s.lease_void = True
-    if progress.match == s.log.last_index:
-        send_timeout_now(s, target)
-    else:
-        send_append(s, target, progress)
-
-
 def tick_leader(s: State) -> None:
     """One tick: heartbeats, and at each election timeout the check that a quorum still follows."""
     s.heartbeat_elapsed += 1
@@ -164,7 +159,7 @@ def tick_leader(s: State) -> None:
         s.election_elapsed = 0
         for _, progress in s.tracker.others:
             progress.snapshot_period()
-        departing.watch_disk(s)
+        _watch_own_disk(s)
         if s.role is Role.LEADER and s.config.check_quorum:
             check_quorum(s)
         if s.role is not Role.LEADER:
@@ -174,10 +169,25 @@ def tick_leader(s: State) -> None:
         _tell_commit(s)
     if s.heartbeat_elapsed >= s.config.heartbeat_ticks:
         s.heartbeat_elapsed = 0
-        successor = room.successor(s)
-        if successor != NO_REPLICA:
-            transfer(s, successor)
+        hand_over.leave_full_disk(s)
         broadcast_heartbeat(s, reading.heartbeat_context(s))
+
+
+def _watch_own_disk(s: State) -> None:
+    """An election timeout passed: a leader whose disk took nothing in it gives leadership away.
+
+    It could go on with the others' disks alone. But nothing that it appends survives here, and
+    whoever waits for its own acknowledgement waits for a disk that may never answer.
+    """
+    own = s.tracker.progress.get(s.id)
+    if own is None or not s.config.watch_disk or s.tracker.alone:
+        return
+    waiting = own.match < s.log.last_index
+    if waiting and own.match == s.own_match_before:
+        hand_over.step_aside(s)
+    else:
+        # Only what waited at the last look, too, has waited for all of the time between.
+        s.own_match_before = own.match if waiting else -1
 
 
 def _tell_commit(s: State) -> None:
