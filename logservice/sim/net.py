@@ -66,6 +66,9 @@ class SimNet:
         self.loop = loop
         self.faults = faults
         self.observe: Callable[[SimTransport, ShardId, Message], None] | None = None
+        """Is shown every message that a store hands to its transport."""
+        self.overhear: Callable[[PeerIdentity, StoreId, Batch], None] | None = None
+        """Is shown every batch that is going to arrive: its sender, its receiver, what is in it."""
         self.batches = 0
         self.lost = 0
         self.doubled = 0
@@ -168,6 +171,8 @@ class SimNet:
         if faults.duplication and chance.random() < faults.duplication:
             copies = 2
             self.doubled += 1
+        if self.overhear is not None:
+            self.overhear(sender.identity, store, batch)
         for copy in range(copies):
             overtakes = copy > 0 or (faults.reorder > 0 and chance.random() < faults.reorder)
             delay_s = self.arrival_s(me, store, may_overtake=overtakes)

@@ -120,6 +120,8 @@ class World:
         self.histories = {shard: ShardHistory() for shard in self.shards}
         self.stores = [SimStore(self, number) for number in range(1, config.stores + 1)]
         self.rogue = Rogue(self) if config.rogue else None
+        if self.rogue is not None and "replays" in config.attacks:
+            self.net.overhear = self.rogue.overhears
         self._watch = Watch(self)
         self.clients: list[Client] = []
         self._by_transport: dict[str, SimStore] = {

@@ -157,4 +157,7 @@ def test_an_attack_can_be_made_and_is_stood(name: str) -> None:
     seed = next(s for s in range(1, 99) if draw(s, short=True).calm and draw(s).shards < 3)
     result = run_seed(seed, short=True, rogue=(name,))
     assert result.ok, (result.config, result.report.violations)
-    assert result.report.counts[f"rogue {name}"] > 0
+    counts = result.report.counts
+    assert counts[f"rogue {name}"] > 0
+    if name == "replays":
+        assert counts["rogue batches replayed"] > 0, "it has heard something to replay"

@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 STRANGER = StoreId("stranger")
 
 _REMEMBERED = 400
-"""Deliveries kept for replays."""
+"""Batches kept for replays."""
+
+_OVERHEARD_SHARE = 0.1
+"""Of all batches. The kept ones then span ten times as long, so that replays are of other terms."""
 
 _NEVER_FORGIVEN = ("crash", "unhandled", "world", "rogue-defect")
 _OF_A_SHARD = re.compile(r"shard (\d+)")
@@ -63,6 +66,8 @@ class Rogue:
         config = world.config
         self.world = world
         self.chance = random.Random(f"rogue's deeds/{config.seed}")
+        self._ears = random.Random(f"rogue's ears/{config.seed}")
+        """Its own, because how much there is to hear must not move what the rogue does."""
         home = world.stores[config.rogue_store - 1] if config.rogue != "stranger" else None
         self.scene = Scene(world, home)
         self.limits = Limits(self.scene)
@@ -266,8 +271,8 @@ class Rogue:
                 old_read(self, Victim(store, replica))
 
     def overhears(self, sender: PeerIdentity, receiver: StoreId, batch: Batch) -> None:
-        """What others send, for replays."""
-        if self.chance.random() < 0.1:
+        """A batch is on its way from one store to another: some are kept for `replays`."""
+        if self._ears.random() < _OVERHEARD_SHARE:
             self.seen.append((sender, receiver, batch))
 
     def takes_over(self, store: SimStore, transport: SimTransport) -> None:

@@ -59,6 +59,7 @@ def _replays(rogue: Rogue, victim: Victim) -> None:
     """What somebody sent at another moment; its own to whom it was for, others' to anybody."""
     if not rogue.seen:
         return
+    rogue.counts["batches replayed"] += 1
     identity, receiver, batch = rogue.chance.choice(rogue.seen)
     home = rogue.scene.home
     if home is not None and identity.store_id == home.store_id:
