@@ -95,10 +95,10 @@ class SimConfig:
     with it, so that recovery meets them.
     """
     damage_interval_s: float = 0.0
-    """Some place of it goes bad while its process runs, at a moment that counts; see `damage`."""
+    """A place on it goes bad while its process runs, at a chosen moment; see `faults.damage`."""
     scrub_interval_s: float = 3.0
     diverges: bool = False
-    """A committed entry changes on one disk, with valid checksums; see `diverging`."""
+    """A committed entry changes on one disk, with valid checksums; see `faults.divergence`."""
     compare_interval_s: float = SCRUB_PASS_INTERVAL_S
     rogue: str = ""
     """Who the adversary is, if there is one; see `rogue`."""

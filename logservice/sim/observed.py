@@ -7,7 +7,6 @@ State machines are made by a factory, which is a seam anyway. Log storage has a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from logservice.entry import Entry
 from logservice.envelope import ProposalId
@@ -19,88 +18,78 @@ from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.outcome import Outcome
 from logservice.rsm.log_rsm import LogRsm
-
-if TYPE_CHECKING:
-    from logservice.sim.checks import Checks
-    from logservice.sim.store import SimStore
+from logservice.sim.faults.damage import Damage
+from logservice.sim.interfaces import ObservedStore, Observer, Store
 
 
 class ObservedLogRsm(LogRsm):
     """A log's state machine that tells the world what it applied."""
 
-    def __init__(self, store: SimStore, shard: ShardId, checks: Checks) -> None:
+    def __init__(self, store: ObservedStore, shard: ShardId, checks: Observer) -> None:
         super().__init__()
         self._observer = (store, shard, checks)
 
     def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
-        """See `LogRsm`."""
         outcomes = super().update(entry)
         store, shard, checks = self._observer
         checks.applied(store, shard, entry, self)
         return outcomes
-
-    def recover_from_snapshot(self, state: bytes) -> None:
-        """See `LogRsm`."""
-        super().recover_from_snapshot(state)
-        store, shard, checks = self._observer
-        checks.restored(store, shard, self)
 
 
 class ObservedHAKeeperRsm(HAKeeperRsm):
     """HAKeeper's state machine, watched in the same way."""
 
-    def __init__(self, store: SimStore, shard: ShardId, checks: Checks) -> None:
+    def __init__(self, store: ObservedStore, shard: ShardId, checks: Observer) -> None:
         super().__init__()
         self._observer = (store, shard, checks)
 
     def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
-        """See `HAKeeperRsm`."""
         outcomes = super().update(entry)
         store, shard, checks = self._observer
         checks.applied(store, shard, entry, self)
         return outcomes
 
 
-def observe_logdb(store: SimStore, parts: StoreParts, checks: Checks) -> None:
-    """Tell `checks` about every group that log storage calls durable."""
+def observe_logdb(store: Store, parts: StoreParts, damage: Damage) -> None:
+    """Tell the checks of each group that is durable, and `damage` of each moment on the way."""
     for directory in parts.directories:
-        directory.logdb.observer = _ObservedCommits(directory.logdb, store, parts, checks)
+        directory.logdb.observer = _ObservedCommits(directory.logdb, store, parts, damage)
 
 
 class _ObservedCommits:
     """The `CommitObserver` of one data directory."""
 
-    def __init__(self, logdb: LogDb, store: SimStore, parts: StoreParts, checks: Checks) -> None:
+    def __init__(self, logdb: LogDb, store: Store, parts: StoreParts, damage: Damage) -> None:
         self._logdb = logdb
         self._store = store
         self._parts = parts
-        self._checks = checks
+        self._damage = damage
         self._updates_of: dict[int, Sequence[Update]] = {}
 
     def begun(self, group: CommitGroup, updates: Sequence[Update], *, ahead: bool) -> None:
         self._updates_of[id(group)] = updates
         if ahead:
             self._store.world.counts["groups begun ahead"] += 1
-            self._store.damage.comes(self._logdb, "group ahead")
+            self._damage.comes(self._logdb, "group ahead")
         else:
-            self._store.damage.begun(self._logdb, updates)
+            self._damage.begun(self._logdb, updates)
 
     def copies_begun(self, group: CommitGroup) -> None:
         if group.runs:
             first = group.runs[0]
-            self._store.damage.comes(self._logdb, "copies", (first.shard, first.replica))
+            self._damage.comes(self._logdb, "copies", (first.shard, first.replica))
 
     def upkeep_begun(self, group: CommitGroup) -> None:
         moment = "removal of a segment" if group.retired else "cut of a segment"
-        self._store.damage.comes(self._logdb, moment)
+        self._damage.comes(self._logdb, moment)
 
     def abandoned(self, group: CommitGroup) -> None:
         self._updates_of.pop(id(group), None)
-        self._store.damage.comes(self._logdb, "no room")
+        self._damage.comes(self._logdb, "no room")
 
     def finished(self, group: CommitGroup) -> None:
         if group.written and group.has_bytes:
             at = group.encoded.position
-            self._store.damage.durable(self._logdb, (at.segment, at.offset))
+            self._damage.durable(self._logdb, (at.segment, at.offset))
         updates = self._updates_of.pop(id(group), ())
-        self._checks.finished(self._store, self._parts, group, updates)
+        self._store.world.checks.finished(self._store, self._parts, group, updates)

@@ -16,8 +16,6 @@ import contextlib
 import functools
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from logservice_wire.errors import (
     Halted,
@@ -27,7 +25,7 @@ from logservice_wire.errors import (
 )
 
 from logservice.hakeeper.proposals import AdmitStore
-from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, Incarnation, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.options import LogDbOptions
@@ -40,28 +38,13 @@ from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.truncation.worker import TruncationWorker
-from logservice.sim.damage import Damage
 from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
+from logservice.sim.faults.damage import Damage
+from logservice.sim.interfaces import CLUSTER, DATA_DIRECTORY, Crash, World
 from logservice.sim.loop import Process, SimClock
 from logservice.sim.net import SimTransport
 from logservice.sim.observed import ObservedHAKeeperRsm, ObservedLogRsm, observe_logdb
 from logservice.state_machine import StateMachine
-
-if TYPE_CHECKING:
-    from logservice.sim.world import World
-
-CLUSTER = ClusterId("sim")
-DATA_DIRECTORY = "/data"
-
-
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """How a process ends. `power`: what was not synced is lost, but for the share `survive`."""
-
-    power: bool
-    survive: float = 0.0
-    keep_names: bool = False
-
 
 _ADMIT_TIMEOUT_S = 2.0
 
@@ -279,7 +262,7 @@ class SimStore:
             parts = self._assemble()
             self.incarnation = parts.host.identity.incarnations[0]
             self.world.checks.started(self, parts)
-            observe_logdb(self, parts, self.world.checks)
+            observe_logdb(self, parts, self.damage)
             self.parts = parts
             caused = self._disk_faults or self.disk.full or self.disk.refused_write
             if self.gave_up_a_directory and not caused:
@@ -357,8 +340,7 @@ class SimStore:
         self.transport = SimTransport(
             identity, self.world.net, self.process, self.address, self.gave_up
         )
-        if self.world.rogue is not None:
-            self.world.rogue.takes_over(self, self.transport)
+        self.world.listens(self, self.transport)
         return self.transport
 
     def _executor(self, delay_s: float) -> SimExecutor:

@@ -25,31 +25,24 @@ from logservice.nodehost.reading.log_reading import read_log_here
 from logservice.nodehost.replica import Replica
 from logservice.raft.messages import Message, RequestVote
 from logservice.rsm import commands
-from logservice.sim import aftermath
 from logservice.sim.checkers import ALL
-from logservice.sim.checks import Checks
-from logservice.sim.clients import (
-    Client,
-    Keeper,
-    Reader,
-    SessionWriter,
-    ShardHistory,
-    Writer,
-    runs_of,
-)
+from logservice.sim.checkers.checker import Checks
+from logservice.sim.clients import final_checks
+from logservice.sim.clients.client import Client, ShardHistory, runs_of
+from logservice.sim.clients.neighbour import Neighbour
+from logservice.sim.clients.workload import Keeper, Reader, SessionWriter, Writer
 from logservice.sim.config import SimConfig
-from logservice.sim.diverging import Diverging
-from logservice.sim.faults import Faults
+from logservice.sim.faults.divergence import Diverging
+from logservice.sim.faults.faults import Faults
 from logservice.sim.history import Read, Run, check
+from logservice.sim.interfaces import Crash, Store
 from logservice.sim.loop import Process, SimLoop
-from logservice.sim.neighbour import Neighbour
 from logservice.sim.net import SimNet, SimTransport
+from logservice.sim.oracle import Oracle
 from logservice.sim.rogue import Rogue
 from logservice.sim.rogue.ages import Ages
-from logservice.sim.rogue.pulse import Pulse
-from logservice.sim.rogue.watch import Watch
-from logservice.sim.store import Crash, SimStore
-from logservice.sim.truth import Truth
+from logservice.sim.rogue.watch import Pulse, Watch
+from logservice.sim.store import SimStore
 
 START_S = 60.0
 """A cluster without faults is there much sooner."""
@@ -113,8 +106,8 @@ class World:
         self.net.observe = self._sent
         if self._digesting:
             self.net.trace = self._received
-        self.truth = Truth()
-        self.checks = Checks(self.truth, [one(self.truth, self.violate) for one in ALL])
+        self.oracle = Oracle()
+        self.checks = Checks(self.oracle, [one(self.oracle, self.violate) for one in ALL])
         self.chance = random.Random(f"world/{config.seed}")
         self.shards = [ShardId(number) for number in range(1, config.shards + 1)]
         self.histories = {shard: ShardHistory() for shard in self.shards}
@@ -122,7 +115,7 @@ class World:
         self.rogue = Rogue(self) if config.rogue else None
         if self.rogue is not None and "replays" in config.attacks:
             self.net.overhear = self.rogue.overhears
-        self._watch = Watch(self)
+        self._watch = Watch(self.rogue) if self.rogue is not None else None
         self.clients: list[Client] = []
         self._by_transport: dict[str, SimStore] = {
             str(store.store_id): store for store in self.stores
@@ -167,8 +160,8 @@ class World:
         else:
             await self._until_serving(START_S, "start")
             self._started = True
-            if self.rogue is not None:
-                await self._begin_rogue(self.rogue)
+            if self.rogue is not None and self._watch is not None:
+                await self._begin_rogue(self.rogue, self._watch)
             self._begin_clients()
             self._begin_faults()
         await asyncio.sleep(max(config.fault_s, config.least_s - self.loop.now_s))
@@ -209,19 +202,19 @@ class World:
                 self.clients.append(client)
                 self._client_tasks.append(self.loop.spawn(client.process, client.run()))
 
-    async def _begin_rogue(self, rogue: Rogue) -> None:
+    async def _begin_rogue(self, rogue: Rogue, watch: Watch) -> None:
         """Once HAKeeper is done with the first start."""
         while True:
             await asyncio.sleep(0.1)
-            if self._watch.ready(self.stores):
+            if watch.ready(self.stores):
                 break
-        self._watch.begin()
+        watch.begin()
         rogue.begin()
         if self.config.ages:
             self._fault_tasks.append(self.loop.spawn(self.loop.world, Ages(self).run()))
         if self.config.calm:
             for shard in self.shards:
-                self._pulses.append(self.loop.spawn(rogue.process, Pulse(self, shard).run()))
+                self._pulses.append(self.loop.spawn(rogue.process, Pulse(rogue, shard).run()))
 
     def _begin_faults(self) -> None:
         if not self.config.calm:
@@ -248,11 +241,16 @@ class World:
             if not store.up:
                 store.start()
 
-    def died(self, store: SimStore) -> None:
+    def listens(self, store: Store, transport: SimTransport) -> None:
+        """A new life of a store has a transport; a rogue may answer in its place."""
+        if self.rogue is not None:
+            self.rogue.takes_over(store, transport)
+
+    def died(self, store: Store) -> None:
         """Its process ended: it comes back after a while."""
         self.counts["lives ended"] += 1
         down_s = 0.2 if self.healing else self.chance.expovariate(1.0) * self.config.down_s
-        self.loop.call_in(self.loop.world, down_s + 0.01, store.start)
+        self.loop.call_in(self.loop.world, down_s + 0.01, self.stores[store.number - 1].start)
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -364,15 +362,15 @@ class World:
                 self.counts[count] += verdict.counts[count]
             for violation in verdict.violations[:5]:
                 self.violate("history", f"shard {shard} {violation.rule}: {violation.detail}")
-            for problem in aftermath.fencing(history):
+            for problem in final_checks.fencing(history):
                 self.violate("fencing", f"shard {shard}: {problem}")
-            for problem in aftermath.stamps(history):
+            for problem in final_checks.stamps(history):
                 self.violate("timestamps", f"shard {shard}: {problem}")
-            for problem in aftermath.expected(history):
+            for problem in final_checks.expected(history):
                 self.violate("expected-lsn", f"shard {shard}: {problem}")
-            for problem in aftermath.holds(history):
+            for problem in final_checks.holds(history):
                 self.violate("holds", f"shard {shard}: {problem}")
-            for problem in aftermath.trespasses(history):
+            for problem in final_checks.trespasses(history):
                 self.violate("ownership", f"shard {shard}: {problem}")
 
     def _final_read(self, store: SimStore, shard: ShardId) -> Read:
@@ -437,7 +435,7 @@ class World:
             self.counts["vote requests"] += 1
             # On a slow disk a candidate's vote for itself, and so its question, may take longer
             # than the election: what it asks then is of a term that has its leader.
-            late = message.term in self.truth.shard(shard).leaders
+            late = message.term in self.oracle.shard(shard).leaders
             excused = message.transfer or late or self._rogue_has(shard)
             if self.config.calm and self._started and not excused:
                 self.violate("calm", f"an election without a fault: {message} of shard {shard}")
@@ -446,7 +444,12 @@ class World:
             self.rogue.hears(store, shard, message)
 
     @property
-    def _home(self) -> SimStore | None:
+    def client_names(self) -> list[str]:
+        """The endpoints of the clients."""
+        return [client.name for client in self.clients]
+
+    @property
+    def _home(self) -> Store | None:
         """The store that was taken over."""
         return self.rogue.scene.home if self.rogue is not None else None
 
@@ -470,7 +473,8 @@ class World:
         while True:
             await asyncio.sleep(SAMPLE_S)
             self.checks.sample(self.stores)
-            self._watch.sample(self.stores)
+            if self._watch is not None:
+                self._watch.sample(self.stores)
 
     def _unhandled(self, process: Process, error: BaseException | None, message: str) -> None:
         for store in self.stores:
@@ -495,7 +499,7 @@ class World:
         counts["fault clock-rate"] = len(set(self.config.clock_rates))
         counts["disk calls"] = sum(store.disk.calls for store in self.stores)
         counts["entries applied"] = sum(
-            len(truth.committed) for truth in self.truth.shards.values()
+            len(oracle.committed) for oracle in self.oracle.shards.values()
         )
         return dict(sorted(counts.items()))
 

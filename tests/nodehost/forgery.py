@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from logservice.sim.forgery import blocks_in, forged
+from logservice.sim.faults.forgery import blocks_in, forged
 
 
 def forge(directory: Path, incarnation: int, shard: int, replica: int, index: int) -> None:

@@ -23,19 +23,15 @@ from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId,
 from logservice.membership import Member, Membership
 from logservice.raft.messages import Heartbeat, RequestVote, VoteResponse
 from logservice.rsm.log_rsm import LogRsm
-from logservice.sim.checkers import ALL, truncation
-from logservice.sim.checkers.disk_room import DiskRoom
-from logservice.sim.checkers.hakeeper_view import HAKeeperView
-from logservice.sim.checkers.leader_completeness import LeaderCompleteness
-from logservice.sim.checkers.log_lsn import LogLsn
-from logservice.sim.checkers.log_matching import LogMatching
-from logservice.sim.checkers.queues import Queues
-from logservice.sim.checkers.state_machine_safety import StateMachineSafety
-from logservice.sim.checkers.truncation import Truncation
-from logservice.sim.checkers.zombies import Zombies
-from logservice.sim.checks import Checker
+from logservice.sim.checkers import ALL, snapshots
+from logservice.sim.checkers.checker import Checker
+from logservice.sim.checkers.leaders import LeaderCompleteness
+from logservice.sim.checkers.logs import LogLsn, LogMatching, StateMachineSafety
+from logservice.sim.checkers.promises import Zombies
+from logservice.sim.checkers.snapshots import Truncation
+from logservice.sim.checkers.stores import DiskRoom, HAKeeperView, Queues
 from logservice.sim.config import draw
-from logservice.sim.truth import Truth
+from logservice.sim.oracle import Oracle
 from logservice.sim.world import World as SimWorld
 from tests.logdb.helpers import World, entries, entry, members, update
 
@@ -46,9 +42,9 @@ class Watch:
     """One checker, and what it said."""
 
     def __init__(self, kind: type[Checker]) -> None:
-        self.truth = Truth()
+        self.oracle = Oracle()
         self._said: list[str] = []
-        self.checker: Any = kind(self.truth, self._speak)
+        self.checker: Any = kind(self.oracle, self._speak)
 
     def _speak(self, name: str, detail: str) -> None:
         assert name == self.checker.name
@@ -172,7 +168,7 @@ def test_what_a_crash_left_is_durable_although_nobody_was_told() -> None:
     """
     watch = Watch(LogMatching)
     machine: Any = None
-    safety = StateMachineSafety(watch.truth, lambda _, detail: watch._said.append(detail))
+    safety = StateMachineSafety(watch.oracle, lambda _, detail: watch._said.append(detail))
     safety.applied(STORE, SHARD, entry(1), machine)
     assert "durable nowhere" in watch.said()[0]
     parts = durable(World(), update(1, 1, entries(1, 4)))
@@ -180,7 +176,7 @@ def test_what_a_crash_left_is_durable_although_nobody_was_told() -> None:
     for applied in entries(1, 4):
         safety.applied(STORE, SHARD, applied, machine)
     assert watch.said() == []
-    assert watch.truth.shard(SHARD).holders[3, 1] == {ONE}
+    assert watch.oracle.shard(SHARD).holders[3, 1] == {ONE}
     safety.applied(STORE, SHARD, entry(4, payload=b"another"), machine)
     assert watch.said(), "what was recovered counts: another entry in its place is wrong"
 
@@ -194,11 +190,11 @@ def test_a_leader_without_a_committed_entry() -> None:
         shard=SHARD, replica_id=ONE, directory=directory, raft=SimpleNamespace(last_index=3)
     )
     store = SimpleNamespace(store_id="s1", parts=object())
-    truth = watch.truth.shard(SHARD)
-    truth.committed, truth.committed_through = {3: 1}, 3
+    oracle = watch.oracle.shard(SHARD)
+    oracle.committed, oracle.committed_through = {3: 1}, 3
     watch.checker.sent(store, replica, Heartbeat(to=TWO, sender=ONE, term=Term(2)))
     assert watch.said() == []
-    truth.committed, truth.committed_through = {4: 2}, 4
+    oracle.committed, oracle.committed_through = {4: 2}, 4
     watch.checker.sent(store, replica, Heartbeat(to=TWO, sender=ONE, term=Term(3)))
     assert "without the committed entry 4 of term 2" in watch.said()[0]
 
@@ -215,7 +211,7 @@ def install(watch: Watch, applied: int, snapshot: int, **more: Any) -> list[str]
 
 def test_t1_an_install_above_what_was_truncated() -> None:
     watch = Watch(Truncation)
-    watch.truth.shard(SHARD).truncated_lsn = 20
+    watch.oracle.shard(SHARD).truncated_lsn = 20
     assert install(watch, applied=30, snapshot=20) == []
     (found,) = install(watch, applied=30, snapshot=21)
     assert found.startswith("T1")
@@ -228,7 +224,7 @@ def test_t1_an_install_above_what_was_truncated() -> None:
 
 def test_t3_an_install_above_what_is_applied() -> None:
     watch = Watch(Truncation)
-    watch.truth.shard(SHARD).truncated_lsn = 20
+    watch.oracle.shard(SHARD).truncated_lsn = 20
     (found,) = install(watch, applied=9, snapshot=10)
     assert found.startswith("T3")
     assert install(watch, applied=9, snapshot=10, reset=True) == [], "received from the leader"
@@ -242,7 +238,7 @@ def readable(monkeypatch: pytest.MonkeyPatch, found: Any) -> Any:
             raise found
         return found
 
-    monkeypatch.setattr(truncation, "read_log_here", read)
+    monkeypatch.setattr(snapshots, "read_log_here", read)
     replica = SimpleNamespace(shard=SHARD, log_rsm=LogRsm(), applied=9, first_lsn=Lsn(6))
     return SimpleNamespace(store_id="s1", parts=object(), up=True, replicas=lambda: [replica])
 
@@ -250,7 +246,7 @@ def readable(monkeypatch: pytest.MonkeyPatch, found: Any) -> Any:
 def test_t2_records_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def sample(truncated: int, found: Any) -> list[str]:
         watch = Watch(Truncation)
-        watch.truth.shard(SHARD).truncated_lsn = truncated
+        watch.oracle.shard(SHARD).truncated_lsn = truncated
         watch.checker.sample([readable(monkeypatch, found)])
         return watch.said()
 
@@ -317,8 +313,8 @@ def view(committed: int) -> Watch:
     identity = SimpleNamespace(incarnations=(Incarnation(7),))
     parts = SimpleNamespace(host=SimpleNamespace(identity=identity))
     watch.checker.started(SimpleNamespace(store_id=StoreId("s1")), parts)
-    truth = watch.truth.shard(SHARD)
-    truth.committed_through, truth.truncated_lsn = committed, 4
+    oracle = watch.oracle.shard(SHARD)
+    oracle.committed_through, oracle.truncated_lsn = committed, 4
     return watch
 
 
@@ -362,7 +358,7 @@ def test_only_an_election_of_a_new_term_disturbs_a_calm_world(term: int, seen: i
     world = SimWorld(config)
     world._started = True
     world.checks = cast(Any, SimpleNamespace(sent=lambda *_: None))
-    world.truth.shard(ShardId(1)).leaders[2] = ReplicaId(1026)
+    world.oracle.shard(ShardId(1)).leaders[2] = ReplicaId(1026)
     transport = cast(Any, SimpleNamespace(identity=SimpleNamespace(store_id=StoreId("store-1"))))
     message = RequestVote(
         to=ReplicaId(1024), sender=ReplicaId(1025), term=Term(term), last_index=Index(1),

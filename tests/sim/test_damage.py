@@ -18,8 +18,8 @@ from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.sim.config import draw
-from logservice.sim.damage import MOMENTS, Damage, moment_of
 from logservice.sim.disk import SimDisk
+from logservice.sim.faults.damage import MOMENTS, Damage, moment_of
 from logservice.sim.world import World as SimWorld
 from tests.logdb.helpers import entries, update
 

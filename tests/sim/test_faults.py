@@ -12,7 +12,7 @@ from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member, Membership
 from logservice.sim.config import draw
 from logservice.sim.disk import SECTOR_BYTES, SimDisk
-from logservice.sim.faults import Faults
+from logservice.sim.faults.faults import Faults
 from logservice.sim.world import World
 
 SEGMENT = "/data/segments/0000000000000001.segment"

@@ -24,11 +24,11 @@ from logservice.raft.messages import (
 from logservice.raft.ready import Role
 from logservice.sim.campaign import run_seed
 from logservice.sim.config import draw
+from logservice.sim.oracle import Oracle
 from logservice.sim.rogue import Worlds, make_rogue
 from logservice.sim.rogue.attacks import ATTACKS, NOT_YET
 from logservice.sim.rogue.limits import Limits
 from logservice.sim.rogue.scene import Scene, Victim
-from logservice.sim.truth import Truth
 from logservice.sim.world import World as SimWorld
 
 SHARD = ShardId(1)
@@ -59,7 +59,7 @@ def limits(**victim: Any) -> tuple[Limits, Victim]:
     """Of a rogue that was taken over, whose honest process has applied 5 entries."""
     home, other = store("s1", replica(ROGUE)), store("s2", replica(VICTIM, **victim))
     world: Any = SimpleNamespace(
-        stores=[home, other], truth=Truth(), config=SimpleNamespace(rogue="member")
+        stores=[home, other], oracle=Oracle(), config=SimpleNamespace(rogue="member")
     )
     scene = Scene(world, home)
     joining = replica(OTHER)

@@ -35,7 +35,7 @@ Reference: DESIGN section 21 (Trust).
 
 from __future__ import annotations
 
-from logservice.sim.rogue.adversary import Rogue
+from logservice.sim.rogue.life import Rogue
 from logservice.sim.rogue.worlds import Worlds, make_rogue
 
 __all__ = ["Rogue", "Worlds", "make_rogue"]

@@ -1,4 +1,4 @@
-"""Rogue: the adversary itself: who it says it is, its rhythm, and how what it sends arrives.
+"""Adversary: who the rogue says it is, what it draws, and how what it sends arrives.
 
 Everything passes the codec, so that nothing is sent that no bytes could say. It arrives within
 milliseconds, whatever the faults of the network, unless the way from a taken-over store is cut.
@@ -13,7 +13,6 @@ import struct
 from collections import Counter, deque
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
 
 from logservice_wire.errors import LogServiceError
 
@@ -25,25 +24,16 @@ from logservice.nodehost.transport.codec import (
     encode_message,
 )
 from logservice.nodehost.transport.seam import PeerIdentity
-from logservice.raft.messages import Message, ReadIndexRequest, RequestVote
-from logservice.sim.net import Batch, SimTransport
-from logservice.sim.rogue.answers import forged_answer
-from logservice.sim.rogue.attacks import ATTACKS, old_read
+from logservice.raft.messages import Message, RequestVote
+from logservice.sim.interfaces import CLUSTER, Store, World
+from logservice.sim.net import Batch
 from logservice.sim.rogue.limits import Limits
 from logservice.sim.rogue.scene import Scene, Victim
-from logservice.sim.store import CLUSTER
-
-if TYPE_CHECKING:
-    from logservice.sim.store import SimStore
-    from logservice.sim.world import World
 
 STRANGER = StoreId("stranger")
 
 _REMEMBERED = 400
 """Batches kept for replays."""
-
-_OVERHEARD_SHARE = 0.1
-"""Of all batches. The kept ones then span ten times as long, so that replays are of other terms."""
 
 _NEVER_FORGIVEN = ("crash", "unhandled", "world", "rogue-defect")
 _OF_A_SHARD = re.compile(r"shard (\d+)")
@@ -58,16 +48,14 @@ LEAPS = (-1, 0, 0, 0, 1, 1, 1, 2, 3, 100, 1023, 1024, 1025, 1_000_000)
 """From a number that is so to one that may be taken for so."""
 
 
-class Rogue:
-    """One per world that has one. `begin` once the cluster serves."""
+class Adversary:
+    """The means of a rogue; `life.Rogue` uses them."""
 
     def __init__(self, world: World) -> None:
         """Does nothing yet."""
         config = world.config
         self.world = world
         self.chance = random.Random(f"rogue's deeds/{config.seed}")
-        self._ears = random.Random(f"rogue's ears/{config.seed}")
-        """Its own, because how much there is to hear must not move what the rogue does."""
         home = world.stores[config.rogue_store - 1] if config.rogue != "stranger" else None
         self.scene = Scene(world, home)
         self.limits = Limits(self.scene)
@@ -112,40 +100,6 @@ class Rogue:
         found = _OF_A_SHARD.search(detail)
         shard = ShardId(int(found[1])) if found is not None else HAKEEPER_SHARD
         return shard != HAKEEPER_SHARD and self.scene.owns(shard)
-
-    # --- its life ---------------------------------------------------------------------------------
-
-    def begin(self) -> None:
-        """From now on."""
-        self.scene.look()
-        self.begun = True
-        self.spawn(self._run())
-
-    async def _run(self) -> None:
-        config, chance = self.world.config, self.chance
-        while True:
-            name = chance.choice(config.attacks)
-            burst = chance.choice((1, 1, 1, 3, 8, 20))
-            focus = chance.random() < 0.5
-            victims = self.victims()
-            led = [one for one in victims if self.leads(one)]
-            if led and config.rogue == "traitor":
-                victims, focus = led, True
-            victim = chance.choice(victims) if victims and focus else None
-            for _ in range(burst):
-                self.strike(name, victim)
-                await asyncio.sleep(chance.expovariate(1.0) / config.rogue_per_s)
-
-    def strike(self, name: str, victim: Victim | None = None) -> None:
-        """One attack."""
-        self.scene.look()
-        victims = self.victims()
-        if not victims:
-            return
-        if victim is None or victim.store.running(victim.shard) is not victim.replica:
-            victim = self.chance.choice(victims)
-        self.counts[name] += 1
-        ATTACKS[name](self, victim)
 
     def victims(self) -> list[Victim]:
         """Whom it can reach now."""
@@ -193,7 +147,7 @@ class Rogue:
         self.deliver(victim.store, self.identity, batch)
 
     def deliver(
-        self, store: SimStore, identity: PeerIdentity, batch: Batch, *, genuine: bool = False
+        self, store: Store, identity: PeerIdentity, batch: Batch, *, genuine: bool = False
     ) -> None:
         """A batch in its name; `genuine`: it was once really sent, to this store."""
         process = store.process
@@ -202,7 +156,7 @@ class Rogue:
         delay_s = self.chance.uniform(0.0001, 0.003)
         self.world.loop.call_in(process, delay_s, self._arrive, store, identity, batch, genuine)
 
-    def _arrive(self, store: SimStore, identity: PeerIdentity, batch: Batch, genuine: bool) -> None:
+    def _arrive(self, store: Store, identity: PeerIdentity, batch: Batch, genuine: bool) -> None:
         transport = store.transport
         if transport is None or not transport.running:
             return
@@ -217,7 +171,7 @@ class Rogue:
             transport.receive(identity, [(shard, message)])
 
     def ask(
-        self, store: SimStore, method: str, body: bytes, identity: PeerIdentity | None = None
+        self, store: Store, method: str, body: bytes, identity: PeerIdentity | None = None
     ) -> None:
         """Send a request; nobody waits for the answer. `identity`: what it has to say of itself."""
         if len(self._requests) < _REQUESTS_AT_ONCE_MAX:
@@ -235,7 +189,7 @@ class Rogue:
             self.world.violate("rogue-defect", f"the adversary itself fails: {error!r}", error)
 
     async def answer_of(
-        self, store: SimStore, method: str, body: bytes, identity: PeerIdentity | None = None
+        self, store: Store, method: str, body: bytes, identity: PeerIdentity | None = None
     ) -> bytes | None:
         """A request and its answer; None for a refusal, or when nobody answers."""
         transport = store.transport
@@ -256,37 +210,3 @@ class Rogue:
         assert isinstance(result, bytes)
         self.counts[f"granted {method}"] += 1
         return result
-
-    # --- where it listens -------------------------------------------------------------------------
-
-    def hears(self, store: SimStore, shard: ShardId, message: Message) -> None:
-        """An honest process sends a message."""
-        if store is self.scene.home:
-            if isinstance(message, RequestVote):
-                self.limits.asks(shard, message)
-        elif isinstance(message, ReadIndexRequest) and self.begun:
-            self.contexts.append(message.context)
-            replica = store.running(shard)
-            if replica is not None and "reads" in self.world.config.attacks:
-                old_read(self, Victim(store, replica))
-
-    def overhears(self, sender: PeerIdentity, receiver: StoreId, batch: Batch) -> None:
-        """A batch is on its way from one store to another: some are kept for `replays`."""
-        if self._ears.random() < _OVERHEARD_SHARE:
-            self.seen.append((sender, receiver, batch))
-
-    def takes_over(self, store: SimStore, transport: SimTransport) -> None:
-        """The honest process of a taken-over store begins a life: it answers some requests."""
-        if store is not self.scene.home or "answers" not in self.world.config.attacks:
-            return
-        honest = transport.answer
-
-        async def answer(peer: PeerIdentity, method: str, body: bytes) -> bytes:
-            if self.begun and self.chance.random() < 0.5:
-                forged = forged_answer(self, method, body)
-                if forged is not None:
-                    self.counts[f"answers forged {method}"] += 1
-                    return forged
-            return await honest(peer, method, body)
-
-        transport.answer = answer  # type: ignore[method-assign]

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
 
 from logservice.ids import Index, ReplicaId, Term
 from logservice.nodehost.replica import Replica
 from logservice.raft.errors import MessageRejected
 from logservice.raft.messages import AppendResponse
-from logservice.sim.store import Crash, SimStore
-
-if TYPE_CHECKING:
-    from logservice.sim.world import World
+from logservice.sim.interfaces import Crash, Store, World
 
 TERMS = 3_500_000
 """More than any honest history has, and several of the steps in which a term may rise."""
@@ -47,7 +43,7 @@ class Ages:
             if store is not away and store.process is not None and store.up:
                 world.loop.call_in(store.process, 0.0, self._pass, store, away)
 
-    def _pass(self, store: SimStore, away: SimStore) -> None:
+    def _pass(self, store: Store, away: Store) -> None:
         for replica in store.replicas():
             members = replica.raft.membership.members
             others = [one for one in members if one.replica_id != replica.replica_id]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from logservice.sim.rogue import forgeries, requests, snapshots
+from logservice.sim.rogue import forgeries, requests
+from logservice.sim.rogue.adversary import Adversary
 from logservice.sim.rogue.forgeries import Maker
 from logservice.sim.rogue.scene import Victim
 
-if TYPE_CHECKING:
-    from logservice.sim.rogue.adversary import Rogue
-
-Attack = Callable[["Rogue", Victim], None]
+Attack = Callable[[Adversary, Victim], None]
 
 
 def _forging(*makers: Maker, huge: bool = False) -> Attack:
-    def attack(rogue: Rogue, victim: Victim) -> None:
+    def attack(rogue: Adversary, victim: Victim) -> None:
         draw = forgeries.huge_term if huge else forgeries.term_for
         maker = rogue.chance.choice(makers)
         sender = rogue.sender(victim)
@@ -25,14 +22,14 @@ def _forging(*makers: Maker, huge: bool = False) -> Attack:
     return attack
 
 
-def _snapshots(rogue: Rogue, victim: Victim) -> None:
+def _snapshots(rogue: Adversary, victim: Victim) -> None:
     term = forgeries.term_for(rogue, victim)
-    message = snapshots.install(rogue, victim, rogue.sender(victim), term)
+    message = forgeries.install_snapshot(rogue, victim, rogue.sender(victim), term)
     if message is not None:
         rogue.send(victim, message)
 
 
-def _minority_leader(rogue: Rogue, victim: Victim) -> None:
+def _minority_leader(rogue: Adversary, victim: Victim) -> None:
     """Ask one voter alone for its vote, in a shard where one is not enough; then lead it."""
     term = forgeries.term_for(rogue, victim)
     sender = rogue.sender(victim)
@@ -49,13 +46,13 @@ def _minority_leader(rogue: Rogue, victim: Victim) -> None:
         rogue.send(victim, maker(rogue, victim, sender, term))
 
 
-def old_read(rogue: Rogue, victim: Victim) -> None:
+def old_read(rogue: Adversary, victim: Victim) -> None:
     """The victim has just asked its leader for a linearization point: be faster."""
     term = victim.replica.raft.term
     rogue.send(victim, forgeries.read_answer(rogue, victim, rogue.sender(victim), term))
 
 
-def _replays(rogue: Rogue, victim: Victim) -> None:
+def _replays(rogue: Adversary, victim: Victim) -> None:
     """What somebody sent at another moment; its own to whom it was for, others' to anybody."""
     if not rogue.seen:
         return

@@ -75,7 +75,7 @@ class Limits:
     def _leads(self, victim: Victim, message: Message, own: list[ReplicaId]) -> bool:
         term = int(message.term)
         shard = victim.shard
-        if self._scene.world.truth.shard(shard).leaders.get(term) in own:
+        if self._scene.world.oracle.shard(shard).leaders.get(term) in own:
             return True
         if victim.replica.raft.leader in own and term in (0, victim.replica.raft.term):
             return True

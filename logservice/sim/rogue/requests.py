@@ -1,4 +1,6 @@
-"""Forged requests: what a store may ask another, asked by the wrong one, or with other content.
+"""Forged requests and answers: what stores ask each other, by the wrong one or with other content.
+
+A taken-over store sends requests, and it answers some that its honest process should answer.
 
 Blocks here are never valid ones: a store that serves clients may append in their name.
 """
@@ -7,13 +9,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 from logservice_wire.errors import InvalidArgument
 
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
-from logservice.hakeeper import proposals, queries
+from logservice.hakeeper import proposals, queries, replies
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.proposals import (
     DirectoryReport,
@@ -22,7 +23,12 @@ from logservice.hakeeper.proposals import (
     ShardSpec,
     StoreHeartbeat,
 )
-from logservice.hakeeper.store_commands import CommandResult, TransferLeader
+from logservice.hakeeper.store_commands import (
+    CommandResult,
+    QueuedCommand,
+    RemoveReplica,
+    TransferLeader,
+)
 from logservice.ids import (
     HAKEEPER_SHARD,
     Incarnation,
@@ -41,17 +47,15 @@ from logservice.nodehost.integrity import comparison_wire, repair
 from logservice.owner import NONCE_BYTES, Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
+from logservice.sim.interfaces import Store
+from logservice.sim.rogue.adversary import Adversary
 from logservice.sim.rogue.scene import Victim
-
-if TYPE_CHECKING:
-    from logservice.sim.rogue.adversary import Rogue
-    from logservice.sim.store import SimStore
 
 _FAR = Index(2**40)
 _DIGEST_BYTES = 16
 
 
-def append(rogue: Rogue, victim: Victim) -> None:
+def append(rogue: Adversary, victim: Victim) -> None:
     """Garbage for a block, and counts that lie."""
     chance = rogue.chance
     request = AppendRequest(
@@ -67,7 +71,7 @@ def append(rogue: Rogue, victim: Victim) -> None:
     rogue.ask(victim.store, forwarding.APPEND, body)
 
 
-def command(rogue: Rogue, victim: Victim) -> None:
+def command(rogue: Adversary, victim: Victim) -> None:
     """What only a leader takes, from a client that it knows."""
     chance = rogue.chance
     shard = victim.shard
@@ -92,12 +96,12 @@ def command(rogue: Rogue, victim: Victim) -> None:
     rogue.ask(victim.store, forwarding.PROPOSE, body)
 
 
-def _author(rogue: Rogue) -> Author:
+def _author(rogue: Adversary) -> Author:
     """An honest client's name; a store writes what it likes."""
     return Author("app", rogue.store_id)
 
 
-def change(rogue: Rogue, victim: Victim) -> None:
+def change(rogue: Adversary, victim: Victim) -> None:
     """A membership of its own choice."""
     chance, membership = rogue.chance, victim.replica.raft.membership
     mine = ChangeStep(ChangeKind.ADD_VOTER, ReplicaId(4242), rogue.store_id, rogue.own[0])
@@ -107,7 +111,7 @@ def change(rogue: Rogue, victim: Victim) -> None:
     rogue.ask(victim.store, "shard.change", forwarding.encode_request(victim.shard, 1.0, data))
 
 
-def transfer(rogue: Rogue, victim: Victim) -> None:
+def transfer(rogue: Adversary, victim: Victim) -> None:
     """Leadership to anybody."""
     voters = victim.replica.raft.membership.voters
     target = struct.pack("<Q", rogue.chance.choice(voters or (victim.to,)))
@@ -118,13 +122,13 @@ def transfer(rogue: Rogue, victim: Victim) -> None:
 # --- HAKeeper -------------------------------------------------------------------------------------
 
 
-def administration(rogue: Rogue, victim: Victim) -> None:
+def administration(rogue: Adversary, victim: Victim) -> None:
     """What a person decides."""
     data = proposals.encode(_administration(rogue, victim))
     rogue.ask(victim.store, hakeeper_client.PROPOSE, data)
 
 
-def _administration(rogue: Rogue, victim: Victim) -> proposals.Proposal:
+def _administration(rogue: Adversary, victim: Victim) -> proposals.Proposal:
     chance, raft = rogue.chance, victim.replica.raft
     only_me = _only_me(rogue, victim)
     to = chance.choice(raft.membership.voters or (victim.to,))
@@ -143,7 +147,7 @@ def _administration(rogue: Rogue, victim: Victim) -> proposals.Proposal:
     )
 
 
-def heartbeat_of_another(rogue: Rogue, victim: Victim) -> None:
+def heartbeat_of_another(rogue: Adversary, victim: Victim) -> None:
     """A living store is said to be another process, at the adversary's address."""
     chance = rogue.chance
     store = victim.store
@@ -160,7 +164,7 @@ def heartbeat_of_another(rogue: Rogue, victim: Victim) -> None:
     rogue.ask(_some_store(rogue, victim), chance.choice(methods), data)
 
 
-def own_heartbeat(rogue: Rogue, victim: Victim) -> None:
+def own_heartbeat(rogue: Adversary, victim: Victim) -> None:
     """Under its own name, about replicas that are not its own, and about memberships that never
     were.
     """
@@ -191,7 +195,7 @@ def own_heartbeat(rogue: Rogue, victim: Victim) -> None:
     rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, data, identity)
 
 
-def joining(rogue: Rogue, victim: Victim) -> None:
+def joining(rogue: Adversary, victim: Victim) -> None:
     """Join under the address or the data directory of somebody who is enrolled."""
     chance = rogue.chance
     store = victim.store
@@ -218,12 +222,12 @@ def joining(rogue: Rogue, victim: Victim) -> None:
 # --- the rest -------------------------------------------------------------------------------------
 
 
-def finding(rogue: Rogue, victim: Victim) -> None:
+def finding(rogue: Adversary, victim: Victim) -> None:
     """You differ from everybody."""
     rogue.spawn(_finding(rogue, victim))
 
 
-async def _finding(rogue: Rogue, victim: Victim) -> None:
+async def _finding(rogue: Adversary, victim: Victim) -> None:
     """With the victim's own digest, which it has to read for it."""
     chance, replica = rogue.chance, victim.replica
     asker = rogue.sender(victim)
@@ -254,7 +258,7 @@ async def _finding(rogue: Rogue, victim: Victim) -> None:
     await rogue.answer_of(victim.store, comparison_wire.FINDING, comparison_wire.encode(found))
 
 
-def vouching(rogue: Rogue, victim: Victim) -> None:
+def vouching(rogue: Adversary, victim: Victim) -> None:
     """Who stands behind me; and: the leader, which is me, hands over to somebody."""
     chance, raft = rogue.chance, victim.replica.raft
     who = chance.choice((*raft.membership.voters, 4242))
@@ -264,13 +268,13 @@ def vouching(rogue: Rogue, victim: Victim) -> None:
     rogue.ask(victim.store, method, body)
 
 
-def beat(rogue: Rogue, victim: Victim) -> None:
+def beat(rogue: Adversary, victim: Victim) -> None:
     """Something else sleeps."""
     body = rogue.chance.randbytes(rogue.chance.choice((0, 16, 16, 17)))
     rogue.ask(victim.store, sleeping.METHOD, body)
 
 
-def question(rogue: Rogue, victim: Victim) -> None:
+def question(rogue: Adversary, victim: Victim) -> None:
     """What only reads, and what is no request at all."""
     chance = rogue.chance
     fetch = msgspec.msgpack.encode([victim.shard, chance.choice((victim.to, 4242)), 1])
@@ -297,11 +301,11 @@ _METHODS = (
 )  # fmt: skip
 
 
-def nothing(rogue: Rogue, victim: Victim) -> None:
+def nothing(rogue: Adversary, victim: Victim) -> None:
     """Only wait to be asked."""
 
 
-def _only_me(rogue: Rogue, victim: Victim) -> Membership:
+def _only_me(rogue: Adversary, victim: Victim) -> Membership:
     me = ReplicaId(rogue.chance.choice((*rogue.scene.ids(victim.shard), 4242)))
     home = rogue.scene.home
     incarnation = home.incarnation if home is not None else rogue.own[0]
@@ -309,7 +313,7 @@ def _only_me(rogue: Rogue, victim: Victim) -> Membership:
     return Membership(voters=(me,), change_epoch=_FAR, members=(member,))
 
 
-def _some_store(rogue: Rogue, victim: Victim) -> SimStore:
+def _some_store(rogue: Adversary, victim: Victim) -> Store:
     """One that runs HAKeeper, mostly: others do not pass a question on."""
     running = [one for one in rogue.victims() if one.shard == HAKEEPER_SHARD]
     keepers = [one.store for one in running if one.replica.ready_to_lead]
@@ -318,6 +322,57 @@ def _some_store(rogue: Rogue, victim: Victim) -> SimStore:
     return rogue.chance.choice(keepers or [victim.store])
 
 
-def _sequence(rogue: Rogue) -> int:
+def _sequence(rogue: Adversary) -> int:
     rogue.sequence += 1
     return rogue.sequence
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def forged_answer(rogue: Adversary, method: str, body: bytes) -> bytes | None:
+    """None: the honest process answers."""
+    if method == hakeeper_client.HEARTBEAT and not rogue.scene.speaks_for_hakeeper:
+        return _heartbeat_answer(rogue, body)
+    if method == hakeeper_client.LOOKUP and not rogue.scene.speaks_for_hakeeper:
+        return rogue.chance.randbytes(20)
+    if method == vouching_methods.VOUCH:
+        return rogue.chance.choice((b"\x00", b"\x01", b""))
+    if method == comparison_wire.DIGEST:
+        return _digest(rogue, body)
+    return None
+
+
+def _heartbeat_answer(rogue: Adversary, body: bytes) -> bytes | None:
+    """Orders for whoever sends a heartbeat: throw your replicas away; HAKeeper is me alone."""
+    chance = rogue.chance
+    try:
+        beat = proposals.decode(body)
+    except proposals.ProposalCorrupt:
+        return None
+    if not isinstance(beat, proposals.StoreHeartbeat):
+        return None
+    orders = tuple(
+        QueuedCommand(chance.getrandbits(60), 0, Term(1), RemoveReplica(one.shard, one.to))
+        for one in rogue.scene.victims_of(beat.store)
+    )
+    me = Member(ReplicaId(4242), rogue.store_id, rogue.own[0])
+    alone = Membership(voters=(me.replica_id,), change_epoch=Index(2**40), members=(me,))
+    reply = replies.HeartbeatReply(
+        Phase.RUNNING, 2**40, commands=orders,
+        directory=tuple(
+            replies.DirectoryEntry(one.store_id, "memory:666", "rogue:client")
+            for one in rogue.scene.honest
+        ),
+        hakeeper=alone.encode(),
+    )  # fmt: skip
+    return msgspec.msgpack.encode([0, 0, 0, replies.encode(reply), False])
+
+
+def _digest(rogue: Adversary, body: bytes) -> bytes | None:
+    """Something else lies on my disk."""
+    ask = comparison_wire.decode_ask(body)
+    if not ask.low:
+        return None
+    other = rogue.chance.randbytes(16)
+    return comparison_wire.encode(comparison_wire.Answer(1, ask.high, other))

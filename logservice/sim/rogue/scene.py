@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
 from logservice.nodehost.replica import Replica
-
-if TYPE_CHECKING:
-    from logservice.sim.store import SimStore
-    from logservice.sim.world import World
+from logservice.sim.interfaces import Store, World
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
     """A running replica of an honest store."""
 
-    store: SimStore
+    store: Store
     replica: Replica
 
     @property
@@ -35,7 +31,7 @@ class Victim:
 class Scene:
     """One per world with a rogue."""
 
-    def __init__(self, world: World, home: SimStore | None) -> None:
+    def __init__(self, world: World, home: Store | None) -> None:
         """`home`: the store that was taken over; None: the rogue is a stranger."""
         self.world = world
         self.home = home
@@ -43,7 +39,7 @@ class Scene:
         self._memberships: dict[ShardId, dict[Membership, None]] = {}
 
     @property
-    def honest(self) -> list[SimStore]:
+    def honest(self) -> list[Store]:
         """All stores but the one that was taken over."""
         return [store for store in self.world.stores if store is not self.home]
 

@@ -1,27 +1,30 @@
 """Watch: what a rogue must not bring about, beside what every checker looks for anyway.
 
-- INV-less facts of every world with a rogue: no honest replica halts for anything but its disk;
+- Everywhere: no honest replica halts for anything but its disk;
   what HAKeeper keeps of access, phase, shards and honest stores is what it was.
 - In gentle worlds: shards that the rogue has no replica of keep their leaders, terms, members and
-  replicas; its own have a bounded number of elections.
+  replicas; its own have a bounded number of elections. Every shard takes appends all the time
+  (`Pulse`), because every stall is the rogue's doing there.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from logservice_wire.errors import LogServiceError
 
 from logservice.hakeeper.phase import Phase
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import State
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.raft.ready import Role
+from logservice.rsm import commands
+from logservice.sim.clients.client import Client, ShardHistory
+from logservice.sim.interfaces import Store
+from logservice.sim.rogue.adversary import Adversary
 from logservice.sim.rogue.ages import TERMS
-
-if TYPE_CHECKING:
-    from logservice.sim.store import SimStore
-    from logservice.sim.world import World
 
 ELECTIONS_MAX = 12
 """In one of the rogue's own shards, in a whole gentle world: what its budget lets it cost."""
@@ -48,9 +51,10 @@ def _kept(state: State) -> _Kept:
 class Watch:
     """One per world with a rogue; `begin`, then `sample` now and then."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, rogue: Adversary) -> None:
         """Nothing is known yet."""
-        self._world = world
+        self._rogue = rogue
+        self._world = rogue.world
         self._kept: _Kept | None = None
         self._applied = 0
         """Of shard 0, when it began; a restarted store comes by what was before."""
@@ -58,7 +62,7 @@ class Watch:
         self._leaders: dict[ShardId, tuple[int, ReplicaId]] = {}
         self._terms: dict[ShardId, int] = {}
 
-    def ready(self, stores: Sequence[SimStore]) -> bool:
+    def ready(self, stores: Sequence[Store]) -> bool:
         """HAKeeper knows that the cluster runs."""
         machines = [one.state_machine for store in stores for one in store.replicas()]
         return any(
@@ -67,7 +71,7 @@ class Watch:
 
     def begin(self) -> None:
         """What is so now is what must stay so."""
-        self._applied = self._world.truth.shard(HAKEEPER_SHARD).committed_through
+        self._applied = self._world.oracle.shard(HAKEEPER_SHARD).committed_through
         for store in self._world.stores:
             if store.parts is not None:
                 self._stored[store.store_id] = frozenset(store.parts.host.stored_replicas())
@@ -77,13 +81,12 @@ class Watch:
                 if raft.role is Role.LEADER:
                     self._leaders[replica.shard] = (int(raft.term), replica.replica_id)
 
-    def sample(self, stores: Sequence[SimStore]) -> None:
+    def sample(self, stores: Sequence[Store]) -> None:
         """Look."""
-        rogue = self._world.rogue
-        if rogue is None or not rogue.begun:
+        if not self._rogue.begun:
             return
         for store in stores:
-            if store is rogue.scene.home or not store.up or store.parts is None:
+            if store is self._rogue.scene.home or not store.up or store.parts is None:
                 continue
             self._halts(store)
             for replica in store.replicas():
@@ -98,7 +101,7 @@ class Watch:
     def _wrong(self, detail: str) -> None:
         self._world.violate("rogue", detail)
 
-    def _halts(self, store: SimStore) -> None:
+    def _halts(self, store: Store) -> None:
         assert store.parts is not None
         config = self._world.config
         if config.rot or config.diverges or config.disk_fail_interval_s:
@@ -108,9 +111,7 @@ class Watch:
                 self._wrong(f"{store.store_id} shard {shard} halted: {halted.reason}")
 
     def _may_break(self, shard: ShardId) -> bool:
-        rogue = self._world.rogue
-        assert rogue is not None
-        return rogue.forgives("rogue", f"shard {shard}")
+        return self._rogue.forgives("rogue", f"shard {shard}")
 
     def _hakeeper(self, state: State) -> None:
         kept = _kept(state)
@@ -118,23 +119,22 @@ class Watch:
             self._kept = kept
         if kept != self._kept:
             self._wrong(f"HAKeeper has {kept}, and had {self._kept}")
-        rogue = self._world.rogue
-        assert rogue is not None
-        honest = {store.store_id: store for store in rogue.scene.honest}
-        known = {*honest, rogue.store_id}
-        others = {one.incarnation for one in rogue.scene.honest}
+        scene = self._rogue.scene
+        honest = {store.store_id: store for store in scene.honest}
+        known = {*honest, self._rogue.store_id}
+        others = {one.incarnation for one in scene.honest}
         for store in state.sorted_stores():
             if store.store not in known:
                 self._wrong(f"HAKeeper knows a store {store.store}")
             taken = {one.incarnation for one in store.directories} & others
-            if store.store == rogue.store_id and taken:
+            if store.store == self._rogue.store_id and taken:
                 self._wrong(f"HAKeeper has {taken} of others in {store.store}")
             true = honest.get(store.store)
             if true is not None and store.peer_address != true.address:
                 self._wrong(f"HAKeeper has {store.store} at {store.peer_address}")
-        for shard in state.sorted_shards():
-            if not rogue.scene.owns(shard.shard) and shard.leader_term > self._newest(shard.shard):
-                self._wrong(f"HAKeeper has shard {shard.shard} led in term {shard.leader_term}")
+        for led in state.sorted_shards():
+            if not scene.owns(led.shard) and led.leader_term > self._newest(led.shard):
+                self._wrong(f"HAKeeper has shard {led.shard} led in term {led.leader_term}")
 
     def _newest(self, shard: ShardId) -> int:
         terms = [
@@ -147,18 +147,16 @@ class Watch:
         # that is a jump (`ages`), and what the rogue says lies far beyond it.
         return self._terms[shard] + TERMS * self._world.counts["fault millions of terms"]
 
-    def _untouched(self, store: SimStore) -> None:
-        """INV: no replica of another's shard begins or goes, and who led it leads it."""
-        rogue = self._world.rogue
-        assert rogue is not None
+    def _untouched(self, store: Store) -> None:
+        """No replica of another's shard begins or goes, and who led it leads it."""
         assert store.parts is not None
         before = self._stored.get(store.store_id, frozenset())
         for shard, replica in before ^ frozenset(store.parts.host.stored_replicas()):
-            if not rogue.scene.owns(shard):
+            if not self._rogue.scene.owns(shard):
                 self._wrong(f"{store.store_id} began or removed replica {replica} of {shard}")
         for one in store.replicas():
             raft, shard = one.raft, one.shard
-            if rogue.scene.owns(shard) or shard not in self._leaders:
+            if self._rogue.scene.owns(shard) or shard not in self._leaders:
                 continue
             term, leader = self._leaders[shard]
             if raft.term != term or (raft.role is Role.LEADER) != (one.replica_id == leader):
@@ -167,13 +165,69 @@ class Watch:
                 )
 
     def _elections(self) -> None:
-        rogue = self._world.rogue
-        assert rogue is not None
         for shard in [HAKEEPER_SHARD, *self._world.shards]:
-            if not rogue.scene.owns(shard) or shard not in self._leaders:
+            if not self._rogue.scene.owns(shard) or shard not in self._leaders:
                 continue
             begun_in, _ = self._leaders[shard]
-            leaders = self._world.truth.shard(shard).leaders
+            leaders = self._world.oracle.shard(shard).leaders
             count = sum(term > begun_in for term in leaders)
             if count > ELECTIONS_MAX:
                 self._wrong(f"shard {shard}: {count} elections")
+
+
+OWN_STALL_ELECTIONS = 6.0
+"""Election timeouts for which one of its own shards may stand still: an election that it spoils,
+and the next one.
+"""
+
+_PER_ELECTION = 4
+"""Beats in an election timeout, after which nothing may stand still."""
+
+
+class Pulse:
+    """Of one shard. `run` until cancelled."""
+
+    def __init__(self, rogue: Adversary, shard: ShardId) -> None:
+        """Begins to count when it runs."""
+        self._rogue = rogue
+        self._world = rogue.world
+        self._shard = shard
+        self._client = Client(rogue.world, 0, shard, ShardHistory())
+        self.longest_s = 0.0
+
+    async def run(self) -> None:
+        """See the module's text."""
+        world, timeout_s = self._world, self._world.config.election_timeout_s
+        last_s = world.loop.now_s
+        while True:
+            if await self._beats(timeout_s / 2):
+                last_s = world.loop.now_s
+            stalled_s = world.loop.now_s - last_s
+            self.longest_s = max(self.longest_s, stalled_s)
+            owned = self._rogue.scene.owns(self._shard)
+            elections = OWN_STALL_ELECTIONS if owned else 1.0
+            bound_s = timeout_s * (elections + 2 / _PER_ELECTION)
+            if stalled_s > bound_s:
+                whose = "its own" if owned else "not its"
+                world.violate(
+                    "rogue-stall",
+                    f"shard {self._shard}, {whose}: no append for {stalled_s:.2f} s: "
+                    f"{world.state()}",
+                )
+                return
+            await asyncio.sleep(timeout_s / _PER_ELECTION)
+
+    async def _beats(self, limit_s: float) -> bool:
+        data = commands.encode(commands.Connect())
+        for store in self._world.stores:
+            replica = store.running(self._shard)
+            if replica is None or not replica.ready_to_lead:
+                continue
+            try:
+                await self._client.ask(
+                    lambda host: host.propose(self._shard, data, limit_s), limit_s, store
+                )
+            except LogServiceError:
+                continue
+            return True
+        return False

@@ -1,4 +1,4 @@
-"""Aftermath: what is judged when a run is over, from the histories and the final state.
+"""Final checks: what is judged when a run is over, from the histories and the final state.
 
 The history checker does the log itself (G1-G5). Here are the rules it has no words for:
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from logservice.sim.clients import ShardHistory
+from logservice.sim.clients.client import ShardHistory
 from logservice.sim.history import Append, Outcome, Read
 
 

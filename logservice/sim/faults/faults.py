@@ -11,17 +11,13 @@ import errno
 import posixpath
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES, segment_seed
 from logservice.logdb.format.segment_scan import scan_segment
 from logservice.membership import Membership
 from logservice.raft.ready import Role
-from logservice.sim.store import DATA_DIRECTORY, Crash, SimStore
-
-if TYPE_CHECKING:
-    from logservice.sim.world import World
+from logservice.sim.interfaces import DATA_DIRECTORY, Crash, Store, World
 
 Links = set[tuple[str, str]]
 
@@ -62,7 +58,7 @@ class Faults:
 
         return run
 
-    def _any(self) -> SimStore:
+    def _any(self) -> Store:
         """Any store, but leaders of something more often."""
         stores = self.world.stores
         leading = [one for one in stores if any(r.raft.role is Role.LEADER for r in one.replicas())]
@@ -119,7 +115,7 @@ class Faults:
                 self._count("index-damage")
                 store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
 
-    def _others_have_their_data(self, victim: SimStore) -> bool:
+    def _others_have_their_data(self, victim: Store) -> bool:
         """No other voter of its shards waits for its first data, as the successor of one whose
         directory failed does: with the victim's disk gone, two of three would be lost for good
         (short seed 88000042).
@@ -148,7 +144,7 @@ class Faults:
                     return False
         return True
 
-    def _power_follows(self, store: SimStore) -> None:
+    def _power_follows(self, store: Store) -> None:
         """Often the power goes a little later, when the next life has made promises of its own."""
         if self.chance.random() < 0.4:
             world = self.world
@@ -156,11 +152,11 @@ class Faults:
             delay_s = self.chance.uniform(1.0, 4.0)
             world.loop.call_in(world.loop.world, delay_s, self._power_cut, store, crash)
 
-    def _power_cut(self, store: SimStore, crash: Crash) -> None:
+    def _power_cut(self, store: Store, crash: Crash) -> None:
         if not self.world.healing:
             store.crash(crash)
 
-    def _rot(self, store: SimStore) -> None:
+    def _rot(self, store: Store) -> None:
         """Bits flip while the power is off; in the newest segment below its last group only, which
         is the stated window of G6 unless it is a durable mark.
         """
@@ -219,7 +215,7 @@ class Faults:
             self._count("index-damage")
             disk.kv.damage(posixpath.dirname(folder) + "/index")
 
-    def _known_durable(self, store: SimStore, path: str, name: str) -> int:
+    def _known_durable(self, store: Store, path: str, name: str) -> int:
         """Where the newest segment's last group begins: all before it has a successor."""
         segment = int(name.split(".")[0], 16)
         seed = segment_seed(store.incarnation, segment)
@@ -280,7 +276,7 @@ class Faults:
         names = [str(store.store_id) for store in self.world.stores]
         chance.shuffle(names)
         one, rest = names[0], names[1:]
-        clients = [client.name for client in self.world.clients]
+        clients = self.world.client_names
         half = names[: len(names) // 2]
         other = names[len(names) // 2 :]
         leader = self._leader(chance.choice([HAKEEPER_SHARD, *self.world.shards]))
@@ -324,7 +320,7 @@ class Faults:
             # A store with another directory goes on without the failed one, until a person looks.
             self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
 
-    def _look_at(self, store: SimStore) -> None:
+    def _look_at(self, store: Store) -> None:
         if not self.world.healing and store.gave_up_a_directory and not store.disk.lost:
             store.stop()
 
@@ -336,7 +332,7 @@ class Faults:
         if len(store.directories) > 1:
             self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
 
-    def _fail_read(self, store: SimStore, reads: int) -> None:
+    def _fail_read(self, store: Store, reads: int) -> None:
         """Not the only sector there is, of a store that begins next: see `_dead_sectors` (seed 481
         of the worlds with damage at moments).
         """
@@ -354,7 +350,7 @@ class Faults:
         if len(store.directories) > 1:
             self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
 
-    def _good_sectors(self, store: SimStore) -> int:
+    def _good_sectors(self, store: Store) -> int:
         """The least of any of its data directories, in segments."""
         disk = store.disk
         folders = [f"{one}/segments" for one in store.directories]
@@ -365,7 +361,7 @@ class Faults:
         ]
         return min(counts, default=0)
 
-    def _heard(self, store: SimStore) -> bool:
+    def _heard(self, store: Store) -> bool:
         """That there is a cluster. Until then a damaged store may not take part in its first start,
         and waits for a person (INV-BOOT-2).
         """

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from logservice_wire.errors import Halted
 
@@ -29,9 +28,7 @@ from logservice.logdb.index.replica_state import Key
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.sim.disk import SECTOR_BYTES
-
-if TYPE_CHECKING:
-    from logservice.sim.store import SimStore
+from logservice.sim.interfaces import Store
 
 MOMENTS = (
     "append", "vote", "membership change", "truncation", "leader's snapshot", "repair",
@@ -57,7 +54,7 @@ def moment_of(update: Update) -> str:
 class Damage:
     """One per store. It is armed by `Faults` and told of moments by `observed`."""
 
-    def __init__(self, store: SimStore) -> None:
+    def __init__(self, store: Store) -> None:
         """Nothing is wrong until it is armed."""
         self.armed: frozenset[str] = frozenset()
         self._store = store

@@ -1,13 +1,13 @@
-"""Checks: tells every checker what happens, all the time.
+"""Checker and Checks: one invariant, and who tells all of them what happens.
 
-A checker is a class with some of the methods of `Checker`; only those that override a method are
-called for it. It calls `violate` when what it sees cannot be.
+A checker overrides the methods of `Checker` that it needs, and is told of these events only. It
+calls `wrong` when it sees what must never be. `Checks` is the world's `interfaces.Observer`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logservice.entry import Entry
 from logservice.ids import ReplicaId, ShardId
@@ -16,69 +16,65 @@ from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.replica import Replica
 from logservice.raft.messages import Message
-from logservice.sim.truth import Truth
+from logservice.sim.interfaces import ObservedStore
+from logservice.sim.oracle import Oracle
 from logservice.state_machine import StateMachine
-
-if TYPE_CHECKING:
-    from logservice.sim.store import SimStore
 
 Violate = Callable[[str, str], None]
 
 
 class Checker:
-    """What a checker may look at. `name` is in reports; `messages` are those that `sent` wants to
-    see, all when there are none.
+    """What a checker may look at: each method is told of one kind of event.
+
+    `name` is in reports. `messages` are the types that `sent` wants to see; none means all.
     """
 
     name = ""
     messages: tuple[type[Message], ...] = ()
 
-    def __init__(self, truth: Truth, violate: Violate) -> None:
+    def __init__(self, oracle: Oracle, violate: Violate) -> None:
         """`violate(name, detail)`."""
-        self.truth = truth
+        self.oracle = oracle
         self._violate = violate
 
     def wrong(self, detail: str) -> None:
-        """It cannot be."""
+        """What was seen must never be: report it."""
         self._violate(self.name, detail)
 
-    def sent(self, store: SimStore, replica: Replica, message: Message) -> None:
+    def sent(self, store: ObservedStore, replica: Replica, message: Message) -> None:
         """A replica hands a message to its transport."""
 
     def finished(
-        self, store: SimStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
+        self, store: ObservedStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
     ) -> None:
         """Log storage says that a group is durable."""
 
-    def applied(self, store: SimStore, shard: ShardId, entry: Entry, machine: StateMachine) -> None:
+    def applied(
+        self, store: ObservedStore, shard: ShardId, entry: Entry, machine: StateMachine
+    ) -> None:
         """A state machine has applied an entry."""
 
-    def restored(self, store: SimStore, shard: ShardId, machine: StateMachine) -> None:
-        """A state machine began anew from a snapshot."""
-
-    def started(self, store: SimStore, parts: StoreParts) -> None:
+    def started(self, store: ObservedStore, parts: StoreParts) -> None:
         """A new life has recovered its log storage and will serve next."""
 
-    def sample(self, stores: Sequence[SimStore]) -> None:
+    def sample(self, stores: Sequence[ObservedStore]) -> None:
         """Some virtual time has passed."""
 
 
 class Checks:
     """The dispatcher."""
 
-    def __init__(self, truth: Truth, checkers: Sequence[Checker]) -> None:
+    def __init__(self, oracle: Oracle, checkers: Sequence[Checker]) -> None:
         """`checkers` are told in this order."""
-        self.truth = truth
+        self.oracle = oracle
         self.checkers = checkers
         self._sent: dict[type[Message], list[Callable[..., Any]]] = {}
         self._finished = _overriding(checkers, "finished")
         self._applied = _overriding(checkers, "applied")
-        self._restored = _overriding(checkers, "restored")
         self._started = _overriding(checkers, "started")
         self._sample = _overriding(checkers, "sample")
 
-    def sent(self, store: SimStore, shard: ShardId, message: Message) -> None:
-        """See `Checker`."""
+    def sent(self, store: ObservedStore, shard: ShardId, message: Message) -> None:
         replica = store.running(shard)
         # It may have stopped in the very pass that sent this.
         if replica is not None and replica.replica_id == message.sender:
@@ -94,29 +90,22 @@ class Checks:
                 call(store, replica, message)
 
     def finished(
-        self, store: SimStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
+        self, store: ObservedStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
     ) -> None:
-        """See `Checker`."""
         for call in self._finished:
             call(store, parts, group, updates)
 
-    def applied(self, store: SimStore, shard: ShardId, entry: Entry, machine: StateMachine) -> None:
-        """See `Checker`."""
+    def applied(
+        self, store: ObservedStore, shard: ShardId, entry: Entry, machine: StateMachine
+    ) -> None:
         for call in self._applied:
             call(store, shard, entry, machine)
 
-    def restored(self, store: SimStore, shard: ShardId, machine: StateMachine) -> None:
-        """See `Checker`."""
-        for call in self._restored:
-            call(store, shard, machine)
-
-    def started(self, store: SimStore, parts: StoreParts) -> None:
-        """See `Checker`."""
+    def started(self, store: ObservedStore, parts: StoreParts) -> None:
         for call in self._started:
             call(store, parts)
 
-    def sample(self, stores: Sequence[SimStore]) -> None:
-        """See `Checker`."""
+    def sample(self, stores: Sequence[ObservedStore]) -> None:
         for call in self._sample:
             call(stores)
 

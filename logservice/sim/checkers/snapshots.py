@@ -1,19 +1,12 @@
-"""Truncation (DESIGN section 11).
-
-- T1: an installed snapshot's LSN is at most the truncation LSN that its record names, and that one
-  was really asked for: no replica has applied a higher one.
-- T2: every record above the truncation LSN is readable on every live replica. Asked by reading the
-  first readable LSN of every running log replica, which must not lie above the truth.
-- T3: a snapshot is never installed over an index that is not applied there.
-"""
+"""Snapshots: equal at equal indexes, and never in the place of what must stay readable."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from logservice_wire.errors import Halted, LogServiceError
 
+from logservice.checksum import crc32
 from logservice.entry import Entry
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.logdb.format.update import Update
@@ -21,42 +14,75 @@ from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.reading.log_reading import read_log_here
 from logservice.rsm.log_rsm import LogRsm
-from logservice.sim.checks import Checker
+from logservice.sim.checkers.checker import Checker, Violate
 from logservice.sim.disk import PowerCut
+from logservice.sim.interfaces import ObservedStore
+from logservice.sim.oracle import Oracle
 from logservice.state_machine import StateMachine
 
-if TYPE_CHECKING:
-    from logservice.sim.store import SimStore
+_EVERY = 16
+
+
+class EqualSnapshots(Checker):
+    """Equal snapshots: replicas that have applied the same index hold the same state, to the byte.
+
+    The state includes the membership. It is compared at every `_EVERY`-th index, also by replicas
+    that began from a snapshot.
+    """
+
+    name = "equal-snapshots"
+
+    def __init__(self, oracle: Oracle, violate: Violate) -> None:
+        super().__init__(oracle, violate)
+        self._digests: dict[tuple[ShardId, int], tuple[int, str]] = {}
+
+    def applied(
+        self, store: ObservedStore, shard: ShardId, entry: Entry, machine: StateMachine
+    ) -> None:
+        if entry.index % _EVERY:
+            return
+        digest = crc32(machine.save_snapshot())
+        known, who = self._digests.setdefault((shard, int(entry.index)), (digest, store.store_id))
+        if known != digest:
+            self.wrong(f"shard {shard} at index {entry.index}: {who} and {store.store_id} differ")
+
 
 _READ_BYTES = 1
 
 
 class Truncation(Checker):
-    """See the module's text."""
+    """Truncation (DESIGN section 11).
+
+    - T1: an installed snapshot's LSN is at most the truncation LSN that its record names, and that
+      one was really asked for: no replica has applied a higher one.
+    - T2: every record above the truncation LSN is readable on every live replica. So the first
+      readable LSN of every running log replica is read, and it must not lie above the truncation.
+    - T3: a snapshot is never installed over an index that is not applied there.
+    """
 
     name = "truncation"
 
-    def applied(self, store: SimStore, shard: ShardId, entry: Entry, machine: StateMachine) -> None:
-        """See `Checker`."""
+    def applied(
+        self, store: ObservedStore, shard: ShardId, entry: Entry, machine: StateMachine
+    ) -> None:
         if isinstance(machine, LogRsm):
-            truth = self.truth.shard(shard)
-            truth.truncated_lsn = max(truth.truncated_lsn, int(machine.truncated_lsn))
+            oracle = self.oracle.shard(shard)
+            oracle.truncated_lsn = max(oracle.truncated_lsn, int(machine.truncated_lsn))
 
     def finished(
-        self, store: SimStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
+        self, store: ObservedStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]
     ) -> None:
-        """See `Checker`."""
         for update in updates:
             installed = update.snapshot
             if installed is None or update.shard == HAKEEPER_SHARD:
                 continue
-            truth = self.truth.shard(update.shard)
+            oracle = self.oracle.shard(update.shard)
             last = installed.snapshot.next_lsn - 1
             who = f"shard {update.shard} on {store.store_id}"
-            if last > installed.truncation_lsn or last > truth.truncated_lsn:
+            if last > installed.truncation_lsn or last > oracle.truncated_lsn:
                 self.wrong(
                     f"T1: {who} installed up to LSN {last}, named {installed.truncation_lsn}, "
-                    f"truncated is {truth.truncated_lsn}"
+                    f"truncated is {oracle.truncated_lsn}"
                 )
             replica = store.running(update.shard)
             if (
@@ -71,8 +97,7 @@ class Truncation(Checker):
                     f"applied is {replica.applied}"
                 )
 
-    def sample(self, stores: Sequence[SimStore]) -> None:
-        """See `Checker`."""
+    def sample(self, stores: Sequence[ObservedStore]) -> None:
         for store in stores:
             if store.parts is None or not store.up:
                 continue
@@ -81,11 +106,11 @@ class Truncation(Checker):
                 if replica.log_rsm is None or not replica.applied:
                     continue
                 first = replica.first_lsn
-                truth = self.truth.shard(shard)
-                if first - 1 > truth.truncated_lsn:
+                oracle = self.oracle.shard(shard)
+                if first - 1 > oracle.truncated_lsn:
                     self.wrong(
                         f"T2: shard {shard} on {store.store_id} reads from LSN {first}, truncated "
-                        f"is {truth.truncated_lsn}"
+                        f"is {oracle.truncated_lsn}"
                     )
                 try:
                     found = read_log_here(replica, first, _READ_BYTES)

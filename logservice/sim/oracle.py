@@ -1,4 +1,4 @@
-"""Truth: what really is, as an all-knowing observer sees it; the checkers compare claims with it.
+"""Oracle: what really is, as an all-knowing observer sees it; the checkers compare claims with it.
 
 Kept per shard: every entry that was ever durable anywhere and where, what was applied anywhere,
 who led which term, every membership that came to be. It only grows.
@@ -30,7 +30,7 @@ def facts_of(entry: Entry) -> EntryFacts:
 
 
 @dataclass(slots=True)
-class ShardTruth:
+class ShardOracle:
     """One shard. Indexes and terms are plain numbers here."""
 
     entries: dict[tuple[int, int], EntryFacts] = field(default_factory=dict)
@@ -54,16 +54,16 @@ class ShardTruth:
     """Of the data directory that speaks for a replica."""
 
 
-class Truth:
+class Oracle:
     """All shards."""
 
     def __init__(self) -> None:
         """Nothing has happened."""
-        self.shards: dict[ShardId, ShardTruth] = {}
+        self.shards: dict[ShardId, ShardOracle] = {}
 
-    def shard(self, shard: ShardId) -> ShardTruth:
-        """The truth about a shard."""
+    def shard(self, shard: ShardId) -> ShardOracle:
+        """What it knows of a shard."""
         found = self.shards.get(shard)
         if found is None:
-            found = self.shards[shard] = ShardTruth()
+            found = self.shards[shard] = ShardOracle()
         return found

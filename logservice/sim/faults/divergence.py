@@ -12,19 +12,15 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from logservice.entry import EntryKind
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.logdb.format.record import decode_header, segment_seed
 from logservice.logdb.format.segment import segment_name
 from logservice.nodehost.replica import Replica
-from logservice.sim.forgery import forged
-from logservice.sim.store import Crash, SimStore
-from logservice.sim.truth import facts_of
-
-if TYPE_CHECKING:
-    from logservice.sim.world import World
+from logservice.sim.faults.forgery import forged
+from logservice.sim.interfaces import Crash, Store, World
+from logservice.sim.oracle import facts_of
 
 _TRIES = 200
 """Entries looked at for one with records."""
@@ -34,7 +30,7 @@ _TRIES = 200
 class Forged:
     """What was changed, and where."""
 
-    store: SimStore
+    store: Store
     shard: ShardId
     replica: ReplicaId
     index: Index
@@ -83,7 +79,7 @@ class Diverging:
         running = [store.running(shard) for store in self._world.stores]
         return max(one.reader.first_index() for one in running if one is not None)
 
-    def _change(self, store: SimStore, replica: Replica, index: Index) -> bool:
+    def _change(self, store: Store, replica: Replica, index: Index) -> bool:
         place = replica.reader.durable_log().place(index)
         path = f"{replica.directory.logdb.directory}/segments/{segment_name(place.segment)}"
         image = store.disk.image(path)
@@ -122,6 +118,6 @@ class Diverging:
         fetch = log.fetch(one.index, Index(one.index + 1), 1, ahead=False)
         fetch.run()
         log.end_fetch(fetch)
-        truth = self._world.truth.shard(one.shard)
-        key = (int(one.index), truth.committed[one.index])
-        return [facts_of(entry) for entry in log.fetched(fetch)] == [truth.entries[key]]
+        oracle = self._world.oracle.shard(one.shard)
+        key = (int(one.index), oracle.committed[one.index])
+        return [facts_of(entry) for entry in log.fetched(fetch)] == [oracle.entries[key]]

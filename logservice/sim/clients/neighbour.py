@@ -4,7 +4,7 @@ It knows what a client can find out or steal: session ids with their nonces, the
 epoch, the names of holds. What it tries must never take effect (INV-RSM-OWNER, INV-RSM-WRITER,
 INV-RSM-HOLD-OWNER; G5 and G9 between identities). Its blocks are in the history as appends that
 have definitely failed, so that whoever reads one says so; an answer that says anything else than no
-is a trespass, which `aftermath` reports.
+is a trespass, which `final_checks` reports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logservice_wire.errors import LogServiceError
 from logservice.ids import Lsn
 from logservice.owner import Author
 from logservice.rsm import commands
-from logservice.sim.clients import Client
+from logservice.sim.clients.client import Client
 from logservice.sim.history import Append, Outcome
 
 _PAUSE = 3.0

@@ -1,0 +1,6 @@
+"""What users of the simulated cluster do, and how it is judged when the run is over.
+
+May be imported by `world` and by the rogue, whose pulse is a client. Start with `client.py` (one
+client and what it remembers), then `workload.py` (appends, reads, everything else), `neighbour.py`
+(a client that must not succeed) and `final_checks.py`.
+"""
