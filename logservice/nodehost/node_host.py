@@ -233,7 +233,7 @@ class NodeHost:
                 self._removing[key] = asyncio.get_running_loop().create_task(tombstone)
             await asyncio.shield(self._removing[key])
         self.halts.forget(shard, replica_id)
-        directory.drop_exports(shard, replica_id)
+        await directory.drop_exports(shard, replica_id)
 
     def _check_not_removed(self, shard: ShardId, replica_id: ReplicaId) -> None:
         # While the tombstone is on its way to the disk, too: what would start then would lose its

@@ -190,6 +190,7 @@ class Store:
                 ThreadExecutor("fsync"),
                 ThreadExecutor("reads"),
                 ThreadExecutor("exports"),
+                ThreadExecutor("removals"),
             ),
             clock=SystemClock(),
             make_transport=self._make_transport,

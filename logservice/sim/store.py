@@ -36,6 +36,7 @@ from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.replica import Replica
+from logservice.nodehost.threads.executor import InlineExecutor
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.sim.disk import PowerCut, SimDisk, SimExecutor
@@ -324,6 +325,7 @@ class SimStore:
                 self._executor(config.disk_delay_s),
                 self._executor(config.disk_delay_s),
                 self._executor(config.disk_delay_s * 3),
+                InlineExecutor(),
             ),
             clock=clock,
             make_transport=self._make_transport,

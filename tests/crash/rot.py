@@ -28,7 +28,8 @@ from logservice.hakeeper.replies import DirectoryEntry
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.logdb.log_db import LogDb
 from logservice.nodehost.agent.access_book import AccessBook
-from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.address_book import AddressBook
+from logservice.nodehost.agent.remembered_file import Copy
 from tests.crash.campaign import put, tree_of, work_directory
 from tests.crash.disk import Tree
 from tests.crash.faults import in_process
@@ -107,7 +108,7 @@ def build(root: str) -> tuple[Script, Tree]:
         performer.perform(step)
     book = AddressBook([Copy(Files(), f"{root}/{BOOK}")], {})
     book.update(STORES, members().encode())
-    AccessBook([(Files(), f"{root}/{ACCESS}")]).update(5, GRANTS)
+    AccessBook([Copy(Files(), f"{root}/{ACCESS}")]).update(5, GRANTS)
     return made, tree_of(Path(root))
 
 
@@ -194,7 +195,7 @@ def _books(root: str, rot: Rot, *, changed: bool) -> bool:
     """A damaged book is an empty one: nobody is sought at a wrong address, nor granted anything."""
     whole = {one.store: one.peer_address for one in STORES if one.peer_address}
     addresses = AddressBook([Copy(Files(), f"{root}/{BOOK}")], {}).peer_addresses()
-    access = AccessBook([(Files(), f"{root}/{ACCESS}")]).list
+    access = AccessBook([Copy(Files(), f"{root}/{ACCESS}")]).list
     gone = {BOOK: not addresses, ACCESS: not access.version}
     assert addresses in (whole, {}), rot
     for name, empty in gone.items():

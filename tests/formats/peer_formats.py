@@ -423,15 +423,15 @@ FORMATS = (
     Format(
         "address-book", address_book._VERSION[0], "logservice.nodehost.agent.address_book:_VERSION",
         "logservice/nodehost/agent/address_book.py",
-        (Sample("one store", _ADDRESSES, address_book._encode, address_book._decode),),
+        (Sample("one store", _ADDRESSES, address_book._FORM.encode, address_book._FORM.decode),),
     ),
     Format(
         "access-book", access_book._VERSION[0], "logservice.nodehost.agent.access_book:_VERSION",
         "logservice/nodehost/agent/access_book.py",
         (
             Sample(
-                "one grant", access_book._Page(3, (_GRANT,)), access_book._encode,
-                access_book._decode,
+                "one grant", access_book._Page(3, (_GRANT,)), access_book._FORM.encode,
+                access_book._FORM.decode,
             ),
         ),
     ),

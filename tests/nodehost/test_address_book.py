@@ -13,7 +13,8 @@ from logservice.ids import Incarnation, Index, ReplicaId, StoreId
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.io.vfs import read_file, write_file
 from logservice.membership import Member, Membership
-from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.address_book import AddressBook
+from logservice.nodehost.agent.remembered_file import Copy
 
 PATH = "/data/address-book"
 SEEDS = {StoreId("s1"): "s1:1", StoreId("s2"): "s2:1"}

@@ -13,8 +13,9 @@ from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, StoreId
 from logservice.logdb.format.update import Bootstrap
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership
-from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
+from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.peer_requests import ENROLLED
 from logservice.nodehost.transport.seam import PeerIdentity
 from tests.nodehost.fake_host import FakeHost, FakeNetwork

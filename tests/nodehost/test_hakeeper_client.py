@@ -35,8 +35,9 @@ from logservice.ids import (
 )
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member
-from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_client import HEARTBEAT, LOOKUP, PROPOSE, HAKeeperClient
+from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.peer_requests import ENROLLED
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Nobody, Shard0
 

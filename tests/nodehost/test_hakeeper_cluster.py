@@ -21,11 +21,12 @@ from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.access_book import AccessBook
-from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
 from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration, HAKeeperShell
 from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
@@ -109,7 +110,7 @@ class Member:
             host,
             self.client,
             book,
-            AccessBook([(PosixVfs(), str(self.store.directory / "access"))]),
+            AccessBook([Copy(PosixVfs(), str(self.store.directory / "access"))]),
             lambda: StoreDescription("", address, f"{name}:client", {}),
             BEAT_S,
         )

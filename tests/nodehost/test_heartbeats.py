@@ -36,9 +36,10 @@ from logservice.invariants import InvariantViolation
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership
 from logservice.nodehost.agent.access_book import AccessBook
-from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
 from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.info import HaltedReplica
 from logservice.raft.ready import Role
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually, info
@@ -66,7 +67,7 @@ class Rig:
         self.state.phase = Phase.RUNNING
         self.vfs = MemoryVfs()
         self.book = AddressBook([Copy(self.vfs, "/book")], {StoreId("s2"): "s2:1"})
-        self.access = AccessBook([(self.vfs, "/access")])
+        self.access = AccessBook([Copy(self.vfs, "/access")])
         self.sender = HeartbeatSender(
             self.host,
             HAKeeperClient(self.host, self.book),

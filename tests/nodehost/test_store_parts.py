@@ -65,7 +65,7 @@ class Machine:
 
         def disk(path: str) -> DiskSeams:
             vfs = self.disks[path]
-            return DiskSeams(vfs, vfs.kv, InlineExecutor(), InlineExecutor(), InlineExecutor())
+            return DiskSeams(vfs, vfs.kv, *(InlineExecutor() for _ in range(4)))
 
         seams = StoreSeams(
             disk=disk,

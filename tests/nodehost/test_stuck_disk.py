@@ -6,6 +6,7 @@ its disk on the loop would stop the test, too.
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -13,23 +14,38 @@ from pathlib import Path
 import pytest
 from logservice_wire.errors import LogServiceError
 
-from logservice.ids import Lsn
+from logservice.clock import SystemClock
+from logservice.hakeeper.proposals import AccessGrant
+from logservice.ids import Lsn, ReplicaId, ShardId, StoreId
+from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.options import LogDbOptions
+from logservice.membership import Member, Membership
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.assembly.store_directory import DiskSeams
+from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.threads.executor import ThreadExecutor
+from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.raft.ready import Role
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.cluster import CLUSTER, SHARD, Cluster, eventually, request
 from tests.nodehost.test_node_host import append_any, values
+from tests.papers import uri
 
 ELECTION_TICKS = 60
 """0.6 s: a disk that is slow for a moment is not one that hangs."""
 
 
 class StuckVfs(PosixVfs):
-    """Hangs before it makes anything durable, like a device that does not answer."""
+    """Hangs before it makes anything durable, like a device that does not answer; or, with
+    `removes`, before it removes anything.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.answers = threading.Event()
+        self.answers, self.removes = threading.Event(), threading.Event()
         self.answers.set()
+        self.removes.set()
         self.hanging = 0
 
     def write_durably(
@@ -42,9 +58,13 @@ class StuckVfs(PosixVfs):
         self._answer()
         super().fdatasync(handle)
 
-    def _answer(self) -> None:
+    def remove_tree(self, path: str) -> None:
+        self._answer(self.removes)
+        super().remove_tree(path)
+
+    def _answer(self, event: threading.Event | None = None) -> None:
         self.hanging += 1
-        assert self.answers.wait(60)
+        assert (event or self.answers).wait(60)
         self.hanging -= 1
 
 
@@ -140,3 +160,83 @@ async def test_a_disk_that_hangs_while_the_shard_is_idle_disturbs_nobody(
     assert stores.host(leader).replica(SHARD).raft.role is Role.LEADER
     disks[leader].answers.set()
     await stores.host(leader).append(SHARD, request(block=b"x"), 30.0)
+
+
+# --- what is written beside the logs --------------------------------------------------------------
+
+STUCK, OTHER = 0, 1
+ME = uri("client", "me")
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[tuple[StoreParts, list[StuckVfs]]]:
+    """A store with two data directories, as the product puts it together."""
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    disks = [StuckVfs(), StuckVfs()]
+
+    def disk(path: str) -> DiskSeams:
+        threads = [ThreadExecutor(name) for name in ("fsync", "reads", "exports", "removals")]
+        return DiskSeams(disks[paths.index(path)], MemoryKvEngine(), *threads)
+
+    settings = StoreSettings(
+        CLUSTER, StoreId("s1"), paths, (), FirstConfiguration(CLUSTER, 1, 1, 10.0),
+        options=NodeHostOptions(tick_ms=10, election_ticks=20),
+        logdb=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
+    )  # fmt: skip
+    rng = random.Random(7)
+    seams = StoreSeams(
+        disk=disk,
+        clock=SystemClock(),
+        make_transport=lambda identity: MemoryTransport(identity, MemoryNetwork()),
+        draw_id=lambda: rng.getrandbits(63),
+        rng=rng,
+        on_fatal=pytest.fail,
+    )
+    made = StoreParts(settings, seams)
+    await made.start()
+    yield made, disks
+    for one in disks:
+        one.answers.set()
+        one.removes.set()
+    await made.stop()
+    made.close()
+
+
+async def test_an_access_change_is_in_force_while_a_disk_hangs(
+    parts: tuple[StoreParts, list[StuckVfs]], tmp_path: Path
+) -> None:
+    store, disks = parts
+    disks[STUCK].answers.clear()
+    store.access.update(5, (AccessGrant(ME, "*", ("read",)),))
+    assert "read" in store.access.list.roles(ME, SHARD, None)
+    await eventually(lambda: disks[STUCK].hanging == 1)
+    await eventually((tmp_path / "b" / "ACCESS").exists)
+    assert not (tmp_path / "a" / "ACCESS").exists()
+    disks[STUCK].answers.set()
+    await eventually((tmp_path / "a" / "ACCESS").exists)
+
+
+async def test_a_removal_whose_files_hang_stops_no_other_shard(
+    parts: tuple[StoreParts, list[StuckVfs]], tmp_path: Path
+) -> None:
+    store, disks = parts
+    host = store.host
+    replica, other = ReplicaId(1), ShardId(2)
+    for shard, incarnation in zip((SHARD, other), host.identity.incarnations, strict=True):
+        member = Member(replica, host.identity.store_id, incarnation)
+        membership = Membership(voters=(replica,), members=(member,))
+        await host.start_replica(shard, replica, membership, join=False, incarnation=incarnation)
+        await host.append(shard, request(block=b"first"), 30.0)
+    await store.workers[STUCK].run_once()
+    exported = tmp_path / "a" / "exports" / "shard-1" / "replica-1"
+    assert exported.exists()
+    disks[STUCK].removes.clear()
+    removing = asyncio.ensure_future(host.remove_replica(SHARD, replica))
+    await eventually(lambda: host.directories.removed(SHARD, replica))
+    await eventually(lambda: disks[STUCK].hanging == 1)
+    await host.append(other, request(block=b"second"), 30.0)
+    assert exported.exists()
+    assert not removing.done()
+    disks[STUCK].removes.set()
+    await removing
+    assert not exported.exists()

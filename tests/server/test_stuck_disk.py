@@ -18,6 +18,7 @@ from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.local_cluster import LocalCluster
+from tests.papers import uri
 
 pytestmark = [
     pytest.mark.processes,
@@ -86,6 +87,10 @@ def expired_stores(client: SyncLogClient) -> set[str]:
     return {one.store_id for one in client.hakeeper.cluster_state().stores if one.expired}
 
 
+def change_access(client: SyncLogClient) -> int:
+    return client.hakeeper.change_access(uri("client", "me"), "shard/1", grant=["read"])
+
+
 def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path / "c", settings=SETTINGS)
     try:
@@ -109,6 +114,8 @@ def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
                 for _ in range(20):
                     eventually(append)
                 eventually(lambda: shard_of(client).leader_store not in ("", stuck))
+                # The stuck store hears of it with a heartbeat, and writes it down some time.
+                eventually(lambda: bool(change_access(client)))
                 time.sleep(2 * STORE_TIMEOUT_S)  # as long as HAKeeper would take to miss it, twice
                 for _ in range(20):
                     eventually(append)

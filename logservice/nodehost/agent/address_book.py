@@ -1,45 +1,34 @@
 """AddressBook: where the stores are, and which of them run HAKeeper, across restarts.
 
 Theory of operation. Every heartbeat's answer carries the store directory and shard 0's membership.
-A store keeps the newest of both in one small file, so that after everything was down it finds shard
-0 even if none of its first members is left: what the configuration names is only where the search
-begins on the very first start, and
-where it goes on whenever a learned address leads nowhere: a configured address stays beside the
-learned one for good, since all stores may have been moved while everything was down, and then the
-configuration alone knows. Each data directory has a copy, because each may be lost; the one
-with the newest membership counts.
+A store keeps the newest of both in a remembered file, so that after everything was down it finds
+shard 0 even if none of shard 0's first members is left. The configuration only names where the
+search begins on the very first start. A configured address also stays beside the learned one for
+good, and is tried where the learned one leads nowhere: all stores may have been moved while
+everything was down, and then the configuration alone knows where they are.
 
-The file is derived and replaced whole (`write_file`); a missing or damaged one is an empty book. It
-is never the proof of anything but `knows_hakeeper`: this store has been part of a cluster that was
-already bootstrapped, so it must not bootstrap one.
-
-Bytes: crc32 of the rest (u32, little-endian), version byte, MessagePack.
+Of several copies the one with the newest membership counts. The file is never the proof of anything
+but `knows_hakeeper`: this store has been part of a cluster that was already bootstrapped, so it
+must not bootstrap one.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
-from logservice.checksum import crc32
 from logservice.hakeeper.replies import DirectoryEntry
 from logservice.hakeeper.state import decoded
 from logservice.hakeeper.wire_types import MembershipBytes
 from logservice.ids import StoreId
-from logservice.logdb.io.vfs import Vfs, read_file, write_file
 from logservice.membership import Membership, MembershipCorrupt
-from logservice.nodehost.threads.executor import Executor, InlineExecutor
+from logservice.nodehost.agent.remembered_file import Copy, PageForm, RememberedFile
 from logservice.nodehost.transport.seam import PeerIdentity
 
 logger = logging.getLogger(__name__)
 
-_CRC = struct.Struct("<I")
 _VERSION = b"\x01"
 
 
@@ -48,43 +37,25 @@ class _Page(Struct, array_like=True, forbid_unknown_fields=True):
     hakeeper: MembershipBytes = b""
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Page)
-
-
-class Copy(NamedTuple):
-    """One file of the book. `executor` writes it: nothing waits for a disk that is stuck."""
-
-    vfs: Vfs
-    path: str
-    executor: Executor = InlineExecutor()
+_FORM = PageForm("the address book", _VERSION, _Page, lambda page: decoded(page.hakeeper))
 
 
 class AddressBook:
     """One per store. `seeds`: store -> peer address, from the configuration."""
 
-    def __init__(self, places: Sequence[Copy], seeds: Mapping[StoreId, str]) -> None:
-        """Read the files at `places` that are there and whole.
-
-        Raises OSError when one cannot be read and no other says that HAKeeper is known.
-        """
-        self._places = tuple(places)
+    def __init__(self, copies: Sequence[Copy], seeds: Mapping[StoreId, str]) -> None:
+        """Raises OSError when a copy cannot be read and no other says that HAKeeper is known."""
+        self._file = RememberedFile(_FORM, copies)
         self._seeds = dict(seeds)
         self._page = _Page()
-        unread: OSError | None = None
-        for vfs, path, _ in self._places:
-            try:
-                page = _decode(read_file(vfs, path)) if vfs.exists(path) else _Page()
-            except OSError as error:
-                unread = error
-                continue
+        for page in self._file.found:
             if page != _Page() and (
                 self._page == _Page()
                 or decoded(page.hakeeper).change_epoch > self.hakeeper.change_epoch
             ):
                 self._page = page
-        if unread is not None and not self.knows_hakeeper:
-            raise unread
+        if self._file.unread is not None and not self.knows_hakeeper:
+            raise self._file.unread
 
     @property
     def knows_hakeeper(self) -> bool:
@@ -137,7 +108,7 @@ class AddressBook:
         """Take in what a heartbeat's answer says; returns the stores whose peer address changed.
 
         An older membership of shard 0 than the known one is ignored. The file is written only when
-        something changed; where that fails the book is right until the process ends.
+        something changed.
         """
         before = self.peer_addresses()
         page = _Page(tuple(sorted(directory, key=lambda entry: entry.store)), self._page.hakeeper)
@@ -149,35 +120,6 @@ class AddressBook:
         if page == self._page:
             return []
         self._page = page
-        for place in self._places:
-            place.executor.submit(functools.partial(self._write, place))
+        self._file.write(page)
         after = self.peer_addresses()
         return [store for store, address in sorted(after.items()) if before.get(store) != address]
-
-    def _write(self, place: Copy) -> None:
-        try:
-            # The page of now: if several writes had to wait, the first brings the newest.
-            write_file(place.vfs, place.path, _encode(self._page))
-        except OSError as error:
-            logger.warning("the address book %s cannot be written: %s", place.path, error)
-
-
-def _encode(page: _Page) -> bytes:
-    body = _VERSION + _encoder.encode(page)
-    return _CRC.pack(crc32(body)) + body
-
-
-def _decode(data: bytes) -> _Page:
-    body = data[_CRC.size :]
-    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32(body):
-        logger.warning("the address book is damaged; beginning an empty one")
-        return _Page()
-    try:
-        if body[:1] != _VERSION:
-            raise ValueError(f"version {body[:1].hex()}")
-        page = _decoder.decode(body[1:])
-        decoded(page.hakeeper)
-    except (msgspec.MsgspecError, ValueError) as error:
-        logger.warning("the address book cannot be read: %s", error)
-        return _Page()
-    return page

@@ -50,7 +50,8 @@ class DiskSeams:
     """Where one data directory meets the world.
 
     read_executor reads entries, export_executor runs the exports' file work: commit groups never
-    wait behind either.
+    wait behind either. removal_executor removes the exports of a replica that is gone: HAKeeper is
+    told of that, so it does not wait behind exports that are written.
     """
 
     vfs: Vfs
@@ -58,6 +59,14 @@ class DiskSeams:
     fsync_executor: Executor
     read_executor: Executor
     export_executor: Executor
+    removal_executor: Executor
+
+    def shut_down(self) -> None:
+        """Wait for every thread."""
+        self.fsync_executor.shutdown()
+        self.read_executor.shutdown()
+        self.export_executor.shutdown()
+        self.removal_executor.shutdown()
 
 
 class StoreDirectory:
@@ -118,7 +127,7 @@ class StoreDirectory:
             seams.fsync_executor,
             seams.read_executor,
             self.exports.newest,
-            self.exports.remove_replica,
+            self._drop_exports,
             self._forget_exports,
             ReadBudget(clock, scrub_bytes_per_s),
         )
@@ -191,15 +200,21 @@ class StoreDirectory:
             damaged, pass_interval_s=pass_interval_s,
         )  # fmt: skip
 
+    async def _drop_exports(self, shard: ShardId, replica: ReplicaId) -> None:
+        work = functools.partial(self.exports.remove_replica, shard, replica)
+        removal = self.seams.removal_executor.submit(work)
+        if removal.done():  # an inline executor: nobody else gets his turn in between
+            removal.result()
+        else:
+            await asyncio.wrap_future(removal)
+
     async def _forget_exports(self, shard: ShardId, replica: ReplicaId, index: Index) -> None:
         work = functools.partial(self.exports.drop_from, shard, replica, index)
         await asyncio.wrap_future(self.seams.export_executor.submit(work))
 
     def close(self) -> None:
         """Wait for the threads, close log storage, let another process have the directory."""
-        self.seams.fsync_executor.shutdown()
-        self.seams.read_executor.shutdown()
-        self.seams.export_executor.shutdown()
+        self.seams.shut_down()
         try:
             self.logdb.close()
         except (OSError, KvError):
@@ -221,9 +236,7 @@ def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryInfo:
     Its incarnation is 0 when not even its identity can be read: its replicas are then missed only
     by whoever knows that they were here.
     """
-    seams.fsync_executor.shutdown()
-    seams.read_executor.shutdown()
-    seams.export_executor.shutdown()
+    seams.shut_down()
     incarnation = Incarnation(0)
     with contextlib.suppress(OSError, WrongCluster):
         incarnation = read_identity(seams.vfs, path).incarnation

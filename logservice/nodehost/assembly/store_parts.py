@@ -44,11 +44,12 @@ from logservice.logdb.options import LogDbOptions
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.membership import Membership
 from logservice.nodehost.agent.access_book import AccessBook
-from logservice.nodehost.agent.address_book import AddressBook, Copy
+from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.bootstrap import Bootstrapper, InitialMember
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
 from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration, HAKeeperShell
 from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
+from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.assembly.store_directory import (
     DiskSeams,
     StoreDirectory,
@@ -203,24 +204,10 @@ class StoreParts:
             rng=seams.rng,
             tracing=seams.tracing,
         )
-        self.book = AddressBook(
-            [
-                Copy(
-                    directory.seams.vfs,
-                    posixpath.join(directory.data.path, "ADDRESSES"),
-                    directory.seams.export_executor,
-                )
-                for directory in self.directories
-            ],
-            {member.store_id: member.peer_address for member in settings.members},
-        )
+        seeds = {member.store_id: member.peer_address for member in settings.members}
+        self.book = AddressBook(self._copies("ADDRESSES"), seeds)
         self.host.requests.directory = self.book
-        self.access = AccessBook(
-            [
-                (directory.seams.vfs, posixpath.join(directory.data.path, "ACCESS"))
-                for directory in self.directories
-            ]
-        )
+        self.access = AccessBook(self._copies("ACCESS"))
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
         self.lost_track = [one.data.incarnation for one in self.directories if one.data.lost_track]
@@ -237,6 +224,13 @@ class StoreParts:
         self.comparer = Comparer(self.host, pass_interval_s=settings.compare_interval_s)
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
+
+    def _copies(self, name: str) -> list[Copy]:
+        """Of a remembered file: one in each data directory."""
+        return [
+            Copy(one.seams.vfs, posixpath.join(one.data.path, name), one.seams.export_executor)
+            for one in self.directories
+        ]
 
     async def start(self) -> None:
         """Open the peer port and start every replica found. Raises OSError (port in use)."""

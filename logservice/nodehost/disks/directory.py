@@ -30,7 +30,7 @@ from logservice.snapshot import Snapshot
 logger = logging.getLogger(__name__)
 
 
-async def _no_exports(_shard: ShardId, _replica: ReplicaId, _index: Index) -> None:
+async def _no_exports(*_: int) -> None:
     """Of a directory without any."""
 
 
@@ -51,7 +51,7 @@ class Directory:
     executor: Executor
     read_executor: Executor
     newest_export: Callable[[ShardId, ReplicaId], Snapshot | None] = lambda *_: None
-    drop_exports: Callable[[ShardId, ReplicaId], None] = lambda *_: None
+    drop_exports: Callable[[ShardId, ReplicaId], Awaitable[None]] = _no_exports
     forget_exports: Callable[[ShardId, ReplicaId, Index], Awaitable[None]] = _no_exports
     budget: ReadBudget = field(default_factory=lambda: ReadBudget(SystemClock()))
     failed: str = ""
