@@ -4,15 +4,17 @@ its leadership goes to others, and when the disk answers again it catches up.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from logservice_client import LogClient
 from logservice_client.sync import SyncLogClient
 from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
@@ -87,8 +89,9 @@ def expired_stores(client: SyncLogClient) -> set[str]:
     return {one.store_id for one in client.hakeeper.cluster_state().stores if one.expired}
 
 
-def change_access(client: SyncLogClient) -> int:
-    return client.hakeeper.change_access(uri("client", "me"), "shard/1", grant=["read"])
+async def change_access(endpoints: Sequence[str]) -> int:
+    async with LogClient(endpoints) as client:
+        return await client.hakeeper.change_access(uri("client", "me"), "shard/1", grant=["read"])
 
 
 def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
@@ -115,7 +118,7 @@ def test_a_leader_on_a_disk_that_hangs(tmp_path: Path) -> None:
                     eventually(append)
                 eventually(lambda: shard_of(client).leader_store not in ("", stuck))
                 # The stuck store hears of it with a heartbeat, and writes it down some time.
-                eventually(lambda: bool(change_access(client)))
+                eventually(lambda: asyncio.run(change_access(cluster.endpoints())) > 0)
                 time.sleep(2 * STORE_TIMEOUT_S)  # as long as HAKeeper would take to miss it, twice
                 for _ in range(20):
                     eventually(append)
