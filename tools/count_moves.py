@@ -122,9 +122,7 @@ def _store() -> StoreParts:
     chance = random.Random(1)
 
     def disk(_path: str) -> DiskSeams:
-        return DiskSeams(
-            MemoryVfs(), MemoryKvEngine(), InlineExecutor(), InlineExecutor(), InlineExecutor()
-        )
+        return DiskSeams(MemoryVfs(), MemoryKvEngine(), *(InlineExecutor() for _ in range(4)))
 
     def fatal(error: BaseException) -> None:
         raise error
