@@ -194,9 +194,17 @@ class LogDb:
         opened = opened or kv.open(index)
         columns = columns or ColumnCache(opened, files, cache_bytes)
         db = cls(
-            directory, files, opened, columns, ballast, spares, space, recovered, options,
+            directory,
+            files,
+            opened,
+            columns,
+            ballast,
+            spares,
+            space,
+            recovered,
+            options,
             clock or SystemClock(),
-        )  # fmt: skip
+        )
         try:
             with contextlib.suppress(OutOfSpace):
                 db.record_faults()
@@ -233,15 +241,17 @@ class LogDb:
         """Replicas with data here, removed ones aside, sorted."""
         return sorted(
             (ShardId(state.shard), ReplicaId(state.replica))
-            for state in self._states.values() if state.exists
-        )  # fmt: skip
+            for state in self._states.values()
+            if state.exists
+        )
 
     def removed(self) -> set[tuple[ShardId, ReplicaId]]:
         """Replicas that were removed here; their ids are refused for ever."""
         return {
             (ShardId(state.shard), ReplicaId(state.replica))
-            for state in self._states.values() if state.removed
-        }  # fmt: skip
+            for state in self._states.values()
+            if state.removed
+        }
 
     def knows(self, shard: ShardId, replica: ReplicaId) -> bool:
         """Data of the replica is here, or the tombstone that it left."""
@@ -475,14 +485,23 @@ class LogDb:
             if self._space.state.full and not self._begun and mostly_garbage(self._usage, newest):
                 sealed = self._writer.seal()
             plan = plan_garbage(
-                self._files.sizes, self._usage, newest.segment,
-                faulty_segments(self._states.values()), self._files.pinned,
-                self._files.condemned, self._options,
-            )  # fmt: skip
+                self._files.sizes,
+                self._usage,
+                newest.segment,
+                faulty_segments(self._states.values()),
+                self._files.pinned,
+                self._files.condemned,
+                self._options,
+            )
         return Collection(
-            self, plan, sealed, self._states, self._files, self._usage,
+            self,
+            plan,
+            sealed,
+            self._states,
+            self._files,
+            self._usage,
             lambda: self._writer.counters.bytes_rewritten,
-        )  # fmt: skip
+        )
 
     def collect_garbage(self) -> GcReport:
         """A whole collection at once: for who has no event loop to keep going."""
@@ -579,9 +598,13 @@ class LogDb:
         if self._files.pinned(segment):
             return "being read"
         reason = pin_reason(
-            segment, size, self._usage.live_bytes(segment), self._writer.position.segment,
-            faulty_segments(self._states.values()), self._options,
-        )  # fmt: skip
+            segment,
+            size,
+            self._usage.live_bytes(segment),
+            self._writer.position.segment,
+            faulty_segments(self._states.values()),
+            self._options,
+        )
         return reason or "waiting for the next collection"
 
     def _check_not_failed(self) -> None:
@@ -612,9 +635,12 @@ class LogDb:
         self, runs: list[Run], next_sequence: int, *, flags: int = 0, may_wait: bool = False
     ) -> CommitGroup:
         group = self._writer.begin(
-            runs, flags=flags, may_wait=may_wait, next_write_sequence=next_sequence,
+            runs,
+            flags=flags,
+            may_wait=may_wait,
+            next_write_sequence=next_sequence,
             checkpoint=self._checkpoint_batch,
-        )  # fmt: skip
+        )
         self._begun.append(group)
         return group
 

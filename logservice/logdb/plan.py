@@ -73,9 +73,7 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
             metas.append(Meta(RecordKind.FAULTY, write_sequence + len(metas), said))
     if not metas and not entries:
         return None
-    return Run(
-        update.shard, update.replica, write_sequence, metas, entries, repair=update.repair
-    )  # fmt: skip
+    return Run(update.shard, update.replica, write_sequence, metas, entries, repair=update.repair)
 
 
 def plan_ahead(
@@ -126,14 +124,20 @@ def _check_repair(state: ReplicaState, update: Update) -> None:
     fault = update.repair
     invariant(
         state.fault is not None and fault is not None and fault.repairable,
-        "INV-PLAN-REPAIR", key=state.key, fault=state.fault, repair=fault,
-    )  # fmt: skip
+        "INV-PLAN-REPAIR",
+        key=state.key,
+        fault=state.fault,
+        repair=fault,
+    )
     assert fault is not None
     first = max(fault.damaged_from, state.index.floor_index + 1)
     invariant(
         not update.entries or update.entries[0].index >= first or update.reset_log,
-        "INV-PLAN-REPAIR", key=state.key, fault=fault, first=first,
-    )  # fmt: skip
+        "INV-PLAN-REPAIR",
+        key=state.key,
+        fault=fault,
+        first=first,
+    )
 
 
 def _restored(state: ReplicaState, update: Update) -> bool:
@@ -170,8 +174,11 @@ def _check_hard_state(old: HardState, new: HardState, last: int, key: tuple[int,
     invariant(new.term >= old.term, "INV-PLAN-TERM", key=key, old=old, new=new)
     invariant(
         new.term > old.term or old.vote in (NO_REPLICA, new.vote),
-        "INV-PLAN-VOTE", key=key, old=old, new=new,
-    )  # fmt: skip
+        "INV-PLAN-VOTE",
+        key=key,
+        old=old,
+        new=new,
+    )
     invariant(
         old.commit <= new.commit <= last, "INV-PLAN-COMMIT", key=key, old=old, new=new, last=last
     )
@@ -188,8 +195,11 @@ def _checked_snapshot(state: ReplicaState, update: Update) -> InstalledSnapshot 
         least = 0 if update.repair else state.hard_state.commit
         invariant(
             snapshot.index >= max(least, index.floor_index),
-            "INV-PLAN-SNAPSHOT", key=state.key, snapshot=snapshot.index, hard=state.hard_state,
-        )  # fmt: skip
+            "INV-PLAN-SNAPSHOT",
+            key=state.key,
+            snapshot=snapshot.index,
+            hard=state.hard_state,
+        )
         return installed
     if snapshot.index < index.floor_index:
         return None
@@ -197,8 +207,11 @@ def _checked_snapshot(state: ReplicaState, update: Update) -> InstalledSnapshot 
         ours = (index.term(snapshot.index), index.next_lsn(snapshot.index))
         invariant(
             ours == (snapshot.term, snapshot.next_lsn) or (snapshot.index, ours) == (0, (0, 1)),
-            "INV-PLAN-SNAPSHOT", key=state.key, snapshot=snapshot.index, ours=ours,
-        )  # fmt: skip
+            "INV-PLAN-SNAPSHOT",
+            key=state.key,
+            snapshot=snapshot.index,
+            ours=ours,
+        )
     return installed
 
 
@@ -226,9 +239,16 @@ def _check_joined(state: ReplicaState, entries: Sequence[Entry], lsn: int, term:
     for entry in entries:
         if entry.index != position or entry.lsn != lsn or entry.term < term:
             invariant(
-                False, "INV-PLAN-LOG", key=state.key, index=entry.index, expected=position,
-                lsn=entry.lsn, expected_lsn=lsn, term=entry.term, term_before=term,
-            )  # fmt: skip
+                False,
+                "INV-PLAN-LOG",
+                key=state.key,
+                index=entry.index,
+                expected=position,
+                lsn=entry.lsn,
+                expected_lsn=lsn,
+                term=entry.term,
+                term_before=term,
+            )
         position += 1
         lsn, term = entry.lsn + entry.record_count, entry.term
 

@@ -127,9 +127,14 @@ class SegmentWriter:
             encoded = self._encode(runs, sequence, flags, at.segment, at.offset, at.last)
             if at.offset + encoded.size <= self._capacity:
                 return CommitGroup(
-                    encoded, runs, sequence, next_write_sequence, flags, may_wait,
+                    encoded,
+                    runs,
+                    sequence,
+                    next_write_sequence,
+                    flags,
+                    may_wait,
                     handle=self._handle,
-                )  # fmt: skip
+                )
         segment = at.segment + 1 if at.offset else at.segment
         encoded = self._encode(runs, sequence, flags, segment, SEGMENT_HEADER_BYTES, at.last)
         group = CommitGroup(encoded, runs, sequence, next_write_sequence, flags, may_wait)
@@ -232,13 +237,23 @@ class SegmentWriter:
         self._close_handle()
 
     def _encode(
-        self, runs: Sequence[Run], sequence: int, flags: int, segment: int, offset: int,
+        self,
+        runs: Sequence[Run],
+        sequence: int,
+        flags: int,
+        segment: int,
+        offset: int,
         previous: GroupPosition,
-    ) -> EncodedGroup:  # fmt: skip
+    ) -> EncodedGroup:
         return encode_group(
-            runs, sequence=sequence, flags=flags, seed=self._files.seed(segment), segment=segment,
-            offset=offset, previous=previous,
-        )  # fmt: skip
+            runs,
+            sequence=sequence,
+            flags=flags,
+            seed=self._files.seed(segment),
+            segment=segment,
+            offset=offset,
+            previous=previous,
+        )
 
     def _create(self, group: CommitGroup, segment: int) -> None:
         """Make the group's segment: of a spare; else a preallocated whole one if the disk has room,

@@ -76,14 +76,20 @@ def _from_ledger(ledger: Path, states: int, work: Path) -> list[Outcome]:
         total += found.states
         outcomes.append(found)
         line = {
-            "scenario": name, "calls": found.calls, "moments": found.moments, "built": found.built,
-            "states": found.states, "failures": found.failures,
+            "scenario": name,
+            "calls": found.calls,
+            "moments": found.moments,
+            "built": found.built,
+            "states": found.states,
+            "failures": found.failures,
             "seconds": round(time.monotonic() - started, 1),
-        }  # fmt: skip
+        }
         with ledger.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        print(f"{name}: {found.states} states, {len(found.failures)} failed; {total} in the ledger",
-              flush=True)  # fmt: skip
+        print(
+            f"{name}: {found.states} states, {len(found.failures)} failed; {total} in the ledger",
+            flush=True,
+        )
     return outcomes
 
 
@@ -96,9 +102,14 @@ def _from_ledger(ledger: Path, states: int, work: Path) -> list[Outcome]:
 @click.option("--minimum", default=0, help="Fail when fewer states were opened.")
 @click.option("--replay", help="SCENARIO:CALL:STATE, as a failure prints it.")
 def main(
-    only: tuple[str, ...], jobs: int, pairs: bool, ledger: Path | None, states: int, minimum: int,
+    only: tuple[str, ...],
+    jobs: int,
+    pairs: bool,
+    ledger: Path | None,
+    states: int,
+    minimum: int,
     replay: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Open what a crash can leave behind at every moment of every scenario."""
     started, work = time.monotonic(), work_directory()
     if replay is not None:

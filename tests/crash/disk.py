@@ -239,10 +239,11 @@ class Disk:
             return False
         node = self._open[handle][0]
         return self._settle_all(
-            change for change in self.pending
+            change
+            for change in self.pending
             if change.number <= call.started
             and (change.node is node or any(where is node for where, _, _ in change.names))
-        )  # fmt: skip
+        )
 
     _on_fdatasync = _on_fsync
 

@@ -72,9 +72,11 @@ def write(size: int, *, mark: bool) -> Written:
         before = bytes(world.memory._files[world.segments()[0]].cached)
         last1, last2 = log_of(db, 1, 1).last_index(), log_of(db, 2, 5).last_index()
         db.commit(
-            [update(2, 5, entries(last2 + 1, last2 + 2, size=size // 40)),
-             update(1, 1, entries(last1 + 1, last1 + 1, term=3, size=size // 16))]
-        )  # fmt: skip
+            [
+                update(2, 5, entries(last2 + 1, last2 + 2, size=size // 40)),
+                update(1, 1, entries(last1 + 1, last1 + 1, term=3, size=size // 16)),
+            ]
+        )
         ends.append(64 + db.stats().bytes_written)
     if mark:
         db.mark_durable()
@@ -98,8 +100,15 @@ def _replica(state: ReplicaState) -> object:
         (c.first, c.last, c.first_lsn, c.next_lsn, bytes(index.columns(c).offsets))
         for c in index.chunks
     )
-    return (hard.term, hard.vote, state.bootstrap, state.installed, state.removed,
-            index.floor_index, columns)  # fmt: skip
+    return (
+        hard.term,
+        hard.vote,
+        state.bootstrap,
+        state.installed,
+        state.removed,
+        index.floor_index,
+        columns,
+    )
 
 
 def live_bytes(recovered: Recovered) -> dict[int, tuple[int, int]]:

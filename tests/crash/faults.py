@@ -39,15 +39,31 @@ from tests.crash.script import Do, Script, Step
 from tests.logdb.helpers import update
 
 CALLS = (
-    "open", "pread", "pwritev", "pwrite", "fdatasync", "posix_fallocate", "ftruncate", "fstat",
-    "replace", "stat", "unlink", "listdir", "makedirs", "fsync", "statvfs",
-)  # fmt: skip
+    "open",
+    "pread",
+    "pwritev",
+    "pwrite",
+    "fdatasync",
+    "posix_fallocate",
+    "ftruncate",
+    "fstat",
+    "replace",
+    "stat",
+    "unlink",
+    "listdir",
+    "makedirs",
+    "fsync",
+    "statvfs",
+)
 """``close`` aside: what was written is synced before, so its error would say nothing."""
 METHODS = ("lock", "remove_tree")
 SHORT = "short"
 KINDS: dict[str, int | None] = {
-    "EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EINTR": errno.EINTR, SHORT: None,
-}  # fmt: skip
+    "EIO": errno.EIO,
+    "ENOSPC": errno.ENOSPC,
+    "EINTR": errno.EINTR,
+    SHORT: None,
+}
 FAILURES_MAX = 20
 _STOPPED, _FINISHED, _BROKEN = 0, 1, 2
 

@@ -87,8 +87,9 @@ def script() -> Script:
     made = Script(replace(OPTIONS, ballast_bytes=4096))
     made.commit(update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1)))
     for number in range(6):
-        made.commit(made.append((1, 1), 3, size=300, commit=3 * number + 1),
-                    made.append((2, 1), 2, size=40))  # fmt: skip
+        made.commit(
+            made.append((1, 1), 3, size=300, commit=3 * number + 1), made.append((2, 1), 2, size=40)
+        )
         if number % 2:
             made.do(Do.RESTART)
         made.export((1, 1), 3 * number + 1)

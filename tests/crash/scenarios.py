@@ -96,9 +96,14 @@ def snapshot_install(script: Script) -> None:
             script.commit(update(1, 1, snapshot=at, snapshot_term=term))
         term += 1
         received = update(
-            1, 1, snapshot=index, snapshot_term=term, reset=True, hard=(term, 0, index),
+            1,
+            1,
+            snapshot=index,
+            snapshot_term=term,
+            reset=True,
+            hard=(term, 0, index),
             state=b"x" * 700 * number,
-        )  # fmt: skip
+        )
         script.tear(0.3, received)
         script.tear(0.9, received)
         script.commit(received)
@@ -112,12 +117,21 @@ def collection(script: Script) -> None:
     for number in range(36):
         last = script.plain.replica((1, 1)).last
         script.commit(
-            script.append((1, 1), 3, size=400, back=number % 2, new_term=number % 7 == 3,
-                          commit=last - 2 if last > 4 else None)
-        )  # fmt: skip
+            script.append(
+                (1, 1),
+                3,
+                size=400,
+                back=number % 2,
+                new_term=number % 7 == 3,
+                commit=last - 2 if last > 4 else None,
+            )
+        )
         if number % 6 == 5:
-            script.commit(update(1, 1, snapshot=script.plain.replica((1, 1)).commit,
-                                 snapshot_term=_term(script)))  # fmt: skip
+            script.commit(
+                update(
+                    1, 1, snapshot=script.plain.replica((1, 1)).commit, snapshot_term=_term(script)
+                )
+            )
             script.do(Do.COLLECT)
             script.do(Do.COLLECT)
         if number % 12 == 11:
@@ -153,10 +167,15 @@ def removal(script: Script) -> None:
     """Replicas come and go; their ids stay burned, through collections too."""
     for number in range(1, 25):
         script.commit(
-            update(number, 1, script.append((number, 1), 2, size=200).entries, bootstrap=True,
-                   hard=(1, 1, 0)),
+            update(
+                number,
+                1,
+                script.append((number, 1), 2, size=200).entries,
+                bootstrap=True,
+                hard=(1, 1, 0),
+            ),
             script.append((100, 1), 2, size=300),
-        )  # fmt: skip
+        )
         script.commit(update(number, 1, remove=True))
         if number % 8 == 0:
             script.do(Do.COLLECT)
@@ -299,10 +318,14 @@ def _random_step(script: Script, rng: random.Random) -> None:
         return
     found = script.plain.replica(key)
     new = script.append(
-        key, rng.randrange(1, 5), size=rng.choice([0, 10, 300, 900]), back=rng.choice([0, 0, 0, 4]),
-        new_term=rng.random() < 0.3, vote=rng.randrange(4),
+        key,
+        rng.randrange(1, 5),
+        size=rng.choice([0, 10, 300, 900]),
+        back=rng.choice([0, 0, 0, 4]),
+        new_term=rng.random() < 0.3,
+        vote=rng.randrange(4),
         commit=rng.randrange(found.commit, found.last + 1) if found.last > found.commit else None,
-    )  # fmt: skip
+    )
     match rng.randrange(20):
         case 0 | 1:
             script.do(Do.COLLECT)
@@ -325,9 +348,15 @@ def _random_step(script: Script, rng: random.Random) -> None:
             index, term = found.last + rng.randrange(1, 5), found.term + 1
             state = bytes(rng.choice([5, 3000]))
             script.commit(
-                update(*key, snapshot=index, snapshot_term=term, reset=True, state=state,
-                       hard=(term, 2, index))
-            )  # fmt: skip
+                update(
+                    *key,
+                    snapshot=index,
+                    snapshot_term=term,
+                    reset=True,
+                    state=state,
+                    hard=(term, 2, index),
+                )
+            )
         case 10 if key[0] == 3:
             script.commit(update(*key, remove=True))
         case 11:
@@ -339,11 +368,27 @@ def _random_step(script: Script, rng: random.Random) -> None:
 SCENARIOS: dict[str, Callable[[Script], None]] = {
     found.__name__: found
     for found in (
-        create, bootstrap, rotation, overwrite, votes, config_change, snapshot_write,
-        snapshot_install, collection, recycling, removal, hakeeper_checkpoint, restarts, torn,
-        lost_index, format_upgrade, commit_indexes, wide, everything,
+        create,
+        bootstrap,
+        rotation,
+        overwrite,
+        votes,
+        config_change,
+        snapshot_write,
+        snapshot_install,
+        collection,
+        recycling,
+        removal,
+        hakeeper_checkpoint,
+        restarts,
+        torn,
+        lost_index,
+        format_upgrade,
+        commit_indexes,
+        wide,
+        everything,
     )
-}  # fmt: skip
+}
 RANDOM_STEPS = 40
 
 

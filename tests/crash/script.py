@@ -19,9 +19,12 @@ from tests.crash.plain import Key, Picture, PlainStore
 from tests.logdb.helpers import update
 
 OPTIONS = LogDbOptions(
-    segment_bytes=4096, entry_cache_bytes=0, ballast_bytes=0, rewrite_bytes_max=64 * 1024,
+    segment_bytes=4096,
+    entry_cache_bytes=0,
+    ballast_bytes=0,
+    rewrite_bytes_max=64 * 1024,
     reserve_bytes=0,
-)  # fmt: skip
+)
 
 
 class Do(enum.Enum):

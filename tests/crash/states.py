@@ -45,9 +45,10 @@ def states(disk: Disk, *, pairs: bool = False) -> Iterator[tuple[str, Tree]]:
         yield f"only-{number}", disk.after_power_cut(kept)
         for other in range(1, number) if pairs else ():
             rest = [
-                change for position, change in enumerate(reversed(pending), 1)
+                change
+                for position, change in enumerate(reversed(pending), 1)
                 if position not in (number, other)
-            ]  # fmt: skip
+            ]
             yield f"pair-{number}-{other}", disk.after_power_cut(reversed(rest))
 
 

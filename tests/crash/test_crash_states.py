@@ -171,14 +171,17 @@ def test_a_size_that_came_while_it_ran_is_not_covered() -> None:
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        ("pwritev2(3, [{iov_base=\"\\x61\", iov_len=1}], 1, 4096, RWF_DSYNC) = 1",
-         ["pwritev2", SYNC_WRITTEN, "fsync"]),
-        ("pwritev2(3, [{iov_base=\"\\x61\", iov_len=1}], 1, 4096, RWF_DSYNC) = -1 EIO (I/O)",
-         ["pwritev2", "fsync"]),
-        ("pwritev2(3, [{iov_base=\"\\x61\", iov_len=1}], 1, 4096, 0) = 1",
-         ["pwritev2", "fsync"]),
+        (
+            'pwritev2(3, [{iov_base="\\x61", iov_len=1}], 1, 4096, RWF_DSYNC) = 1',
+            ["pwritev2", SYNC_WRITTEN, "fsync"],
+        ),
+        (
+            'pwritev2(3, [{iov_base="\\x61", iov_len=1}], 1, 4096, RWF_DSYNC) = -1 EIO (I/O)',
+            ["pwritev2", "fsync"],
+        ),
+        ('pwritev2(3, [{iov_base="\\x61", iov_len=1}], 1, 4096, 0) = 1', ["pwritev2", "fsync"]),
     ],
-)  # fmt: skip
+)
 def test_a_write_with_its_own_sync_is_given_in_two_halves(
     tmp_path: Path, line: str, names: list[str]
 ) -> None:
@@ -242,5 +245,8 @@ def test_a_descriptor_is_free_when_its_close_begins(tmp_path: Path) -> None:
         "2 fsync(13) = 0\n"
     )
     assert [(call.name, call.result) for call in calls(trace)] == [
-        ("openat", 13), ("close", 0), ("openat", 13), ("fsync", 0)
-    ]  # fmt: skip
+        ("openat", 13),
+        ("close", 0),
+        ("openat", 13),
+        ("fsync", 0),
+    ]

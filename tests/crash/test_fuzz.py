@@ -112,10 +112,11 @@ RECORDS = tuple(
 IDENTITY = Identity(ClusterId("c"), StoreId("s1"), Incarnation(77), FORMAT_VERSION, 5, 9).encode()
 SNAPSHOT = installed(9, state=b"state" * 20).snapshot.encode()
 HELLO = control.Hello(
-    1, control.Lane.BULK,
+    1,
+    control.Lane.BULK,
     control.PeerIdentity(ClusterId("c"), StoreId("s"), (Incarnation(5), Incarnation(6)), 9),
     StoreId("t"),
-)  # fmt: skip
+)
 
 
 def scanned(data: bytes) -> object:
@@ -123,10 +124,14 @@ def scanned(data: bytes) -> object:
 
 
 RUN = max(
-    (run.columns for group in scan_segment(memoryview(WRITTEN.data), 1, 64, SEED).groups()
-     for run in group.runs if run.columns is not None and (run.shard, run.replica) == (1, 1)),
+    (
+        run.columns
+        for group in scan_segment(memoryview(WRITTEN.data), 1, 64, SEED).groups()
+        for run in group.runs
+        if run.columns is not None and (run.shard, run.replica) == (1, 1)
+    ),
     key=len,
-)  # fmt: skip
+)
 """Entries of replica 1 of shard 1 that lie one behind the other."""
 START = RUN.offsets[0]
 RUN_BYTES = WRITTEN.data[START : START + RUN.size]
@@ -157,26 +162,48 @@ def entries_read(data: bytes) -> object:
 DECODERS = [
     Decoder("entries of a read", entries_read, (RUN_BYTES,), (RecordCorrupt,), crc_at(68)),
     Decoder("record", record, RECORDS, (RecordCorrupt,), crc_at(68)),
-    Decoder("group header", lambda data: decode_group_header(data, 1, 64, SEED, 64), HEADERS, (),
-            crc_at(76)),
+    Decoder(
+        "group header",
+        lambda data: decode_group_header(data, 1, 64, SEED, 64),
+        HEADERS,
+        (),
+        crc_at(76),
+    ),
     Decoder("directory", lambda data: decode_directory(data, 0, SEED), DIRECTORIES),
-    Decoder("segment header", lambda data: decode_segment_header(data, 1, WRITTEN.incarnation),
-            (WRITTEN.data[:64],), (SegmentVersionError,), crc_at(60)),
+    Decoder(
+        "segment header",
+        lambda data: decode_segment_header(data, 1, WRITTEN.incarnation),
+        (WRITTEN.data[:64],),
+        (SegmentVersionError,),
+        crc_at(60),
+    ),
     Decoder("segment", scanned, (WRITTEN.data[:2500],), (), crc_at(64 + 76, 64)),
     Decoder("identity", Identity.decode, (IDENTITY,), (ValueError,), repair_identity),
     Decoder("snapshot, export", Snapshot.decode, (SNAPSHOT,), (SnapshotCorrupt,), repair_snapshot),
     Decoder("membership", Membership.decode, (members().encode(),), (MembershipCorrupt,)),
     Decoder("peer hello", control.decode_hello, (control.encode_hello(HELLO),), (ControlError,)),
-    Decoder("peer request", control.decode_request,
-            (b"".join(control.encode_request(1, 2, "method", b"body")),), (ControlError,)),
-    Decoder("peer response", control.decode_response,
-            (b"".join(control.encode_answer(1, b"body")),
-             b"".join(control.encode_failure(2, Busy("words", retry_after_ms=5)))),
-            (ControlError,)),
-    Decoder("peer frames", frames,
-            (b"".join(encode_frame(FrameKind.MESSAGES, [bytes(60), b"more"], 64)) * 2,),
-            (FrameError,)),
-]  # fmt: skip
+    Decoder(
+        "peer request",
+        control.decode_request,
+        (b"".join(control.encode_request(1, 2, "method", b"body")),),
+        (ControlError,),
+    ),
+    Decoder(
+        "peer response",
+        control.decode_response,
+        (
+            b"".join(control.encode_answer(1, b"body")),
+            b"".join(control.encode_failure(2, Busy("words", retry_after_ms=5))),
+        ),
+        (ControlError,),
+    ),
+    Decoder(
+        "peer frames",
+        frames,
+        (b"".join(encode_frame(FrameKind.MESSAGES, [bytes(60), b"more"], 64)) * 2,),
+        (FrameError,),
+    ),
+]
 
 
 def mutated(rng: random.Random, sample: bytes) -> bytearray:

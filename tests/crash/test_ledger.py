@@ -64,5 +64,7 @@ def test_what_failed_fails_again_until_it_passes(runs: Runs) -> None:
     assert runs.go_on(3 * STATES) == 0
     assert runs.names == []
     assert [json.loads(line)["scenario"] for line in runs.ledger.read_text().splitlines()] == [
-        *list(SCENARIOS)[:3], second, second,
-    ]  # fmt: skip
+        *list(SCENARIOS)[:3],
+        second,
+        second,
+    ]

@@ -38,13 +38,15 @@ CONFIGURATIONS: dict[str, tuple[LogDbOptions, bool]] = {
     "no columns in memory": (replace(OPTIONS, column_cache_bytes=0), False),
     "everything is copied": (replace(OPTIONS, rewrite_live_ratio=1.0), False),
     "nothing is copied": (
-        replace(OPTIONS, rewrite_live_ratio=0.0, rewrite_old_live_ratio=0.0), False,
+        replace(OPTIONS, rewrite_live_ratio=0.0, rewrite_old_live_ratio=0.0),
+        False,
     ),
     "little is copied at once": (
-        replace(OPTIONS, rewrite_live_ratio=1.0, rewrite_bytes_max=500), False,
+        replace(OPTIONS, rewrite_live_ratio=1.0, rewrite_bytes_max=500),
+        False,
     ),
     "updates share groups": (replace(OPTIONS, ballast_bytes=4096), True),
-}  # fmt: skip
+}
 
 
 def answers(db: LogDb) -> dict[object, object]:
@@ -69,9 +71,17 @@ def answers(db: LogDb) -> dict[object, object]:
             for low in range(first, last + 1)
         ]
         said[shard, replica] = (
-            log.hard_state, log.bootstrap, log.installed, log.faulty, first, last, known, lsns,
-            parts, all_entries(log),
-        )  # fmt: skip
+            log.hard_state,
+            log.bootstrap,
+            log.installed,
+            log.faulty,
+            first,
+            last,
+            known,
+            lsns,
+            parts,
+            all_entries(log),
+        )
     return said
 
 

@@ -77,10 +77,29 @@ def record(
     faults = ["-e", f"inject={inject}"] if inject else []
     output = subprocess.DEVNULL if inject else None
     traced = subprocess.Popen(
-        ["strace", *faults, "-f", "--seccomp-bpf", "-q", "-v", "-xx", "-s", "100000000",
-         "-e", "signal=none", "-e", f"trace={_CALLS}", "-o", str(trace), *command],
-        env=environment, start_new_session=True, stdout=output, stderr=output,
-    )  # fmt: skip
+        [
+            "strace",
+            *faults,
+            "-f",
+            "--seccomp-bpf",
+            "-q",
+            "-v",
+            "-xx",
+            "-s",
+            "100000000",
+            "-e",
+            "signal=none",
+            "-e",
+            f"trace={_CALLS}",
+            "-o",
+            str(trace),
+            *command,
+        ],
+        env=environment,
+        start_new_session=True,
+        stdout=output,
+        stderr=output,
+    )
     try:
         return traced.wait(RECORD_S)
     except subprocess.TimeoutExpired:

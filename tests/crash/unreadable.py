@@ -32,9 +32,12 @@ from tests.logdb.dying import dying
 from tests.logdb.helpers import World, commit_many_kinds, entries, log_of, update, visible
 
 OPTIONS = LogDbOptions(
-    segment_bytes=32 * 1024, entry_cache_bytes=0, ballast_bytes=0, reserve_bytes=0,
+    segment_bytes=32 * 1024,
+    entry_cache_bytes=0,
+    ballast_bytes=0,
+    reserve_bytes=0,
     spare_segments_max=0,
-)  # fmt: skip
+)
 Picture = dict[Key, object]
 Owned = list[tuple[int, int, Key]]
 """From, to, whose records these bytes of a segment are."""
@@ -48,9 +51,11 @@ def write(*, stopped: bool) -> World:
     for step in range(14):
         first, other = log_of(db, 1, 1).last_index() + 1, log_of(db, 2, 5).last_index() + 1
         db.commit(
-            [update(1, 1, entries(first, first + 1, term=3 + step, size=900 + 500 * step)),
-             update(2, 5, entries(other, other, size=3000))]
-        )  # fmt: skip
+            [
+                update(1, 1, entries(first, first + 1, term=3 + step, size=900 + 500 * step)),
+                update(2, 5, entries(other, other, size=3000)),
+            ]
+        )
         db.commit([update(4, 1, hard=(step + 2, 1 + step % 2, 1))])
         if step % 5 == 1:
             db.commit([update(1, 1, entries(first, first + 3, term=4 + step, size=700))])
@@ -108,9 +113,16 @@ def judge(world: World, *, index: bool, sector: int, every: int = 1) -> Counter[
 
 
 def _one(
-    world: World, whole: Picture, owned: Owned, path: str, start: int, sector: int, where: str,
-    *, index: bool,
-) -> str:  # fmt: skip
+    world: World,
+    whole: Picture,
+    owned: Owned,
+    path: str,
+    start: int,
+    sector: int,
+    where: str,
+    *,
+    index: bool,
+) -> str:
     hurt, vfs = dying(world, index=index, sector=sector)
     vfs.kill_bytes(path, start, start + 1)
     db = hurt.open()

@@ -219,7 +219,11 @@ def commit_many_kinds(db: LogDb) -> None:
     comes and goes.
     """
     db.commit(
-        [update(1, 1, snapshot=1, reset=True, bootstrap=True), update(2, 5, hard=(1, 5, 0)),
-         update(3, 1, entries(1, 2), bootstrap=True), update(4, 1, entries(1, 1))]
-    )  # fmt: skip
+        [
+            update(1, 1, snapshot=1, reset=True, bootstrap=True),
+            update(2, 5, hard=(1, 5, 0)),
+            update(3, 1, entries(1, 2), bootstrap=True),
+            update(4, 1, entries(1, 1)),
+        ]
+    )
     db.commit([update(3, 1, remove=True), update(1, 1, entries(2, 9), hard=(2, 1, 3))])

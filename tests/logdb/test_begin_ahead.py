@@ -96,8 +96,10 @@ def test_neither_disk_nor_reader_can_tell(seed: int) -> None:
     chance = random.Random(seed)
     options = LogDbOptions(
         segment_bytes=chance.choice((4096, 20_000, 1 << 20)),
-        entry_cache_bytes=chance.choice((0, 1 << 20)), ballast_bytes=0, reserve_bytes=0,
-    )  # fmt: skip
+        entry_cache_bytes=chance.choice((0, 1 << 20)),
+        ballast_bytes=0,
+        reserve_bytes=0,
+    )
     plain, piped = World(options=options), World(options=options)
     one, other = plain.open(), piped.open()
     pipeline, shards = Pipeline(other), Shards(chance)
@@ -290,10 +292,15 @@ def a_mark_that_is_there(db: LogDb) -> CommitGroup:
 @pytest.mark.parametrize(
     "before",
     [
-        a_new_segment, a_removal, a_cut, commit_indexes, a_snapshot_of_the_same, nothing,
+        a_new_segment,
+        a_removal,
+        a_cut,
+        commit_indexes,
+        a_snapshot_of_the_same,
+        nothing,
         a_mark_that_is_there,
     ],
-)  # fmt: skip
+)
 def test_behind_what_may_end_otherwise_nothing_is_begun(
     before: Callable[[LogDb], CommitGroup],
 ) -> None:

@@ -73,8 +73,12 @@ def test_a_reader_that_goes_on_is_read_ahead_of() -> None:
     fourth = log.fetch(Index(13), Index(41), 4000)
     assert run(log, fourth) == [13, 14, 15, 16]
     assert [fetch.asked for fetch in (first, second, third, other, fourth)] == [
-        False, False, True, False, True,
-    ]  # fmt: skip
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
     elsewhere = log.fetch(Index(30), Index(41), 4000)
     assert (run(log, elsewhere), elsewhere.ahead) == ([30, 31, 32, 33], [])
     db.commit([update(1, 1, snapshot=40)])

@@ -47,9 +47,16 @@ class Recorder:
     def __post_init__(self) -> None:
         vfs = self.world.memory
         for name in (
-            "create", "pwritev", "fdatasync", "sync_written", "preallocate", "truncate", "rename",
-            "unlink", "fsync_directory",
-        ):  # fmt: skip
+            "create",
+            "pwritev",
+            "fdatasync",
+            "sync_written",
+            "preallocate",
+            "truncate",
+            "rename",
+            "unlink",
+            "fsync_directory",
+        ):
             setattr(vfs, name, self._watched(name, getattr(vfs, name)))
         kv = self.world.kv
         kv.before_write = self._watched("kv", lambda: None)  # type: ignore[attr-defined]

@@ -128,10 +128,10 @@ def test_a_record_that_is_not_an_entry_is_not_read() -> None:
     db.commit([update(1, 1, hard=(1, 2, 1))])
     data = world.vfs.pread(read.handle, 4096, 0)
     found = [
-        offset for offset in range(end, end + 400, 8) if data[offset : offset + 2] == data[
-            read.offsets[0] : read.offsets[0] + 2
-        ]
-    ]  # fmt: skip
+        offset
+        for offset in range(end, end + 400, 8)
+        if data[offset : offset + 2] == data[read.offsets[0] : read.offsets[0] + 2]
+    ]
     with pytest.raises(RecordCorrupt, match="another record"):
         replace(read, offsets=array("I", found[:1])).run(world.vfs)
 

@@ -21,9 +21,12 @@ from tests.tmpfs import fill, free_bytes, mounted
 
 DISK_BYTES = 4 << 20
 OPTIONS = LogDbOptions(
-    segment_bytes=64 * 1024, entry_cache_bytes=0, ballast_bytes=256 * 1024, reserve_bytes=1 << 20,
+    segment_bytes=64 * 1024,
+    entry_cache_bytes=0,
+    ballast_bytes=256 * 1024,
+    reserve_bytes=1 << 20,
     rewrite_bytes_max=128 * 1024,
-)  # fmt: skip
+)
 LEVELS = 64
 STEP = 24 * 1024
 """Between two levels: from no byte to above the mark."""

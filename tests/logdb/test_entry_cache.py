@@ -59,9 +59,7 @@ def test_the_oldest_writes_go_first_and_the_bound_holds() -> None:
         following[owner] = some[-1].index + 1
         cache.put(replicas[owner], some, size_of(some))
         written += [(owner, entry.index) for entry in some]
-        there = [
-            replicas[who].get(index, index + 1, MUCH) is not None for who, index in written
-        ]  # fmt: skip
+        there = [replicas[who].get(index, index + 1, MUCH) is not None for who, index in written]
         assert there == sorted(there), "a suffix of what was written"
         assert there[-1]
         held = sum(len(entry.payload) for one in replicas for entry in one._entries)

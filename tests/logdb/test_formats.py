@@ -65,8 +65,11 @@ def example() -> bytes:
 
 def test_the_document_shows_the_bytes() -> None:
     text = (Path(__file__).parents[2] / "docs/formats/segment.md").read_text()
-    dump = [line.split("|")[0].split(None, 1)[1] for line in text.splitlines() if line[:2] in (
-        "00", "01")]  # fmt: skip
+    dump = [
+        line.split("|")[0].split(None, 1)[1]
+        for line in text.splitlines()
+        if line[:2] in ("00", "01")
+    ]
     assert bytes.fromhex("".join(dump)) == example()
     assert f"{SEED:#x}" in text
 

@@ -173,8 +173,10 @@ def test_after_a_failed_write_the_index_is_not_trusted(tmp_path: Path) -> None:
     with pytest.raises(KvError, match="mismatch"):
         db.checkpoint()
     crash(world, db)
-    assert any("a write to it failed" in text for text in
-               offline.check(world.vfs, world.path, kv=world.kv).index)  # fmt: skip
+    assert any(
+        "a write to it failed" in text
+        for text in offline.check(world.vfs, world.path, kv=world.kv).index
+    )
     db = world.open()
     assert "a write to it failed" in db.recovery_report.rebuilt
     assert db.log(*db.replicas()[0]).last_index() == last

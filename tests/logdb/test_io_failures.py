@@ -16,10 +16,22 @@ from tests.logdb.helpers import World, entries, log_of, picture, update
 from tests.logdb.test_crash_states import durable
 
 OPERATIONS = (
-    "create", "open_read", "open_write", "pread", "pwritev", "fdatasync", "sync_written",
-    "preallocate", "truncate", "rename", "unlink", "fsync_directory", "listdir", "make_directory",
+    "create",
+    "open_read",
+    "open_write",
+    "pread",
+    "pwritev",
+    "fdatasync",
+    "sync_written",
+    "preallocate",
+    "truncate",
+    "rename",
+    "unlink",
+    "fsync_directory",
+    "listdir",
+    "make_directory",
     "lock",
-)  # fmt: skip
+)
 
 
 class FailingIo:

@@ -38,8 +38,11 @@ def test_scan_is_ordered_and_stays_inside_its_prefix(engine: KvEngine, path: str
     kv = engine.open(path)
     kv.write([(bytes([65, n]), b"%d" % n) for n in (200, 3, 255, 0)] + [(b"B", b""), (b"@", b"")])
     assert list(kv.scan(b"A")) == [
-        (b"A\x00", b"0"), (b"A\x03", b"3"), (b"A\xc8", b"200"), (b"A\xff", b"255"),
-    ]  # fmt: skip
+        (b"A\x00", b"0"),
+        (b"A\x03", b"3"),
+        (b"A\xc8", b"200"),
+        (b"A\xff", b"255"),
+    ]
     assert next(key for key, _ in kv.scan(b"")) == b"@"
     assert list(kv.scan(b"x")) == []
     kv.close()

@@ -172,10 +172,14 @@ def test_reads_are_cut_by_bytes_but_give_at_least_one(world: World) -> None:
 def test_lsns_are_found_in_entries_of_any_count(world: World) -> None:
     db = world.open()
     log_entries = [
-        entry(1, lsn=1, count=0), entry(2, lsn=1, count=5), entry(3, lsn=6, count=0),
-        entry(4, lsn=6, count=0), entry(5, lsn=6, count=1), entry(6, lsn=7, count=3),
+        entry(1, lsn=1, count=0),
+        entry(2, lsn=1, count=5),
+        entry(3, lsn=6, count=0),
+        entry(4, lsn=6, count=0),
+        entry(5, lsn=6, count=1),
+        entry(6, lsn=7, count=3),
         entry(7, lsn=10, count=0),
-    ]  # fmt: skip
+    ]
     db.commit([update(1, 1, log_entries[:3])])
     db.commit([update(2, 1, entries(1, 40, size=200))])
     db.commit([update(1, 1, log_entries[3:])])

@@ -22,14 +22,15 @@ CONFIGURATIONS = [
     LogDbOptions(
         segment_bytes=6000, entry_cache_bytes=700, ballast_bytes=0, rewrite_live_ratio=0.9
     ),
+    LogDbOptions(segment_bytes=16384, entry_cache_bytes=0, ballast_bytes=0, rewrite_live_ratio=0.0),
     LogDbOptions(
-        segment_bytes=16384, entry_cache_bytes=0, ballast_bytes=0, rewrite_live_ratio=0.0
-    ),
-    LogDbOptions(
-        segment_bytes=5000, entry_cache_bytes=0, ballast_bytes=0, rewrite_live_ratio=1.0,
+        segment_bytes=5000,
+        entry_cache_bytes=0,
+        ballast_bytes=0,
+        rewrite_live_ratio=1.0,
         rewrite_bytes_max=500,
     ),
-]  # fmt: skip
+]
 
 
 @dataclass

@@ -22,8 +22,12 @@ def build() -> tuple[World, LogDb]:
     db = world.open()
     db.commit([update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1))])
     for first in range(2, 32, 3):
-        db.commit([update(1, 1, entries(first, first + 2, size=300)), update(2, 9, entries(
-            first - 1, first + 1))])  # fmt: skip
+        db.commit(
+            [
+                update(1, 1, entries(first, first + 2, size=300)),
+                update(2, 9, entries(first - 1, first + 1)),
+            ]
+        )
     db.commit([update(3, 3, entries(1, 1))])
     db.commit([update(3, 3, remove=True)])
     return world, db
@@ -105,8 +109,10 @@ def test_damage_is_told_with_place_and_owner() -> None:
     report = offline.check(world.vfs, world.path)
     assert not report.ok
     assert [(r.shard, bool(r.faulty)) for r in report.replicas] == [
-        (1, True), (2, False), (3, False),
-    ]  # fmt: skip
+        (1, True),
+        (2, False),
+        (3, False),
+    ]
     assert any("checksum" in text for text in report.damages)
     assert all(text.startswith("shard 1 replica 1: ") for text in report.damages)
     (verdict,) = report.verdicts
@@ -120,8 +126,9 @@ def test_damage_is_told_with_place_and_owner() -> None:
 def test_a_torn_tail_is_no_damage() -> None:
     world, db = build()
     group = db.begin([update(2, 9, entries(31, 35))])
-    world.memory.pwritev(group.handle, [b"".join(group.encoded.buffers)[:200]], (
-        group.encoded.position.offset))  # fmt: skip
+    world.memory.pwritev(
+        group.handle, [b"".join(group.encoded.buffers)[:200]], (group.encoded.position.offset)
+    )
     world.memory.kill()
     report = offline.check(world.vfs, world.path)
     assert report.ok
@@ -149,8 +156,9 @@ def test_a_rebuilt_index_leaves_a_torn_tail_to_the_store() -> None:
     world, db = build()
     seen = picture(db)
     group = db.begin([update(2, 9, entries(31, 35))])
-    world.memory.pwritev(group.handle, [b"".join(group.encoded.buffers)[:200]], (
-        group.encoded.position.offset))  # fmt: skip
+    world.memory.pwritev(
+        group.handle, [b"".join(group.encoded.buffers)[:200]], (group.encoded.position.offset)
+    )
     world.memory.kill()
     offline.rebuild_index(world.vfs, world.path, world.kv)
     db = world.open()

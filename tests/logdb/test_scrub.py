@@ -22,10 +22,12 @@ def filled() -> tuple[World, LogDb]:
     world = World()
     db = world.open()
     for first in range(1, 200, 10):
-        db.commit([
-            update(1, 1, entries(first, first + 9), hard=(1, 1, first - 1)),
-            update(2, 2, entries(first, first + 9), hard=(1, 2, first - 1)),
-        ])  # fmt: skip
+        db.commit(
+            [
+                update(1, 1, entries(first, first + 9), hard=(1, 1, first - 1)),
+                update(2, 2, entries(first, first + 9), hard=(1, 2, first - 1)),
+            ]
+        )
     return world, db
 
 
@@ -161,10 +163,12 @@ def test_an_unreadable_page_costs_those_whose_bytes_are_in_it(sector: int) -> No
     world = World(options=replace(SMALL, segment_bytes=16 * 4096))
     db = world.open()
     for first in range(1, 40, 2):
-        db.commit([
-            update(1, 1, entries(first, first + 1, size=1000), hard=(1, 1, first - 1)),
-            update(2, 2, [entry(n, payload=bytes(6000)) for n in (first, first + 1)]),
-        ])  # fmt: skip
+        db.commit(
+            [
+                update(1, 1, entries(first, first + 1, size=1000), hard=(1, 1, first - 1)),
+                update(2, 2, [entry(n, payload=bytes(6000)) for n in (first, first + 1)]),
+            ]
+        )
     target = db.scrub_target(0)
     assert target is not None
     owners: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -173,8 +177,9 @@ def test_an_unreadable_page_costs_those_whose_bytes_are_in_it(sector: int) -> No
         places = (index.place(n) for n in range(1, index.last_index + 1))
         owners[key] = [
             (one.offset, one.offset + 72 + one.length)
-            for one in places if one.segment == target.segment
-        ]  # fmt: skip
+            for one in places
+            if one.segment == target.segment
+        ]
     whole = world.memory
     blamed = []
     for page in range(0, target.size, 4096):
@@ -191,9 +196,10 @@ def test_an_unreadable_page_costs_those_whose_bytes_are_in_it(sector: int) -> No
             if any(affected(index, target.segment, damage) is not None for damage in damages):
                 found.add(key)
         mine = {
-            key for key in KEYS
+            key
+            for key in KEYS
             if any(low < page + 4096 and page < high for low, high in owners[key])
-        }  # fmt: skip
+        }
         assert found == mine, page
         blamed.append(len(found))
     assert blamed.count(1) > 3

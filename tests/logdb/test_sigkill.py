@@ -47,11 +47,17 @@ def write_for_ever(path: str) -> None:
 def run_and_kill(path: str, lines: int) -> tuple[int, int]:
     """Let the child ack about `lines` groups, kill it; the last (index, term) that it acked."""
     child = subprocess.Popen(
-        [sys.executable, "-c", "import sys; from tests.logdb.test_sigkill import write_for_ever;"
-         "write_for_ever(sys.argv[1])", path],
-        stdout=subprocess.PIPE, text=True,
+        [
+            sys.executable,
+            "-c",
+            "import sys; from tests.logdb.test_sigkill import write_for_ever;"
+            "write_for_ever(sys.argv[1])",
+            path,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-    )  # fmt: skip
+    )
     acked = (0, 0)
     watchdog = threading.Timer(60, child.kill)
     watchdog.start()
@@ -89,8 +95,9 @@ def test_a_killed_process_loses_nothing_that_it_acked(tmp_path: Path) -> None:
         assert all_entries(log) == entries(first, last, size=500)
         assert all_entries(log_of(db, 2, 1)) == entries(1, last)
         assert log.hard_state == HardState(
-            Term(log.hard_state.term), ReplicaId(log.hard_state.term % 3 + 1),
+            Term(log.hard_state.term),
+            ReplicaId(log.hard_state.term % 3 + 1),
             Index(log.hard_state.commit),
-        )  # fmt: skip
+        )
         world.close(db)
     assert log_of(real_world(path, OPTIONS).open()).first_index() > 1

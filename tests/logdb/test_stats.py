@@ -25,9 +25,13 @@ def opened(world: World, clock: ManualClock) -> LogDb:
     world.open()
     assert world.directory is not None
     return LogDb.open(
-        world.path, identity=world.directory, vfs=world.vfs, kv=world.kv, options=world.options,
+        world.path,
+        identity=world.directory,
+        vfs=world.vfs,
+        kv=world.kv,
+        options=world.options,
         clock=clock,
-    )  # fmt: skip
+    )
 
 
 def churn(db: LogDb) -> None:

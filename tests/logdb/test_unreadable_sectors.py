@@ -360,8 +360,11 @@ def test_a_survey_tells_what_it_could_not_read() -> None:
     assert survey.unreadable(1) == [(4096, 3 * 4096), (5 * 4096, 6 * 4096)]
     assert survey.unreadable_bytes() == 3 * 4096
     assert [survey.touches(1, start, start + 8) for start in (4088, 4096, 12280, 12288)] == [
-        False, True, True, False,
-    ]  # fmt: skip
+        False,
+        True,
+        True,
+        False,
+    ]
     assert survey.touches(1, 4090, 4097)
     assert not survey.touches(2, 0, 1 << 40)
     assert not survey.silent

@@ -102,11 +102,18 @@ def build_checkpoint(
         (
             _META_KEY,
             _META.pack(
-                CHECKPOINT_VERSION, incarnation, position.segment, position.offset, last.segment,
-                last.offset, last.crc, position.sequence, position.next_write_sequence,
+                CHECKPOINT_VERSION,
+                incarnation,
+                position.segment,
+                position.offset,
+                last.segment,
+                last.offset,
+                last.crc,
+                position.sequence,
+                position.next_write_sequence,
             ),
         )
-    ]  # fmt: skip
+    ]
     batch = CheckpointBatch(puts, [])
     for state in states:
         if state.dirty and (state.exists or state.removed):
@@ -236,9 +243,17 @@ def _decode_columns(value: bytes) -> EntryRun:
         position = end
     lsns, offsets, lengths, term_starts, term_values = columns
     return EntryRun(
-        segment, first, write_sequence, lsns, offsets, lengths, term_starts, term_values, next_lsn,
+        segment,
+        first,
+        write_sequence,
+        lsns,
+        offsets,
+        lengths,
+        term_starts,
+        term_values,
+        next_lsn,
         size,
-    )  # fmt: skip
+    )
 
 
 def _encode_state(state: ReplicaState) -> bytes:
@@ -247,12 +262,21 @@ def _encode_state(state: ReplicaState) -> bytes:
     reason = fault.reason.encode()
     parts = [
         _STATE.pack(
-            hard.term, hard.vote, hard.commit, index.floor_index, index.floor_term,
-            index.floor_next_lsn, fault.damaged_from, fault.acked_through, state.removed,
-            len(reason), len(state.origins), len(state.cuts),
+            hard.term,
+            hard.vote,
+            hard.commit,
+            index.floor_index,
+            index.floor_term,
+            index.floor_next_lsn,
+            fault.damaged_from,
+            fault.acked_through,
+            state.removed,
+            len(reason),
+            len(state.origins),
+            len(state.cuts),
         ),
         reason,
-    ]  # fmt: skip
+    ]
     parts += [
         _ORIGIN.pack(kind, origin.write_sequence, origin.segment)
         for kind, origin in sorted(state.origins.items())
@@ -263,14 +287,27 @@ def _encode_state(state: ReplicaState) -> bytes:
 
 def _decode_state(shard: int, replica: int, value: bytes) -> ReplicaState:
     (
-        term, vote, commit, floor, floor_term, floor_lsn, damaged_from, acked_through, removed,
-        reason, origins, cuts,
-    ) = _STATE.unpack_from(value)  # fmt: skip
+        term,
+        vote,
+        commit,
+        floor,
+        floor_term,
+        floor_lsn,
+        damaged_from,
+        acked_through,
+        removed,
+        reason,
+        origins,
+        cuts,
+    ) = _STATE.unpack_from(value)
     position = _STATE.size + reason
     state = ReplicaState(
-        shard, replica, HardState(Term(term), ReplicaId(vote), Index(commit)),
-        removed=bool(removed), dirty=False,
-    )  # fmt: skip
+        shard,
+        replica,
+        HardState(Term(term), ReplicaId(vote), Index(commit)),
+        removed=bool(removed),
+        dirty=False,
+    )
     if reason:
         text = value[_STATE.size : position].decode()
         state.fault = Fault(text, Index(damaged_from), Index(acked_through))

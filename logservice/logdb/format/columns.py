@@ -50,9 +50,17 @@ class EntryRun:
         """
         first = entries[0]
         run = cls(
-            segment, first.index, write_sequence, array("Q"), array("I"), array("I"),
-            array("Q", (first.index,)), array("Q", (first.term,)), first.lsn, 0,
-        )  # fmt: skip
+            segment,
+            first.index,
+            write_sequence,
+            array("Q"),
+            array("I"),
+            array("I"),
+            array("Q", (first.index,)),
+            array("Q", (first.term,)),
+            first.lsn,
+            0,
+        )
         run.add(entries, offset)
         return run
 
@@ -134,10 +142,17 @@ class EntryRun:
         term_starts = self.term_starts[start:end]
         term_starts[0] = first
         return EntryRun(
-            self.segment, first, self.write_sequence + low, self.lsns[low:high],
-            self.offsets[low:high], self.lengths[low:high], term_starts, self.terms[start:end],
-            self.lsn_after(last), self.bytes_of(first, last),
-        )  # fmt: skip
+            self.segment,
+            first,
+            self.write_sequence + low,
+            self.lsns[low:high],
+            self.offsets[low:high],
+            self.lengths[low:high],
+            term_starts,
+            self.terms[start:end],
+            self.lsn_after(last),
+            self.bytes_of(first, last),
+        )
 
 
 def to_bytes(column: array[int]) -> bytes:

@@ -158,9 +158,19 @@ def decode_group_header(
     if end > len(view) or view[start : start + 8] != GROUP_MAGIC:
         return None
     (
-        _, version, flags, runs, sequence, own_segment, own_offset, previous_segment,
-        previous_offset, body_bytes, previous_crc, directory_crc,
-    ) = HEADER.unpack_from(view, start)  # fmt: skip
+        _,
+        version,
+        flags,
+        runs,
+        sequence,
+        own_segment,
+        own_offset,
+        previous_segment,
+        previous_offset,
+        body_bytes,
+        previous_crc,
+        directory_crc,
+    ) = HEADER.unpack_from(view, start)
     reserved, crc = HEADER_CRC.unpack_from(view, start + HEADER.size)
     if crc32(view[start : end - 4], seed) != crc:
         return None
@@ -169,8 +179,12 @@ def decode_group_header(
     return GroupHeader(
         GroupPosition(segment, offset, crc),
         GroupPosition(previous_segment, previous_offset, previous_crc),
-        flags, sequence, runs, body_bytes, directory_crc,
-    )  # fmt: skip
+        flags,
+        sequence,
+        runs,
+        body_bytes,
+        directory_crc,
+    )
 
 
 def decode_directory(view: Buffer, offset: int, seed: int) -> Directory | None:

@@ -79,10 +79,23 @@ def encode_group(
     rows, end = encode_runs(body, runs, seed, segment, start)
     directory_head = DIRECTORY.pack(DIRECTORY_MAGIC, len(runs), end - start, sequence, flags)
     directory_crc = crc32(rows, crc32(directory_head, seed))
-    head = HEADER.pack(
-        GROUP_MAGIC, GROUP_VERSION, flags, len(runs), sequence, segment, offset, previous.segment,
-        previous.offset, end - start, previous.crc, directory_crc,
-    ) + b"\0\0\0\0"  # fmt: skip
+    head = (
+        HEADER.pack(
+            GROUP_MAGIC,
+            GROUP_VERSION,
+            flags,
+            len(runs),
+            sequence,
+            segment,
+            offset,
+            previous.segment,
+            previous.offset,
+            end - start,
+            previous.crc,
+            directory_crc,
+        )
+        + b"\0\0\0\0"
+    )
     crc = crc32(head, seed)
     pack_crc = DIRECTORY_CRC.pack
     body[0] = b"".join((head, pack_crc(crc), directory_head, pack_crc(directory_crc), rows))
@@ -123,9 +136,18 @@ def encode_runs(
                 length = len(payload)
                 last = entry.index
                 head = pack(
-                    entry_word, length, shard, replica, sequence, last, entry.term, entry.lsn,
-                    entry.record_count, entry.kind, crc(payload, seed),
-                )  # fmt: skip
+                    entry_word,
+                    length,
+                    shard,
+                    replica,
+                    sequence,
+                    last,
+                    entry.term,
+                    entry.lsn,
+                    entry.record_count,
+                    entry.kind,
+                    crc(payload, seed),
+                )
                 append(head + pack_crc(crc(head, seed)))
                 if length:
                     append(payload)
@@ -136,10 +158,20 @@ def encode_runs(
             run.size = offset - run.offset
         add_row(
             pack_row(
-                shard, replica, first_sequence, index, last, term, vote, commit, offset - begin,
-                sequence - first_sequence, kinds, 0,
+                shard,
+                replica,
+                first_sequence,
+                index,
+                last,
+                term,
+                vote,
+                commit,
+                offset - begin,
+                sequence - first_sequence,
+                kinds,
+                0,
             )
-        )  # fmt: skip
+        )
     return b"".join(rows), offset
 
 
@@ -157,9 +189,18 @@ def _encode_metas(
         index, record_term, lsn, detail, payload = fields_of(meta.value)
         length = len(payload)
         head = _HEAD.pack(
-            start_word | kind << 24, length, run.shard, run.replica, meta.write_sequence, index,
-            record_term, lsn, 0, detail, crc32(payload, seed) if length else seed,
-        )  # fmt: skip
+            start_word | kind << 24,
+            length,
+            run.shard,
+            run.replica,
+            meta.write_sequence,
+            index,
+            record_term,
+            lsn,
+            0,
+            detail,
+            crc32(payload, seed) if length else seed,
+        )
         body.append(head + _CRC.pack(crc32(head, seed)))
         if length:
             body.append(payload + PADDING[length & 7])

@@ -154,18 +154,39 @@ def decode_header(view: Buffer, offset: int, seed: int) -> RecordHeader:
     if offset < 0 or end > len(view):
         raise RecordCorrupt("record header beyond the end")
     (
-        magic, version, kind_number, length, shard, replica, write_sequence, index, term, lsn,
-        record_count, detail, payload_crc, header_crc,
-    ) = RECORD.unpack_from(view, offset)  # fmt: skip
+        magic,
+        version,
+        kind_number,
+        length,
+        shard,
+        replica,
+        write_sequence,
+        index,
+        term,
+        lsn,
+        record_count,
+        detail,
+        payload_crc,
+        header_crc,
+    ) = RECORD.unpack_from(view, offset)
     if magic != RECORD_MAGIC or crc32(view[offset : end - 4], seed) != header_crc:
         raise RecordCorrupt("record header checksum")
     kind = _KINDS.get(kind_number)
     if version != RECORD_VERSION or kind is None:
         raise RecordCorrupt(f"record version {version} kind {kind_number}")
     return RecordHeader(
-        kind, length, shard, replica, write_sequence, index, term, lsn, record_count, detail,
+        kind,
+        length,
+        shard,
+        replica,
+        write_sequence,
+        index,
+        term,
+        lsn,
+        record_count,
+        detail,
         payload_crc,
-    )  # fmt: skip
+    )
 
 
 def payload_view(view: Buffer, offset: int, header: RecordHeader, seed: int) -> Buffer:

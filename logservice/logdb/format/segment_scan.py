@@ -134,9 +134,14 @@ def scan_segment(view: memoryview, segment: int, start: int, seed: int) -> Segme
 
 
 def scan_entries(
-    view: memoryview, segment: int, seed: int, key: tuple[int, int], first: int, last: int,
+    view: memoryview,
+    segment: int,
+    seed: int,
+    key: tuple[int, int],
+    first: int,
+    last: int,
     end: int = 0,
-) -> EntryRun | None:  # fmt: skip
+) -> EntryRun | None:
     """Columns of a replica's newest entries ``first .. last`` in a segment, None if not all, or if
     newer ones may lie in what does not verify: what those replaced would be taken for the log.
     `end`: where the last group of the segment begins, as its successor says; 0: nobody does.
@@ -190,14 +195,20 @@ def _group(view: memoryview, segment: int, offset: int, seed: int) -> ScannedGro
         if directory is not None and directory.sequence != header.sequence:
             directory = None
         group = ScannedGroup(
-            header.position, group_bytes(header.runs, header.body_bytes), header.sequence,
-            header.flags, header,
-        )  # fmt: skip
+            header.position,
+            group_bytes(header.runs, header.body_bytes),
+            header.sequence,
+            header.flags,
+            header,
+        )
     elif directory is not None:
         group = ScannedGroup(
-            GroupPosition(segment, offset), group_bytes(len(directory.rows), directory.body_bytes),
-            directory.sequence, directory.flags, None,
-        )  # fmt: skip
+            GroupPosition(segment, offset),
+            group_bytes(len(directory.rows), directory.body_bytes),
+            directory.sequence,
+            directory.flags,
+            None,
+        )
     else:
         return None
     if group.end > len(view):
@@ -214,9 +225,11 @@ def _read_by_directory(
 ) -> None:
     segment = group.position.segment
     offset = (
-        group.position.offset + GROUP_HEADER_BYTES + DIRECTORY_HEADER_BYTES
+        group.position.offset
+        + GROUP_HEADER_BYTES
+        + DIRECTORY_HEADER_BYTES
         + DIRECTORY_ROW_BYTES * len(directory.rows)
-    )  # fmt: skip
+    )
     for row in directory.rows:
         end = offset + row.size
         try:
@@ -280,8 +293,10 @@ class _RunBuilder:
     def continues(self, header: RecordHeader) -> bool:
         """Whether a record belongs to this run rather than to a next one."""
         return (header.shard, header.replica, header.write_sequence) == (
-            self._run.shard, self._run.replica, self._next_sequence,
-        )  # fmt: skip
+            self._run.shard,
+            self._run.replica,
+            self._next_sequence,
+        )
 
     def add(self, header: RecordHeader, payload: Buffer, offset: int) -> None:
         """Take in a verified record; raises RecordCorrupt if it does not follow."""
@@ -296,9 +311,17 @@ class _RunBuilder:
         columns = self._columns
         if columns is None:
             columns = self._columns = EntryRun(
-                self._run.segment, header.index, header.write_sequence, array("Q"), array("I"),
-                array("I"), array("Q"), array("Q"), header.lsn, 0,
-            )  # fmt: skip
+                self._run.segment,
+                header.index,
+                header.write_sequence,
+                array("Q"),
+                array("I"),
+                array("I"),
+                array("Q"),
+                array("Q"),
+                header.lsn,
+                0,
+            )
         elif header.index != self._next_index or header.lsn != columns.next_lsn:
             raise RecordCorrupt("entry out of order")
         if not columns.terms or columns.terms[-1] != header.term:

@@ -267,10 +267,15 @@ class Collection:
         self._reached = chunk.first + high - 1
         step.reads.append(
             EntryRead(
-                state.key, chunk.segment, self.files.seed(chunk.segment),
-                self.files.pin(chunk.segment), first, columns.offsets[low:high], lengths[low:high],
+                state.key,
+                chunk.segment,
+                self.files.seed(chunk.segment),
+                self.files.pin(chunk.segment),
+                first,
+                columns.offsets[low:high],
+                lengths[low:high],
             )
-        )  # fmt: skip
+        )
         return size
 
     def _still_live(self, state: ReplicaState, read: EntryRead) -> tuple[int, int]:

@@ -90,9 +90,20 @@ class EntryIndex:
     """See the head of this file. Not found is KeyError."""
 
     __slots__ = (
-        "_dirty", "_dropped", "_firsts", "_tail_term", "chunks", "floor_index", "floor_next_lsn",
-        "floor_term", "key", "last_index", "source", "tail_lsn", "usage",
-    )  # fmt: skip
+        "_dirty",
+        "_dropped",
+        "_firsts",
+        "_tail_term",
+        "chunks",
+        "floor_index",
+        "floor_next_lsn",
+        "floor_term",
+        "key",
+        "last_index",
+        "source",
+        "tail_lsn",
+        "usage",
+    )
 
     def __init__(self, key: tuple[int, int] = (0, 0)) -> None:
         """An empty log that starts at index 1, LSN 1. `key`: whose it is."""
@@ -207,9 +218,11 @@ class EntryIndex:
         number = bisect_right(self._firsts, run.first) - 1
         old = self.chunks[number]
         invariant(
-            run.first > self.floor_index and run.last <= old.last, "INV-INDEX-RELOCATE",
-            first=run.first, last=run.last,
-        )  # fmt: skip
+            run.first > self.floor_index and run.last <= old.last,
+            "INV-INDEX-RELOCATE",
+            first=run.first,
+            last=run.last,
+        )
         before = self.chunks[number - 1] if number else None
         chunks: list[Chunk] = []
         if run.first > max(old.first, self.floor_index + 1):
@@ -345,9 +358,13 @@ class EntryIndex:
 
     def _refuse(self, first: int, lsn: int) -> None:
         invariant(
-            False, "INV-INDEX-1", first=first, last=self.last_index, lsn=lsn,
+            False,
+            "INV-INDEX-1",
+            first=first,
+            last=self.last_index,
+            lsn=lsn,
             tail_lsn=self.tail_lsn,
-        )  # fmt: skip
+        )
 
     def _extend(self, chunk: Chunk, run: EntryRun) -> None:
         """Make `run`, which follows the chunk, a part of it."""

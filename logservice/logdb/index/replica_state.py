@@ -183,9 +183,10 @@ class ReplicaState:
             if meta.kind is CUT:
                 self.cuts = [
                     Cut(c.write_sequence, c.index, run.segment, c.born)
-                    if c.write_sequence == meta.write_sequence else c
+                    if c.write_sequence == meta.write_sequence
+                    else c
                     for c in self.cuts
-                ]  # fmt: skip
+                ]
             else:
                 self.origins[meta.kind] = Origin(meta.write_sequence, run.segment)
         if run.entries:

@@ -214,9 +214,13 @@ def _create(
     handle = vfs.create(temporary)
     try:
         identity = Identity(
-            cluster_id, store_id, Incarnation(incarnation), FORMAT_VERSION, hard_bounds_hash(),
+            cluster_id,
+            store_id,
+            Incarnation(incarnation),
+            FORMAT_VERSION,
+            hard_bounds_hash(),
             vfs.inode(handle),
-        )  # fmt: skip
+        )
         vfs.pwritev(handle, [identity.encode()], 0)
         vfs.fdatasync(handle)
     finally:
@@ -233,26 +237,34 @@ def _check(
         raise WrongCluster(
             f"the data directory {path} belongs to cluster {identity.cluster_id!r}, "
             f"this store is of cluster {cluster_id!r}",
-            field="cluster_id", found=identity.cluster_id, expected=cluster_id,
-        )  # fmt: skip
+            field="cluster_id",
+            found=identity.cluster_id,
+            expected=cluster_id,
+        )
     if identity.store_id != store_id:
         raise WrongCluster(
             f"the data directory {path} belongs to store {identity.store_id!r}, "
             f"this is store {store_id!r}",
-            field="store_id", found=identity.store_id, expected=store_id,
-        )  # fmt: skip
+            field="store_id",
+            found=identity.store_id,
+            expected=store_id,
+        )
     if identity.format_version != FORMAT_VERSION:
         raise WrongCluster(
             f"the data directory {path} has format version {identity.format_version}, "
             f"this program reads version {FORMAT_VERSION}",
-            field="format_version", found=identity.format_version, expected=FORMAT_VERSION,
-        )  # fmt: skip
+            field="format_version",
+            found=identity.format_version,
+            expected=FORMAT_VERSION,
+        )
     if identity.hard_bounds != hard_bounds_hash():
         raise WrongCluster(
             f"the data directory {path} was written with other hard bounds than this program has; "
             "replicas with different bounds would decide differently",
-            field="hard_bounds", found=identity.hard_bounds, expected=hard_bounds_hash(),
-        )  # fmt: skip
+            field="hard_bounds",
+            found=identity.hard_bounds,
+            expected=hard_bounds_hash(),
+        )
     handle = vfs.open_read(posixpath.join(path, IDENTITY_NAME))
     try:
         inode = vfs.inode(handle)
@@ -264,5 +276,7 @@ def _check(
             f"{identity.inode}, this one is {inode}); a copy has forgotten votes and "
             "acknowledgements given since. Start the store with an empty directory and let the "
             "cluster replace its replicas",
-            field="inode", found=inode, expected=identity.inode,
-        )  # fmt: skip
+            field="inode",
+            found=inode,
+            expected=identity.inode,
+        )

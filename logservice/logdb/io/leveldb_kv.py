@@ -189,9 +189,12 @@ class LevelDbEngine:
     def _open(self, path: str, *, create: bool) -> LevelDbKv:
         try:
             database = plyvel.DB(
-                path, create_if_missing=create, paranoid_checks=True,
-                write_buffer_size=_WRITE_BUFFER_BYTES, max_open_files=_OPEN_FILES_MAX,
-            )  # fmt: skip
+                path,
+                create_if_missing=create,
+                paranoid_checks=True,
+                write_buffer_size=_WRITE_BUFFER_BYTES,
+                max_open_files=_OPEN_FILES_MAX,
+            )
         except plyvel.Error as error:
             raise _error(error, "opening") from error
         return LevelDbKv(database, functools.partial(self._failed, path))

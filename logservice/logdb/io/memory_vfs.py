@@ -224,9 +224,10 @@ class MemoryVfs:
                 self._durable_files[name] = file
         self._durable_directories.add(path)
         self._durable_directories -= {
-            d for d in self._durable_directories
+            d
+            for d in self._durable_directories
             if _parent(d) == path and d not in self._directories
-        }  # fmt: skip
+        }
         self._durable_directories |= {d for d in self._directories if _parent(d) == path}
 
     def lock(self, path: str) -> int:
@@ -268,9 +269,10 @@ class MemoryVfs:
             file.cached = bytearray(file.durable)
         self._directories = set(self._durable_directories)
         self._files = {
-            path: file for path, file in self._durable_files.items()
+            path: file
+            for path, file in self._durable_files.items()
             if _parent(path) in self._directories
-        }  # fmt: skip
+        }
         self._durable_files = dict(self._files)
 
     def copy(self) -> MemoryVfs:

@@ -121,9 +121,14 @@ class EntryRead:
                 self._decode(vfs.pread(self.handle, size, start), start, low, high, found)
 
     def _decode(
-        self, data: bytes, start: int, low: int, high: int, found: list[tuple[int, Entry]],
+        self,
+        data: bytes,
+        start: int,
+        low: int,
+        high: int,
+        found: list[tuple[int, Entry]],
         large: bytes | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add the entries at positions [low, high); `data` begins at `start` of the segment.
         large: the payload of the only one, which is not in `data` then.
         """
@@ -135,9 +140,21 @@ class EntryRead:
             if body > len(data):
                 self._refuse(data, offset, index, length)
             (
-                magic, version, kind, size, shard, replica, sequence, own, term, lsn, count, detail,
-                payload_crc, header_crc,
-            ) = unpack(data, offset)  # fmt: skip
+                magic,
+                version,
+                kind,
+                size,
+                shard,
+                replica,
+                sequence,
+                own,
+                term,
+                lsn,
+                count,
+                detail,
+                payload_crc,
+                header_crc,
+            ) = unpack(data, offset)
             payload = data[body : body + length] if large is None else large
             if (
                 crc32(view[offset : body - 4], seed) != header_crc

@@ -236,10 +236,14 @@ class ReplicaLog:
             if not fits:
                 return
             yield EntryRead(
-                self._state.key, chunk.segment, self._files.seed(chunk.segment),
-                self._files.pin(chunk.segment), position, columns.offsets[start : start + fits],
+                self._state.key,
+                chunk.segment,
+                self._files.seed(chunk.segment),
+                self._files.pin(chunk.segment),
+                position,
+                columns.offsets[start : start + fits],
                 columns.lengths[start : start + fits],
-            )  # fmt: skip
+            )
             room -= size
             position += fits
             if fits < end - start:
@@ -253,8 +257,9 @@ class ReplicaLog:
     def _halted(self) -> Halted:
         return Halted(
             f"shard {self.shard} replica {self.replica}: {self.faulty}",
-            shard=self.shard, replica=self.replica,
-        )  # fmt: skip
+            shard=self.shard,
+            replica=self.replica,
+        )
 
 
 def _fitting(lengths: array[int], room: int, at_least: int) -> tuple[int, int]:

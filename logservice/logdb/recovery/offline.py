@@ -164,17 +164,23 @@ def check(
                 found.append(str(error))
         report, sizes = recovered.report, survey.files.sizes
         return CheckReport(
-            identity, len(sizes), sum(sizes.values()), report.groups,
-            report.torn_bytes, entries,
+            identity,
+            len(sizes),
+            sum(sizes.values()),
+            report.groups,
+            report.torn_bytes,
+            entries,
             (
-                *_unidentified(identity), *(_words(d) for d in report.damages if not d.harmless),
-                *found, *_unreadable(survey),
+                *_unidentified(identity),
+                *(_words(d) for d in report.damages if not d.harmless),
+                *found,
+                *_unreadable(survey),
             ),
             tuple(_words(d) for d in report.damages if d.harmless),
             tuple(_verdict(state) for state in states if state.fault is not None),
             tuple(_summary(state) for state in states),
             index.damages,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,12 +443,21 @@ def _read_through(log: ReplicaLog) -> int:
 def _summary(state: ReplicaState) -> ReplicaSummary:
     index, hard = state.index, state.hard_state
     return ReplicaSummary(
-        state.shard, state.replica, hard.term, hard.vote, hard.commit, index.floor_index + 1,
-        index.last_index, index.floor_next_lsn, index.tail_lsn,
+        state.shard,
+        state.replica,
+        hard.term,
+        hard.vote,
+        hard.commit,
+        index.floor_index + 1,
+        index.last_index,
+        index.floor_next_lsn,
+        index.tail_lsn,
         len({chunk.segment for chunk in index.chunks}),
         sum(chunk.live for chunk in index.chunks),
-        state.bootstrap is not None, state.removed, state.faulty,
-    )  # fmt: skip
+        state.bootstrap is not None,
+        state.removed,
+        state.faulty,
+    )
 
 
 def _dump_segment(survey: Survey, segment: int) -> Iterator[DumpedRecord]:
@@ -488,9 +503,15 @@ def _dump_segment(survey: Survey, segment: int) -> Iterator[DumpedRecord]:
         for bad in item.damaged:
             row = bad.row
             yield DumpedRecord(
-                *place, "damaged", row.shard, row.replica, row.write_sequence, row.index,
-                row.last_index, detail=bad.detail,
-            )  # fmt: skip
+                *place,
+                "damaged",
+                row.shard,
+                row.replica,
+                row.write_sequence,
+                row.index,
+                row.last_index,
+                detail=bad.detail,
+            )
     if any(view[scan.end :]):
         detail = "bytes that are no group, at the end: torn, or left over from a recycled file"
         yield DumpedRecord(segment, scan.end, 0, False, "hole", detail=detail)

@@ -176,8 +176,11 @@ def recover(
     files = survey.files
     report = RecoveryReport(rebuilt=why)
     position, states = base or (LogPosition(), {})
-    scans = [_scan(survey, segment, position, report) for segment in files.ids()
-             if segment >= position.segment]  # fmt: skip
+    scans = [
+        _scan(survey, segment, position, report)
+        for segment in files.ids()
+        if segment >= position.segment
+    ]
     report.unreadable_bytes = survey.unreadable_bytes()
     damages = report.damages
     witness = witness or Witness()
@@ -219,12 +222,16 @@ def recover(
     return Recovered(
         states,
         LogPosition(
-            max(highest, position.segment) + 1, 0, last.position if last else position.last,
-            last.sequence if last else position.sequence, next_sequence,
+            max(highest, position.segment) + 1,
+            0,
+            last.position if last else position.last,
+            last.sequence if last else position.sequence,
+            next_sequence,
         ),
-        report, *_leftovers(scans, kept, position, hiding),
+        report,
+        *_leftovers(scans, kept, position, hiding),
         not last.flags & FLAG_MARK if last else _unmarked(survey, position.last),
-    )  # fmt: skip
+    )
 
 
 def _unmarked(survey: Survey, newest: GroupPosition) -> bool:
@@ -357,10 +364,11 @@ def _before(scan: SegmentScan, successor: GroupPosition | None) -> list[ScannedG
     if scan.segment < successor.segment:
         return list(scan.items)
     return [
-        item for item in scan.items
+        item
+        for item in scan.items
         if (item.position.offset if isinstance(item, ScannedGroup) else item.start)
         <= successor.offset
-    ]  # fmt: skip
+    ]
 
 
 def _reaches(
@@ -491,8 +499,10 @@ def _leftovers(
         if scan.segment == end_segment and end_offset:
             seal[scan.segment] = end_offset
         elif (
-            scan.segment >= end_segment and scan is scans[-1] and len(scan.items) <= 1
+            scan.segment >= end_segment
+            and scan is scans[-1]
+            and len(scan.items) <= 1
             and scan.segment not in hiding
-        ):  # fmt: skip
+        ):
             empty.append(scan.segment)
     return seal, hiding, empty

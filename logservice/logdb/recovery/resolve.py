@@ -149,8 +149,9 @@ def _note_overwrites(state: ReplicaState, ordered: Sequence[Run]) -> None:
 def _spans(ordered: Sequence[Run], damaged: Sequence[DamagedRun]) -> list[_Span]:
     spans = [
         _Span(run.columns.write_sequence, run.columns.first, run.columns.last, run.columns)
-        for run in ordered if run.columns is not None
-    ]  # fmt: skip
+        for run in ordered
+        if run.columns is not None
+    ]
     for bad in damaged:
         row = bad.row
         if not row.has(RecordKind.ENTRY):

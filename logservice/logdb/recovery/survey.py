@@ -119,6 +119,7 @@ class Survey:
         pages = sum(map(len, self._dead.values()))
         if self._pages_max is not None and pages > self._pages_max:
             raise OSError(
-                error.errno, f"more than {self._pages_max} pages of the segments cannot be read",
+                error.errno,
+                f"more than {self._pages_max} pages of the segments cannot be read",
                 self.files.path(segment),
-            )  # fmt: skip
+            )

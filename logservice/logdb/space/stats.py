@@ -17,9 +17,23 @@ from logservice.logdb.index.oldest_pins import OldestPin
 from logservice.logdb.space.disk_space import DiskState
 
 DURABLE_WRITE_BUCKETS_US: Final = (
-    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
-    1_000_000, 2_000_000, 5_000_000,
-)  # fmt: skip
+    50,
+    100,
+    200,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+)
 """From a cache with a battery to a disk that hangs, closest where disks are."""
 
 GROUP_BUCKETS_BYTES: Final = tuple(1 << power for power in range(9, 25))
