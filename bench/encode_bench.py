@@ -17,7 +17,7 @@ from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.format import group_encoder
-from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.update import Update
 from logservice.logdb.index.entry_cache import CachedEntries, EntryCache
 from logservice.logdb.index.replica_state import ReplicaState
@@ -53,7 +53,7 @@ def encode_us(count: int, size: int) -> float:
         Entry(Term(1), Index(n), Lsn(n), 1, EntryKind.BLOCK, payload) for n in range(1, count + 1)
     )
     times = max(1, min(4000, BYTES // size) // count)
-    runs = [Run(1, 1, 1, [], entries)]
+    runs = [RecordRun(1, 1, 1, [], entries)]
     return best_us(lambda: group_encoder.encode_runs([], runs, 7, 1, 64), times) / count
 
 

@@ -87,8 +87,8 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
         return _reply(state, store, beat.access_version, need_full=True)
     forgotten = {} if same_boot else _forgotten(store, beat)
     store = _identify(state, store, beat)
-    if not same_boot and beat.lost_track:
-        _distrust(state, store, frozenset(beat.lost_track))
+    if not same_boot and beat.unattributed_loss:
+        _distrust(state, store, frozenset(beat.unattributed_loss))
     _mark_alive(state, store)
     _take_reports(state, store, beat)
     store.forgotten = {
@@ -218,7 +218,7 @@ def _take_directories(state: State, store: StoreState, beat: StoreHeartbeat) -> 
     store.directories = beat.directories
 
 
-def _distrust(state: State, store: StoreState, lost_track: Set[Incarnation]) -> None:
+def _distrust(state: State, store: StoreState, unattributed_loss: Set[Incarnation]) -> None:
     """INV-HK-LOST-TRACK. Who runs there, or is stored there, is reported in the same heartbeat."""
     store.queue = []
     state.dirty = True
@@ -226,7 +226,7 @@ def _distrust(state: State, store: StoreState, lost_track: Set[Incarnation]) -> 
         bound = {
             member.replica_id
             for member in (shard.members.members if shard.initial else ())
-            if member.store_id == store.store and member.incarnation in lost_track
+            if member.store_id == store.store and member.incarnation in unattributed_loss
         }
         shard.started = sorted({*shard.started, *bound})
 

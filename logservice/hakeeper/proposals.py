@@ -157,8 +157,9 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
 
     `base`: 0 for a full report, else the sequence whose state `replicas` and `gone` (shards no
     longer running) are the difference to. `stored`: (shard, replica) with data here that do not
-    run; None when unchanged. `results` acknowledge commands. `lost_track`: data directories that
-    when this process opened them had lost something of which nobody knows whose it was.
+    run; None when unchanged. `results` acknowledge commands. `unattributed_loss`: data
+    directories that had lost something when this process opened them, and nobody knows whose it
+    was.
     """
 
     store: Store
@@ -178,7 +179,7 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
     results: tuple[CommandResult, ...] = ()
     access_version: Natural = 0
     """Of the access list that the store has."""
-    lost_track: Annotated[
+    unattributed_loss: Annotated[
         tuple[StoreIncarnation, ...], Meta(max_length=bounds.DATA_DIRECTORIES_MAX)
     ] = ()
 

@@ -44,8 +44,7 @@ from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import invariant
 from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, build_checkpoint
 from logservice.logdb.checkpoint.column_cache import ColumnCache
-from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, Run
-from logservice.logdb.format.segment import SegmentFiles
+from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, RecordRun
 from logservice.logdb.format.update import Update
 from logservice.logdb.gc.collection import Collection
 from logservice.logdb.gc.garbage import (
@@ -57,11 +56,11 @@ from logservice.logdb.gc.garbage import (
     plan_garbage,
 )
 from logservice.logdb.index.entry_cache import CachedEntries, EntryCache
-from logservice.logdb.index.oldest_pins import OldestPins
 from logservice.logdb.index.replica_state import Key, ReplicaState
 from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv, KvEngine
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.plan import MustWait, commit_only, plan_ahead, plan_run
@@ -73,6 +72,7 @@ from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, attribute
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
 from logservice.logdb.space.ballast import Ballast
 from logservice.logdb.space.disk_space import DiskSpace, DiskState, OutOfSpace
+from logservice.logdb.space.oldest_pins import OldestPins
 from logservice.logdb.space.spare_segments import SpareSegments
 from logservice.logdb.space.stats import LogDbStats
 
@@ -289,7 +289,7 @@ class LogDb:
         failure.
         """
         self._check_usable()
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         sequence = self._next_write_sequence
         may_wait = True
         states = self._states
@@ -331,7 +331,7 @@ class LogDb:
         if len(earlier) < len(before.runs):
             return None  # a commit index that had waited came with other news of its replica
         sequence = before.next_write_sequence
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         keys: set[Key] = set()
         for update in updates:
             key = (update.shard, update.replica)
@@ -513,7 +513,7 @@ class LogDb:
                 self._write_through(step.begin())
         return collection.report
 
-    def begin_copies(self, runs: list[Run]) -> CommitGroup:
+    def begin_copies(self, runs: list[RecordRun]) -> CommitGroup:
         """See `CollectionHost`."""
         self._check_usable()
         flags = FLAG_REWRITE if runs else 0
@@ -632,7 +632,7 @@ class LogDb:
         return batch
 
     def _begin_runs(
-        self, runs: list[Run], next_sequence: int, *, flags: int = 0, may_wait: bool = False
+        self, runs: list[RecordRun], next_sequence: int, *, flags: int = 0, may_wait: bool = False
     ) -> CommitGroup:
         group = self._writer.begin(
             runs,
@@ -644,7 +644,7 @@ class LogDb:
         self._begun.append(group)
         return group
 
-    def _commit_runs(self, runs: list[Run]) -> None:
+    def _commit_runs(self, runs: list[RecordRun]) -> None:
         count = sum(run.record_count for run in runs)
         self._write_through(self._begin_runs(runs, self._next_write_sequence + count))
 
@@ -656,7 +656,7 @@ class LogDb:
             raise
         self.finish(group)
 
-    def _apply(self, run: Run) -> None:
+    def _apply(self, run: RecordRun) -> None:
         key = (run.shard, run.replica)
         state = self._states[key]
         state.apply(run)

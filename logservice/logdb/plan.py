@@ -24,7 +24,7 @@ from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import NO_REPLICA
 from logservice.invariants import invariant
-from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.fault import REPAIRED
 from logservice.logdb.format.record import COMMIT, Installed, Meta, RecordKind
 from logservice.logdb.format.update import InstalledSnapshot, Update
@@ -36,7 +36,7 @@ class MustWait(Exception):
     """What the update becomes is only known once the group before it is durable."""
 
 
-def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | None:
+def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> RecordRun | None:
     """The records that make `update` durable, None if it changes nothing."""
     if state.removed:
         invariant(False, "INV-PLAN-REMOVED", key=state.key)
@@ -45,7 +45,7 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
         _check_repair(state, update)
     if update.remove:
         metas.append(Meta(RecordKind.TOMBSTONE, write_sequence, None))
-        return Run(update.shard, update.replica, write_sequence, metas)
+        return RecordRun(update.shard, update.replica, write_sequence, metas)
     entries, hard = update.entries, update.hard_state
     last, tail_lsn = state.index.last_index, state.index.tail_lsn
     snapshot = None if update.snapshot is None else _checked_snapshot(state, update)
@@ -73,12 +73,14 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Run | 
             metas.append(Meta(RecordKind.FAULTY, write_sequence + len(metas), said))
     if not metas and not entries:
         return None
-    return Run(update.shard, update.replica, write_sequence, metas, entries, repair=update.repair)
+    return RecordRun(
+        update.shard, update.replica, write_sequence, metas, entries, repair=update.repair
+    )
 
 
 def plan_ahead(
-    state: ReplicaState, before: Run | None, update: Update, write_sequence: int
-) -> Run | None:
+    state: ReplicaState, before: RecordRun | None, update: Update, write_sequence: int
+) -> RecordRun | None:
     """The same while `before`, the replica's run in the group at the disk, is not in `state` yet.
 
     INV-PLAN-AHEAD: only entries that continue the log and hard states are planned like this, behind
@@ -112,10 +114,10 @@ def plan_ahead(
         _add_hard_state(metas, state, old, hard, last, write_sequence)
     if not metas and not entries:
         return None
-    return Run(update.shard, update.replica, write_sequence, metas, entries)
+    return RecordRun(update.shard, update.replica, write_sequence, metas, entries)
 
 
-def commit_only(run: Run) -> bool:
+def commit_only(run: RecordRun) -> bool:
     """Whether the run may wait for the next group that must be synced."""
     return not run.entries and all(meta.kind is COMMIT for meta in run.metas)
 

@@ -41,11 +41,12 @@ from logservice.logdb.format.record import (
     payload_view,
     record_bytes,
 )
-from logservice.logdb.format.segment import SegmentFiles, segment_name
+from logservice.logdb.format.segment import segment_name
 from logservice.logdb.index.index import EntryIndex
 from logservice.logdb.index.replica_state import ReplicaState
+from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.io.survey import PAGE_BYTES, read_around
 from logservice.logdb.io.vfs import Vfs
-from logservice.logdb.recovery.survey import PAGE_BYTES, read_around
 
 _RECORD_START: Final = RECORD_MAGIC.to_bytes(2, "little")
 

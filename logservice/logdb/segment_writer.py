@@ -25,11 +25,12 @@ from logservice.bounds import LOGDB_SMALL_SEGMENT_BYTES
 from logservice.clock import Clock
 from logservice.invariants import invariant
 from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, LogPosition
-from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, GroupPosition, Run
+from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, GroupPosition, RecordRun
 from logservice.logdb.format.group_encoder import EncodedGroup, encode_group
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.format.segment import SegmentFiles, encode_segment_header
+from logservice.logdb.format.segment import encode_segment_header
 from logservice.logdb.io.kv import Kv
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.space.ballast import Ballast
 from logservice.logdb.space.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
 from logservice.logdb.space.spare_segments import SpareSegments
@@ -51,7 +52,7 @@ class CommitGroup:
     """
 
     encoded: EncodedGroup
-    runs: list[Run]
+    runs: list[RecordRun]
     sequence: int
     next_write_sequence: int
     flags: int
@@ -111,7 +112,7 @@ class SegmentWriter:
 
     def begin(
         self,
-        runs: list[Run],
+        runs: list[RecordRun],
         *,
         flags: int,
         may_wait: bool,
@@ -145,7 +146,7 @@ class SegmentWriter:
         return group
 
     def begin_ahead(
-        self, runs: list[Run], before: CommitGroup, *, next_write_sequence: int
+        self, runs: list[RecordRun], before: CommitGroup, *, next_write_sequence: int
     ) -> CommitGroup | None:
         """Encode a group for the place behind `before`, which is solid and not durable yet. None
         when it has no room in that segment.
@@ -238,7 +239,7 @@ class SegmentWriter:
 
     def _encode(
         self,
-        runs: Sequence[Run],
+        runs: Sequence[RecordRun],
         sequence: int,
         flags: int,
         segment: int,

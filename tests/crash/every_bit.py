@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import click
 
 from logservice.logdb.format.record import RECORD_HEADER_BYTES
-from logservice.logdb.format.segment import SegmentFiles
 from logservice.logdb.index.replica_state import ReplicaState
+from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.io.survey import Survey
 from logservice.logdb.options import LogDbOptions
 from logservice.logdb.recovery.recovery import Recovered, recover
-from logservice.logdb.recovery.survey import Survey
 from tests.logdb.helpers import World, commit_many_kinds, entries, log_of, update
 
 Picture = dict[tuple[int, int], object]

@@ -23,9 +23,9 @@ from logservice.logdb.format.commit_group import (
     decode_directory,
 )
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.format.segment import SegmentFiles
 from logservice.logdb.format.segment_scan import scan_segment
 from logservice.logdb.index.replica_state import Key
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from tests.logdb.dying import dying
@@ -132,7 +132,7 @@ def _one(
     lost = {key for key in whole if seen.get(key) is None}
     for key in whole.keys() - lost:
         assert seen[key] == whole[key], f"{where}: {key} is another one"
-    if report.lost_track:
+    if report.unattributed_loss:
         alive = [key for key, value in seen.items() if value not in (None, "removed")]
         assert not alive, f"{where}: {alive} are not faulty"
     else:
@@ -151,7 +151,7 @@ def _one(
     later = known(again.open())
     for key in whole:
         assert (later.get(key) is None) >= (key in lost), f"{where}: {key} is trusted again"
-    if report.lost_track:
+    if report.unattributed_loss:
         return "nobody knows whose"
     return f"{min(len(lost), 2)}{'+' if len(lost) > 1 else ''} faulty"
 

@@ -30,18 +30,19 @@ from logservice.ids import (
 from logservice.logdb.checkpoint import checkpoint
 from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, LogPosition
 from logservice.logdb.format import commit_group, record, segment
-from logservice.logdb.format.columns import EntryRun
-from logservice.logdb.format.commit_group import FLAG_MARK, GroupPosition, Run
+from logservice.logdb.format.columns import EntryColumns
+from logservice.logdb.format.commit_group import FLAG_MARK, GroupPosition, RecordRun
 from logservice.logdb.format.fault import REPAIRED, Fault
 from logservice.logdb.format.group_encoder import encode_group, encode_runs
 from logservice.logdb.format.record import Installed, Meta, RecordCorrupt, RecordKind, segment_seed
-from logservice.logdb.format.segment import SegmentFiles, SegmentVersionError
+from logservice.logdb.format.segment import SegmentVersionError
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot
 from logservice.logdb.index.replica_state import Cut, Origin, ReplicaState
 from logservice.logdb.io import data_directory
 from logservice.logdb.io.data_directory import Identity
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
@@ -82,7 +83,7 @@ HARD = HardState(Term(4), ReplicaId(9), Index(41))
 
 def _encode_meta(meta: Meta) -> bytes:
     buffers: list[bytes | memoryview] = []
-    encode_runs(buffers, [Run(1, 7, meta.write_sequence, [meta])], SEED, 1, 64)
+    encode_runs(buffers, [RecordRun(1, 7, meta.write_sequence, [meta])], SEED, 1, 64)
     return b"".join(buffers)
 
 
@@ -94,7 +95,7 @@ def _decode_meta(data: bytes) -> Meta:
 
 def _encode_entry(entry: Entry) -> bytes:
     buffers: list[bytes | memoryview] = []
-    encode_runs(buffers, [Run(1, 7, 5, [], (entry,))], SEED, 1, 64)
+    encode_runs(buffers, [RecordRun(1, 7, 5, [], (entry,))], SEED, 1, 64)
     return b"".join(buffers)
 
 
@@ -132,8 +133,8 @@ def _decode_segment_header(data: bytes) -> tuple[int, int]:
 
 def _encode_group(flags: int) -> bytes:
     runs = [
-        Run(1, 7, 10, [Meta(RecordKind.HARD_STATE, 10, HARD)], (ENTRY, LATER)),
-        Run(2, 8, 13, [Meta(RecordKind.COMMIT, 13, Index(6))]),
+        RecordRun(1, 7, 10, [Meta(RecordKind.HARD_STATE, 10, HARD)], (ENTRY, LATER)),
+        RecordRun(2, 8, 13, [Meta(RecordKind.COMMIT, 13, Index(6))]),
     ]
     group = encode_group(
         [] if flags & FLAG_MARK else runs,
@@ -168,7 +169,7 @@ def _state() -> ReplicaState:
     state.bootstrap = Bootstrap(MEMBERS, join=True)
     state.index.compact(40, 3, 1_001)
     state.index.append(
-        EntryRun(
+        EntryColumns(
             1, 41, 11, array("Q", [1_001, 1_004]), array("I", [400, 496]), array("I", [18, 0]),
             array("Q", [41, 42]), array("Q", [3, 4]), 1_004, 168,
         )

@@ -84,7 +84,7 @@ class Store:
     """Shards it fails to start, e.g. because its disk is full."""
     others: tuple[Incarnation, ...] = ()
     failed: dict[Incarnation, str] = field(default_factory=dict)
-    lost_track: tuple[Incarnation, ...] = ()
+    unattributed_loss: tuple[Incarnation, ...] = ()
     """As the process that runs now found them."""
 
     @property
@@ -413,7 +413,7 @@ class Model:
                 if not copy.running
             ),
             results=tuple(store.results),
-            lost_track=store.lost_track,
+            unattributed_loss=store.unattributed_loss,
         )  # fmt: skip
         outcome = self.propose(beat)
         if lose_reply or self.drop_reply(store.name):

@@ -13,7 +13,7 @@ from logservice_wire.errors import Halted
 
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import InvariantViolation
-from logservice.logdb.format.commit_group import Run, group_bytes
+from logservice.logdb.format.commit_group import RecordRun, group_bytes
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.record import RECORD_HEADER_BYTES
 from logservice.logdb.format.update import Update
@@ -206,7 +206,7 @@ def test_behind_a_cut_and_behind_copies_nothing_is_begun() -> None:
     assert db.begin_ahead([update(1, 1, entries(5, 5, term=2))]) is None
     db.write(cut)
     db.finish(cut)
-    copies = db.begin_copies([Run(2, 1, 6, [], entries(1, 1))])
+    copies = db.begin_copies([RecordRun(2, 1, 6, [], entries(1, 1))])
     assert db.begin_ahead([update(1, 1, entries(5, 5, term=2))]) is None
     db.write(copies)
     db.finish(copies)

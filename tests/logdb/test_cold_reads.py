@@ -11,7 +11,7 @@ from logservice_wire.errors import Halted
 
 from logservice.ids import Index, Lsn
 from logservice.logdb.checkpoint.column_cache import ColumnCache
-from logservice.logdb.format.segment import SegmentFiles
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.read import replica_log
 from logservice.logdb.read.entry_read import Fetch

@@ -178,13 +178,13 @@ def test_a_creation_cut_short_is_begun_again() -> None:
 def test_what_was_lost_track_of_is_said_for_ever(path: str) -> None:
     """INV-DIR-4."""
     directory = open_directory(path)
-    assert not directory.lost_track
-    directory.note_lost_track()
-    directory.note_lost_track()
-    assert directory.lost_track
+    assert not directory.unattributed_loss
+    directory.note_unattributed_loss()
+    directory.note_unattributed_loss()
+    assert directory.unattributed_loss
     directory.close()
     again = open_directory(path)
-    assert again.lost_track
+    assert again.unattributed_loss
     again.close()
     assert b"under their ids" in read_file(PosixVfs(), f"{path}/LOST_TRACK")
 
@@ -201,11 +201,11 @@ class FullVfs(PosixVfs):
 def test_on_a_full_disk_this_process_knows(path: str) -> None:
     """It has to start there, and tells HAKeeper."""
     directory = open_directory(path, FullVfs())
-    directory.note_lost_track()
-    assert directory.lost_track
+    directory.note_unattributed_loss()
+    assert directory.unattributed_loss
     directory.close()
     again = open_directory(path)
-    assert not again.lost_track
+    assert not again.unattributed_loss
     again.close()
 
 
@@ -213,5 +213,5 @@ def test_a_disk_that_cannot_keep_it_is_lost(path: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(FullVfs, "number", errno.EIO)
     directory = open_directory(path, FullVfs())
     with pytest.raises(OSError, match="Input/output"):
-        directory.note_lost_track()
+        directory.note_unattributed_loss()
     directory.close()

@@ -16,7 +16,7 @@ from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.logdb.format.columns import from_bytes, to_bytes
 from logservice.logdb.format.commit_group import (
     NO_GROUP,
-    Run,
+    RecordRun,
     decode_directory,
     decode_group_header,
     group_bytes,
@@ -50,7 +50,7 @@ def example() -> bytes:
     hard = Meta(RecordKind.HARD_STATE, 1, HardState(Term(2), ReplicaId(7), Index(0)))
     entry = Entry(Term(2), Index(1), Lsn(1), 1, EntryKind.BLOCK, b"hello, log")
     group = encode_group(
-        [Run(1, 7, 1, [hard], (entry,))],
+        [RecordRun(1, 7, 1, [hard], (entry,))],
         sequence=1,
         flags=0,
         seed=SEED,
@@ -134,7 +134,7 @@ def test_a_future_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_records_come_back(kind: RecordKind, value: MetaValue) -> None:
     buffers: list[bytes | memoryview] = []
     meta = Meta(kind, 1 << 60, value)
-    run = Run(1 << 63, 1 << 62, meta.write_sequence, [meta])
+    run = RecordRun(1 << 63, 1 << 62, meta.write_sequence, [meta])
     _, size = encode_runs(buffers, [run], SEED, 1, 0)
     data = b"".join(buffers)
     assert len(data) == size
@@ -155,8 +155,8 @@ def test_any_bytes_are_scanned_without_surprise() -> None:
     """20 000 mutations of a segment: the scanner never raises and never invents a record."""
     group = encode_group(
         [
-            Run(1, 7, 1, [], entries(1, 4)),
-            Run(2, 9, 5, [Meta(RecordKind.BOOTSTRAP, 5, Bootstrap(members(), join=False))]),
+            RecordRun(1, 7, 1, [], entries(1, 4)),
+            RecordRun(2, 9, 5, [Meta(RecordKind.BOOTSTRAP, 5, Bootstrap(members(), join=False))]),
         ],
         sequence=1,
         flags=0,
@@ -191,7 +191,7 @@ def test_any_bytes_are_scanned_without_surprise() -> None:
 def test_any_payload_of_a_verified_record_is_decoded_or_refused() -> None:
     buffers: list[bytes | memoryview] = []
     bootstrap = Meta(RecordKind.BOOTSTRAP, 1, Bootstrap(members(), join=True))
-    encode_runs(buffers, [Run(1, 1, bootstrap.write_sequence, [bootstrap])], SEED, 1, 64)
+    encode_runs(buffers, [RecordRun(1, 1, bootstrap.write_sequence, [bootstrap])], SEED, 1, 64)
     data = b"".join(buffers)
     header = decode_header(data, 0, SEED)
     payloads = [data[72 : 72 + header.length], installed(5).snapshot.encode()]

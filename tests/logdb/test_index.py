@@ -12,7 +12,7 @@ from logservice.bounds import LOGDB_CHUNK_ENTRIES_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, Term
 from logservice.invariants import InvariantViolation
-from logservice.logdb.format.columns import EntryRun
+from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.format.record import record_bytes
 from logservice.logdb.index.index import EntryIndex
 
@@ -48,7 +48,7 @@ class Plain:
         if self.rng.random() < 0.5:
             self.index.add(written, self.segment, self.offset, 7)
         else:
-            self.index.append(EntryRun.of(written, self.segment, self.offset, 7))
+            self.index.append(EntryColumns.of(written, self.segment, self.offset, 7))
         for entry in written:
             self.places.append((entry, self.segment, self.offset))
             self.offset += record_bytes(len(entry.payload))
@@ -97,10 +97,10 @@ def test_it_says_what_a_plain_list_says(seed: int) -> None:
 
 def test_written_and_read_entries_have_equal_columns() -> None:
     entries = make(5, 9, 2, 50, random.Random(3))
-    whole = EntryRun.of(entries, 4, 640, 11)
-    parts = EntryRun.of(entries[:20], 4, 640, 11)
+    whole = EntryColumns.of(entries, 4, 640, 11)
+    parts = EntryColumns.of(entries[:20], 4, 640, 11)
     parts.add(entries[20:21], 640 + parts.size)
-    parts.extend(EntryRun.of(entries[21:], 4, 640 + parts.size, 32))
+    parts.extend(EntryColumns.of(entries[21:], 4, 640 + parts.size, 32))
     assert parts == whole
 
 
@@ -111,7 +111,7 @@ def test_entries_that_do_not_follow_are_refused(index: int, lsn: int) -> None:
     wrong = [Entry(Term(1), Index(index), Lsn(lsn), 1, EntryKind.BLOCK, b"y")]
     for add in (
         lambda: log.add(wrong, 1, 144, 2),
-        lambda: log.append(EntryRun.of(wrong, 1, 144, 2)),
+        lambda: log.append(EntryColumns.of(wrong, 1, 144, 2)),
     ):
         with pytest.raises(InvariantViolation, match="INV-INDEX-1"):
             add()

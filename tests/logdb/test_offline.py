@@ -353,7 +353,7 @@ def test_a_directory_in_which_no_group_verifies_is_not_empty(segments: int, left
     lost = segments > 1 or left == "flipped"
     assert offline.check(world.vfs, world.path, kv=world.kv).ok is not lost
     db = world.open()
-    assert db.recovery_report.lost_track is lost
+    assert db.recovery_report.unattributed_loss is lost
     assert world.directory is not None
-    assert world.directory.lost_track is lost
+    assert world.directory.unattributed_loss is lost
     world.close(db)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from logservice.clock import ManualClock
-from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.io.memory_kv import MemoryKv
 from logservice.logdb.log_db import LogDb
@@ -67,7 +67,7 @@ def test_bytes_are_those_that_were_written(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(world.memory, "pwritev", written)
     begin = db.begin_copies
 
-    def copies(runs: list[Run]) -> CommitGroup:
+    def copies(runs: list[RecordRun]) -> CommitGroup:
         nonlocal copied
         group = begin(runs)
         copied += group.encoded.size if runs else 0

@@ -14,10 +14,10 @@ from logservice import bounds
 from logservice.ids import ReplicaId
 from logservice.logdb.format.commit_group import GROUP_HEADER_BYTES
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.format.segment import SegmentFiles
 from logservice.logdb.format.segment_scan import ScannedGroup, scan_segment
+from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.io.survey import PAGE_BYTES, Survey
 from logservice.logdb.log_db import LogDb
-from logservice.logdb.recovery.survey import PAGE_BYTES, Survey
 from logservice.nodehost.assembly.store_directory import disk_failed
 from tests.crash import unreadable
 from tests.logdb.dying import DyingVfs, dying

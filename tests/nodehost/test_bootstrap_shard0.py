@@ -185,7 +185,7 @@ async def test_a_store_that_lost_something_of_nobody_knows_whom_never_bootstraps
     del stores.hosts["s1"].bootstraps[HAKEEPER_SHARD]
     stores.hosts["s1"].calls.clear()
     stores.boots["s1"] = Bootstrapper(
-        stores.hosts["s1"], stores.books["s1"], MEMBERS, lost_track=True
+        stores.hosts["s1"], stores.books["s1"], MEMBERS, unattributed_loss=True
     )
     stores.boots["s1"].serve()
     assert await stores.run("s1") == [BootstrapOutcome.STORED]

@@ -50,7 +50,7 @@ ONE, TWO = ShardId(1), ShardId(2)
 class Rig:
     """Store s1 runs shard 0's state machine and beats to it."""
 
-    def __init__(self, *, lost_track: bool = False) -> None:
+    def __init__(self, *, unattributed_loss: bool = False) -> None:
         self.shard0 = Shard0()
         self.network = FakeNetwork()
         self.host = FakeHost(self.network, "s1", self.shard0)
@@ -75,7 +75,7 @@ class Rig:
             self.access,
             lambda: StoreDescription("rack-1", "s1:1", "s1:50", {"zone": "a"}),
             interval_s=0.02,
-            lost_track=self.host.identity.incarnations if lost_track else (),
+            unattributed_loss=self.host.identity.incarnations if unattributed_loss else (),
         )
 
     @property
@@ -124,12 +124,14 @@ async def test_a_heartbeat_says_who_and_what() -> None:
 
 async def test_what_a_directory_lost_track_of_is_said_before_any_command_can_come() -> None:
     """INV-HK-LOST-TRACK: its member may have run; it is not begun again, and HAKeeper is told."""
-    rig = Rig(lost_track=True)
+    rig = Rig(unattributed_loss=True)
     shard = rig.state.shards.setdefault(ONE, ShardState(ONE, "log-1", 1, 0))
     shard.initial = shard.membership = rig.membership.encode()
     await rig.sender.beat_once()
     await rig.sender.beat_once()
-    assert {beat.lost_track for beat in rig.beats()} == {tuple(rig.host.identity.incarnations)}
+    assert {beat.unattributed_loss for beat in rig.beats()} == {
+        tuple(rig.host.identity.incarnations)
+    }
     assert shard.started == [rig.me.replica_id]
     await rig.order(
         StartReplica(ONE, rig.me.replica_id, rig.me.incarnation, shard.membership, False, False)

@@ -210,7 +210,7 @@ def test_what_was_all_of_a_replica_is_told_when_it_is_gone(
         logdb.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0), bootstrap=True)])
         logdb.commit([update(2, 2, entries(1, 3), hard=(1, 2, 0), bootstrap=True)])
         assert set(parts.integrity_counts().values()) == {0}
-        assert parts.lost_track == []
+        assert parts.unattributed_loss == []
 
     machine.open(fill)
     assert "damaged" not in caplog.text
@@ -223,7 +223,7 @@ def test_what_was_all_of_a_replica_is_told_when_it_is_gone(
     def look(parts: StoreParts) -> None:
         assert parts.integrity_counts()["recovery_damages"] == 1
         assert parts.integrity_counts()["recovery_unattributed"] == 1
-        assert parts.lost_track == list(parts.host.identity.incarnations)
+        assert parts.unattributed_loss == list(parts.host.identity.incarnations)
         logdb = parts.directories[0].logdb
         assert logdb.replicas() == [(ShardId(2), ReplicaId(2))]
         assert "unreadable" in logdb.log(ShardId(2), ReplicaId(2)).faulty
@@ -235,6 +235,6 @@ def test_what_was_all_of_a_replica_is_told_when_it_is_gone(
     def look_again(parts: StoreParts) -> None:
         """The index covers the damage now, so this start does not meet it."""
         assert parts.integrity_counts()["recovery_damages"] == 0
-        assert parts.lost_track == list(parts.host.identity.incarnations)
+        assert parts.unattributed_loss == list(parts.host.identity.incarnations)
 
     machine.open(look_again)

@@ -24,15 +24,15 @@ from dataclasses import dataclass, field
 
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
-from logservice.logdb.format.columns import EntryRun, from_bytes, to_bytes
+from logservice.logdb.format.columns import EntryColumns, from_bytes, to_bytes
 from logservice.logdb.format.commit_group import NO_GROUP, GroupPosition
 from logservice.logdb.format.fault import REPAIRED, Fault
 from logservice.logdb.format.record import RecordKind
-from logservice.logdb.format.segment import SegmentFiles
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot
 from logservice.logdb.index.index import Chunk
 from logservice.logdb.index.replica_state import Cut, Key, Origin, ReplicaState
 from logservice.logdb.io.kv import Kv, KvError
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.value import value
@@ -208,7 +208,7 @@ def _attach(state: ReplicaState, chunks: list[Chunk]) -> None:
     index.restore(floor, chunks)
 
 
-def load_columns(kv: Kv, key: Key, chunk: Chunk) -> EntryRun | None:
+def load_columns(kv: Kv, key: Key, chunk: Chunk) -> EntryColumns | None:
     """The columns of a chunk from their row, None when that is damaged or of another chunk."""
     try:
         run = _decode_columns(kv.get(b"d" + _CHUNK_KEY.pack(*key, chunk.first)) or b"")
@@ -223,7 +223,7 @@ def _encode_chunk(chunk: Chunk) -> bytes:
     return _CHUNK.pack(chunk.segment, chunk.last, chunk.first_lsn, chunk.next_lsn, chunk.size)
 
 
-def _encode_columns(run: EntryRun) -> bytes:
+def _encode_columns(run: EntryColumns) -> bytes:
     head = _COLUMNS.pack(
         run.segment, run.first, run.write_sequence, run.next_lsn, run.size, len(run), len(run.terms)
     )
@@ -231,7 +231,7 @@ def _encode_columns(run: EntryRun) -> bytes:
     return head + b"".join(map(to_bytes, columns))
 
 
-def _decode_columns(value: bytes) -> EntryRun:
+def _decode_columns(value: bytes) -> EntryColumns:
     segment, first, write_sequence, next_lsn, size, count, terms = _COLUMNS.unpack_from(value)
     if len(value) != _COLUMNS.size + 16 * count + 16 * terms or not count or not terms:
         raise CheckpointUnusable("columns of the wrong length")
@@ -242,7 +242,7 @@ def _decode_columns(value: bytes) -> EntryRun:
         columns.append(from_bytes(typecode, view[position:end]))
         position = end
     lsns, offsets, lengths, term_starts, term_values = columns
-    return EntryRun(
+    return EntryColumns(
         segment,
         first,
         write_sequence,

@@ -17,14 +17,15 @@ from logservice_wire.errors import Halted
 
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.logdb.checkpoint.checkpoint import load_columns
-from logservice.logdb.format.columns import EntryRun
+from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.format.commit_group import GROUP_HEADER_BYTES, decode_group_header
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.format.segment import SegmentFiles, segment_name
+from logservice.logdb.format.segment import segment_name
 from logservice.logdb.format.segment_scan import scan_entries
 from logservice.logdb.index.index import Chunk
 from logservice.logdb.index.replica_state import Key
 from logservice.logdb.io.kv import Kv
+from logservice.logdb.io.segment_files import SegmentFiles
 
 _CHUNK_OVERHEAD_BYTES = 700
 """Objects and headers of five columns (CPython 3.11)."""
@@ -44,7 +45,7 @@ class ColumnCache:
         self._bytes_max = bytes_max
         self._chunks: OrderedDict[Chunk, int] = OrderedDict()
 
-    def load(self, key: Key, chunk: Chunk) -> EntryRun:
+    def load(self, key: Key, chunk: Chunk) -> EntryColumns:
         """See `ColumnSource`: from the row, or from the segment when the row is damaged.
 
         Raises Halted when both are: the replica is faulty.
@@ -56,11 +57,11 @@ class ColumnCache:
         self._add(chunk, run)
         return run
 
-    def read(self, key: Key, chunk: Chunk) -> EntryRun | None:
+    def read(self, key: Key, chunk: Chunk) -> EntryColumns | None:
         """See `ColumnSource`."""
         return load_columns(self._kv, key, chunk)
 
-    def take(self, chunk: Chunk, run: EntryRun | None) -> None:
+    def take(self, chunk: Chunk, run: EntryColumns | None) -> None:
         """See `ColumnSource`. A chunk that left the index is not saved any more."""
         if run is not None and chunk.loaded is None and chunk.saved:
             chunk.loaded = run
@@ -77,7 +78,7 @@ class ColumnCache:
             if chunk.loaded is not None:
                 self._add(chunk, chunk.loaded)
 
-    def _add(self, chunk: Chunk, run: EntryRun) -> None:
+    def _add(self, chunk: Chunk, run: EntryColumns) -> None:
         self.bytes -= self._chunks.pop(chunk, 0)
         self._chunks[chunk] = size = 16 * (len(run) + len(run.terms)) + _CHUNK_OVERHEAD_BYTES
         self.bytes += size
@@ -88,7 +89,7 @@ class ColumnCache:
             if oldest.saved and not oldest.dirty:
                 oldest.loaded = None
 
-    def _from_segment(self, key: Key, chunk: Chunk) -> EntryRun:
+    def _from_segment(self, key: Key, chunk: Chunk) -> EntryColumns:
         why = f"{segment_name(chunk.segment)}: no entries {chunk.first} to {chunk.last}"
         try:
             view, seed = self._files.read_all(chunk.segment), self._files.seed(chunk.segment)

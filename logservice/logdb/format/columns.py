@@ -1,4 +1,4 @@
-"""EntryRun: where consecutive entries of one replica lie in one segment, as compact columns.
+"""EntryColumns: where consecutive entries of one replica lie in one segment, as compact columns.
 
 16 bytes per entry: LSN u64, offset u32, payload length u32; terms are run-length coded (a term
 lasts for many entries), record counts are differences of LSNs (INV-LOG-LSN), kinds and write
@@ -22,7 +22,7 @@ invariant(array("I").itemsize == 4 and array("Q").itemsize == 8, "INV-COLUMNS-WI
 
 
 @dataclass(slots=True)
-class EntryRun:
+class EntryColumns:
     """Entries ``first .. first + len - 1``, all in `segment`.
 
     write_sequence: of the first; consecutive only until runs are merged. term_starts: index at
@@ -44,7 +44,7 @@ class EntryRun:
     @classmethod
     def of(
         cls, entries: Sequence[Entry], segment: int, offset: int, write_sequence: int
-    ) -> EntryRun:
+    ) -> EntryColumns:
         """The columns of consecutive entries whose records lie one behind the other, the first at
         `offset`.
         """
@@ -111,7 +111,7 @@ class EntryRun:
         """Index of the last entry that starts at or before `lsn`; `lsn` >= the run's first."""
         return self.first + bisect_right(self.lsns, lsn) - 1
 
-    def extend(self, other: EntryRun) -> None:
+    def extend(self, other: EntryColumns) -> None:
         """Take over the entries that follow directly in the same segment."""
         if other.segment != self.segment or other.first != self.first + len(self.lsns):
             invariant(False, "INV-COLUMNS-EXTEND", last=self.last, first=other.first)
@@ -133,7 +133,7 @@ class EntryRun:
         lengths = self.lengths[first - self.first : last - self.first + 1]
         return RECORD_HEADER_BYTES * len(lengths) + sum((length + 7) & ~7 for length in lengths)
 
-    def keep(self, first: int, last: int) -> EntryRun:
+    def keep(self, first: int, last: int) -> EntryColumns:
         """A copy of the part ``first .. last``, both inside."""
         low, high = first - self.first, last - self.first + 1
         invariant(0 <= low < high <= len(self), "INV-COLUMNS-KEEP", first=first, last=last)
@@ -141,7 +141,7 @@ class EntryRun:
         end = bisect_right(self.term_starts, last)
         term_starts = self.term_starts[start:end]
         term_starts[0] = first
-        return EntryRun(
+        return EntryColumns(
             self.segment,
             first,
             self.write_sequence + low,

@@ -30,7 +30,7 @@ from typing import Final
 
 from logservice.checksum import crc32
 from logservice.entry import Entry
-from logservice.logdb.format.columns import EntryRun
+from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.record import Buffer, Meta, RecordKind
 from logservice.value import value
@@ -54,7 +54,7 @@ DIRECTORY_ROW_BYTES: Final = ROW.size
 
 
 @dataclass(slots=True)
-class Run:
+class RecordRun:
     """The records of one replica in a group: other records first, then entries.
 
     `write_sequence` is the first record's, the rest count up from it. `entries` are the values to
@@ -68,7 +68,7 @@ class Run:
     write_sequence: int
     metas: list[Meta]
     entries: Sequence[Entry] = ()
-    columns: EntryRun | None = None
+    columns: EntryColumns | None = None
     segment: int = 0
     offset: int = 0
     size: int = 0

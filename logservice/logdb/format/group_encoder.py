@@ -5,7 +5,7 @@ per run and per entry is what a shard costs. Hence its shape. One function walks
 entries; a record header is one call of `struct.pack`, two checksums and one concatenation; nothing
 is made per run but its row of the directory. Where the entries went is one number (`Run.offset`):
 the columns of the index follow from it and from the entries, when the group is finished
-(`EntryRun.add`). What the bytes mean is said in `commit_group` and `record`.
+(`EntryColumns.add`). What the bytes mean is said in `commit_group` and `record`.
 
 - INV-REC-2: entry payloads are not copied here: the result is a list of buffers.
 """
@@ -32,7 +32,7 @@ from logservice.logdb.format.commit_group import (
     NO_GROUP,
     ROW,
     GroupPosition,
-    Run,
+    RecordRun,
 )
 from logservice.logdb.format.record import (
     COMMIT,
@@ -64,7 +64,7 @@ class EncodedGroup:
 
 
 def encode_group(
-    runs: Sequence[Run],
+    runs: Sequence[RecordRun],
     *,
     sequence: int,
     flags: int,
@@ -104,7 +104,7 @@ def encode_group(
 
 
 def encode_runs(
-    body: list[Buffer], runs: Sequence[Run], seed: int, segment: int, offset: int
+    body: list[Buffer], runs: Sequence[RecordRun], seed: int, segment: int, offset: int
 ) -> tuple[bytes, int]:
     """Append the records of `runs` to `body`, the first of them for `offset` of the segment, and
     note in each run where its entries went. Returns (the directory's rows, where the records end).
@@ -176,7 +176,7 @@ def encode_runs(
 
 
 def _encode_metas(
-    body: list[Buffer], run: Run, seed: int, start_word: int
+    body: list[Buffer], run: RecordRun, seed: int, start_word: int
 ) -> tuple[int, int, int, int, int, int]:
     """Append the records of a run that are not entries. Returns their bytes in the segment, and
     what the directory repeats of them: (index field of the first, term, vote, commit, kinds as

@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from logservice.logdb.format.columns import EntryRun
+from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.format.commit_group import (
     DIRECTORY_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
@@ -29,7 +29,7 @@ from logservice.logdb.format.commit_group import (
     DirectoryRow,
     GroupHeader,
     GroupPosition,
-    Run,
+    RecordRun,
     decode_directory,
     decode_group_header,
     group_bytes,
@@ -66,7 +66,7 @@ class ScannedGroup:
     sequence: int
     flags: int
     header: GroupHeader | None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RecordRun] = field(default_factory=list)
     damaged: list[DamagedRun] = field(default_factory=list)
     directory_intact: bool = True
 
@@ -141,7 +141,7 @@ def scan_entries(
     first: int,
     last: int,
     end: int = 0,
-) -> EntryRun | None:
+) -> EntryColumns | None:
     """Columns of a replica's newest entries ``first .. last`` in a segment, None if not all, or if
     newer ones may lie in what does not verify: what those replaced would be taken for the log.
     `end`: where the last group of the segment begins, as its successor says; 0: nobody does.
@@ -159,7 +159,7 @@ def scan_entries(
         for run in group.runs
         if (run.shard, run.replica) == key and run.columns is not None
     ]
-    pieces: list[EntryRun] = []
+    pieces: list[EntryColumns] = []
     limit = last
     for run in sorted(runs, key=lambda found: found.write_sequence, reverse=True):
         low, high = max(run.first, first), min(run.last, limit)
@@ -243,7 +243,7 @@ def _read_by_directory(
 
 def _run(
     view: memoryview, segment: int, row: DirectoryRow, offset: int, end: int, seed: int
-) -> Run:
+) -> RecordRun:
     builder = _RunBuilder(segment, row.shard, row.replica, row.write_sequence)
     for _ in range(row.record_count):
         header = decode_header(view, offset, seed)
@@ -285,9 +285,9 @@ class _RunBuilder:
     """Collects the records of one run and checks that they follow each other."""
 
     def __init__(self, segment: int, shard: int, replica: int, write_sequence: int) -> None:
-        self._run = Run(shard, replica, write_sequence, [], segment=segment)
+        self._run = RecordRun(shard, replica, write_sequence, [], segment=segment)
         self._next_sequence = write_sequence
-        self._columns: EntryRun | None = None
+        self._columns: EntryColumns | None = None
         self._next_index = 0
 
     def continues(self, header: RecordHeader) -> bool:
@@ -310,7 +310,7 @@ class _RunBuilder:
             return
         columns = self._columns
         if columns is None:
-            columns = self._columns = EntryRun(
+            columns = self._columns = EntryColumns(
                 self._run.segment,
                 header.index,
                 header.write_sequence,
@@ -334,7 +334,7 @@ class _RunBuilder:
         columns.size += record_bytes(header.length)
         self._next_index = header.index + 1
 
-    def run(self) -> Run:
+    def run(self) -> RecordRun:
         """The finished run."""
         self._run.columns = self._columns
         return self._run

@@ -33,9 +33,8 @@ from logservice.bounds import LOGDB_COLLECT_SLICE_BYTES, LOGDB_COLLECT_SLICE_STE
 from logservice.entry import Entry
 from logservice.ids import Index
 from logservice.invariants import invariant
-from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.record import RECORD_HEADER_BYTES, RecordCorrupt, RecordKind
-from logservice.logdb.format.segment import SegmentFiles
 from logservice.logdb.gc.garbage import (
     GarbagePlan,
     GcReport,
@@ -46,6 +45,7 @@ from logservice.logdb.gc.garbage import (
 from logservice.logdb.index.index import Chunk
 from logservice.logdb.index.replica_state import Key, ReplicaState
 from logservice.logdb.index.segment_usage import SegmentUsage
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.read.entry_read import EntryRead
 from logservice.logdb.segment_writer import CommitGroup
 
@@ -53,7 +53,7 @@ from logservice.logdb.segment_writer import CommitGroup
 class CollectionHost(Protocol):
     """What a collection needs of its log."""
 
-    def begin_copies(self, runs: list[Run]) -> CommitGroup:
+    def begin_copies(self, runs: list[RecordRun]) -> CommitGroup:
         """A group of copies."""
         ...
 
@@ -167,7 +167,7 @@ class Collection:
         states: list[ReplicaState],
     ) -> CommitGroup:
         """Write what was read and is still live, and the newest other records of `states`."""
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         for read, entries in zip(reads, found, strict=True):
             self.files.unpin(read.segment)
             state = self._states[read.key]

@@ -18,7 +18,7 @@ from logservice.bounds import LOGDB_REWRITE_OLD_SEGMENTS
 from logservice.entry import Entry
 from logservice.invariants import invariant
 from logservice.logdb.checkpoint.checkpoint import LogPosition
-from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.fault import REPAIRED
 from logservice.logdb.format.record import Installed, Meta, MetaValue, RecordKind
 from logservice.logdb.index.replica_state import ReplicaState
@@ -127,7 +127,7 @@ def faulty_segments(states: Iterable[ReplicaState]) -> frozenset[int]:
     )
 
 
-def runs_of_records(state: ReplicaState, victims: set[int], oldest: int) -> list[Run]:
+def runs_of_records(state: ReplicaState, victims: set[int], oldest: int) -> list[RecordRun]:
     """Copies of what is still the newest of its kind in `victims`, entries aside.
 
     `oldest`: the oldest segment that exists now; cuts born there are not needed any more.
@@ -136,11 +136,11 @@ def runs_of_records(state: ReplicaState, victims: set[int], oldest: int) -> list
     for kind, origin in sorted(state.origins.items()):
         if origin.segment in victims:
             meta = Meta(kind, origin.write_sequence, _value(state, kind))
-            runs.append(Run(state.shard, state.replica, origin.write_sequence, [meta]))
+            runs.append(RecordRun(state.shard, state.replica, origin.write_sequence, [meta]))
     for cut in state.cuts:
         if cut.segment in victims and cut.born > oldest:
             meta = Meta(RecordKind.CUT, cut.write_sequence, cut.index)
-            runs.append(Run(state.shard, state.replica, cut.write_sequence, [meta]))
+            runs.append(RecordRun(state.shard, state.replica, cut.write_sequence, [meta]))
     return runs
 
 
@@ -162,21 +162,21 @@ def _value(state: ReplicaState, kind: RecordKind) -> MetaValue:
             return None
 
 
-def runs_of_entries(state: ReplicaState, entries: list[tuple[int, Entry]]) -> list[Run]:
+def runs_of_entries(state: ReplicaState, entries: list[tuple[int, Entry]]) -> list[RecordRun]:
     """Copies of entries, given with their write sequences: one run per stretch without a gap.
 
     A gap in the sequences may hide a record that cut the log in between; copies must not close it.
     """
-    runs: list[Run] = []
+    runs: list[RecordRun] = []
     stretch: list[Entry] = []
     start = 0
     for sequence, entry in entries:
         if stretch and sequence != start + len(stretch):
-            runs.append(Run(state.shard, state.replica, start, [], tuple(stretch)))
+            runs.append(RecordRun(state.shard, state.replica, start, [], tuple(stretch)))
             stretch = []
         if not stretch:
             start = sequence
         stretch.append(entry)
     if stretch:
-        runs.append(Run(state.shard, state.replica, start, [], tuple(stretch)))
+        runs.append(RecordRun(state.shard, state.replica, start, [], tuple(stretch)))
     return runs

@@ -26,7 +26,7 @@ from typing import Protocol
 from logservice.bounds import LOGDB_CHUNK_ENTRIES_MAX
 from logservice.entry import Entry
 from logservice.invariants import invariant
-from logservice.logdb.format.columns import EntryRun
+from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.value import value
 
@@ -49,12 +49,12 @@ class Chunk:
     next_lsn: int
     size: int
     live: int
-    loaded: EntryRun | None
+    loaded: EntryColumns | None
     saved: bool = False
     dirty: bool = False
 
     @classmethod
-    def of(cls, run: EntryRun) -> Chunk:
+    def of(cls, run: EntryColumns) -> Chunk:
         """A chunk that consists of `run`."""
         return cls(
             run.segment, run.first, run.last, run.lsns[0], run.next_lsn, run.size, run.size, run
@@ -64,15 +64,15 @@ class Chunk:
 class ColumnSource(Protocol):
     """Where the columns of a chunk come from that are not in memory."""
 
-    def load(self, key: tuple[int, int], chunk: Chunk) -> EntryRun:
+    def load(self, key: tuple[int, int], chunk: Chunk) -> EntryColumns:
         """Set and return `chunk.loaded`; Halted when they are damaged wherever they are."""
         ...
 
-    def read(self, key: tuple[int, int], chunk: Chunk) -> EntryRun | None:
+    def read(self, key: tuple[int, int], chunk: Chunk) -> EntryColumns | None:
         """What `load` would find in the derived index, None if nothing; any thread."""
         ...
 
-    def take(self, chunk: Chunk, run: EntryRun | None) -> None:
+    def take(self, chunk: Chunk, run: EntryColumns | None) -> None:
         """What `read` gave; it counts if the chunk is still as it was then."""
         ...
 
@@ -143,7 +143,7 @@ class EntryIndex:
         """
         chunks = self.chunks
         if not chunks or not _joins(chunks[-1], segment, len(entries)):
-            self.append(EntryRun.of(entries, segment, offset, write_sequence))
+            self.append(EntryColumns.of(entries, segment, offset, write_sequence))
             return
         first, newest, chunk = entries[0], entries[-1], chunks[-1]
         if first.index != self.last_index + 1 or first.lsn != self.tail_lsn:
@@ -155,7 +155,7 @@ class EntryIndex:
         self._tail_term = newest.term
         self._grown(chunk, size)
 
-    def append(self, run: EntryRun) -> None:
+    def append(self, run: EntryColumns) -> None:
         """Add entries that follow the last one directly."""
         if run.first != self.last_index + 1 or run.lsns[0] != self.tail_lsn:
             self._refuse(run.first, run.lsns[0])
@@ -213,7 +213,7 @@ class EntryIndex:
         self._above_floor(chunks[0])
         self._find_tail()
 
-    def relocate(self, run: EntryRun) -> None:
+    def relocate(self, run: EntryColumns) -> None:
         """Live entries of one chunk were copied: point at the copies."""
         number = bisect_right(self._firsts, run.first) - 1
         old = self.chunks[number]
@@ -254,7 +254,7 @@ class EntryIndex:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def columns(self, chunk: Chunk) -> EntryRun:
+    def columns(self, chunk: Chunk) -> EntryColumns:
         """The columns of a chunk of this index."""
         if chunk.loaded is not None:
             return chunk.loaded
@@ -366,7 +366,7 @@ class EntryIndex:
             tail_lsn=self.tail_lsn,
         )
 
-    def _extend(self, chunk: Chunk, run: EntryRun) -> None:
+    def _extend(self, chunk: Chunk, run: EntryColumns) -> None:
         """Make `run`, which follows the chunk, a part of it."""
         assert chunk.loaded is not None
         chunk.loaded.extend(run)
@@ -421,7 +421,7 @@ def _joins(chunk: Chunk, segment: int, count: int) -> bool:
     )
 
 
-def _pieces(run: EntryRun) -> Iterator[EntryRun]:
+def _pieces(run: EntryColumns) -> Iterator[EntryColumns]:
     """`run` in parts that are small enough for a chunk."""
     if len(run) <= LOGDB_CHUNK_ENTRIES_MAX:
         yield run

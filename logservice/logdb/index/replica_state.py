@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from logservice.hard_state import HardState
 from logservice.ids import Index
 from logservice.invariants import invariant
-from logservice.logdb.format.columns import EntryRun
-from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.columns import EntryColumns
+from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.record import (
     COMMIT,
@@ -114,7 +114,7 @@ class ReplicaState:
         self.fault, self.dirty = joined, True
         return True
 
-    def apply(self, run: Run) -> None:
+    def apply(self, run: RecordRun) -> None:
         """Take in a run that was written after everything known so far."""
         self.dirty = True
         for meta in run.metas:
@@ -176,7 +176,7 @@ class ReplicaState:
         elif isinstance(value, Fault):
             self.fault = self.marked = value if value.reason else None
 
-    def relocate(self, run: Run) -> None:
+    def relocate(self, run: RecordRun) -> None:
         """Copies of live records were made: point at them instead of the originals."""
         self.dirty = True
         for meta in run.metas:
@@ -191,7 +191,7 @@ class ReplicaState:
                 self.origins[meta.kind] = Origin(meta.write_sequence, run.segment)
         if run.entries:
             self.index.relocate(
-                EntryRun.of(run.entries, run.segment, run.offset, run.write_sequence)
+                EntryColumns.of(run.entries, run.segment, run.offset, run.write_sequence)
             )
 
     def clear(self) -> None:

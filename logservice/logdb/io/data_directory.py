@@ -112,18 +112,18 @@ class DataDirectory:
         self.vfs = vfs
         self.identity = identity
         self._lock: int | None = lock
-        self._lost_track = vfs.exists(posixpath.join(path, LOST_TRACK_NAME))
+        self._unattributed_loss = vfs.exists(posixpath.join(path, LOST_TRACK_NAME))
 
     @property
-    def lost_track(self) -> bool:
+    def unattributed_loss(self) -> bool:
         """INV-DIR-4."""
-        return self._lost_track
+        return self._unattributed_loss
 
-    def note_lost_track(self) -> None:
+    def note_unattributed_loss(self) -> None:
         """Durably, and for ever; on a full disk only this process knows. Raises OSError."""
-        if self._lost_track:
+        if self._unattributed_loss:
             return
-        self._lost_track = True
+        self._unattributed_loss = True
         try:
             write_file(self.vfs, posixpath.join(self.path, LOST_TRACK_NAME), _LOST_TRACK)
         except OSError as error:

@@ -34,7 +34,7 @@ from logservice.bounds import (
 from logservice.checksum import crc32
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index
-from logservice.logdb.format.columns import EntryRun
+from logservice.logdb.format.columns import EntryColumns
 from logservice.logdb.format.record import (
     RECORD,
     RECORD_HEADER_BYTES,
@@ -200,8 +200,8 @@ class Fetch:
     ahead: list[EntryRead] = field(default_factory=list)
     asked: bool = False
     chunks: list[Chunk] = field(default_factory=list)
-    load: Callable[[Chunk], EntryRun | None] = lambda _: None
-    columns: list[EntryRun | None] = field(default_factory=list)
+    load: Callable[[Chunk], EntryColumns | None] = lambda _: None
+    columns: list[EntryColumns | None] = field(default_factory=list)
     entries: tuple[Entry, ...] = ()
     failed: tuple[EntryRead, Index, Exception] | None = None
 

@@ -19,11 +19,12 @@ from logservice.entry import Entry
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.format.fault import Fault
-from logservice.logdb.format.segment import SegmentFiles, segment_name
+from logservice.logdb.format.segment import segment_name
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot
 from logservice.logdb.index.index import Chunk, Place
 from logservice.logdb.index.replica_state import ReplicaState
 from logservice.logdb.io.read_ahead import Reader
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.read.entry_read import EntryRead, Fetch
 
 _AHEAD_BYTES: Final = LOGDB_READ_AHEAD_BYTES // 2

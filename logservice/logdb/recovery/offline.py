@@ -31,7 +31,6 @@ from logservice.logdb.checkpoint.checkpoint import (
 from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES, fields_of
 from logservice.logdb.format.segment import (
-    SegmentFiles,
     decode_segment_header,
     incarnation_in,
     segment_name,
@@ -40,12 +39,13 @@ from logservice.logdb.format.segment_scan import Hole, scan_segment
 from logservice.logdb.index.replica_state import ReplicaState
 from logservice.logdb.io.data_directory import IDENTITY_NAME, LOCK_NAME, Identity, read_identity
 from logservice.logdb.io.kv import KvEngine, KvError
+from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.io.survey import Survey
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.logdb.recovery.opening import INDEX_NAME, write_kept_again
 from logservice.logdb.recovery.recovery import recover
 from logservice.logdb.recovery.resolve import Damage
-from logservice.logdb.recovery.survey import Survey
 
 UNKNOWN: Final = Identity(ClusterId(""), StoreId(""), Incarnation(0), 0, 0, 0)
 """Of a directory whose identity file cannot be read; with the incarnation that segments name."""

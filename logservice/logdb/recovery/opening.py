@@ -23,11 +23,11 @@ from logservice.logdb.checkpoint.checkpoint import CheckpointUnusable, load_chec
 from logservice.logdb.checkpoint.column_cache import ColumnCache
 from logservice.logdb.format.commit_group import GroupPosition
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
-from logservice.logdb.format.segment import SegmentFiles
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv, KvEngine, KvError
+from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.io.survey import PAGE_BYTES, Survey
 from logservice.logdb.recovery.recovery import Recovered, Witness, check_base, recover
-from logservice.logdb.recovery.survey import PAGE_BYTES, Survey
 
 INDEX_NAME: Final = "index"
 """Of the derived index, in its data directory."""
@@ -91,9 +91,9 @@ def write_kept_again(survey: Survey, last: GroupPosition, segment: int, end: int
 
 def _settle(identity: DataDirectory, survey: Survey, recovered: Recovered) -> None:
     """Make durable what is kept, cut what is dropped, remove what is empty."""
-    if recovered.report.lost_track:
+    if recovered.report.unattributed_loss:
         # First: once the index covers the damage, no later start meets it.
-        identity.note_lost_track()
+        identity.note_unattributed_loss()
     files, last = survey.files, recovered.position.last
     for segment, end in recovered.seal.items():
         write_kept_again(survey, last, segment, end)

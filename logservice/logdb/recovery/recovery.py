@@ -42,7 +42,7 @@ from logservice.logdb.format.commit_group import (
     NO_GROUP,
     GroupHeader,
     GroupPosition,
-    Run,
+    RecordRun,
     decode_group_header,
     group_bytes,
 )
@@ -57,8 +57,8 @@ from logservice.logdb.format.segment_scan import (
     scan_segment,
 )
 from logservice.logdb.index.replica_state import Key, ReplicaState
+from logservice.logdb.io.survey import Survey
 from logservice.logdb.recovery.resolve import Damage, resolve
-from logservice.logdb.recovery.survey import Survey
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class RecoveryReport:
     newly_faulty: list[Key] = field(default_factory=list)
 
     @property
-    def lost_track(self) -> bool:
+    def unattributed_loss(self) -> bool:
         """Of something nobody knows whose it was; it may have been all of a replica."""
         return any(damage.key is None and not damage.harmless for damage in self.damages)
 
@@ -190,7 +190,7 @@ def recover(
     if base is not None and damages and _contradicts(kept, position):
         raise CheckpointUnusable("the segments do not continue it")
     next_sequence = position.next_write_sequence
-    runs: dict[Key, list[Run]] = {}
+    runs: dict[Key, list[RecordRun]] = {}
     damaged: dict[Key, list[DamagedRun]] = {}
     for group in kept:
         for run in group.runs:
@@ -448,7 +448,7 @@ def _blame_all(
 
 def _blame_forgetful(
     states: dict[Key, ReplicaState],
-    runs: Mapping[Key, Sequence[Run]],
+    runs: Mapping[Key, Sequence[RecordRun]],
     witness: Witness,
     report: RecoveryReport,
 ) -> None:
@@ -466,7 +466,7 @@ def _blame_forgetful(
             report.newly_faulty.append(key)
 
 
-def _ends_later(runs: Mapping[Key, Sequence[Run]], key: Key, witness: Witness) -> bool:
+def _ends_later(runs: Mapping[Key, Sequence[RecordRun]], key: Key, witness: Witness) -> bool:
     """Whether what was written since may have made its log shorter."""
     return any(
         run.write_sequence >= witness.next

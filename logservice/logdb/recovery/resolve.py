@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from logservice.hard_state import HardState
 from logservice.ids import Index, ReplicaId, Term
-from logservice.logdb.format.columns import EntryRun
-from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.columns import EntryColumns
+from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.record import Installed, Meta, RecordKind
 from logservice.logdb.format.segment import segment_name
@@ -51,12 +51,15 @@ class _Span:
     write_sequence: int
     first: int
     last: int
-    run: EntryRun | None
+    run: EntryColumns | None
     damaged: DamagedRun | None = None
 
 
 def resolve(
-    state: ReplicaState, runs: Sequence[Run], damaged: Sequence[DamagedRun], base_sequence: int
+    state: ReplicaState,
+    runs: Sequence[RecordRun],
+    damaged: Sequence[DamagedRun],
+    base_sequence: int,
 ) -> list[Damage]:
     """Bring `state` (the base) up to date; returns what was found damaged, faulty or harmless.
 
@@ -133,7 +136,7 @@ def _restore(state: ReplicaState, bad: DamagedRun) -> list[str]:
     return lost
 
 
-def _note_overwrites(state: ReplicaState, ordered: Sequence[Run]) -> None:
+def _note_overwrites(state: ReplicaState, ordered: Sequence[RecordRun]) -> None:
     """Remember which runs replaced entries that are on disk (INV-STATE-2)."""
     highest = state.index.last_index
     for run in ordered:
@@ -146,7 +149,7 @@ def _note_overwrites(state: ReplicaState, ordered: Sequence[Run]) -> None:
         highest = max(highest, columns.last)
 
 
-def _spans(ordered: Sequence[Run], damaged: Sequence[DamagedRun]) -> list[_Span]:
+def _spans(ordered: Sequence[RecordRun], damaged: Sequence[DamagedRun]) -> list[_Span]:
     spans = [
         _Span(run.columns.write_sequence, run.columns.first, run.columns.last, run.columns)
         for run in ordered
@@ -172,14 +175,14 @@ def _spans(ordered: Sequence[Run], damaged: Sequence[DamagedRun]) -> list[_Span]
 
 def _live_parts(
     state: ReplicaState, spans: Sequence[_Span], base_sequence: int
-) -> tuple[list[EntryRun], list[tuple[DamagedRun, int, int]]]:
+) -> tuple[list[EntryColumns], list[tuple[DamagedRun, int, int]]]:
     """Live parts in ascending index order, and the live parts of damaged runs. Cuts the base."""
     floor = state.index.floor_index
     if state.installed is not None:
         floor = max(floor, state.installed.snapshot.index)
     cuts = [cut for cut in state.cuts if cut.write_sequence >= base_sequence]
     limit = 1 << 64
-    pieces: list[EntryRun] = []
+    pieces: list[EntryColumns] = []
     bad_pieces: list[tuple[DamagedRun, int, int]] = []
     for span in reversed(spans):
         while cuts and cuts[-1].write_sequence > span.write_sequence:
@@ -198,7 +201,7 @@ def _live_parts(
 
 def _join(
     state: ReplicaState,
-    pieces: Sequence[EntryRun],
+    pieces: Sequence[EntryColumns],
     bad_pieces: Sequence[tuple[DamagedRun, int, int]],
 ) -> None:
     """Put the live parts behind the base. What does not join although nothing there is known to be

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from logservice.hard_state import HardState
 from logservice.ids import Index
-from logservice.logdb.format.commit_group import Run
+from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.record import Meta, RecordKind
 from logservice.logdb.index.replica_state import Key, ReplicaState
 
@@ -30,7 +30,7 @@ class Unwritten:
         self._states = states
         self._commits: dict[Key, Index] = {}
 
-    def take(self, sequence: int, present: Sequence[Run] = ()) -> list[Run]:
+    def take(self, sequence: int, present: Sequence[RecordRun] = ()) -> list[RecordRun]:
         """Runs of it, from write sequence `sequence` on, for a group that has the runs `present`:
         marks of replicas that are not among them, and commit indexes where those say no newer one.
         """
@@ -40,31 +40,33 @@ class Unwritten:
             newer = {(run.shard, run.replica) for run in present if says_commit(run)}
             for key, commit in self._commits.items():
                 if key not in newer:
-                    runs.append(Run(*key, sequence, [Meta(RecordKind.COMMIT, sequence, commit)]))
+                    runs.append(
+                        RecordRun(*key, sequence, [Meta(RecordKind.COMMIT, sequence, commit)])
+                    )
                     sequence += 1
         return runs
 
-    def _marks(self, sequence: int, present: Sequence[Run]) -> list[Run]:
+    def _marks(self, sequence: int, present: Sequence[RecordRun]) -> list[RecordRun]:
         busy = {(run.shard, run.replica) for run in present}
         unmarked = [
             state for state in self._states.values() if state.fault not in (None, state.marked)
         ]
-        runs: list[Run] = []
+        runs: list[RecordRun] = []
         for state in unmarked:
             if state.key not in busy and state.fault is not None:
                 mark = Meta(RecordKind.FAULTY, sequence, state.fault)
-                runs.append(Run(*state.key, sequence, [mark]))
+                runs.append(RecordRun(*state.key, sequence, [mark]))
                 sequence += 1
         self.marks = len(runs) < len(unmarked)
         return runs
 
-    def gave_back(self, runs: Sequence[Run]) -> None:
+    def gave_back(self, runs: Sequence[RecordRun]) -> None:
         """These were taken, and not written."""
         self.marks = self.marks or any(
             meta.kind is RecordKind.FAULTY for run in runs for meta in run.metas
         )
 
-    def hold(self, run: Run) -> None:
+    def hold(self, run: RecordRun) -> None:
         """Show the commit indexes of a run that is not written now."""
         state = self._states[run.shard, run.replica]
         for meta in run.metas:
@@ -73,13 +75,13 @@ class Unwritten:
             state.hard_state = HardState(hard.term, hard.vote, meta.value)
             self._commits[state.key] = meta.value
 
-    def written(self, run: Run, *, removed: bool) -> None:
+    def written(self, run: RecordRun, *, removed: bool) -> None:
         """The run is durable; `removed`: the replica is no more."""
         if self._commits and (removed or says_commit(run)):
             self._commits.pop((run.shard, run.replica), None)
 
 
-def says_commit(run: Run) -> bool:
+def says_commit(run: RecordRun) -> bool:
     """Whether a record of it says the commit index (a tombstone makes it pointless)."""
     return any(
         meta.kind in (RecordKind.COMMIT, RecordKind.HARD_STATE, RecordKind.TOMBSTONE)

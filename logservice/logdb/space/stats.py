@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from logservice.bounds import LOGDB_GROUP_SAMPLES
-from logservice.logdb.index.oldest_pins import OldestPin
 from logservice.logdb.space.disk_space import DiskState
+from logservice.logdb.space.oldest_pins import OldestPin
 
 DURABLE_WRITE_BUCKETS_US: Final = (
     50,

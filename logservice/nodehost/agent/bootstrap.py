@@ -91,15 +91,15 @@ class Bootstrapper:
         book: AddressBook,
         members: Sequence[InitialMember],
         *,
-        lost_track: bool = False,
+        unattributed_loss: bool = False,
     ) -> None:
-        """`members` in the order of the configuration, the same on every store. lost_track:
+        """`members` in the order of the configuration, the same on every store. unattributed_loss:
         recovery found damage that it could not attribute.
         """
         self._host = host
         self._book = book
         self._members = tuple(members)
-        self._lost_track = lost_track
+        self._unattributed_loss = unattributed_loss
         self._starting: Membership | None = None
         self.refused = ""
         """Why shard 0 does not start here, for people; empty unless the outcome is REFUSED."""
@@ -148,7 +148,7 @@ class Bootstrapper:
         """Shard 0 was here, be it damaged beyond its bootstrap record, or may have been: this is no
         first start.
         """
-        return self._lost_track or any(
+        return self._unattributed_loss or any(
             shard == HAKEEPER_SHARD for shard, _ in self._host.stored_replicas()
         )
 

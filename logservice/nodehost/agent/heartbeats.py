@@ -92,16 +92,18 @@ class HeartbeatSender:
         access: AccessBook,
         describe: Callable[[], StoreDescription],
         interval_s: float = 1.0,
-        lost_track: Sequence[Incarnation] = (),
+        unattributed_loss: Sequence[Incarnation] = (),
     ) -> None:
-        """`describe` is asked before every heartbeat; `lost_track`: see the module's text."""
+        """`describe` is asked before every heartbeat; `unattributed_loss`: see the head of
+        this file.
+        """
         self._host = host
         self._client = client
         self._book = book
         self._access = access
         self._describe = describe
         self._interval_s = interval_s
-        self._lost_track = tuple(lost_track)
+        self._unattributed_loss = tuple(unattributed_loss)
         self._boot_id = host.identity.boot_id
         self._sequence = 0
         self._base = 0
@@ -224,7 +226,7 @@ class HeartbeatSender:
             stored=stored,
             results=tuple(self._results[number] for number in sorted(self._results)),
             access_version=self._access.list.version,
-            lost_track=self._lost_track,
+            unattributed_loss=self._unattributed_loss,
         )
         return beat, reports
 

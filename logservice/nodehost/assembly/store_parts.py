@@ -210,9 +210,11 @@ class StoreParts:
         self.access = AccessBook(self._copies("ACCESS"))
         self.client = HAKeeperClient(self.host, self.book)
         self.client.serve()
-        self.lost_track = [one.data.incarnation for one in self.directories if one.data.lost_track]
+        self.unattributed_loss = [
+            one.data.incarnation for one in self.directories if one.data.unattributed_loss
+        ]
         self.bootstrapper = Bootstrapper(
-            self.host, self.book, settings.members, lost_track=bool(self.lost_track)
+            self.host, self.book, settings.members, unattributed_loss=bool(self.unattributed_loss)
         )
         self.bootstrapper.serve()
         self.workers = [directory.worker(self.host) for directory in self.directories]
@@ -249,7 +251,7 @@ class StoreParts:
             self.access,
             describe,
             self.settings.heartbeat_interval_s,
-            self.lost_track,
+            self.unattributed_loss,
         )
         scrubs = [scrubber.run for scrubber in self.scrubbers]
         return [

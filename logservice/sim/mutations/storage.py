@@ -7,9 +7,9 @@ from typing import Any
 
 from logservice.ids import Index, ReplicaId, Term
 from logservice.logdb import plan
-from logservice.logdb.format.segment import SegmentFiles
 from logservice.logdb.gc import collection
 from logservice.logdb.index.replica_state import ReplicaState
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.recovery import recovery
 from logservice.logdb.segment_writer import SegmentWriter
 from logservice.nodehost import engine

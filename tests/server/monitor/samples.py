@@ -14,8 +14,8 @@ from logservice.hakeeper.views import (
     StoreView,
 )
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
-from logservice.logdb.index.oldest_pins import OldestPin
 from logservice.logdb.space.disk_space import DiskState
+from logservice.logdb.space.oldest_pins import OldestPin
 from logservice.logdb.space.stats import Histogram, LogDbStats
 from logservice.nodehost.assembly.store_parts import INTEGRITY
 from logservice.nodehost.integrity.scrub import ScrubPass

@@ -58,7 +58,7 @@ def loses_all_of_it(model: Model, store: Store) -> None:
     model.kill(store.name)
     del store.copies[ONE]
     model.revive(store.name)
-    store.lost_track = (store.incarnation,)
+    store.unattributed_loss = (store.incarnation,)
 
 
 @pytest.mark.parametrize("spare", [0, 1])
@@ -74,7 +74,7 @@ def test_who_may_have_run_is_not_begun_again(spare: int) -> None:
 def test_without_lost_track_it_is_known_that_it_never_ran() -> None:
     model, store, replica = begun_and_not_reported(0)
     loses_all_of_it(model, store)
-    store.lost_track = ()
+    store.unattributed_loss = ()
     model.run_until(model.healthy, 2000)
     assert begins(model, replica) == 2
     assert replica in model.shards[ONE].membership.voters
@@ -105,7 +105,7 @@ def test_only_the_directory_that_lost_track_is_distrusted() -> None:
     for shard in shards:
         shard.started = []
     model.revive("s1")
-    store.lost_track = (Incarnation(2001),)
+    store.unattributed_loss = (Incarnation(2001),)
     store.copies = {HAKEEPER_SHARD: store.copies[HAKEEPER_SHARD]}
     model.heartbeat(store)
     assert {shard.shard for shard in shards if shard.started} == there
@@ -132,7 +132,7 @@ def test_a_heartbeat_names_directories_within_bounds() -> None:
     many = tuple(Incarnation(number) for number in range(1, 1000))
     beat = proposals.StoreHeartbeat(
         StoreId("s9"), "", "", "", (proposals.DirectoryReport(Incarnation(1)),), 1, 1,
-        lost_track=many,
+        unattributed_loss=many,
     )  # fmt: skip
     with pytest.raises(proposals.ProposalCorrupt):
         proposals.decode(proposals.encode(beat))

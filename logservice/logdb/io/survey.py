@@ -20,7 +20,7 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
-from logservice.logdb.format.segment import SegmentFiles
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.io.vfs import Vfs
 
 PAGE_BYTES: Final = 4096
