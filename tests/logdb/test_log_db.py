@@ -14,7 +14,7 @@ from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.invariants import InvariantViolation
-from logservice.logdb.format import segment as segment_module
+from logservice.logdb.io import segment_files
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.recovery import offline
@@ -434,7 +434,7 @@ def test_only_so_many_segments_are_open_for_reading(
     """Reaches LOGDB_OPEN_SEGMENTS_MAX, made small. Many are pinned at a time by a reader
     that is read ahead for, and closed again.
     """
-    monkeypatch.setattr(segment_module, "LOGDB_OPEN_SEGMENTS_MAX", 3)
+    monkeypatch.setattr(segment_files, "LOGDB_OPEN_SEGMENTS_MAX", 3)
     db = world.open()
     for index in range(1, 41):
         db.commit([update(1, 1, entries(index, index, size=900))])
