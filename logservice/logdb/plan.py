@@ -40,14 +40,17 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Record
     """The records that make `update` durable, None if it changes nothing."""
     if state.removed:
         invariant(False, "INV-PLAN-REMOVED", key=state.key)
+    index, old = state.index, state.hard_state
+    last, tail_lsn = index.last_index, index.tail_lsn
+    if _continues(update, last):
+        return _plan_continuation(state, update, write_sequence, old, last, tail_lsn, -1)
     metas: list[Meta] = []
     if update.repair:
         _check_repair(state, update)
     if update.remove:
         metas.append(Meta(RecordKind.TOMBSTONE, write_sequence, None))
         return RecordRun(update.shard, update.replica, write_sequence, metas)
-    entries, hard = update.entries, update.hard_state
-    last, tail_lsn = state.index.last_index, state.index.tail_lsn
+    entries = update.entries
     snapshot = None if update.snapshot is None else _checked_snapshot(state, update)
     if snapshot is not None:
         floor = snapshot.snapshot
@@ -56,8 +59,8 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Record
     if entries:
         _check_entries(state, update, snapshot, last, tail_lsn)
         last = entries[-1].index
-    if hard is not None:
-        _add_hard_state(metas, state, state.hard_state, hard, last, write_sequence)
+    if update.hard_state is not None:
+        _add_hard_state(metas, state, old, update.hard_state, last, write_sequence)
     if update.bootstrap is not None:
         metas.append(Meta(RecordKind.BOOTSTRAP, write_sequence + len(metas), update.bootstrap))
     if snapshot is not None:
@@ -81,16 +84,16 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Record
 def plan_ahead(
     state: ReplicaState, before: RecordRun | None, update: Update, write_sequence: int
 ) -> RecordRun | None:
-    """The same while `before`, the replica's run in the group at the disk, is not in `state` yet.
+    """`plan_run` while `before`, the replica's run in the group at the disk, is not in `state` yet.
 
-    INV-PLAN-AHEAD: only entries that continue the log and hard states are planned like this, behind
-    nothing but such: what `before` will make of the state is then its last entry and its newest
-    hard state. All else, wrong updates too, raises `MustWait`.
+    INV-PLAN-AHEAD: only entries that continue the log and hard states are planned like this, and
+    only behind a run of nothing else. Such a run changes the state in two ways, and both are known
+    before it is durable: the log ends with its last entry, and its newest hard state holds. Every
+    other update raises `MustWait`.
     """
-    entries, hard = update.entries, update.hard_state
-    if state.removed or update.remove or update.repair or update.bootstrap or update.snapshot:
-        raise MustWait
     last, tail_lsn, old, term = state.index.last_index, state.index.tail_lsn, state.hard_state, -1
+    if state.removed:
+        raise MustWait
     if before is not None:
         for meta in before.metas:
             if meta.kind is COMMIT and isinstance(meta.value, int):
@@ -104,10 +107,38 @@ def plan_ahead(
                 raise MustWait
             newest = before.entries[-1]
             last, tail_lsn, term = newest.index, newest.next_lsn, newest.term
+    if not _continues(update, last):
+        raise MustWait
+    return _plan_continuation(state, update, write_sequence, old, last, tail_lsn, term)
+
+
+def _continues(update: Update, last: int) -> bool:
+    """Whether the update has only entries that continue a log that ends at `last`, a hard state, or
+    both: nearly every update has.
+    """
+    if update.repair or update.remove or update.bootstrap or update.snapshot:
+        return False
+    return not update.entries or update.entries[0].index == last + 1
+
+
+def _plan_continuation(
+    state: ReplicaState,
+    update: Update,
+    write_sequence: int,
+    old: HardState,
+    last: int,
+    tail_lsn: int,
+    tail_term: int,
+) -> RecordRun | None:
+    """The records of an update that `_continues` a log whose last entry is at `last` and whose hard
+    state is `old`. `tail_term` -1: `state` knows it.
+    """
+    entries, hard = update.entries, update.hard_state
     if entries:
-        if entries[0].index != last + 1:
-            raise MustWait
-        _check_joined(state, entries, tail_lsn, state.index.tail_term() if term < 0 else term)
+        if last < old.commit:
+            invariant(False, "INV-PLAN-CUT", key=state.key, first=last + 1, commit=old.commit)
+        term = state.index.tail_term() if tail_term < 0 else tail_term
+        _check_joined(state, entries, tail_lsn, term)
         last = entries[-1].index
     metas: list[Meta] = []
     if hard is not None:
@@ -228,10 +259,7 @@ def _check_entries(
     position: int = entries[0].index
     if position <= commit and not update.repair:
         invariant(False, "INV-PLAN-CUT", key=state.key, first=position, commit=commit)
-    if snapshot is None and position == last + 1:
-        lsn, term = tail_lsn, state.index.tail_term()
-    else:
-        lsn, term = _before(state, snapshot, position, last, tail_lsn)
+    lsn, term = _before(state, snapshot, position, last, tail_lsn)
     _check_joined(state, entries, lsn, term)
 
 
