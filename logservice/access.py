@@ -35,7 +35,7 @@ from logservice.value import value
 
 
 class Role(enum.StrEnum):
-    """What a grant allows; RPCs ask for one of them (`server.security.rules`)."""
+    """What a grant allows; RPCs ask for one of them (`server.edge.rules`)."""
 
     APPEND = "append"
     READ = "read"

@@ -10,8 +10,8 @@ from logservice_wire.errors import InvalidArgument
 
 from logservice.cli import exit_codes
 from logservice.cli.output import output_option, say, show_fields
-from logservice.server.security.audit_chain import Anchor, Trail
-from logservice.server.security.audit_chain import verify as verify_chain
+from logservice.server.audit.chain import Anchor, Trail
+from logservice.server.audit.chain import verify as verify_chain
 
 
 @click.group()

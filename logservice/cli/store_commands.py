@@ -89,7 +89,7 @@ def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
     loaded = config.load(config_path, assignments)
     config.check_files(loaded)
     if loaded.tls.enabled:
-        from logservice.server.security.tls import StoreTls
+        from logservice.server.tls.store_tls import StoreTls
 
         for alarm in StoreTls(loaded, lambda: None).alarms():
             say(f"warning: {alarm}", err=True)

@@ -7,7 +7,7 @@ their next
 heartbeat (`heartbeats._reply`): a heartbeat says which version its sender has, and the answer
 carries the list when that is another one.
 
-Who may change it is decided at the edge, before it is proposed (`server.security.gate`).
+Who may change it is decided at the edge, before it is proposed (`server.edge.gate`).
 """
 
 from __future__ import annotations

@@ -21,59 +21,39 @@ import logging
 import random
 import secrets
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Final
 
-import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logservice_wire.errors import LogServiceError
-from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
 
 from logservice import bounds
 from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
-from logservice.hakeeper.proposals import Joining
-from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
+from logservice.ids import ReplicaId
 from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.logdb.options import LogDbOptions
-from logservice.nodehost.agent.bootstrap import InitialMember
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
 from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.store_directory import DiskSeams
-from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role
 from logservice.server import descriptors
+from logservice.server.client_port import ClientPort
 from logservice.server.crash import crash
-from logservice.server.errors import refused
-from logservice.server.guard.answers import AnswerBudget
-from logservice.server.guard.connections import ConnectionLimits, Connections
-from logservice.server.guard.guard import Auditor, GuardedServer
-from logservice.server.limits import server_options
+from logservice.server.edge.errors import refused
+from logservice.server.edge.gate import Gate
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.schedule import TruncationSchedule
-from logservice.server.security.audit import AuditLog
-from logservice.server.security.gate import NOTHING_REVOKED, Gate, Identities, calling
-from logservice.server.security.quota import QuotaLimits
-from logservice.server.security.tls import StoreTls
-from logservice.server.services.admin_service import AdminService
-from logservice.server.services.context import StoreContext
-from logservice.server.services.hakeeper_service import HAKeeperService
-from logservice.server.services.log_service import LogService
+from logservice.server.settings import settings_of
 from logservice.server.telemetry import OpenTelemetry, tracing_of
+from logservice.server.tls.store_tls import StoreTls
 from logservice.trace import Tracing
 
 _HAND_OVER_S: Final = 3.0
 """For handing leaderships away at a stop; what did not work by then is left to an election."""
-
-_CALLS_GRACE_S: Final = 1.0
-"""For calls under way at a stop."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +65,6 @@ class Store:
         """Nothing is opened before `start`. `tracing` None: as the configuration says."""
         self._config = config
         self._tracing = tracing_of(config) if tracing is None else tracing
-        self._server: grpc.aio.Server | None = None
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: StoreParts | None = None
         self._schedules: list[TruncationSchedule] = []
@@ -95,11 +73,14 @@ class Store:
         self._monitor: Monitor | None = None
         self._transport: TcpTransport | None = None
         self._shares: descriptors.Shares | None = None
-        self._connections: Connections | None = None
-        self.gate: Gate | None = None
-        self.audit: AuditLog | None = None
+        self._client_port: ClientPort | None = None
         self.client_address = ""
         self.peer_address = ""
+
+    @property
+    def gate(self) -> Gate | None:
+        """Who decides about calls; None before `start`."""
+        return self._client_port.gate if self._client_port is not None else None
 
     @property
     def admin_address(self) -> str:
@@ -116,13 +97,16 @@ class Store:
         self._shares = descriptors.share(descriptors.limit(), directories)
         if self._config.tls.enabled:
             self._tls = StoreTls(self._config, self._renew_peer_tls)
+        port = self._client_port = ClientPort(
+            self._config, self._shares.clients, self._tls, self._tracing
+        )
         monitor = self._monitor = Monitor(self._config, lambda: refused)
         monitor.start()
-        parts = self._parts = StoreParts(_settings(self._config), self._seams())
+        parts = self._parts = StoreParts(settings_of(self._config), self._seams())
         assert self._transport is not None  # made with the parts
         transport = self._transport
         monitor.attach(parts, transport.stats, self._tls, self.alarms)
-        self._bind_client_port()
+        self.client_address = port.bind()
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
         interval_s = self._config.truncation.interval_s
@@ -132,10 +116,8 @@ class Store:
         ]
         for schedule in self._schedules:
             schedule.start()
-        self._serve(parts, monitor)
-        assert self._server is not None
-        await self._server.start()
-        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        port.register(parts, monitor.reporter.status, monitor.report)
+        await port.start()
         description = StoreDescription(
             self._config.store.host_label, self.peer_address, self.client_address, {}
         )
@@ -150,13 +132,14 @@ class Store:
         return [
             *(self._tls.alarms() if self._tls is not None else ()),
             *(self._transport.alarms() if self._transport is not None else ()),
-            *(self.audit.alarms() if self.audit is not None else ()),
+            *(self._client_port.alarms() if self._client_port is not None else ()),
             *(self._shares.alarms() if self._shares is not None else ()),
         ]
 
     async def stop(self) -> None:
         """Stop gracefully; see the module's text."""
-        await self._health.enter_graceful_shutdown()
+        if self._client_port is not None:
+            await self._client_port.leave()
         if self._monitor is not None:
             self._monitor.stopping()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
@@ -165,15 +148,13 @@ class Store:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._parts is not None:
             await self._hand_over(self._parts.host)
-        if self._server is not None:
-            await self._server.stop(_CALLS_GRACE_S)
-        if self._connections is not None:
-            self._connections.stop()
+        if self._client_port is not None:
+            await self._client_port.stop()
         if self._parts is not None:
             await self._parts.stop()
             self._parts.close()
-        if self.audit is not None:
-            self.audit.close()
+        if self._client_port is not None and self._client_port.audit is not None:
+            self._client_port.audit.close()
         if isinstance(self._tracing, OpenTelemetry):
             await asyncio.to_thread(self._tracing.close)
         if self._monitor is not None:
@@ -223,59 +204,6 @@ class Store:
         self._renewals.add(task)
         task.add_done_callback(self._renewals.discard)
 
-    def _bind_client_port(self) -> None:
-        listen = Address.parse(self._config.listen.client, "listen.client")
-        assert self._shares is not None  # made at the start
-        limits = self._config.limits
-        clients = min(self._shares.clients, limits.connections_max)
-        self._server = grpc.aio.server(
-            options=server_options(self._config, clients),
-            maximum_concurrent_rpcs=limits.concurrent_rpcs_max,
-        )
-        try:
-            port = (
-                self._server.add_secure_port(str(listen), self._tls.server_credentials())
-                if self._tls is not None
-                else self._server.add_insecure_port(str(listen))
-            )
-        except RuntimeError as error:
-            raise OSError(f"cannot listen for clients on {listen}: {error}") from error
-        bound = str(Address(listen.host, port))
-        self.client_address = self._config.listen.advertise_client or bound
-        # In plaintext everybody is the same identity.
-        identity, undelivered = limits.identity_connections_max, limits.undelivered_bytes_max
-        undelivered_of_identity = limits.identity_undelivered_bytes_max
-        if self._tls is None:
-            identity, undelivered_of_identity = clients, undelivered
-        self._connections = Connections(
-            port,
-            ConnectionLimits.of(
-                clients, identity, limits.address_connections_max,
-                undelivered_of_identity, undelivered,
-            ),
-        )  # fmt: skip
-        self._connections.start()
-
-    def _serve(self, parts: StoreParts, monitor: Monitor) -> None:
-        assert self._server is not None
-        limits = self._config.limits
-        self.gate = _gate(self._config, parts, self._tls)
-        if self._config.tls.enabled:
-            self.audit = _audit(self._config, parts.directories[0].data.path)
-            parts.host.requests.audit = self.audit
-        budget = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
-        server = GuardedServer(
-            self._server, self.gate, Auditor(self.audit), self._tracing, self._connections, budget
-        )
-        context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
-        log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
-        hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
-            HAKeeperService(parts.client, limits, parts.access, context.caller), server
-        )
-        admin = AdminService(context, monitor.reporter.status, monitor.report)
-        admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-
     def _background(self, work: Callable[[], Awaitable[None]]) -> None:
         """INV-STORE-1."""
 
@@ -299,85 +227,6 @@ class Store:
         leading = [info for info in host.replica_infos() if info.role is Role.LEADER]
         moves = [(info, target) for info in leading if (target := _successor(info)) is not None]
         await asyncio.gather(*(one(info, target) for info, target in moves))
-
-
-def _audit(config: StoreConfig, data_directory: str) -> AuditLog:
-    """Opened, in the first data directory that works unless told otherwise; raises OSError."""
-    section = config.audit
-    log = AuditLog(
-        Path(section.directory or data_directory) / ("" if section.directory else "audit"),
-        config.store.store_id,
-        data=section.data,
-        file_bytes_max=section.file_bytes_max,
-        files_max=section.files_max,
-        identity_bytes_per_s=section.identity_bytes_per_s,
-    )
-    log.open()
-    return log
-
-
-def _gate(config: StoreConfig, parts: StoreParts, used: StoreTls | None) -> Gate:
-    limits, tls = config.limits, config.tls
-
-    async def name_of(shard: ShardId) -> str | None:
-        view = await parts.client.shard(shard, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S, stale=True)
-        return view.name if view is not None else None
-
-    identities = Identities(
-        tls.trust_domain,
-        config.store.cluster_id,
-        frozenset(config.security.admins),
-        used.client_revocations if used is not None else lambda: NOTHING_REVOKED,
-        used.client_authorities if used is not None else None,
-    )
-    return Gate(
-        parts.access,
-        identities if tls.enabled else None,
-        name_of,
-        QuotaLimits(
-            limits.identity_rpcs_max,
-            limits.identity_streams_max,
-            limits.identity_requests_per_s,
-            limits.identity_bytes_per_s,
-        ),
-    )
-
-
-def _settings(config: StoreConfig) -> StoreSettings:
-    return StoreSettings(
-        cluster_id=ClusterId(config.store.cluster_id),
-        store_id=StoreId(config.store.store_id),
-        data_directories=config.store.data_directories,
-        members=[
-            InitialMember(StoreId(member.store_id), member.peer_address)
-            for member in config.bootstrap.hakeeper_members
-        ],
-        first=FirstConfiguration(
-            ClusterId(config.store.cluster_id),
-            config.bootstrap.log_shards,
-            config.bootstrap.replicas,
-            config.hakeeper.store_timeout_s,
-            Joining(config.hakeeper.joining),
-        ),
-        options=NodeHostOptions(
-            tick_ms=config.raft.tick_ms,
-            heartbeat_ticks=config.raft.heartbeat_ticks,
-            election_ticks=config.raft.election_ticks,
-            quiesce_ticks=config.raft.quiesce_ticks,
-            lease_read=config.raft.lease_read,
-        ),
-        logdb=LogDbOptions(
-            segment_bytes=config.storage.segment_bytes,
-            ballast_bytes=config.storage.ballast_bytes,
-            reserve_bytes=config.storage.reserve_bytes,
-        ),
-        exports_max=config.truncation.exports_max,
-        scrub_interval_s=config.storage.scrub_interval_s,
-        scrub_bytes_per_s=config.storage.scrub_bytes_per_s,
-        compare_interval_s=config.storage.compare_interval_s,
-        hakeeper_tick_s=config.hakeeper.tick_ms / 1000,
-        heartbeat_interval_s=config.hakeeper.heartbeat_interval_s,
-    )
 
 
 def _successor(info: ReplicaInfo) -> ReplicaId | None:

@@ -15,7 +15,7 @@ from logservice.certificate import Purpose, serial_of
 from logservice.cli.authority import Authority, read_certificate
 from logservice.cli.certs_commands import certs
 from logservice.revocation import Revocations, read_lists
-from logservice.server.security.pem_files import PemPaths, read_pem
+from logservice.server.tls.pem_files import PemPaths, read_pem
 from tests.papers import days
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from logservice.cli import exit_codes
 from logservice.cli.main import logservice
-from logservice.server.security.pem_files import TlsRefused
+from logservice.server.tls.pem_files import TlsRefused
 from tests.papers import CLIENT, days, uri
 from tests.server.secured import CLIENTS, configured, lay_out
 

@@ -33,8 +33,8 @@ from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm
-from logservice.server.guard.answers import AnswerBudget
-from logservice.server.limits import SERVER_OPTIONS
+from logservice.server.edge.answers import AnswerBudget
+from logservice.server.edge.channel_options import SERVER_OPTIONS
 from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.status import StoreStatus
 from logservice.server.services.admin_service import AdminService

@@ -22,7 +22,7 @@ from logservice_wire.v1 import hakeeper_pb2, log_pb2, log_pb2_grpc
 from logservice import bounds
 from logservice.nodehost.node_host import NodeHost
 from logservice.server import limits
-from logservice.server.guard.guard import GuardedStream
+from logservice.server.edge.guarded_stream import GuardedStream
 from logservice.server.store import Store
 from tests.hostile import http2 as by_hand
 from tests.papers import uri

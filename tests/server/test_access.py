@@ -21,8 +21,8 @@ from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2
 from logservice.access import Role
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.heartbeats import HeartbeatSender
-from logservice.server.security import gate
-from logservice.server.security.rules import RULES
+from logservice.server.edge import gate
+from logservice.server.edge.rules import RULES
 from logservice.server.store import Store
 from tests.papers import CLIENT, Papers, days, uri
 from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, papers_of, secured

@@ -13,8 +13,8 @@ from logservice_wire.errors import Busy
 from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
-from logservice.server.guard.answers import AnswerBudget, Taken
-from logservice.server.security.gate import calling
+from logservice.server.edge.answers import AnswerBudget, Taken
+from logservice.server.edge.gate import calling
 from tests.hostile import http2
 from tests.server.served import Served, block, eventually
 

@@ -27,11 +27,11 @@ from logservice.bounds import (
     AUDIT_SHARDS_NAMED_MAX,
 )
 from logservice.cli.audit_commands import audit as audit_command
-from logservice.server.security import audit_chain
-from logservice.server.security import audit_trail as audit_module
-from logservice.server.security.audit import AuditLog
-from logservice.server.security.audit_chain import Anchor, Trail, files_of, verify
-from logservice.server.security.audit_shares import Shares
+from logservice.server.audit import chain as audit_chain
+from logservice.server.audit import trail as audit_module
+from logservice.server.audit.chain import Anchor, Trail, files_of, verify
+from logservice.server.audit.flooding import Shares
+from logservice.server.audit.log import AuditLog
 from tests.papers import Papers, uri
 from tests.server.secured import ADMIN, CLIENTS, OWNER, channel_of, lay_out, papers_of, secured
 

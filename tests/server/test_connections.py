@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from logservice_wire.errors import Busy
 
-from logservice.server.guard.connections import ConnectionLimits, Connections, peer_of
-from logservice.server.guard.undelivered import HalfCalls
+from logservice.server.edge.connections import ConnectionLimits, Connections, peer_of
+from logservice.server.edge.undelivered import HalfCalls
 
 Port = tuple[Connections, Callable[[str], socket.socket], list[socket.socket]]
 

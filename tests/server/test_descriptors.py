@@ -11,7 +11,7 @@ from logservice_wire.errors import NotReady
 
 from logservice import bounds
 from logservice.server import descriptors
-from logservice.server.guard.connections import ConnectionLimits
+from logservice.server.edge.connections import ConnectionLimits
 
 
 @pytest.mark.parametrize(

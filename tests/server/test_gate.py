@@ -11,8 +11,8 @@ from logservice_wire.errors import PermissionDenied
 from logservice import bounds
 from logservice.access import AccessList, Grant, Role
 from logservice.ids import ShardId
-from logservice.server.security.gate import Gate, Identities
-from logservice.server.security.rules import Rule
+from logservice.server.edge.gate import Gate, Identities
+from logservice.server.edge.rules import Rule
 
 READ = Rule(frozenset({Role.READ}))
 FOREVER = float("inf")

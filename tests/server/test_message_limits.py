@@ -12,8 +12,8 @@ from logservice_wire.errors import InvalidArgument, TooLarge
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import bounds
-from logservice.server.guard.message_limits import Refused, checked_parser, field_count
-from logservice.server.limits import SERVER_OPTIONS
+from logservice.server.edge.channel_options import SERVER_OPTIONS
+from logservice.server.edge.message_limits import Refused, checked_parser, field_count
 
 STREAM = log_pb2.AppendStreamRequest
 
@@ -49,7 +49,7 @@ def test_empty_messages_by_the_million_cost_nothing() -> None:
     code = """
 import resource
 from logservice_wire.v1 import log_pb2
-from logservice.server.guard.message_limits import Refused, checked_parser
+from logservice.server.edge.message_limits import Refused, checked_parser
 message = log_pb2.AppendStreamRequest
 parse = checked_parser(message.DESCRIPTOR, message.FromString)
 data = b"\\x12\\x00" * (2 << 20)

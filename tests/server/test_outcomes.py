@@ -31,12 +31,13 @@ from logservice_wire.v1 import (
 from logservice.ids import ShardId
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
-from logservice.server.guard.guard import Auditor, GuardedServer
-from logservice.server.limits import SERVER_OPTIONS
+from logservice.server.audit.log import AuditLog
+from logservice.server.edge.auditor import Auditor
+from logservice.server.edge.channel_options import SERVER_OPTIONS
+from logservice.server.edge.gate import Gate, calling
+from logservice.server.edge.guard import GuardedServer
+from logservice.server.edge.quota import QuotaLimits
 from logservice.server.monitor.status import StoreStatus
-from logservice.server.security.audit import AuditLog
-from logservice.server.security.gate import Gate, calling
-from logservice.server.security.quota import QuotaLimits
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService

@@ -18,7 +18,7 @@ from logservice_client import LogClient, Tls
 from logservice_wire.errors import Outcome, Reason
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
-from logservice.server.security.audit_chain import Trail
+from logservice.server.audit.chain import Trail
 from logservice.server.store import Store
 from tests.papers import uri
 from tests.server.secured import CLIENTS, channel_of, lay_out, papers_of, secured

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 
 from logservice.bounds import PEM_FILE_BYTES_MAX
 from logservice.certificate import Purpose
-from logservice.server.security.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
+from logservice.server.tls.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
 from tests.papers import DOMAIN, Papers, TestAuthority, days, uri
 
 AUTHORITY = TestAuthority()

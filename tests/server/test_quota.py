@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from logservice_wire.errors import Busy
 
-from logservice.server.security.quota import Quota, QuotaLimits
+from logservice.server.edge.quota import Quota, QuotaLimits
 
 
 class Clock:

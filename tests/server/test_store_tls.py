@@ -14,8 +14,8 @@ import pytest_asyncio
 from logservice_client import LogClient, TlsFiles
 from logservice_wire.errors import InvalidArgument
 
-from logservice.server.security.pem_files import TlsRefused
 from logservice.server.store import Store
+from logservice.server.tls.pem_files import TlsRefused
 from tests.papers import CLIENT, SERVER, TestAuthority, days, uri
 from tests.server.secured import (
     ADMIN,

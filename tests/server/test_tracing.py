@@ -29,8 +29,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from logservice import bounds, config
 from logservice.cli.local_cluster import free_ports
 from logservice.config import StoreConfig, TracingSection
+from logservice.server.audit.chain import Trail, files_of
 from logservice.server.log_format import JsonFormat
-from logservice.server.security.audit_chain import Trail, files_of
 from logservice.server.store import Store
 from logservice.server.telemetry import OpenTelemetry, tracing_of
 from logservice.trace import NO_TRACING

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from logservice import bounds
-from logservice.server.guard.undelivered import (
+from logservice.server.edge.undelivered import (
     Delivered,
     HalfCalls,
     Traffic,

@@ -1,4 +1,4 @@
-"""Every RPC of the proto has a row in `server.security.rules`, and every row is an RPC."""
+"""Every RPC of the proto has a row in `server.edge.rules`, and every row is an RPC."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from google.protobuf.descriptor import Descriptor
 from grpc_health.v1 import health_pb2
 from logservice_wire.v1 import admin_pb2, hakeeper_pb2, log_pb2
 
-from logservice.server.security.rules import RULES
+from logservice.server.edge.rules import RULES
 
 FILES = (log_pb2, hakeeper_pb2, admin_pb2, health_pb2)
 
@@ -24,7 +24,7 @@ def rpcs() -> dict[str, Descriptor]:
 
 
 def test_every_rpc_has_a_rule_and_every_rule_an_rpc() -> None:
-    assert set(RULES) == set(rpcs()), "a new RPC needs a row in logservice/server/security/rules.py"
+    assert set(RULES) == set(rpcs()), "a new RPC needs a row in logservice/server/edge/rules.py"
 
 
 def test_rules_name_fields_that_exist() -> None:

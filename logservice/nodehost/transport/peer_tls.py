@@ -1,4 +1,4 @@
-"""PeerTls: what the transport needs to know of certificates. A seam: `server.security.tls` has the
+"""PeerTls: what the transport needs to know of certificates. A seam: `server.tls.store_tls` has the
 files.
 
 Theory of operation. Contexts are asked for at every dial and whenever the listener is opened, so

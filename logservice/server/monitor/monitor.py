@@ -22,7 +22,7 @@ from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.event_ring import EventRing
 from logservice.server.monitor.reporter import StatusReporter
 from logservice.server.monitor.watch import Watch
-from logservice.server.security.tls import StoreTls
+from logservice.server.tls.store_tls import StoreTls
 
 logger = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from logservice.server.monitor.status import (
     StoreStatus,
     encode,
 )
-from logservice.server.security.tls import CLIENT_PLANE, PEER_PLANE, StoreTls
+from logservice.server.tls.store_tls import CLIENT_PLANE, PEER_PLANE, StoreTls
 from logservice.server.version import server_version
 
 

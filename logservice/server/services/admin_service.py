@@ -9,8 +9,8 @@ from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
-from logservice.server.effects import effect
-from logservice.server.errors import Context, handler
+from logservice.server.edge.effects import effect
+from logservice.server.edge.errors import Context, handler
 from logservice.server.monitor.cluster_rows import ClusterReport
 from logservice.server.monitor.status import DirectoryStatus, ReplicaStatus, StoreStatus, to_json
 from logservice.server.services.context import StoreContext, shard_not_found

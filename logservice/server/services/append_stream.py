@@ -34,7 +34,7 @@ from logservice.ids import Lsn, SessionId
 from logservice.outcome import Applied
 from logservice.owner import Claim
 from logservice.rsm.append_request import AppendRequest
-from logservice.server.errors import Context
+from logservice.server.edge.errors import Context
 from logservice.server.services.context import at_least
 from logservice.trace import NO_TRACING, Tracing
 

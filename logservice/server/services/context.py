@@ -12,7 +12,7 @@ from logservice.config import LimitsSection
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
 from logservice.owner import Author
-from logservice.server.guard.answers import AnswerBudget
+from logservice.server.edge.answers import AnswerBudget
 
 
 @dataclass(frozen=True, slots=True)

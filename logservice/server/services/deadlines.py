@@ -17,7 +17,7 @@ from typing import Final
 from logservice import bounds
 from logservice.config import LimitsSection
 from logservice.ids import ShardId
-from logservice.server.errors import Context
+from logservice.server.edge.errors import Context
 
 _AFTER_S: Final = 0.002
 """The request's own deadline is a moment later than the timer that was set before it."""

@@ -24,8 +24,8 @@ from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.outcome import Applied
-from logservice.server.effects import effect
-from logservice.server.errors import Context, handler
+from logservice.server.edge.effects import effect
+from logservice.server.edge.errors import Context, handler
 from logservice.server.services.deadlines import in_time, timeout_s
 
 

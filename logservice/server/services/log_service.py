@@ -24,8 +24,8 @@ from logservice.owner import NO_NONCE, NONCE_BYTES
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
-from logservice.server.effects import effect
-from logservice.server.errors import Context, handler
+from logservice.server.edge.effects import effect
+from logservice.server.edge.errors import Context, handler
 from logservice.server.services import reading
 from logservice.server.services.append_stream import AppendStream
 from logservice.server.services.context import StoreContext, at_least, log_shard, shard_not_found

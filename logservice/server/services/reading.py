@@ -23,8 +23,8 @@ from logservice import bounds
 from logservice.ids import Lsn, ShardId
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.reading.log_slice import LogRun, LogSlice
-from logservice.server.errors import Context
-from logservice.server.guard.answers import until_gone
+from logservice.server.edge.answers import until_gone
+from logservice.server.edge.errors import Context
 from logservice.server.services.context import StoreContext, log_shard
 from logservice.server.services.deadlines import in_time, timeout_s
 

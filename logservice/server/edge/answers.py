@@ -25,7 +25,7 @@ from logservice_wire.errors import Busy
 
 from logservice import bounds
 from logservice.invariants import invariant
-from logservice.server.security.gate import calling
+from logservice.server.edge.gate import calling
 
 ANYBODY: Final = "anybody"
 """Whose answers they are where nobody asks for identities."""

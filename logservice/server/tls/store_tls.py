@@ -38,7 +38,7 @@ from logservice import bounds
 from logservice.certificate import Purpose, Serial
 from logservice.config import StoreConfig
 from logservice.revocation import Revocations
-from logservice.server.security.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
+from logservice.server.tls.pem_files import PemMaterial, PemPaths, TlsRefused, read_pem
 
 CLIENT_PLANE: Final = "client plane"
 PEER_PLANE: Final = "peer plane"

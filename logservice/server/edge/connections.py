@@ -34,8 +34,8 @@ from urllib.parse import unquote
 from logservice_wire.errors import Busy
 
 from logservice import bounds
-from logservice.server.errors import refused
-from logservice.server.guard.undelivered import (
+from logservice.server.edge.errors import refused
+from logservice.server.edge.undelivered import (
     Delivered,
     HalfCalls,
     Undelivered,

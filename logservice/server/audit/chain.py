@@ -1,4 +1,4 @@
-"""audit_chain: the form of the audit log's lines, and how a file is told from a doctored one.
+"""chain: the form of the audit log's lines, and how a file is told from a doctored one.
 
 Theory of operation. One JSON object per line, keys sorted, no spaces. Every line has a number
 (`seq`, from 1 without gaps, across files) and a `hash`: SHA-256 over the hash of the line before
@@ -36,6 +36,10 @@ OPENED: Final = "audit.opened"
 CONTINUED: Final = "audit.continued"
 CLOSED: Final = "audit.closed"
 STATEMENTS: Final = (OPENED, CONTINUED)
+
+Line = dict[str, object]
+"""The fields of a line of the audit log."""
+
 _FILE: Final = re.compile(r"(audit|calls)-(\d{8})\.jsonl")
 _LINE_BYTES_MAX: Final = 64 * 1024
 

@@ -13,6 +13,7 @@ Lists deeper inside a message that carries blocks are refused when the store sta
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +26,10 @@ _VARINT: Final = 0
 _FIXED64: Final = 1
 _LENGTH: Final = 2
 _FIXED32: Final = 5
+
+
+arrived_bytes: Final[ContextVar[int]] = ContextVar("arrived_bytes")
+"""Size of the message that this call received last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,16 @@ def checked_parser(message: Descriptor, parse: Callable[[bytes], Any]) -> Callab
     if any(_has_list(field.message_type) for field in message.fields if field.message_type):
         raise InvalidArgument(f"{message.full_name} has lists inside of lists", field="proto")
     return _counted(parse) if _has_list(message) else _parsed(parse)
+
+
+def measured(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A deserializer that notes in `arrived_bytes` what it was given."""
+
+    def measuring(data: bytes) -> Any:
+        arrived_bytes.set(len(data))
+        return parse(data)
+
+    return measuring
 
 
 def field_count(data: bytes, at_most: int) -> int:

@@ -35,12 +35,12 @@ from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.owner import ANONYMOUS
 from logservice.revocation import Revocations
-from logservice.server.errors import Context
-from logservice.server.security.quota import Quota, QuotaLimits
-from logservice.server.security.rules import Rule
+from logservice.server.edge.errors import Context
+from logservice.server.edge.quota import Quota, QuotaLimits
+from logservice.server.edge.rules import Rule
 
 calling: Final[ContextVar[str]] = ContextVar("calling")
-"""The identity whose call is being served. `server.guard.guard` sets it before any handler runs."""
+"""The identity whose call is being served. `server.edge.guard` sets it before any handler runs."""
 
 NOTHING_REVOKED: Final = Revocations()
 """Without lists."""

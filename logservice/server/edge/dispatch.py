@@ -21,9 +21,9 @@ from typing import Any, Final
 import grpc
 
 from logservice import bounds
-from logservice.server.errors import Context
-from logservice.server.guard.connections import Connections
-from logservice.server.guard.undelivered import HalfCalls
+from logservice.server.edge.connections import Connections
+from logservice.server.edge.errors import Context
+from logservice.server.edge.undelivered import HalfCalls
 
 _FIELD_BYTES: Final = 32
 """What a field counts for beside its name and value (RFC 9113, section 6.5.2)."""

@@ -5,7 +5,7 @@ changes nothing: the certificate and the key are a pair, the certificate is vali
 what it is shown for and carries exactly one identity, that of this store; the CA file holds
 certificates of authorities only; every key and signature is strong enough (INV-CERT-1). Files that
 are being replaced one after the other pass through states that do not fit together; the caller
-(`server.security.tls`) keeps what it has and looks again.
+(`server.tls.store_tls`) keeps what it has and looks again.
 
 A key is refused when others than the store's user (or, for a key that root owns, its group: the way
 secrets are mounted into containers) can read it: a copy of a key cannot be taken back. The mode is

@@ -37,7 +37,7 @@ SERVER_OPTIONS: Final = (
 
 
 def server_options(config: StoreConfig, connections_max: int) -> tuple[tuple[str, int], ...]:
-    """Channel arguments of a store. With TLS connections have an age (`server.security.tls`)."""
+    """Channel arguments of a store. With TLS connections have an age (`server.tls.store_tls`)."""
     options = (*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max))
     if not config.tls.enabled:
         return options

@@ -10,7 +10,7 @@ only
 - any other exception is logged with its traceback and answered with INTERNAL, which no client
 retries.
 
-What comes after a call took effect is told as INV-EFFECT-1 says (`server.effects`).
+What comes after a call took effect is told as INV-EFFECT-1 says (`server.edge.effects`).
 
 Cancellation (the caller went away) passes through untouched: the proposal, if any, stays in the
 log. A caller who leaves while something is written to him shows as a failure of gRPC's core; it is
@@ -34,8 +34,8 @@ from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 
 from logservice import trace
 from logservice.invariants import InvariantViolation
-from logservice.server import effects
 from logservice.server.crash import crash
+from logservice.server.edge import effects
 
 ServiceT = TypeVar("ServiceT")
 RequestT = TypeVar("RequestT")

@@ -1,16 +1,16 @@
 """AuditTrail: lines on disk, hash-chained, written by a thread of their own.
 
-Theory of operation. Lines wait in a bounded queue; the thread seals them (`audit_chain`), writes
+Theory of operation. Lines wait in a bounded queue; the thread seals them (`chain`), writes
 them and syncs once a second, when somebody waits, when a file is full, and at the end. What else
 is due by then (folded lines) it asks for itself, and lines of one identity that are more than its
-share of the disk (`audit_shares`) it counts instead of writing them.
+share of the disk (`flooding`) it counts instead of writing them.
 
 A file is gone on with by the next process, unless it is full or its end is torn: so a store that
 starts again and again does not push anything out. Every file begins with a line that says which
 file it is and which one is the oldest that was kept, so that a file which rotation did not remove
-is missed (`audit_chain.verify`). Older files are unlinked after that line is on disk.
+is missed (`chain.verify`). Older files are unlinked after that line is on disk.
 
-INV-AUDIT-1: lines are numbered without gaps and chained (`audit_chain`), across files and restarts.
+INV-AUDIT-1: lines are numbered without gaps and chained (`chain`), across files and restarts.
 
 What a crash can lose: lines of the last second that nobody waited for.
 """
@@ -31,11 +31,10 @@ from pathlib import Path
 from typing import Final
 
 from logservice import bounds
-from logservice.server.security import audit_chain
-from logservice.server.security.audit_chain import Trail
-from logservice.server.security.audit_shares import Shares
+from logservice.server.audit import chain
+from logservice.server.audit.chain import Line, Trail
+from logservice.server.audit.flooding import Shares
 
-Line = dict[str, object]
 _SYNC_S: Final = 1.0
 _RETRY_S: Final = 1.0
 
@@ -70,7 +69,7 @@ class AuditTrail:
             bounds.AUDIT_QUEUE_LINES_MAX
         )
         self._seq = 0
-        self._hash = audit_chain.FIRST_HASH
+        self._hash = chain.FIRST_HASH
         self._number = 0
         self._oldest = 1
         self._descriptor = -1
@@ -86,7 +85,7 @@ class AuditTrail:
         torn = self._continue()
         if self._descriptor < 0:
             self._new_file()
-        self._write([stamped({**self._place(audit_chain.OPENED), "torn_bytes": torn})])
+        self._write([stamped({**self._place(chain.OPENED), "torn_bytes": torn})])
         os.fdatasync(self._descriptor)
         self._thread.start()
 
@@ -128,7 +127,7 @@ class AuditTrail:
             if self.lost > self._lost_written:
                 lines.append(stamped({"what": "audit.lost", "count": self.lost}))
             if not going:
-                lines.append(stamped({"what": audit_chain.CLOSED}))
+                lines.append(stamped({"what": chain.CLOSED}))
             waiting = [one for _, one in batch if one is not None]
             due = bool(waiting) or not going or time.monotonic() - synced_s >= _SYNC_S
             self._persist(lines, sync=due, going=going)
@@ -168,13 +167,13 @@ class AuditTrail:
 
     def _write(self, lines: list[Line]) -> None:
         """All lines or none: what a failed write left behind is cut off again."""
-        if not self._size and not (lines and lines[0].get("what") == audit_chain.OPENED):
-            lines = [stamped(self._place(audit_chain.CONTINUED)), *lines]
+        if not self._size and not (lines and lines[0].get("what") == chain.OPENED):
+            lines = [stamped(self._place(chain.CONTINUED)), *lines]
         seq, before = self._seq, self._hash
         sealed = bytearray()
         for line in lines:
             seq += 1
-            data, before = audit_chain.seal(line, seq, before)
+            data, before = chain.seal(line, seq, before)
             sealed += data
         view = memoryview(sealed)
         try:
@@ -190,16 +189,16 @@ class AuditTrail:
     def _rotate(self) -> None:
         os.fdatasync(self._descriptor)
         old = self._descriptor
-        files = audit_chain.files_of(self._directory, self._trail)
+        files = chain.files_of(self._directory, self._trail)
         kept = files[-(self._files_max - 1) :] if self._files_max > 1 else []
         self._new_file()
         os.close(old)
-        self._oldest = audit_chain.file_number(kept[0]) if kept else self._number
+        self._oldest = chain.file_number(kept[0]) if kept else self._number
         # With the next line, and after it: the file begins with the statement that they are gone.
         self._removable = files[: len(files) - len(kept)][::-1]
 
     def _new_file(self) -> None:
-        path = self._directory / audit_chain.file_name(self._trail, self._number + 1)
+        path = self._directory / chain.file_name(self._trail, self._number + 1)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         self._number += 1
@@ -212,9 +211,9 @@ class AuditTrail:
 
     def _continue(self) -> int:
         """Find the end of the chain, and go on in its file; returns the bytes behind its end."""
-        files = audit_chain.files_of(self._directory, self._trail)
-        self._number = audit_chain.file_number(files[-1]) if files else 0
-        self._oldest = audit_chain.file_number(files[0]) if files else 1
+        files = chain.files_of(self._directory, self._trail)
+        self._number = chain.file_number(files[-1]) if files else 0
+        self._oldest = chain.file_number(files[0]) if files else 1
         torn = 0
         for path in reversed(files):
             whole, newline, rest = path.read_bytes().rpartition(b"\n")
@@ -225,7 +224,7 @@ class AuditTrail:
             self._oldest = min(self._oldest, _stated_oldest(lines))
             for skipped, line in enumerate(reversed(lines)):
                 with contextlib.suppress(ValueError, KeyError):
-                    last = audit_chain.parse(line)
+                    last = chain.parse(line)
                     # Behind a damaged end the chain goes on with its break in it, for all to see.
                     self._seq, self._hash = int(str(last["seq"])) + skipped, str(last["hash"])
                     if path == files[-1] and not rest and not skipped:
@@ -253,8 +252,8 @@ def _stated_oldest(lines: list[bytes]) -> int:
     """The oldest file that the last statement among `lines` names: what is gone stays missed."""
     for line in reversed(lines):
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            found = audit_chain.parse(line)
-            if found.get("what") in audit_chain.STATEMENTS:
+            found = chain.parse(line)
+            if found.get("what") in chain.STATEMENTS:
                 return int(str(found["oldest"]))
     return 2**62
 

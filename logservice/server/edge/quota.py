@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from logservice_wire.errors import Busy
 
@@ -112,6 +113,11 @@ class Quota:
     def take_bytes(self, size: int) -> None:
         """Bytes of a request or an answer."""
         self._bytes.take(size)
+
+
+def pay_answer(quota: Quota, answer: Any) -> None:
+    """Take what an answer weighs from `quota`."""
+    quota.take_bytes(answer.ByteSize())
 
 
 def _busy(problem: str, wait_s: float) -> Busy:

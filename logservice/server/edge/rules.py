@@ -1,6 +1,6 @@
 """rules: what each RPC asks of its caller. One row per RPC; an RPC without a row is not served.
 
-Theory of operation. `server.guard.guard` registers services through this table, and a store with an
+Theory of operation. `server.edge.guard` registers services through this table, and a store with an
 RPC that is not in it does not start. The tests walk the proto descriptors and try every row with
 every role, so that a new RPC without an entry fails them.
 

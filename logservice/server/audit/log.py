@@ -1,8 +1,8 @@
 """AuditLog: who did what to which shard, and whether it was let in.
 
-Theory of operation. Lines come from the guard (`server.guard.guard`) and, for what stores do to
+Theory of operation. Lines come from the guard (`server.edge.guard`) and, for what stores do to
 each other, from `nodehost.peer_requests`; never from the append path itself. There are two trails,
-each with files, a chain and a thread of its own (`audit_trail`):
+each with files, a chain and a thread of its own (`trail`):
 
     administration   calls of administration (rules with `admin`), before they run and when they
                      have ended; nothing else, so that nothing else can push them out
@@ -11,7 +11,7 @@ each with files, a chain and a thread of its own (`audit_trail`):
 
 A call of administration runs only after its line is on disk; while the trail cannot be written it
 is refused, and so is one of an identity that has filled its share of the trail. Denials are folded
-(`audit_folding`), and one identity fills no more than its share of either trail (`audit_shares`).
+(`flooding`), and one identity fills no more than its share of either trail.
 A line about data that finds the queue full is counted, and the count is written later.
 
 What a crash can lose: lines of denials and data of the last second, counts of the last
@@ -22,17 +22,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from logservice_wire.errors import Busy, NotReady
 
 from logservice import bounds
-from logservice.server.security.audit_chain import Trail
-from logservice.server.security.audit_folding import Folding
-from logservice.server.security.audit_shares import Shares
-from logservice.server.security.audit_trail import AuditTrail, Line, stamped
+from logservice.config import StoreConfig
+from logservice.server.audit.chain import Line, Trail
+from logservice.server.audit.flooding import Folding, Shares
+from logservice.server.audit.trail import AuditTrail, stamped
 
 
 class AuditLog:
@@ -135,25 +133,19 @@ class AuditLog:
         return stamped({"store": self._store, **line})
 
 
-def lsn_range(request: Any, response: Any) -> dict[str, object]:
-    """The LSNs a call on data was about, by the names that the proto gives them; may be empty."""
-    first = getattr(response, "lsn", 0)
-    if first:
-        return {"first_lsn": first, "last_lsn": first + response.record_count - 1}
-    asked = getattr(request, "lsn", 0)
-    following = getattr(response, "next_lsn", 0)
-    if asked and following:
-        return {"first_lsn": asked, "last_lsn": following - 1}
-    return {"last_lsn": asked} if asked else {}
+def audit_log_of(config: StoreConfig, data_directory: str) -> AuditLog:
+    """The opened log, in `data_directory` unless the configuration names another one.
 
-
-def stream_range(line: Mapping[str, object], message: Any) -> dict[str, object]:
-    """`line` with the LSNs that one message of a stream adds: acks, or blocks that were read."""
-    acks = getattr(message, "acks", None)
-    if acks:
-        first, last = acks[0].lsn, acks[-1].lsn + acks[-1].record_count - 1
-    elif getattr(message, "blocks", None) is not None and message.blocks:
-        first, last = message.blocks[0].first_lsn, message.next_lsn - 1
-    else:
-        return dict(line)
-    return {**line, "first_lsn": line.get("first_lsn", first), "last_lsn": last}
+    Raises OSError.
+    """
+    section = config.audit
+    log = AuditLog(
+        Path(section.directory or data_directory) / ("" if section.directory else "audit"),
+        config.store.store_id,
+        data=section.data,
+        file_bytes_max=section.file_bytes_max,
+        files_max=section.files_max,
+        identity_bytes_per_s=section.identity_bytes_per_s,
+    )
+    log.open()
+    return log

@@ -1,0 +1,178 @@
+"""ClientPort: the port that clients call, with everything between a socket and a service.
+
+Theory of operation. This file alone puts the edge together: certificates (`tls`), connections,
+gate, guard and answers (`edge`), the audit log (`audit`), and behind them the three services and
+gRPC's health service (`services`).
+
+The port is bound early, because a store's heartbeats say where it is; it answers only after
+`start`. It stops in two steps: `leave` tells health checks that no new work is wanted, `stop` ends
+the calls that are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from logservice_wire.v1 import admin_pb2_grpc, hakeeper_pb2_grpc, log_pb2_grpc
+
+from logservice import bounds
+from logservice.config import Address, StoreConfig
+from logservice.ids import ShardId
+from logservice.nodehost.assembly.store_parts import StoreParts
+from logservice.server.audit.log import AuditLog, audit_log_of
+from logservice.server.edge.answers import AnswerBudget
+from logservice.server.edge.auditor import Auditor
+from logservice.server.edge.channel_options import server_options
+from logservice.server.edge.connections import ConnectionLimits, Connections
+from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
+from logservice.server.edge.guard import GuardedServer
+from logservice.server.edge.quota import QuotaLimits
+from logservice.server.monitor.cluster_rows import ClusterReport
+from logservice.server.monitor.status import StoreStatus
+from logservice.server.services.admin_service import AdminService
+from logservice.server.services.context import StoreContext
+from logservice.server.services.hakeeper_service import HAKeeperService
+from logservice.server.services.log_service import LogService
+from logservice.server.tls.store_tls import StoreTls
+from logservice.trace import Tracing
+
+_CALLS_GRACE_S: Final = 1.0
+"""For calls under way at a stop."""
+
+
+class ClientPort:
+    """`bind`, `register`, `start`; then `leave` and `stop`."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        connections_max: int,
+        tls: StoreTls | None,
+        tracing: Tracing,
+    ) -> None:
+        """`connections_max`: what this process's descriptors allow. `tls` None: plaintext."""
+        self._config = config
+        self._clients = min(connections_max, config.limits.connections_max)
+        self._tls = tls
+        self._tracing = tracing
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in stubs
+        self._server: grpc.aio.Server | None = None
+        self._connections: Connections | None = None
+        self.gate: Gate | None = None
+        self.audit: AuditLog | None = None
+        """None in plaintext."""
+
+    def bind(self) -> str:
+        """Take the port and begin to watch its connections; returns the address that clients use.
+
+        Raises OSError.
+        """
+        listen = Address.parse(self._config.listen.client, "listen.client")
+        server = self._server = grpc.aio.server(
+            options=server_options(self._config, self._clients),
+            maximum_concurrent_rpcs=self._config.limits.concurrent_rpcs_max,
+        )
+        try:
+            port = (
+                server.add_secure_port(str(listen), self._tls.server_credentials())
+                if self._tls is not None
+                else server.add_insecure_port(str(listen))
+            )
+        except RuntimeError as error:
+            raise OSError(f"cannot listen for clients on {listen}: {error}") from error
+        self._connections = Connections(port, self._connection_limits())
+        self._connections.start()
+        return self._config.listen.advertise_client or str(Address(listen.host, port))
+
+    def register(
+        self,
+        parts: StoreParts,
+        status: Callable[[], StoreStatus],
+        report: Callable[[bool], Awaitable[ClusterReport]],
+    ) -> None:
+        """Put the services of `parts` behind the guard. `status`, `report`: see `AdminService`.
+
+        Raises OSError when the audit log cannot be opened.
+        """
+        assert self._server is not None  # bound before
+        limits = self._config.limits
+        self.gate = self._gate_of(parts)
+        if self._config.tls.enabled:
+            self.audit = audit_log_of(self._config, parts.directories[0].data.path)
+            parts.host.requests.audit = self.audit
+        budget = AnswerBudget(limits.answer_bytes_max, limits.identity_answer_bytes_max)
+        server = GuardedServer(
+            self._server, self.gate, Auditor(self.audit), self._tracing, self._connections, budget
+        )
+        context = StoreContext(parts.host, limits, parts.book.client_address, calling.get, budget)
+        log_pb2_grpc.add_LogServicer_to_server(LogService(context), server)
+        hakeeper_pb2_grpc.add_HAKeeperServicer_to_server(
+            HAKeeperService(parts.client, limits, parts.access, context.caller), server
+        )
+        admin_pb2_grpc.add_AdminServicer_to_server(AdminService(context, status, report), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    async def start(self) -> None:
+        """Answer calls."""
+        assert self._server is not None  # bound before
+        await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+
+    async def leave(self) -> None:
+        """Tell health checks that this store wants no new work."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self) -> None:
+        """End every call, those under way after a moment of grace."""
+        if self._server is not None:
+            await self._server.stop(_CALLS_GRACE_S)
+        if self._connections is not None:
+            self._connections.stop()
+
+    def alarms(self) -> list[str]:
+        """What a person must look at."""
+        return self.audit.alarms() if self.audit is not None else []
+
+    def _connection_limits(self) -> ConnectionLimits:
+        limits, clients = self._config.limits, self._clients
+        identity, undelivered = limits.identity_connections_max, limits.undelivered_bytes_max
+        undelivered_of_identity = limits.identity_undelivered_bytes_max
+        if self._tls is None:
+            # In plaintext everybody is the same identity, which may have all there is.
+            identity, undelivered_of_identity = clients, undelivered
+        return ConnectionLimits.of(
+            clients,
+            identity,
+            limits.address_connections_max,
+            undelivered_of_identity,
+            undelivered,
+        )
+
+    def _gate_of(self, parts: StoreParts) -> Gate:
+        limits, tls, used = self._config.limits, self._config.tls, self._tls
+
+        async def name_of(shard: ShardId) -> str | None:
+            view = await parts.client.shard(shard, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S, stale=True)
+            return view.name if view is not None else None
+
+        identities = Identities(
+            tls.trust_domain,
+            self._config.store.cluster_id,
+            frozenset(self._config.security.admins),
+            used.client_revocations if used is not None else lambda: NOTHING_REVOKED,
+            used.client_authorities if used is not None else None,
+        )
+        return Gate(
+            parts.access,
+            identities if tls.enabled else None,
+            name_of,
+            QuotaLimits(
+                limits.identity_rpcs_max,
+                limits.identity_streams_max,
+                limits.identity_requests_per_s,
+                limits.identity_bytes_per_s,
+            ),
+        )

@@ -1,0 +1,259 @@
+"""guard: services are registered through here, so that no RPC runs before the gate let it in.
+
+Theory of operation. `GuardedServer` stands where the generated code expects a gRPC server. For each
+RPC it looks up the rule, by the method's full name, and puts a function around the handler which
+finds the caller, counts the call, asks the gate and only then calls. That is done once, at the
+start, so that a call costs no interceptor.
+
+A stream gets its handler's context wrapped (`guarded_stream`), so that the gate sees every message.
+
+INV-GUARD-1: an RPC without a rule cannot be registered.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from google.protobuf import descriptor_pool
+from logservice_wire.errors import LogServiceError
+
+from logservice import bounds, trace
+from logservice.invariants import invariant
+from logservice.server.edge import answers
+from logservice.server.edge.answers import AnswerBudget
+from logservice.server.edge.auditor import Auditor
+from logservice.server.edge.connections import Connections
+from logservice.server.edge.dispatch import Dispatch
+from logservice.server.edge.effects import noted, took_effect
+from logservice.server.edge.errors import Context, abort, refused
+from logservice.server.edge.gate import Caller, Gate, calling, shard_of
+from logservice.server.edge.guarded_stream import GuardedStream
+from logservice.server.edge.message_limits import Refused, arrived_bytes, checked_parser, measured
+from logservice.server.edge.quota import pay_answer
+from logservice.server.edge.rules import OVERRIDE, RULES, Rule
+from logservice.server.edge.undelivered import Delivered
+from logservice.trace import NO_TRACING, Tracing
+
+Behavior = Callable[[Any, Any], Awaitable[Any]]
+
+
+class GuardedServer:
+    """Give it to the generated ``add_…Servicer_to_server`` in place of the server."""
+
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        gate: Gate,
+        auditor: Auditor,
+        tracing: Tracing = NO_TRACING,
+        connections: Connections | None = None,
+        budget: AnswerBudget | None = None,
+    ) -> None:
+        """Every service of `server` is to be registered here. `tracing`: who records spans.
+        `connections`: who counts them; None: nobody. `budget`: of answers that wait.
+        """
+        self._gate = gate
+        self._auditor = auditor
+        self._tracing = tracing
+        self._connections = connections
+        self._budget = AnswerBudget() if budget is None else budget
+        self._dispatch = Dispatch(connections)
+        server.add_generic_rpc_handlers((self._dispatch,))
+        # Whose call it is, for all that happens in it. Where there are spans, the call's own span
+        # has said so; gRPC runs every call in a task of its own, so nothing is put back.
+        self._enter: Callable[[Context], object] = (
+            trace.current.set if tracing is NO_TRACING else _entered
+        )
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """The generated code says everything twice; the other form has the methods' names."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Register a service."""
+        # What is no coroutine is a method that nobody wrote (Health.List): left out, gRPC says so.
+        guarded = {
+            name: self._guarded(service, name, one)
+            for name, one in handlers.items()
+            if inspect.iscoroutinefunction(_behavior(one))
+        }
+        self._dispatch.add(service, guarded)
+
+    def _guarded(self, service: str, name: str, handler: Any) -> Any:
+        path = f"/{service}/{name}"
+        rule = RULES.get(path)
+        invariant(rule is not None, "INV-GUARD-1", path=path)
+        assert rule is not None
+        behavior = _behavior(handler)
+        method = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name]
+        parse = measured(checked_parser(method.input_type, handler.request_deserializer))
+        encode = handler.response_serializer
+        if handler.unary_unary:
+            unary = self._traced(name, self._unary(name, rule, behavior, encode))
+            return grpc.unary_unary_rpc_method_handler(unary, parse, None)
+        streaming = self._traced(
+            name, self._streaming(name, rule, behavior, reads=handler.request_streaming)
+        )
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(streaming, parse, encode)
+        assert handler.stream_stream, path
+        return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
+
+    def _delivered(self, context: Context) -> Delivered:
+        """What calls of this connection have received."""
+        if self._connections is None:
+            return Delivered()
+        return self._connections.delivered(context.peer())
+
+    def _identify(self, context: Context) -> Caller:
+        """Who calls. Raises what `Gate.caller` raises, and Busy (`Connections.heard`)."""
+        caller = self._gate.caller(context)
+        if self._connections is not None:
+            self._connections.heard(context.peer(), caller.uri)
+        return caller
+
+    def _hold(self, answer: bytes, context: Context) -> None:
+        """A large answer that is not in the budget yet. Raises Busy; the call changed nothing."""
+        if len(answer) > bounds.ANSWER_SMALL_BYTES and not (answers.paid.get() or took_effect()):
+            answers.until_gone(context, self._budget.take_now(len(answer)))
+
+    def _traced(self, name: str, guarded: Behavior) -> Behavior:
+        """With a span around it, if they are wanted."""
+        tracing = self._tracing
+        if tracing is NO_TRACING:
+            return guarded
+
+        async def spanned(request: Any, context: Context) -> Any:
+            one = tracing.begin(name, context)
+            trace.current.set(one.call)
+            failure = "CANCELLED"
+            try:
+                response = await guarded(request, context)
+                failure = ""
+                return response
+            except grpc.aio.AbortError:
+                code = context.code()
+                failure = getattr(code, "name", str(code))
+                raise
+            finally:
+                noted(one.end, failure)
+
+        return spanned
+
+    def _unary(
+        self, name: str, rule: Rule, behavior: Behavior, encode: Callable[[Any], bytes]
+    ) -> Behavior:
+        gate, auditor = self._gate, self._auditor
+        told = rule.admin or auditor.data
+        enter, identify = self._enter, self._identify
+        delivered, whole = self._delivered, self._dispatch.half_calls.whole
+
+        async def guarded(request: Any, context: Context) -> Any:
+            whole()
+            delivered(context).add(arrived_bytes.get())
+            enter(context)
+            try:
+                if type(request) is Refused:
+                    raise request.error
+                caller = identify(context)
+                calling.set(caller.uri)
+                caller.quota.begin_rpc()
+            except LogServiceError as error:
+                auditor.denied(name, context, None, None, error)
+                await _refuse(context, name, error)
+            quota = caller.quota
+            try:
+                if quota.counts_bytes:
+                    quota.take_bytes(request.ByteSize())
+                shard = shard_of(rule, request)
+                asked = OVERRIDE if rule.override and request.override else rule
+                try:
+                    await gate.admit(caller, asked, shard)
+                    if asked.admin:
+                        await auditor.admitted(name, context, caller, shard, request)
+                except LogServiceError as error:
+                    auditor.denied(name, context, caller, shard, error)
+                    await _refuse(context, name, error)
+                response = None
+                try:
+                    response = await behavior(request, context)
+                finally:
+                    if told or asked.admin:
+                        noted(auditor.ended, name, context, caller, shard, request, response)
+                if quota.counts_bytes:
+                    noted(pay_answer, quota, response)
+                data = encode(response)
+                try:
+                    self._hold(data, context)
+                except LogServiceError as error:
+                    await _refuse(context, name, error)
+                return data
+            finally:
+                quota.end_rpc()
+
+        return guarded
+
+    def _streaming(self, name: str, rule: Rule, behavior: Behavior, *, reads: bool) -> Behavior:
+        gate, auditor = self._gate, self._auditor
+        enter, identify = self._enter, self._identify
+        half_calls = self._dispatch.half_calls
+
+        async def serve(request: Any, context: Context, delivered: Delivered) -> None:
+            enter(context)
+            try:
+                if type(request) is Refused:
+                    raise request.error
+                caller = identify(context)
+                calling.set(caller.uri)
+                caller.quota.begin_stream()
+            except LogServiceError as error:
+                auditor.denied(name, context, None, None, error)
+                await _refuse(context, name, error)
+            stream = GuardedStream(
+                gate, auditor, name, caller, rule, context, delivered, tells_outcomes=reads
+            )
+            try:
+                try:
+                    if not reads:
+                        await stream.admit(request)
+                except LogServiceError as error:
+                    await _refuse(context, name, error)
+                await behavior(request, stream)
+            finally:
+                caller.quota.end_stream()
+                noted(stream.ended)
+
+        async def guarded(request: Any, context: Context) -> None:
+            delivered = self._delivered(context)
+            if not reads:
+                half_calls.whole()
+                delivered.add(arrived_bytes.get())
+                await serve(request, context, delivered)
+                return
+            delivered.streams[context] = time.monotonic()
+            try:
+                await serve(request, context, delivered)
+            finally:
+                del delivered.streams[context]
+
+        return guarded
+
+
+def _entered(_: Context) -> None:
+    """`_traced` has said whose call it is."""
+
+
+def _behavior(handler: Any) -> Behavior:
+    found: Behavior = (
+        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    )
+    return found
+
+
+async def _refuse(context: Context, name: str, error: LogServiceError) -> NoReturn:
+    refused[f"{name}/{error.reason.value}"] += 1
+    await abort(context, error)

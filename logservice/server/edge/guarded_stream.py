@@ -1,0 +1,147 @@
+"""guarded_stream: a stream's context, with every message under the gate's eye.
+
+Theory of operation. The first message of a stream says which shard the stream is about; the gate
+decides on it. At every later message, either way, one comparison tells whether that decision still
+stands, so that a revoked grant or an expired certificate ends a stream that is under way. Acks of
+what was let in before still go out (INV-EFFECT-1). A reader that takes nothing for
+STREAM_WRITE_STALL_S is cut, because what was written for it is held in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
+from logservice_wire.errors import DeadlineExceeded, LogServiceError
+
+from logservice import bounds
+from logservice.access import AccessList
+from logservice.ids import HAKEEPER_SHARD
+from logservice.server.edge.auditor import Auditor, stream_range
+from logservice.server.edge.effects import noted
+from logservice.server.edge.errors import Context, refused
+from logservice.server.edge.gate import Caller, Gate, shard_of
+from logservice.server.edge.message_limits import Refused, arrived_bytes
+from logservice.server.edge.quota import pay_answer
+from logservice.server.edge.rules import Rule
+from logservice.server.edge.undelivered import Delivered
+
+
+class GuardedStream:
+    """The context of a stream, with every message under the gate's eye; else gRPC's own."""
+
+    __slots__ = (
+        "_admitted", "_auditor", "_caller", "_context", "_delivered", "_gate", "_listed", "_name",
+        "_range", "_rule", "_shard", "_tells_outcomes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        gate: Gate,
+        auditor: Auditor,
+        name: str,
+        caller: Caller,
+        rule: Rule,
+        context: Context,
+        delivered: Delivered,
+        *,
+        tells_outcomes: bool,
+    ) -> None:
+        """Nothing is admitted yet. `delivered`: to its connection. `tells_outcomes`:
+        answers only say what became of messages that were let in, so they go out even if no more
+        would be let in.
+        """
+        self._gate = gate
+        self._auditor = auditor
+        self._name = name
+        self._range: dict[str, object] = {}
+        self._caller = caller
+        self._rule = rule
+        self._context = context
+        self._delivered = delivered
+        self._listed: AccessList | None = None
+        self._shard = HAKEEPER_SHARD
+        self._admitted = False
+        self._tells_outcomes = tells_outcomes
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever is not about messages."""
+        return getattr(self._context, name)
+
+    async def admit(self, request: Any) -> None:
+        """The first message names the shard. Raises PermissionDenied."""
+        self._shard = shard_of(self._rule, request)
+        await self._ask()
+        self._admitted = True
+
+    def ended(self) -> None:
+        """The stream is over."""
+        if self._auditor.data and self._admitted:
+            self._auditor.streamed(
+                self._name, self._context, self._caller, self._shard, self._range
+            )
+
+    async def _ask(self) -> None:
+        try:
+            self._caller = self._gate.caller(self._context)
+            self._listed = await self._gate.admit(self._caller, self._rule, self._shard)
+        except LogServiceError as error:
+            self._auditor.denied(self._name, self._context, self._caller, self._shard, error)
+            raise
+
+    async def read(self) -> Any:
+        """The next message, or EOF. Raises LogServiceError for one that is not let in."""
+        if not self._admitted:
+            return await self._first()
+        message = await self._context.read()
+        if message is EOF:
+            return message
+        self._delivered.add(arrived_bytes.get(), self._context)
+        if type(message) is Refused:
+            raise message.error
+        if not self._gate.in_force(self._caller, self._listed):
+            await self._ask()
+        return await self._pay(message) if self._caller.quota.paced else message
+
+    async def write(self, message: Any) -> None:
+        """Send a message; the call ends without an answer when it is not taken for too long."""
+        if not (self._tells_outcomes or self._gate.in_force(self._caller, self._listed)):
+            await self._ask()
+        quota = self._caller.quota
+        if quota.counts_bytes:
+            noted(pay_answer, quota, message)
+        if self._auditor.data:
+            noted(self._note_range, message)
+        try:
+            async with asyncio.timeout(bounds.STREAM_WRITE_STALL_S):
+                await self._context.write(message)
+        except TimeoutError:
+            # A status would wait behind what nobody reads. A handler that is cancelled leaves
+            # without one, and gRPC resets the stream and frees what it holds.
+            refused[f"{self._name}/STALLED"] += 1
+            raise asyncio.CancelledError("nobody reads this stream") from None
+
+    def _note_range(self, message: Any) -> None:
+        self._range = stream_range(self._range, message)
+
+    async def _first(self) -> Any:
+        try:
+            async with asyncio.timeout(bounds.STREAM_OPEN_TIMEOUT_S):
+                message = await self._context.read()
+        except TimeoutError as error:
+            raise DeadlineExceeded("nothing was sent on the stream") from error
+        if message is EOF:
+            return message
+        self._delivered.add(arrived_bytes.get(), self._context)
+        if type(message) is Refused:
+            raise message.error
+        await self.admit(message)
+        return await self._pay(message) if self._caller.quota.paced else message
+
+    async def _pay(self, message: Any) -> Any:
+        quota = self._caller.quota
+        wait_s = quota.take_message(message.ByteSize() if quota.counts_bytes else 0)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        return message

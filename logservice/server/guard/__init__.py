@@ -1,1 +1,0 @@
-"""What every connection, call and answer passes, whatever it asks."""

@@ -1,1 +1,0 @@
-"""Who may call what, how often, and what is written down of it."""

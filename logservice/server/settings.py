@@ -1,0 +1,50 @@
+"""settings: the configuration of a store in the terms of the NodeHost and what lies below it."""
+
+from __future__ import annotations
+
+from logservice.config import StoreConfig
+from logservice.hakeeper.proposals import Joining
+from logservice.ids import ClusterId, StoreId
+from logservice.logdb.options import LogDbOptions
+from logservice.nodehost.agent.bootstrap import InitialMember
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.assembly.store_parts import StoreSettings
+from logservice.nodehost.options import NodeHostOptions
+
+
+def settings_of(config: StoreConfig) -> StoreSettings:
+    """What the configuration says about storage, consensus and the cluster's beginning."""
+    return StoreSettings(
+        cluster_id=ClusterId(config.store.cluster_id),
+        store_id=StoreId(config.store.store_id),
+        data_directories=config.store.data_directories,
+        members=[
+            InitialMember(StoreId(member.store_id), member.peer_address)
+            for member in config.bootstrap.hakeeper_members
+        ],
+        first=FirstConfiguration(
+            ClusterId(config.store.cluster_id),
+            config.bootstrap.log_shards,
+            config.bootstrap.replicas,
+            config.hakeeper.store_timeout_s,
+            Joining(config.hakeeper.joining),
+        ),
+        options=NodeHostOptions(
+            tick_ms=config.raft.tick_ms,
+            heartbeat_ticks=config.raft.heartbeat_ticks,
+            election_ticks=config.raft.election_ticks,
+            quiesce_ticks=config.raft.quiesce_ticks,
+            lease_read=config.raft.lease_read,
+        ),
+        logdb=LogDbOptions(
+            segment_bytes=config.storage.segment_bytes,
+            ballast_bytes=config.storage.ballast_bytes,
+            reserve_bytes=config.storage.reserve_bytes,
+        ),
+        exports_max=config.truncation.exports_max,
+        scrub_interval_s=config.storage.scrub_interval_s,
+        scrub_bytes_per_s=config.storage.scrub_bytes_per_s,
+        compare_interval_s=config.storage.compare_interval_s,
+        hakeeper_tick_s=config.hakeeper.tick_ms / 1000,
+        heartbeat_interval_s=config.hakeeper.heartbeat_interval_s,
+    )
