@@ -20,28 +20,18 @@ References: DESIGN sections 10 and 12; reference/reliability.md section 5.
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.roles import Role
 
 from logservice.bounds import NAME_BYTES_MAX
 from logservice.identity import IdentityKind, parse_uri
 from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.safe_text import unsafe
 from logservice.value import value
-
-
-class Role(enum.StrEnum):
-    """What a grant allows; RPCs ask for one of them (`server.edge.rules`)."""
-
-    APPEND = "append"
-    READ = "read"
-    TRUNCATE = "truncate"
-    ADMIN = "admin"
-
 
 EVERYTHING: Final = "*"
 CLUSTER: Final = "cluster"

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/protocol.md from the code: errors, gaps, limits.
+"""Writes the tables of docs/protocol.md from the code: RPCs, errors, gaps, limits.
 
     python -m tools.list_protocol            prints what they should be
     python -m tools.list_protocol --write    puts them into the page
@@ -14,9 +14,12 @@ import inspect
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from logservice_wire import bounds as wire
 from logservice_wire.errors import error_table
+from logservice_wire.roles import Role
+from logservice_wire.rpcs import RPCS, Rpc
 from logservice_wire.status import status_code_number
 from logservice_wire.v1 import log_pb2
 
@@ -61,6 +64,37 @@ LIMITS: tuple[tuple[str, float, str, str], ...] = (
     ("until SETTINGS are acknowledged", bounds.SETTINGS_TIMEOUT_S, "s", "soft"),
 )
 """What a client meets: words, value, unit, and whether it is the same in every cluster (hard)."""
+
+
+def rpcs() -> str:
+    """Every RPC: what its caller needs, and what a lost answer means."""
+    rows = [
+        "| service | RPC | role | over | changes something | may be sent again |",
+        "|" + "---|" * 6,
+    ]
+    for rpc in RPCS.values():
+        service = rpc.path.split("/")[1].rpartition(".")[2]
+        again = "yes" if rpc.idempotent else "no"
+        rows.append(
+            f"| {service} | `{rpc.name}` | {_roles(rpc)} | {_scope(rpc)} |"
+            f" {'yes' if rpc.mutates else 'no'} | {again} |"
+        )
+    return "\n".join(rows)
+
+
+def _roles(rpc: Rpc[Any, Any]) -> str:
+    roles = (
+        "any"
+        if rpc.roles == frozenset(Role)
+        else " or ".join(f"`{role}`" for role in sorted(rpc.roles))
+    )
+    return roles + ("; `admin` to override" if rpc.override else "")
+
+
+def _scope(rpc: Rpc[Any, Any]) -> str:
+    if not rpc.shard:
+        return "the cluster"
+    return "the shard or the cluster" if rpc.cluster_too else "the shard"
 
 
 def errors() -> str:
@@ -110,7 +144,12 @@ def _value(value: float, unit: str) -> str:
 
 def written(page: str) -> str:
     """The page with its tables as they should be."""
-    for name, table in (("errors", errors()), ("gaps", gaps()), ("limits", limits())):
+    for name, table in (
+        ("rpcs", rpcs()),
+        ("errors", errors()),
+        ("gaps", gaps()),
+        ("limits", limits()),
+    ):
         mark = f"<!-- {name}: written by make protocol -->"
         before, _, rest = page.partition(mark)
         _, end, after = rest.partition(f"<!-- /{name} -->")

@@ -12,12 +12,12 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from logservice_wire.errors import UnknownOutcome
+from logservice_wire.rpcs import APPEND_STREAM
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import error_of
-from logservice_client.methods import APPEND_STREAM
 from logservice_client.session import Session
 
 _END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]

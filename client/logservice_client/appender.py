@@ -41,6 +41,7 @@ from logservice_wire.errors import (
     Reason,
     UnknownOutcome,
 )
+from logservice_wire.rpcs import OPEN_SESSION
 from logservice_wire.v1 import log_pb2
 
 from logservice_client.append_stream import AppendStream
@@ -56,7 +57,6 @@ from logservice_client.bounds import (
 )
 from logservice_client.caller import Caller
 from logservice_client.failure import REPEATABLE
-from logservice_client.methods import OPEN_SESSION
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.session import Session
 

@@ -15,11 +15,11 @@ from typing import Final, TypeVar
 
 import grpc.aio
 from logservice_wire.errors import LogServiceError, Outcome, Reason, UnknownOutcome
+from logservice_wire.rpcs import Rpc
 
 from logservice_client.bounds import ATTEMPT_TIMEOUT_S, HALTED_REPLICAS_MAX, TIMEOUT_DEFAULT_S
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import REPEATABLE, error_of, may_repeat
-from logservice_client.methods import Method
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.routing import Router
 
@@ -52,11 +52,11 @@ class Caller:
     async def call(
         self,
         shard: int | None,
-        method: Method[RequestT, ResponseT],
+        rpc: Rpc[RequestT, ResponseT],
         request: RequestT,
         timeout_s: float | None = None,
     ) -> ResponseT:
-        """Call `method` at a replica of `shard`, or at any store when `shard` is None.
+        """Call `rpc` at a replica of `shard`, or at any store when `shard` is None.
 
         Raises the error that the server answered, NotReady or another retryable one when the
         deadline passed without an effect, UnknownOutcome when a mutating call may have had one.
@@ -74,22 +74,22 @@ class Caller:
                 else:
                     address = await self.router.pick(shard, deadline)
                 limit_s = deadline.remaining_s()
-                if method.idempotent:
+                if rpc.idempotent:
                     limit_s, attempt_s = min(limit_s, attempt_s), attempt_s * 2
-                return await self._attempt(address, shard, method, request, limit_s)
+                return await self._attempt(address, shard, rpc, request, limit_s)
             except LogServiceError as error:
                 if address:
                     self.router.learn_failure(shard, address, error)
                 elif error.reason is Reason.SHARD_NOT_FOUND:
                     raise
-                if method.mutating and error.outcome is Outcome.UNKNOWN:
+                if rpc.mutates and error.outcome is Outcome.UNKNOWN:
                     unknown = error
                 halted += error.reason is Reason.HALTED
                 pause_s = backoff.next_s(error)
                 if (
                     halted >= HALTED_REPLICAS_MAX
                     or deadline.remaining_s() <= pause_s
-                    or not may_repeat(error, mutating=method.mutating, idempotent=method.idempotent)
+                    or not may_repeat(error, mutating=rpc.mutates, idempotent=rpc.idempotent)
                 ):
                     raise _honest(error, unknown) from error
             await asyncio.sleep(pause_s)
@@ -98,16 +98,16 @@ class Caller:
         self,
         address: str,
         shard: int | None,
-        method: Method[RequestT, ResponseT],
+        rpc: Rpc[RequestT, ResponseT],
         request: RequestT,
         timeout_s: float,
     ) -> ResponseT:
         try:
-            response: ResponseT = await self.pool.unary(address, method)(
+            response: ResponseT = await self.pool.unary(address, rpc)(
                 request, timeout=max(timeout_s, 0.001), metadata=self.metadata()
             )
         except grpc.aio.AioRpcError as failure:
-            raise error_of(failure, mutating=method.mutating) from failure
+            raise error_of(failure, mutating=rpc.mutates) from failure
         if shard is not None:
             self.router.learn_position(shard, response.position)  # type: ignore[attr-defined]
         return response

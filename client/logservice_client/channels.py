@@ -18,6 +18,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from logservice_wire.errors import NotReady
+from logservice_wire.rpcs import Rpc, serialize
 
 from logservice_client.bounds import (
     CHANNEL_RENEW_S,
@@ -30,7 +31,6 @@ from logservice_client.bounds import (
     RECONNECT_BACKOFF_MIN_MS,
     TLS_RELOAD_S,
 )
-from logservice_client.methods import Method, encode
 from logservice_client.tls import Tls, TlsFiles
 
 _READY: Final = grpc.ChannelConnectivity.READY
@@ -82,17 +82,17 @@ class ChannelPool:
             await channel.wait_for_state_change(state)
             state = channel.get_state(try_to_connect=True)
 
-    def unary(self, address: str, method: Method[Any, Any]) -> Any:
+    def unary(self, address: str, rpc: Rpc[Any, Any]) -> Any:
         """The callable of gRPC for a unary method."""
-        return self._callable(address, method, "unary_unary")
+        return self._callable(address, rpc, "unary_unary")
 
-    def stream(self, address: str, method: Method[Any, Any]) -> Any:
+    def stream(self, address: str, rpc: Rpc[Any, Any]) -> Any:
         """The callable of gRPC for a method that streams both ways."""
-        return self._callable(address, method, "stream_stream")
+        return self._callable(address, rpc, "stream_stream")
 
-    def follow(self, address: str, method: Method[Any, Any]) -> Any:
+    def follow(self, address: str, rpc: Rpc[Any, Any]) -> Any:
         """The callable of gRPC for a method whose answer is a stream."""
-        return self._callable(address, method, "unary_stream")
+        return self._callable(address, rpc, "unary_stream")
 
     async def close(self) -> None:
         """Close every channel; calls under way fail."""
@@ -138,13 +138,13 @@ class ChannelPool:
             # The one of the two that is not in use.
             await successor.close(None)
 
-    def _callable(self, address: str, method: Method[Any, Any], kind: str) -> Any:
-        key = (address, method.path)
+    def _callable(self, address: str, rpc: Rpc[Any, Any], kind: str) -> Any:
+        key = (address, rpc.path)
         found = self._callables.get(key)
         if found is None:
             make = getattr(self._channel(address), kind)
             found = self._callables[key] = make(
-                method.path, request_serializer=encode, response_deserializer=method.decode
+                rpc.path, request_serializer=serialize, response_deserializer=rpc.parse_response
             )
         return found
 

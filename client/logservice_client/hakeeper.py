@@ -5,11 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from logservice_wire.v1 import hakeeper_pb2
-
-from logservice_client.bounds import TIMEOUT_DEFAULT_S
-from logservice_client.caller import Caller
-from logservice_client.methods import (
+from logservice_wire.rpcs import (
     ADMIT_STORE,
     ALLOCATE_IDS,
     CHANGE_ACCESS,
@@ -18,6 +14,10 @@ from logservice_client.methods import (
     GET_CLUSTER_STATE,
     SET_JOINING,
 )
+from logservice_wire.v1 import hakeeper_pb2
+
+from logservice_client.bounds import TIMEOUT_DEFAULT_S
+from logservice_client.caller import Caller
 from logservice_client.pacing import Deadline
 
 

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import grpc.aio
 from logservice_wire.errors import LogServiceError, NotReady, Outcome, Reason
+from logservice_wire.rpcs import GET_SHARD_INFO
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice_client.bounds import (
@@ -31,7 +32,6 @@ from logservice_client.bounds import (
 )
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import ELSEWHERE, error_of
-from logservice_client.methods import GET_SHARD_INFO
 from logservice_client.pacing import Deadline
 
 ValueT = TypeVar("ValueT")

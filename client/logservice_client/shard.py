@@ -17,14 +17,7 @@ from logservice_wire.errors import (
     StaleTruncate,
     TooLarge,
 )
-from logservice_wire.v1 import log_pb2
-
-from logservice_client.appender import Appender
-from logservice_client.batch import Batch
-from logservice_client.bounds import TIMEOUT_DEFAULT_S
-from logservice_client.caller import AFTER_UNKNOWN, Caller
-from logservice_client.failure import error_of, may_repeat
-from logservice_client.methods import (
+from logservice_wire.rpcs import (
     ACQUIRE_WRITER,
     ALLOCATE_TIMESTAMPS,
     CONNECT,
@@ -36,6 +29,13 @@ from logservice_client.methods import (
     SET_HOLD,
     TRUNCATE,
 )
+from logservice_wire.v1 import log_pb2
+
+from logservice_client.appender import Appender
+from logservice_client.batch import Batch
+from logservice_client.bounds import TIMEOUT_DEFAULT_S
+from logservice_client.caller import AFTER_UNKNOWN, Caller
+from logservice_client.failure import error_of, may_repeat
 from logservice_client.pacing import Backoff, Deadline
 from logservice_client.read_result import Gap, ReadResult, Records, item_of, result_of
 

@@ -20,9 +20,9 @@ import grpc
 from logservice_client.bounds import BACKOFF_FIRST_S
 from logservice_client.channels import CHANNEL_OPTIONS
 from logservice_client.failure import error_of, may_repeat
-from logservice_client.methods import READ, encode
 from logservice_client.tls import Tls, TlsFiles
 from logservice_wire.errors import LogServiceError, NotReady, Truncated
+from logservice_wire.rpcs import READ, serialize
 from logservice_wire.v1 import log_pb2
 
 from pyspark_logservice.options import ReadOptions
@@ -76,7 +76,7 @@ class RangeFetcher:
     def _ask(self, lsn: int) -> Any:
         address = self._addresses[self._failures % len(self._addresses)]
         call: Any = _channel(self._options, address).unary_unary(
-            READ.path, request_serializer=encode, response_deserializer=READ.decode
+            READ.path, request_serializer=serialize, response_deserializer=READ.parse_response
         )
         request = log_pb2.ReadRequest(
             shard_id=self._piece.shard, lsn=lsn, max_bytes=self._options.bytes_per_read

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import msgspec
 from logservice_client.endpoints import parse_endpoints
-from logservice_client.methods import GET_CLUSTER_REPORT, GET_STORE_STATUS
 from logservice_client.tls import TlsFiles
 from logservice_wire.errors import InvalidArgument, LogServiceError
+from logservice_wire.rpcs import GET_CLUSTER_REPORT, GET_STORE_STATUS
 from logservice_wire.v1 import admin_pb2
 
 from logservice.cli.direct_call import call_store

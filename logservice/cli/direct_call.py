@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 import grpc
-from logservice_client.methods import Method
 from logservice_client.tls import TlsFiles
 from logservice_wire.errors import (
     DeadlineExceeded,
@@ -19,6 +18,7 @@ from logservice_wire.errors import (
     Unauthenticated,
     UnknownOutcome,
 )
+from logservice_wire.rpcs import Rpc
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
 
 _HINTS_MAX: Final = 3
@@ -30,7 +30,7 @@ ResponseT = TypeVar("ResponseT")
 
 def call_store(
     address: str,
-    method: Method[RequestT, ResponseT],
+    rpc: Rpc[RequestT, ResponseT],
     request: RequestT,
     timeout_s: float,
     tls: TlsFiles | None = None,
@@ -38,9 +38,9 @@ def call_store(
     """Raises the store's error; NotReady when it cannot be reached."""
     with _channel(address, tls) as channel:
         call = channel.unary_unary(
-            method.path,
+            rpc.path,
             request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=method.decode,
+            response_deserializer=rpc.parse_response,
         )
         try:
             response: ResponseT = call(request, timeout=timeout_s)
@@ -51,7 +51,7 @@ def call_store(
 
 def call_leader(
     address: str,
-    method: Method[RequestT, ResponseT],
+    rpc: Rpc[RequestT, ResponseT],
     request: RequestT,
     timeout_s: float,
     tls: TlsFiles | None = None,
@@ -59,12 +59,12 @@ def call_leader(
     """`call_store`, and after NOT_LEADER at the store that it names."""
     for _ in range(_HINTS_MAX):
         try:
-            return call_store(address, method, request, timeout_s, tls)
+            return call_store(address, rpc, request, timeout_s, tls)
         except NotLeader as error:
             if not error.metadata.get("address"):
                 raise
             address = error.metadata["address"]
-    return call_store(address, method, request, timeout_s, tls)
+    return call_store(address, rpc, request, timeout_s, tls)
 
 
 def _channel(address: str, tls: TlsFiles | None) -> grpc.Channel:

@@ -27,9 +27,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logservice_client.methods import ADMIT_STORE, CONNECT
 from logservice_client.tls import TlsFiles
 from logservice_wire.errors import InvalidArgument, LogServiceError, NotReady
+from logservice_wire.rpcs import ADMIT_STORE, CONNECT
 from logservice_wire.v1 import hakeeper_pb2, log_pb2
 
 from logservice import config as store_config

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 from logservice_client import LogClient
+from logservice_wire.roles import Role
 
-from logservice.access import Role
 from logservice.cli.client_session import Session, pass_session
 from logservice.cli.output import output_option, show_fields, show_rows
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from logservice_client import LogClient
 from logservice_client.endpoints import check_address
-from logservice_client.methods import GET_STORE_STATUS, TRANSFER_LEADER
 from logservice_wire.errors import LogServiceError
+from logservice_wire.rpcs import GET_STORE_STATUS, TRANSFER_LEADER
 from logservice_wire.v1 import admin_pb2
 
 from logservice.cli import exit_codes

@@ -13,10 +13,10 @@ from logservice_client import LogClient, channels
 from logservice_client.append_stream import AppendStream
 from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
-from logservice_client.methods import Method
 from logservice_client.session import Session
 from logservice_wire.block import encode_block
 from logservice_wire.errors import UnknownOutcome
+from logservice_wire.rpcs import Rpc
 
 PATIENCE_S = 60.0
 """For what would otherwise hang: a failure long before the time limit of a test."""
@@ -79,9 +79,9 @@ async def test_a_connection_that_is_lost_before_the_stream_begins(
     stream = ChannelPool.stream
     calls: list[str] = []
 
-    def lost_at_first(pool: ChannelPool, address: str, method: Method[Any, Any]) -> Any:
+    def lost_at_first(pool: ChannelPool, address: str, rpc: Rpc[Any, Any]) -> Any:
         calls.append(address)
-        return stream(pool, silent_address if len(calls) == 1 else address, method)
+        return stream(pool, silent_address if len(calls) == 1 else address, rpc)
 
     monkeypatch.setattr(ChannelPool, "stream", lost_at_first)
     async with asyncio.timeout(PATIENCE_S):

@@ -19,8 +19,8 @@ import grpc.aio
 import pytest
 from cryptography.hazmat.primitives import serialization
 from logservice_client import LogClient
-from logservice_client.methods import GET_STORE_STATUS
 from logservice_wire.errors import LogServiceError
+from logservice_wire.rpcs import GET_STORE_STATUS
 from logservice_wire.v1 import admin_pb2, log_pb2, log_pb2_grpc
 
 from logservice.cli.direct_call import call_store

@@ -13,25 +13,23 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
-from google.protobuf import message_factory
 from logservice_client import LogClient, Tls
 from logservice_wire.errors import Reason
+from logservice_wire.roles import Role
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc, log_pb2, log_pb2_grpc
 
-from logservice.access import Role
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.heartbeats import HeartbeatSender
 from logservice.server.edge import gate
-from logservice.server.edge.rules import RULES
+from logservice.server.edge.guard import SERVED
 from logservice.server.store import Store
 from tests.papers import CLIENT, Papers, days, uri
 from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, papers_of, secured
 from tests.server.served import block, typed
-from tests.tidy.test_access_rules import rpcs
+from tests.tidy.test_rpcs import rpcs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STREAMING = {"AppendStream", "Watch"}
 ROLES = [*Role, None]
 
 
@@ -67,19 +65,19 @@ async def bearers(store: Store) -> dict[Role | None, Papers]:
 
 async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
     """Call an RPC with a request that says as little as possible; what became of it."""
-    message = message_factory.GetMessageClass(rpcs()[path])
+    message = SERVED[path].request
     request = message()
     if "shard_id" in request.DESCRIPTOR.fields_by_name:
         request.shard_id = 1
     if "open" in request.DESCRIPTOR.fields_by_name:
         request.open.shard_id = 1
-    name = path.rpartition("/")[2]
+    method = rpcs()[path]
     encode = message.SerializeToString
     try:
-        if name == "AppendStream":
+        if method.client_streaming:
             call = channel.stream_stream(path, request_serializer=encode)
             await anext(aiter(call(iter([request]), timeout=60)), None)
-        elif name in ("Follow", "Watch"):
+        elif method.server_streaming:
             follow = channel.unary_stream(path, request_serializer=encode)
             stream = follow(request, timeout=60)
             await anext(aiter(stream), None)
@@ -94,19 +92,19 @@ async def attempt(channel: grpc.aio.Channel, path: str) -> Reason | str:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=str)
-@pytest.mark.parametrize("path", sorted(RULES))
+@pytest.mark.parametrize("path", sorted(SERVED))
 async def test_every_rpc_by_every_role(
     store: Store, bearers: dict[Role | None, Papers], path: str, role: Role | None
 ) -> None:
-    rule = RULES[path]
-    allowed = not rule.roles or role in rule.roles
+    rpc = SERVED[path]
+    allowed = not rpc.roles or role in rpc.roles
     async with channel_of(store, bearers[role]) as channel:
         outcome = await attempt(channel, path)
     assert (outcome is not Reason.PERMISSION_DENIED) is allowed, outcome
     assert outcome is not Reason.UNAUTHENTICATED
 
 
-@pytest.mark.parametrize("path", sorted(RULES))
+@pytest.mark.parametrize("path", sorted(SERVED))
 async def test_the_configured_admin_may_do_everything(store: Store, path: str) -> None:
     async with channel_of(store, OWNER) as channel:
         assert await attempt(channel, path) is not Reason.PERMISSION_DENIED

@@ -16,6 +16,7 @@ import pytest_asyncio
 from logservice_wire.block import HEADER_BYTES
 from logservice_wire.bounds import BLOCK_BYTES_MAX, BLOCK_RECORDS_MAX, SESSION_WINDOW
 from logservice_wire.errors import LogServiceError, Outcome, Reason
+from logservice_wire.rpcs import APPEND_STREAM, RPCS, Rpc
 from logservice_wire.v1 import log_pb2
 
 from tests.server.served import Served, block, typed
@@ -119,6 +120,43 @@ async def test_unknown_shard(shard: Shard) -> None:
 async def test_shard_0_is_no_log(shard: Shard) -> None:
     error = await shard.refused(Shard(shard.log, 0).append(block()), Reason.INVALID_ARGUMENT)
     assert error.metadata["field"] == "shard_id"
+
+
+@pytest.mark.parametrize(
+    "rpc",
+    [
+        one
+        for one in RPCS.values()
+        if "/logservice.v1.Log/" in one.path and one is not APPEND_STREAM
+    ],
+    ids=lambda rpc: rpc.name,
+)
+async def test_every_rpc_of_a_log_refuses_shard_0_and_unknown_shards(
+    shard: Shard, rpc: Rpc[Any, Any]
+) -> None:
+    """Straight from the table, with whatever else the request needs to get as far as its shard."""
+    needed = {"block": block(), "lsn": 1, "name": "n", "holder": "h", "count": 1}
+    known = {
+        name: value
+        for name, value in needed.items()
+        if name in rpc.request.DESCRIPTOR.fields_by_name
+    }
+    call = getattr(shard.log, rpc.name)
+    for number, reason in ((0, Reason.INVALID_ARGUMENT), (999, Reason.SHARD_NOT_FOUND)):
+        answered = call(rpc.request(**{rpc.shard: number}, **known))
+        error = await shard.refused(_end_of(answered), reason)
+        assert error.metadata == ({"field": "shard_id"} if number == 0 else {"shard": "999"}), (
+            error.metadata
+        )
+
+
+async def _end_of(answered: Any) -> None:
+    """Of a call, unary or a stream of answers."""
+    if isinstance(answered, grpc.aio.UnaryStreamCall):
+        async for _ in answered:
+            pass
+    else:
+        await answered
 
 
 async def test_empty_block(shard: Shard) -> None:

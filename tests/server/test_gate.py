@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from logservice_wire.errors import PermissionDenied
+from logservice_wire.rpcs import READ
 
 from logservice import bounds
-from logservice.access import AccessList, Grant, Role
+from logservice.access import AccessList, Grant
 from logservice.ids import ShardId
 from logservice.server.edge.gate import Gate, Identities
-from logservice.server.edge.rules import Rule
 
-READ = Rule(frozenset({Role.READ}))
 FOREVER = float("inf")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from logservice_client.bounds import GRPC_MESSAGE_BYTES_MAX as CLIENTS_MESSAGE_BYTES_MAX
 from logservice_wire.errors import InvalidArgument, TooLarge
-from logservice_wire.v1 import hakeeper_pb2, log_pb2
+from logservice_wire.rpcs import APPEND, APPEND_STREAM, RPCS
+from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
 from logservice.server.edge.channel_options import SERVER_OPTIONS
@@ -65,10 +66,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.parametrize(
     "message",
-    [log_pb2.ReadRequest, log_pb2.TruncateRequest, log_pb2.AcquireWriterRequest,
-     hakeeper_pb2.HeartbeatRequest, hakeeper_pb2.ChangeAccessRequest,
-     hakeeper_pb2.AllocateIdsRequest],
-)  # fmt: skip
+    [rpc.request for rpc in RPCS.values() if rpc not in (APPEND, APPEND_STREAM)],
+)
 def test_requests_without_blocks_are_small(message: Any) -> None:
     parse = parser(message)
     # An unknown field as filling: it is what nobody needs.

@@ -11,23 +11,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from logservice_wire.errors import LogServiceError, Reason
+from logservice_wire.rpcs import Rpc
 
 from logservice import trace
 from logservice.ids import ShardId
 from logservice.server.audit.log import AuditLog
 from logservice.server.edge.errors import Context
 from logservice.server.edge.gate import Caller
-from logservice.server.edge.rules import RULES
 
 _REQUEST_CHARACTERS: Final = 1024
 """How much of the text of an administrative request a line of the audit log holds."""
 
 _DENIALS: Final = frozenset({Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED})
-
-_ADMINISTRATION: Final = frozenset(
-    path.rpartition("/")[2] for path, rule in RULES.items() if rule.admin
-)
-"""Names of the calls of administration."""
 
 
 class Auditor:
@@ -39,16 +34,16 @@ class Auditor:
         self.data = log is not None and log.data
 
     async def admitted(
-        self, name: str, context: Context, caller: Caller, shard: ShardId, request: Any
+        self, rpc: Rpc[Any, Any], context: Context, caller: Caller, shard: ShardId, request: Any
     ) -> None:
         """A call of administration is about to run. Raises NotReady: then it must not."""
         if self._log is not None:
-            line = self._line(name, context, caller, shard)
+            line = self._line(rpc, context, caller, shard)
             await self._log.admit({**line, "decision": "allowed", "request": _told(request)})
 
     def ended(
         self,
-        name: str,
+        rpc: Rpc[Any, Any],
         context: Context,
         caller: Caller,
         shard: ShardId,
@@ -57,16 +52,16 @@ class Auditor:
     ) -> None:
         """A call has ended, with an answer or without."""
         if self._log is not None:
-            line = self._line(name, context, caller, shard)
+            line = self._line(rpc, context, caller, shard)
             code = context.code()
             outcome = "ok" if response is not None else getattr(code, "name", str(code))
             lsns = lsn_range(request, response)
             line |= {"decision": "allowed", "outcome": outcome, **lsns}
-            self._log.record(line, admin=name in _ADMINISTRATION)
+            self._log.record(line, admin=rpc.admin)
 
     def streamed(
         self,
-        name: str,
+        rpc: Rpc[Any, Any],
         context: Context,
         caller: Caller,
         shard: ShardId,
@@ -74,12 +69,12 @@ class Auditor:
     ) -> None:
         """A stream has ended; `lsns`: what it was about."""
         if self._log is not None:
-            line = self._line(name, context, caller, shard)
+            line = self._line(rpc, context, caller, shard)
             self._log.record({**line, "decision": "allowed", "outcome": "ended", **lsns})
 
     def denied(
         self,
-        name: str,
+        rpc: Rpc[Any, Any],
         context: Context,
         caller: Caller | None,
         shard: ShardId | None,
@@ -87,17 +82,17 @@ class Auditor:
     ) -> None:
         """A call was not let in; a limit is no denial."""
         if self._log is not None and error.reason in _DENIALS:
-            line = self._line(name, context, caller, shard)
+            line = self._line(rpc, context, caller, shard)
             self._log.deny({**line, "decision": "denied", "reason": error.reason.value})
 
     @staticmethod
     def _line(
-        name: str, context: Context, caller: Caller | None, shard: ShardId | None
+        rpc: Rpc[Any, Any], context: Context, caller: Caller | None, shard: ShardId | None
     ) -> dict[str, object]:
         line: dict[str, object] = {
             "who": caller.uri if caller is not None else "unknown",
             "from": context.peer(),
-            "what": name,
+            "what": rpc.name,
             **trace.trace_ids(),
         }
         if shard is not None:

@@ -10,7 +10,7 @@ HAKeeper and remembered.
 Without TLS there are no identities: everybody is `ANONYMOUS` and may do everything. That is what
 plaintext on loopback means, and the configuration had to say so.
 
-INV-GATE-1: what is not granted is denied: no row in `rules`, no identity, no list, no answer from
+INV-GATE-1: what is not granted is denied: no row in `RPCS`, no identity, no list, no answer from
 HAKeeper about a name: denied.
 INV-GATE-2: a decision is never used with another version of the access list, or other revocation
 lists, than it was made by, nor after the certificate it rests on has expired.
@@ -26,6 +26,8 @@ from typing import Any, Final
 
 from cryptography import x509
 from logservice_wire.errors import LogServiceError, PermissionDenied, Unauthenticated
+from logservice_wire.roles import Role
+from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
 from logservice.access import AccessList
@@ -37,7 +39,6 @@ from logservice.owner import ANONYMOUS
 from logservice.revocation import Revocations
 from logservice.server.edge.errors import Context
 from logservice.server.edge.quota import Quota, QuotaLimits
-from logservice.server.edge.rules import Rule
 
 calling: Final[ContextVar[str]] = ContextVar("calling")
 """The identity whose call is being served. `server.edge.guard` sets it before any handler runs."""
@@ -46,6 +47,9 @@ NOTHING_REVOKED: Final = Revocations()
 """Without lists."""
 
 NameOf = Callable[[ShardId], Awaitable[str | None]]
+
+_Asked = tuple[str, frozenset[Role], bool, ShardId]
+"""Identity, `Rpc.roles`, `Rpc.cluster_too`, shard: all that a decision depends on."""
 
 
 @dataclass(slots=True)
@@ -90,7 +94,7 @@ class Gate:
     """Calls that were refused here."""
     _callers: dict[bytes, Caller] = field(default_factory=dict)
     _quotas: dict[str, Quota] = field(default_factory=dict)
-    _decided: dict[tuple[str, Rule, ShardId], bool] = field(default_factory=dict)
+    _decided: dict[_Asked, bool] = field(default_factory=dict)
     _decided_by: AccessList | None = None
     _names: dict[ShardId, str] = field(default_factory=dict)
 
@@ -111,27 +115,28 @@ class Gate:
             raise Unauthenticated("the certificate has expired")
         return found
 
-    async def admit(self, caller: Caller, rule: Rule, shard: ShardId) -> AccessList | None:
+    async def admit(self, caller: Caller, rpc: Rpc[Any, Any], shard: ShardId) -> AccessList | None:
         """Let `caller` through, by the list that is returned; raises PermissionDenied.
 
         None: no list was asked, and none can change the decision.
         """
-        if self.identities is None or caller.admin or not rule.roles:
+        if self.identities is None or caller.admin or not rpc.roles:
             return None
         listed = self.access.list
         if listed is not self._decided_by or len(self._decided) > bounds.GATE_DECISIONS_MAX:
             self._decided.clear()
             self._decided_by = listed
-        key = (caller.uri, rule, shard)
+        key = (caller.uri, rpc.roles, rpc.cluster_too, shard)
         allowed = self._decided.get(key)
         if allowed is None:
             name = await self._name(listed, caller.uri, shard)
-            allowed = self._allows(listed, caller.uri, rule, shard, name)
-            if listed is self._decided_by and (allowed or not self._unsure(listed, key, name)):
+            allowed = self._allows(listed, key, name)
+            sure = allowed or not self._unsure(listed, caller.uri, shard, name)
+            if sure and listed is self._decided_by:
                 self._decided[key] = allowed
         if not allowed:
             self.denied += 1
-            wanted = " or ".join(sorted(rule.roles))
+            wanted = " or ".join(sorted(rpc.roles))
             where = "the cluster" if shard == HAKEEPER_SHARD else f"shard {shard}"
             raise PermissionDenied(
                 f"{caller.uri} has no role {wanted} over {where}", role=wanted, shard=shard
@@ -209,22 +214,23 @@ class Gate:
         return name
 
     @staticmethod
-    def _unsure(listed: AccessList, key: tuple[str, Rule, ShardId], name: str | None) -> bool:
+    def _unsure(listed: AccessList, uri: str, shard: ShardId, name: str | None) -> bool:
         """Whether a denial may only mean that the shard's name is not known yet."""
-        return name is None and key[2] != HAKEEPER_SHARD and listed.needs_name(key[0])
+        return name is None and shard != HAKEEPER_SHARD and listed.needs_name(uri)
 
     @staticmethod
-    def _allows(listed: AccessList, uri: str, rule: Rule, shard: ShardId, name: str | None) -> bool:
-        if rule.roles & listed.roles(uri, shard, name):
+    def _allows(listed: AccessList, asked: _Asked, name: str | None) -> bool:
+        uri, roles, cluster_too, shard = asked
+        if roles & listed.roles(uri, shard, name):
             return True
-        return rule.cluster_too and bool(rule.roles & listed.roles(uri, HAKEEPER_SHARD, None))
+        return cluster_too and bool(roles & listed.roles(uri, HAKEEPER_SHARD, None))
 
 
-def shard_of(rule: Rule, request: Any) -> ShardId:
+def shard_of(rpc: Rpc[Any, Any], request: Any) -> ShardId:
     """The shard a request is about; HAKEEPER_SHARD: the cluster."""
-    if not rule.shard:
+    if not rpc.shard:
         return HAKEEPER_SHARD
     found = request
-    for name in rule.shard.split("."):
+    for name in rpc.shard.split("."):
         found = getattr(found, name)
     return ShardId(found)

@@ -1,13 +1,13 @@
 """guard: services are registered through here, so that no RPC runs before the gate let it in.
 
-Theory of operation. `GuardedServer` stands where the generated code expects a gRPC server. For each
-RPC it looks up the rule, by the method's full name, and puts a function around the handler which
-finds the caller, counts the call, asks the gate and only then calls. That is done once, at the
-start, so that a call costs no interceptor.
+Theory of operation. `GuardedServer` stands where the generated code expects a gRPC server. It looks
+up the row of each RPC (`SERVED`) and puts a function around the handler that finds the caller,
+counts the call, asks the gate and only then calls. That is done once, at the start, so that a call
+costs no interceptor.
 
 A stream gets its handler's context wrapped (`guarded_stream`), so that the gate sees every message.
 
-INV-GUARD-1: an RPC without a rule cannot be registered.
+INV-GUARD-1: an RPC without a row cannot be registered.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import grpc
 import grpc.aio
-from google.protobuf import descriptor_pool
+from grpc_health.v1 import health_pb2
 from logservice_wire.errors import LogServiceError
+from logservice_wire.rpcs import RPCS, Rpc
 
 from logservice import bounds, trace
 from logservice.invariants import invariant
@@ -35,9 +36,26 @@ from logservice.server.edge.gate import Caller, Gate, calling, shard_of
 from logservice.server.edge.guarded_stream import GuardedStream
 from logservice.server.edge.message_limits import Refused, arrived_bytes, checked_parser, measured
 from logservice.server.edge.quota import pay_answer
-from logservice.server.edge.rules import OVERRIDE, RULES, Rule
 from logservice.server.edge.undelivered import Delivered
 from logservice.trace import NO_TRACING, Tracing
+
+
+def _health(name: str, request: type[Any], response: type[Any]) -> Rpc[Any, Any]:
+    return Rpc(f"/grpc.health.v1.Health/{name}", request, response, frozenset(), shard="")
+
+
+SERVED: Final[Mapping[str, Rpc[Any, Any]]] = {
+    **RPCS,
+    **{
+        one.path: one
+        for one in (
+            _health("Check", health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse),
+            _health("List", health_pb2.HealthListRequest, health_pb2.HealthListResponse),
+            _health("Watch", health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse),
+        )
+    },
+}
+"""Every RPC that a store may serve, by its path: the contract's, and gRPC's health service."""
 
 Behavior = Callable[[Any, Any], Awaitable[Any]]
 
@@ -85,18 +103,17 @@ class GuardedServer:
 
     def _guarded(self, service: str, name: str, handler: Any) -> Any:
         path = f"/{service}/{name}"
-        rule = RULES.get(path)
-        invariant(rule is not None, "INV-GUARD-1", path=path)
-        assert rule is not None
+        rpc = SERVED.get(path)
+        invariant(rpc is not None, "INV-GUARD-1", path=path)
+        assert rpc is not None
         behavior = _behavior(handler)
-        method = descriptor_pool.Default().FindServiceByName(service).methods_by_name[name]
-        parse = measured(checked_parser(method.input_type, handler.request_deserializer))
+        parse = measured(checked_parser(rpc.request.DESCRIPTOR, rpc.parse_request))
         encode = handler.response_serializer
         if handler.unary_unary:
-            unary = self._traced(name, self._unary(name, rule, behavior, encode))
+            unary = self._traced(name, self._unary(rpc, behavior, encode))
             return grpc.unary_unary_rpc_method_handler(unary, parse, None)
         streaming = self._traced(
-            name, self._streaming(name, rule, behavior, reads=handler.request_streaming)
+            name, self._streaming(rpc, behavior, reads=handler.request_streaming)
         )
         if handler.unary_stream:
             return grpc.unary_stream_rpc_method_handler(streaming, parse, encode)
@@ -145,10 +162,11 @@ class GuardedServer:
         return spanned
 
     def _unary(
-        self, name: str, rule: Rule, behavior: Behavior, encode: Callable[[Any], bytes]
+        self, rpc: Rpc[Any, Any], behavior: Behavior, encode: Callable[[Any], bytes]
     ) -> Behavior:
         gate, auditor = self._gate, self._auditor
-        told = rule.admin or auditor.data
+        told = rpc.admin or auditor.data
+        name, overriding = rpc.name, rpc.overriding()
         enter, identify = self._enter, self._identify
         delivered, whole = self._delivered, self._dispatch.half_calls.whole
 
@@ -163,27 +181,27 @@ class GuardedServer:
                 calling.set(caller.uri)
                 caller.quota.begin_rpc()
             except LogServiceError as error:
-                auditor.denied(name, context, None, None, error)
+                auditor.denied(rpc, context, None, None, error)
                 await _refuse(context, name, error)
             quota = caller.quota
             try:
                 if quota.counts_bytes:
                     quota.take_bytes(request.ByteSize())
-                shard = shard_of(rule, request)
-                asked = OVERRIDE if rule.override and request.override else rule
+                shard = shard_of(rpc, request)
+                asked = overriding if rpc.override and request.override else rpc
                 try:
                     await gate.admit(caller, asked, shard)
                     if asked.admin:
-                        await auditor.admitted(name, context, caller, shard, request)
+                        await auditor.admitted(rpc, context, caller, shard, request)
                 except LogServiceError as error:
-                    auditor.denied(name, context, caller, shard, error)
+                    auditor.denied(rpc, context, caller, shard, error)
                     await _refuse(context, name, error)
                 response = None
                 try:
                     response = await behavior(request, context)
                 finally:
                     if told or asked.admin:
-                        noted(auditor.ended, name, context, caller, shard, request, response)
+                        noted(auditor.ended, rpc, context, caller, shard, request, response)
                 if quota.counts_bytes:
                     noted(pay_answer, quota, response)
                 data = encode(response)
@@ -197,10 +215,10 @@ class GuardedServer:
 
         return guarded
 
-    def _streaming(self, name: str, rule: Rule, behavior: Behavior, *, reads: bool) -> Behavior:
+    def _streaming(self, rpc: Rpc[Any, Any], behavior: Behavior, *, reads: bool) -> Behavior:
         gate, auditor = self._gate, self._auditor
         enter, identify = self._enter, self._identify
-        half_calls = self._dispatch.half_calls
+        half_calls, name = self._dispatch.half_calls, rpc.name
 
         async def serve(request: Any, context: Context, delivered: Delivered) -> None:
             enter(context)
@@ -211,10 +229,10 @@ class GuardedServer:
                 calling.set(caller.uri)
                 caller.quota.begin_stream()
             except LogServiceError as error:
-                auditor.denied(name, context, None, None, error)
+                auditor.denied(rpc, context, None, None, error)
                 await _refuse(context, name, error)
             stream = GuardedStream(
-                gate, auditor, name, caller, rule, context, delivered, tells_outcomes=reads
+                gate, auditor, rpc, caller, context, delivered, tells_outcomes=reads
             )
             try:
                 try:

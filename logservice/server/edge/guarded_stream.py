@@ -14,6 +14,7 @@ from typing import Any
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire.errors import DeadlineExceeded, LogServiceError
+from logservice_wire.rpcs import Rpc
 
 from logservice import bounds
 from logservice.access import AccessList
@@ -24,7 +25,6 @@ from logservice.server.edge.errors import Context, refused
 from logservice.server.edge.gate import Caller, Gate, shard_of
 from logservice.server.edge.message_limits import Refused, arrived_bytes
 from logservice.server.edge.quota import pay_answer
-from logservice.server.edge.rules import Rule
 from logservice.server.edge.undelivered import Delivered
 
 
@@ -32,17 +32,25 @@ class GuardedStream:
     """The context of a stream, with every message under the gate's eye; else gRPC's own."""
 
     __slots__ = (
-        "_admitted", "_auditor", "_caller", "_context", "_delivered", "_gate", "_listed", "_name",
-        "_range", "_rule", "_shard", "_tells_outcomes",
-    )  # fmt: skip
+        "_admitted",
+        "_auditor",
+        "_caller",
+        "_context",
+        "_delivered",
+        "_gate",
+        "_listed",
+        "_range",
+        "_rpc",
+        "_shard",
+        "_tells_outcomes",
+    )
 
     def __init__(
         self,
         gate: Gate,
         auditor: Auditor,
-        name: str,
+        rpc: Rpc[Any, Any],
         caller: Caller,
-        rule: Rule,
         context: Context,
         delivered: Delivered,
         *,
@@ -54,10 +62,9 @@ class GuardedStream:
         """
         self._gate = gate
         self._auditor = auditor
-        self._name = name
         self._range: dict[str, object] = {}
         self._caller = caller
-        self._rule = rule
+        self._rpc = rpc
         self._context = context
         self._delivered = delivered
         self._listed: AccessList | None = None
@@ -71,23 +78,21 @@ class GuardedStream:
 
     async def admit(self, request: Any) -> None:
         """The first message names the shard. Raises PermissionDenied."""
-        self._shard = shard_of(self._rule, request)
+        self._shard = shard_of(self._rpc, request)
         await self._ask()
         self._admitted = True
 
     def ended(self) -> None:
         """The stream is over."""
         if self._auditor.data and self._admitted:
-            self._auditor.streamed(
-                self._name, self._context, self._caller, self._shard, self._range
-            )
+            self._auditor.streamed(self._rpc, self._context, self._caller, self._shard, self._range)
 
     async def _ask(self) -> None:
         try:
             self._caller = self._gate.caller(self._context)
-            self._listed = await self._gate.admit(self._caller, self._rule, self._shard)
+            self._listed = await self._gate.admit(self._caller, self._rpc, self._shard)
         except LogServiceError as error:
-            self._auditor.denied(self._name, self._context, self._caller, self._shard, error)
+            self._auditor.denied(self._rpc, self._context, self._caller, self._shard, error)
             raise
 
     async def read(self) -> Any:
@@ -119,7 +124,7 @@ class GuardedStream:
         except TimeoutError:
             # A status would wait behind what nobody reads. A handler that is cancelled leaves
             # without one, and gRPC resets the stream and frees what it holds.
-            refused[f"{self._name}/STALLED"] += 1
+            refused[f"{self._rpc.name}/STALLED"] += 1
             raise asyncio.CancelledError("nobody reads this stream") from None
 
     def _note_range(self, message: Any) -> None:

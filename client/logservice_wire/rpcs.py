@@ -1,0 +1,289 @@
+"""Rpcs: the RPCs of the contract, one row each.
+
+Theory of operation. What an RPC takes and answers, what its caller must be allowed to do, and what
+a lost answer means, is said here and nowhere else. The client calls by these rows (the generated
+stubs are untyped, and refuse any grpcio older than the one that generated them). The store
+registers its services by them: an RPC without a row is not served. The tests walk the proto's
+descriptors and try every row with every role, and docs/protocol.md shows the table.
+
+Why a row asks for the role it asks for:
+
+- probing, status and routing of a shard: any role over it, because every role needs them;
+- a hold keeps records from being truncated, and so decides about the log's space: TRUNCATE;
+- timestamps and the writer's epoch belong to whoever appends: APPEND;
+- writers and holds belong to an identity; whoever asks to override that needs ADMIN over the shard
+  instead, and is audited as administration (`Rpc.overriding`);
+- what a service of the database reports and allocates: APPEND over the cluster;
+- a leader is moved by ADMIN over the shard or over the cluster.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
+
+from logservice_wire.roles import Role
+from logservice_wire.v1 import admin_pb2, hakeeper_pb2, log_pb2
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+_LOG: Final = "/logservice.v1.Log/"
+_HAKEEPER: Final = "/logservice.v1.HAKeeper/"
+_ADMIN: Final = "/logservice.v1.Admin/"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rpc(Generic[RequestT, ResponseT]):
+    """One RPC.
+
+    roles: the caller needs one of them; empty: an identity is enough. shard: the field of the
+    request that names the shard; "": the RPC is about the cluster. cluster_too: the role over the
+    cluster will do instead of that over the shard. admin: every call is audited, whatever is
+    decided. override: a request can ask for more; then `overriding` is its row.
+    mutates: a lost answer leaves the outcome unknown. idempotent: after an unknown outcome the same
+    request may be sent again.
+    """
+
+    path: str
+    request: type[RequestT]
+    response: type[ResponseT]
+    roles: frozenset[Role]
+    shard: str = "shard_id"
+    cluster_too: bool = False
+    admin: bool = False
+    override: bool = False
+    mutates: bool = False
+    idempotent: bool = True
+
+    @property
+    def name(self) -> str:
+        """The method's name without its service."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parse_request(self) -> Callable[[bytes], Any]:
+        """Reads a request from its bytes."""
+        from_string: Callable[[bytes], Any] = self.request.FromString  # type: ignore[attr-defined]
+        return from_string
+
+    @property
+    def parse_response(self) -> Callable[[bytes], Any]:
+        """Reads a response from its bytes."""
+        from_string: Callable[[bytes], Any] = self.response.FromString  # type: ignore[attr-defined]
+        return from_string
+
+    def overriding(self) -> Rpc[RequestT, ResponseT]:
+        """The row of a request that acts on what belongs to another identity."""
+        return replace(self, roles=_ONLY_ADMIN, cluster_too=False, admin=True, override=False)
+
+
+serialize: Final[Callable[[Any], bytes]] = operator.methodcaller("SerializeToString")
+"""The bytes of any message."""
+
+_ANY: Final = frozenset(Role)
+_APPEND: Final = frozenset({Role.APPEND})
+_READ: Final = frozenset({Role.READ})
+_TRUNCATE: Final = frozenset({Role.TRUNCATE})
+_ONLY_ADMIN: Final = frozenset({Role.ADMIN})
+_READ_OR_ADMIN: Final = frozenset({Role.READ, Role.ADMIN})
+
+# --- Log ------------------------------------------------------------------------------------------
+
+CONNECT: Final = Rpc(
+    _LOG + "Connect", log_pb2.ConnectRequest, log_pb2.ConnectResponse, _ANY, mutates=True
+)
+OPEN_SESSION: Final = Rpc(
+    # A second session does no harm: the one whose answer was lost is evicted in time.
+    _LOG + "OpenSession",
+    log_pb2.OpenSessionRequest,
+    log_pb2.OpenSessionResponse,
+    _APPEND,
+    mutates=True,
+)
+APPEND: Final = Rpc(
+    # With a session and a sequence the same request may be sent again; without, it may not.
+    _LOG + "Append",
+    log_pb2.AppendRequest,
+    log_pb2.AppendResponse,
+    _APPEND,
+    mutates=True,
+    idempotent=False,
+)
+APPEND_STREAM: Final = Rpc(
+    _LOG + "AppendStream",
+    log_pb2.AppendStreamRequest,
+    log_pb2.AppendStreamResponse,
+    _APPEND,
+    shard="open.shard_id",
+    mutates=True,
+)
+READ: Final = Rpc(_LOG + "Read", log_pb2.ReadRequest, log_pb2.ReadResponse, _READ)
+FOLLOW: Final = Rpc(_LOG + "Follow", log_pb2.FollowRequest, log_pb2.ReadResponse, _READ)
+TRUNCATE: Final = Rpc(
+    _LOG + "Truncate", log_pb2.TruncateRequest, log_pb2.TruncateResponse, _TRUNCATE, mutates=True
+)
+GET_SHARD_STATUS: Final = Rpc(
+    _LOG + "GetShardStatus",
+    log_pb2.GetShardStatusRequest,
+    log_pb2.GetShardStatusResponse,
+    _ANY,
+    cluster_too=True,
+)
+ACQUIRE_WRITER: Final = Rpc(
+    # Not repeated after an unknown outcome: seeing "granted to this holder" cannot tell our own
+    # attempt from another process under the same name, and two owners are what the epoch prevents.
+    _LOG + "AcquireWriter",
+    log_pb2.AcquireWriterRequest,
+    log_pb2.AcquireWriterResponse,
+    _APPEND,
+    override=True,
+    mutates=True,
+    idempotent=False,
+)
+RELEASE_WRITER: Final = Rpc(
+    _LOG + "ReleaseWriter",
+    log_pb2.ReleaseWriterRequest,
+    log_pb2.ReleaseWriterResponse,
+    _APPEND,
+    override=True,
+    mutates=True,
+    idempotent=False,
+)
+SET_HOLD: Final = Rpc(
+    _LOG + "SetHold",
+    log_pb2.SetHoldRequest,
+    log_pb2.SetHoldResponse,
+    _TRUNCATE,
+    override=True,
+    mutates=True,
+)
+RELEASE_HOLD: Final = Rpc(
+    _LOG + "ReleaseHold",
+    log_pb2.ReleaseHoldRequest,
+    log_pb2.ReleaseHoldResponse,
+    _TRUNCATE,
+    override=True,
+    mutates=True,
+)
+ALLOCATE_TIMESTAMPS: Final = Rpc(
+    # A range whose answer was lost is skipped; timestamps need not be dense.
+    _LOG + "AllocateTimestamps",
+    log_pb2.AllocateTimestampsRequest,
+    log_pb2.AllocateTimestampsResponse,
+    _APPEND,
+    mutates=True,
+)
+
+# --- HAKeeper -------------------------------------------------------------------------------------
+
+HEARTBEAT: Final = Rpc(
+    _HAKEEPER + "Heartbeat",
+    hakeeper_pb2.HeartbeatRequest,
+    hakeeper_pb2.HeartbeatResponse,
+    _APPEND,
+    shard="",
+    mutates=True,
+)
+GET_CLUSTER_STATE: Final = Rpc(
+    _HAKEEPER + "GetClusterState",
+    hakeeper_pb2.GetClusterStateRequest,
+    hakeeper_pb2.ClusterState,
+    _READ_OR_ADMIN,
+    shard="",
+)
+GET_SHARD_INFO: Final = Rpc(
+    _HAKEEPER + "GetShardInfo",
+    hakeeper_pb2.GetShardInfoRequest,
+    hakeeper_pb2.ShardInfo,
+    _ANY,
+    cluster_too=True,
+)
+ALLOCATE_IDS: Final = Rpc(
+    # The request id makes a second attempt return the first one's range.
+    _HAKEEPER + "AllocateIds",
+    hakeeper_pb2.AllocateIdsRequest,
+    hakeeper_pb2.AllocateIdsResponse,
+    _APPEND,
+    shard="",
+    mutates=True,
+)
+CREATE_SHARD: Final = Rpc(
+    _HAKEEPER + "CreateShard",
+    hakeeper_pb2.CreateShardRequest,
+    hakeeper_pb2.CreateShardResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+    idempotent=False,
+)
+GET_ACCESS_LIST: Final = Rpc(
+    _HAKEEPER + "GetAccessList",
+    hakeeper_pb2.GetAccessListRequest,
+    hakeeper_pb2.AccessList,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+)
+CHANGE_ACCESS: Final = Rpc(
+    # The same change twice is one change.
+    _HAKEEPER + "ChangeAccess",
+    hakeeper_pb2.ChangeAccessRequest,
+    hakeeper_pb2.ChangeAccessResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+ADMIT_STORE: Final = Rpc(
+    _HAKEEPER + "AdmitStore",
+    hakeeper_pb2.AdmitStoreRequest,
+    hakeeper_pb2.AdmitStoreResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+SET_JOINING: Final = Rpc(
+    _HAKEEPER + "SetJoining",
+    hakeeper_pb2.SetJoiningRequest,
+    hakeeper_pb2.SetJoiningResponse,
+    _ONLY_ADMIN,
+    shard="",
+    admin=True,
+    mutates=True,
+)
+
+# --- Admin ----------------------------------------------------------------------------------------
+
+GET_STORE_STATUS: Final = Rpc(
+    _ADMIN + "GetStoreStatus",
+    admin_pb2.GetStoreStatusRequest,
+    admin_pb2.StoreStatus,
+    _READ_OR_ADMIN,
+    shard="",
+)
+GET_CLUSTER_REPORT: Final = Rpc(
+    _ADMIN + "GetClusterReport",
+    admin_pb2.GetClusterReportRequest,
+    admin_pb2.ClusterReport,
+    _READ_OR_ADMIN,
+    shard="",
+)
+TRANSFER_LEADER: Final = Rpc(
+    _ADMIN + "TransferLeader",
+    admin_pb2.TransferLeaderRequest,
+    admin_pb2.TransferLeaderResponse,
+    _ONLY_ADMIN,
+    cluster_too=True,
+    admin=True,
+    mutates=True,
+)
+
+RPCS: Final[Mapping[str, Rpc[Any, Any]]] = {
+    one.path: one for one in list(globals().values()) if isinstance(one, Rpc)
+}
+"""Every row above, by its path."""
