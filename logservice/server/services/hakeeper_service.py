@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from logservice_wire import rpcs
 from logservice_wire.errors import InvalidArgument, ShardNotFound
+from logservice_wire.rpcs import RequestT, ResponseT, Rpc
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
 
 from logservice.config import LimitsSection
@@ -25,8 +27,30 @@ from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.outcome import Applied
 from logservice.server.edge.effects import effect
-from logservice.server.edge.errors import Context, handler
+from logservice.server.edge.errors import Context, Method, handler
 from logservice.server.services.deadlines import in_time, timeout_s
+
+
+def administration(
+    rpc: Rpc[RequestT, ResponseT],
+    proposal: Callable[[RequestT], proposals.Proposal],
+    answers: str = "",
+) -> Method[HAKeeperService, RequestT, ResponseT]:
+    """The method of an RPC of administration: one proposal, made where HAKeeper's leader is.
+
+    `proposal` makes it of the request; it raises InvalidArgument. `answers` is the field of the
+    response that takes what the state machine answered.
+    """
+    response: Callable[..., ResponseT] = rpc.response
+
+    async def administer(
+        service: HAKeeperService, request: RequestT, context: Context
+    ) -> ResponseT:
+        applied = await service.administer(proposal(request), context)
+        return response(**({answers: applied.value} if answers else {}))
+
+    administer.__name__, administer.__qualname__ = rpc.name, f"HAKeeperService.{rpc.name}"
+    return handler(administer)
 
 
 class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
@@ -46,6 +70,33 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self._hakeeper = hakeeper
         self._access = access
         self._limits = limits
+
+    # It accepts appends once its replicas were started, a heartbeat later.
+    CreateShard = administration(
+        rpcs.CREATE_SHARD,
+        lambda request: proposals.CreateShard(
+            shard=ShardId(request.shard_id), name=request.name, replicas=request.replicas
+        ),
+        answers="shard_id",
+    )
+    # Every store follows with its next heartbeat or the one after.
+    ChangeAccess = administration(
+        rpcs.CHANGE_ACCESS,
+        lambda request: proposals.ChangeAccess(
+            identity=request.identity,
+            scope=request.scope,
+            grant=tuple(request.grant),
+            revoke=tuple(request.revoke),
+        ),
+        answers="version",
+    )
+    AdmitStore = administration(
+        rpcs.ADMIT_STORE,
+        lambda request: proposals.AdmitStore(StoreId(request.store_id), request.hakeeper),
+    )
+    SetJoining = administration(
+        rpcs.SET_JOINING, lambda request: proposals.SetJoining(_joining(request.joining))
+    )
 
     @handler
     async def Heartbeat(
@@ -102,22 +153,13 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     ) -> hakeeper_pb2.AllocateIdsResponse:
         """A range of ids nobody else gets."""
         proposal = proposals.AllocateIds(
-            key=request.key, count=request.count, request_id=request.request_id,
+            key=request.key,
+            count=request.count,
+            request_id=request.request_id,
             owner=self._caller(),
-        )  # fmt: skip
+        )
         applied = await self._propose(proposal, context)
         return hakeeper_pb2.AllocateIdsResponse(first=applied.value)
-
-    @handler
-    async def CreateShard(
-        self, request: hakeeper_pb2.CreateShardRequest, context: Context
-    ) -> hakeeper_pb2.CreateShardResponse:
-        """A new log; it accepts appends once its replicas were started, a heartbeat later."""
-        proposal = proposals.CreateShard(
-            shard=ShardId(request.shard_id), name=request.name, replicas=request.replicas
-        )
-        applied = await self._administer(proposal, context)
-        return hakeeper_pb2.CreateShardResponse(shard_id=applied.value)
 
     @handler
     async def GetAccessList(
@@ -138,53 +180,25 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             ],
         )
 
-    @handler
-    async def ChangeAccess(
-        self, request: hakeeper_pb2.ChangeAccessRequest, context: Context
-    ) -> hakeeper_pb2.ChangeAccessResponse:
-        """Grant or revoke roles; every store follows with its next heartbeat or the one after."""
-        proposal = proposals.ChangeAccess(
-            identity=request.identity,
-            scope=request.scope,
-            grant=tuple(request.grant),
-            revoke=tuple(request.revoke),
-        )
-        applied = await self._administer(proposal, context)
-        return hakeeper_pb2.ChangeAccessResponse(version=applied.value)
-
-    @handler
-    async def AdmitStore(
-        self, request: hakeeper_pb2.AdmitStoreRequest, context: Context
-    ) -> hakeeper_pb2.AdmitStoreResponse:
-        """A store belongs to the cluster, and may run shard 0 if that is said."""
-        proposal = proposals.AdmitStore(StoreId(request.store_id), request.hakeeper)
-        await self._administer(proposal, context)
-        return hakeeper_pb2.AdmitStoreResponse()
-
-    @handler
-    async def SetJoining(
-        self, request: hakeeper_pb2.SetJoiningRequest, context: Context
-    ) -> hakeeper_pb2.SetJoiningResponse:
-        """How stores join from now on."""
-        try:
-            joining = proposals.Joining(request.joining)
-        except ValueError as error:
-            raise InvalidArgument(str(error), field="joining") from error
-        await self._administer(proposals.SetJoining(joining), context)
-        return hakeeper_pb2.SetJoiningResponse()
-
     async def _propose(self, proposal: SelfMade, context: Context) -> Applied:
         _check(proposal)
         limit_s = timeout_s(context, self._limits)
         with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
             return await effect(self._hakeeper.propose(proposal, limit_s))
 
-    async def _administer(self, proposal: proposals.Proposal, context: Context) -> Applied:
+    async def administer(self, proposal: proposals.Proposal, context: Context) -> Applied:
         """Where HAKeeper's leader is; NOT_LEADER says where that is."""
         _check(proposal)
         limit_s = timeout_s(context, self._limits)
         with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
             return await effect(self._hakeeper.administer(proposal, limit_s))
+
+
+def _joining(word: str) -> proposals.Joining:
+    try:
+        return proposals.Joining(word)
+    except ValueError as error:
+        raise InvalidArgument(str(error), field="joining") from error
 
 
 def _check(proposal: proposals.Proposal) -> None:

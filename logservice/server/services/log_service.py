@@ -4,32 +4,64 @@ Theory of operation. A method checks what can be checked without state, hands on
 to the NodeHost, and turns the answer into the response. Bad input gets its error before it is
 proposed. What depends on state (epochs, sequences, LSNs) is decided by the replicated state machine
 alone; this file decides nothing about the log. Any store with a replica answers; the NodeHost
-forwards proposals to the leader's store.
+forwards some proposals to the leader's store (`rsm.commands.is_forwarded`).
+
+Most RPCs are one command of the log (`one_command`). A new one is a message pair in the proto, a
+row of `logservice_wire.rpcs`, a command of `rsm.commands`, its effect in `rsm.log_rsm`, and a line
+here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
+from typing import Any
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
+from logservice_wire import rpcs
 from logservice_wire.block import validate_block
 from logservice_wire.errors import InvalidArgument
+from logservice_wire.rpcs import RequestT, ResponseT, Rpc
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
 from logservice.checksum import crc32
 from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId
 from logservice.outcome import Applied
-from logservice.owner import NO_NONCE, NONCE_BYTES
+from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
 from logservice.server.edge.effects import effect
-from logservice.server.edge.errors import Context, handler
+from logservice.server.edge.errors import Context, Method, handler
 from logservice.server.services import reading
 from logservice.server.services.append_stream import AppendStream
 from logservice.server.services.context import StoreContext, at_least, log_shard, shard_not_found
 from logservice.server.services.deadlines import in_time, timeout_s
+from logservice.server.services.reading import readable_lsn
+
+
+def one_command(
+    rpc: Rpc[RequestT, ResponseT],
+    command: Callable[[Author, RequestT], commands.Command],
+    answers: str = "",
+) -> Method[LogService, RequestT, ResponseT]:
+    """The method of an RPC that is one command of the log.
+
+    `command` makes the command of the caller and the request; it raises InvalidArgument. `answers`
+    is the field of the response that takes what the state machine answered.
+    """
+    response: Callable[..., ResponseT] = rpc.response
+
+    async def propose(service: LogService, request: RequestT, context: Context) -> ResponseT:
+        fields: Any = request
+        asked = command(service.store.author(), request)
+        shard, applied = await service.propose(fields.shard_id, asked, context)
+        found = {answers: applied.value} if answers else {}
+        return response(position=service.store.position(shard), **found)
+
+    propose.__name__, propose.__qualname__ = rpc.name, f"LogService.{rpc.name}"
+    return handler(propose)
 
 
 class LogService(log_pb2_grpc.LogServicer):
@@ -37,16 +69,43 @@ class LogService(log_pb2_grpc.LogServicer):
 
     def __init__(self, store: StoreContext) -> None:
         """Serve the replicas of `store`."""
-        self._store = store
+        self.store = store
         self._host = store.host
 
-    @handler
-    async def Connect(
-        self, request: log_pb2.ConnectRequest, context: Context
-    ) -> log_pb2.ConnectResponse:
-        """Probe: through the log and the state machine."""
-        shard, _ = await self._propose(request.shard_id, commands.Connect(), context)
-        return log_pb2.ConnectResponse(position=self._store.position(shard))
+    Connect = one_command(rpcs.CONNECT, lambda *_: commands.Connect())
+    Truncate = one_command(
+        rpcs.TRUNCATE,
+        lambda author, request: commands.Truncate(
+            author, readable_lsn(request.lsn), request.writer_epoch
+        ),
+        answers="truncated_lsn",
+    )
+    AcquireWriter = one_command(
+        rpcs.ACQUIRE_WRITER,
+        lambda author, request: commands.AcquireWriter(
+            author, request.override, request.expected_epoch, request.takeover, request.holder
+        ),
+        answers="epoch",
+    )
+    ReleaseWriter = one_command(
+        rpcs.RELEASE_WRITER,
+        lambda author, request: commands.ReleaseWriter(author, request.override, request.epoch),
+    )
+    SetHold = one_command(
+        rpcs.SET_HOLD,
+        lambda author, request: commands.SetHold(
+            author, request.override, readable_lsn(request.lsn), request.name
+        ),
+    )
+    ReleaseHold = one_command(
+        rpcs.RELEASE_HOLD,
+        lambda author, request: commands.ReleaseHold(author, request.override, request.name),
+    )
+    AllocateTimestamps = one_command(
+        rpcs.ALLOCATE_TIMESTAMPS,
+        lambda _, request: commands.AllocateTimestamps(request.count),
+        answers="first",
+    )
 
     @handler
     async def OpenSession(
@@ -54,10 +113,10 @@ class LogService(log_pb2_grpc.LogServicer):
     ) -> log_pb2.OpenSessionResponse:
         """A new session; its id is the index of its entry."""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        command = commands.OpenSession(self._store.author(), nonce)
-        shard, applied = await self._propose(request.shard_id, command, context)
+        command = commands.OpenSession(self.store.author(), nonce)
+        shard, applied = await self.propose(request.shard_id, command, context)
         return log_pb2.OpenSessionResponse(
-            position=self._store.position(shard), session_id=applied.value, nonce=nonce
+            position=self.store.position(shard), session_id=applied.value, nonce=nonce
         )
 
     @handler
@@ -77,13 +136,13 @@ class LogService(log_pb2_grpc.LogServicer):
             expected_lsn=Lsn(request.expected_lsn),
             record_count=validate_block(block, crc32=crc32),
             block=block,
-            claim=self._store.author().claim(nonce),
+            claim=self.store.author().claim(nonce),
         )
-        limit_s = timeout_s(context, self._store.limits)
+        limit_s = timeout_s(context, self.store.limits)
         with in_time(self._host.expire, shard, limit_s):
             applied = await effect(self._host.append(shard, append, limit_s))
         return log_pb2.AppendResponse(
-            position=at_least(self._store.position(shard), applied.lsn + applied.count - 1),
+            position=at_least(self.store.position(shard), applied.lsn + applied.count - 1),
             lsn=applied.lsn,
             record_count=applied.count,
             duplicate=applied.duplicate,
@@ -101,11 +160,11 @@ class LogService(log_pb2_grpc.LogServicer):
         shard = log_shard(opened.shard_id)
         if opened.session_id == NO_SESSION:
             raise InvalidArgument("a stream needs a session", field="open.session_id")
-        claim = self._store.author().claim(_nonce(opened.session_nonce))
+        claim = self.store.author().claim(_nonce(opened.session_nonce))
         if self._host.replica_info(shard) is None:
             raise shard_not_found(shard)
         # The call may live for days; it is each block that has a deadline.
-        limit_s = self._store.limits.rpc_timeout_default_s
+        limit_s = self.store.limits.rpc_timeout_default_s
 
         def submit(request: AppendRequest) -> asyncio.Future[Applied]:
             return self._host.submit_append(shard, request, limit_s)
@@ -115,32 +174,20 @@ class LogService(log_pb2_grpc.LogServicer):
             opened,
             claim,
             submit,
-            lambda: self._store.position(shard),
-            self._store.limits.stream_blocks_inflight_max,
+            lambda: self.store.position(shard),
+            self.store.limits.stream_blocks_inflight_max,
             self._host.tracing,
         ).run(first)
 
     @handler
     async def Read(self, request: log_pb2.ReadRequest, context: Context) -> log_pb2.ReadResponse:
         """Blocks from an LSN on; see `server.services.reading`."""
-        return await reading.read(self._store, request, context)
+        return await reading.read(self.store, request, context)
 
     @handler
     async def Follow(self, request: log_pb2.FollowRequest, context: Context) -> None:
         """Blocks until a stop condition; see `server.services.reading`."""
-        await reading.follow(self._store, request, context)
-
-    @handler
-    async def Truncate(
-        self, request: log_pb2.TruncateRequest, context: Context
-    ) -> log_pb2.TruncateResponse:
-        """Move the truncation LSN up."""
-        lsn = reading.readable_lsn(request.lsn)
-        command = commands.Truncate(self._store.author(), lsn, request.writer_epoch)
-        shard, applied = await self._propose(request.shard_id, command, context)
-        return log_pb2.TruncateResponse(
-            position=self._store.position(shard), truncated_lsn=applied.value
-        )
+        await reading.follow(self.store, request, context)
 
     @handler
     async def GetShardStatus(
@@ -152,7 +199,7 @@ class LogService(log_pb2_grpc.LogServicer):
         if request.stale:
             status = self._host.stale_lookup(shard, query)
         else:
-            limit_s = timeout_s(context, self._store.limits)
+            limit_s = timeout_s(context, self.store.limits)
             with in_time(self._host.expire, shard, limit_s):
                 status = await self._host.lookup(shard, query, limit_s)
         assert isinstance(status, LogStatus)
@@ -160,7 +207,7 @@ class LogService(log_pb2_grpc.LogServicer):
         if info is None:
             raise shard_not_found(shard)
         return log_pb2.GetShardStatusResponse(
-            position=self._store.position(shard),
+            position=self.store.position(shard),
             truncated_lsn=status.truncated_lsn,
             requested_truncation_lsn=status.requested_truncation_lsn,
             committed_index=info.committed,
@@ -179,70 +226,13 @@ class LogService(log_pb2_grpc.LogServicer):
             store_id=info.store_id,
         )
 
-    @handler
-    async def AcquireWriter(
-        self, request: log_pb2.AcquireWriterRequest, context: Context
-    ) -> log_pb2.AcquireWriterResponse:
-        """Compare-and-swap on the writer epoch, or an explicit takeover."""
-        command = commands.AcquireWriter(
-            self._store.author(),
-            request.override,
-            request.expected_epoch,
-            request.takeover,
-            request.holder,
-        )
-        shard, applied = await self._propose(request.shard_id, command, context)
-        return log_pb2.AcquireWriterResponse(
-            position=self._store.position(shard), epoch=applied.value
-        )
-
-    @handler
-    async def ReleaseWriter(
-        self, request: log_pb2.ReleaseWriterRequest, context: Context
-    ) -> log_pb2.ReleaseWriterResponse:
-        """Give the epoch back; nobody may append until the next grant."""
-        author = self._store.author()
-        command = commands.ReleaseWriter(author, request.override, request.epoch)
-        shard, _ = await self._propose(request.shard_id, command, context)
-        return log_pb2.ReleaseWriterResponse(position=self._store.position(shard))
-
-    @handler
-    async def SetHold(
-        self, request: log_pb2.SetHoldRequest, context: Context
-    ) -> log_pb2.SetHoldResponse:
-        """Records from an LSN on must stay."""
-        lsn = reading.readable_lsn(request.lsn)
-        command = commands.SetHold(self._store.author(), request.override, lsn, request.name)
-        shard, _ = await self._propose(request.shard_id, command, context)
-        return log_pb2.SetHoldResponse(position=self._store.position(shard))
-
-    @handler
-    async def ReleaseHold(
-        self, request: log_pb2.ReleaseHoldRequest, context: Context
-    ) -> log_pb2.ReleaseHoldResponse:
-        """They need no longer."""
-        command = commands.ReleaseHold(self._store.author(), request.override, request.name)
-        shard, _ = await self._propose(request.shard_id, command, context)
-        return log_pb2.ReleaseHoldResponse(position=self._store.position(shard))
-
-    @handler
-    async def AllocateTimestamps(
-        self, request: log_pb2.AllocateTimestampsRequest, context: Context
-    ) -> log_pb2.AllocateTimestampsResponse:
-        """A half-open range of timestamps nobody else gets."""
-        shard, applied = await self._propose(
-            request.shard_id, commands.AllocateTimestamps(request.count), context
-        )
-        return log_pb2.AllocateTimestampsResponse(
-            position=self._store.position(shard), first=applied.value
-        )
-
-    async def _propose(
+    async def propose(
         self, shard_id: int, command: commands.Command, context: Context
     ) -> tuple[ShardId, Applied]:
+        """Put `command` into the log and wait for what the state machine answers."""
         shard = log_shard(shard_id)
         data = commands.encode(command)
-        limit_s = timeout_s(context, self._store.limits)
+        limit_s = timeout_s(context, self.store.limits)
         with in_time(self._host.expire, shard, limit_s):
             return shard, await effect(self._host.propose(shard, data, limit_s))
 
