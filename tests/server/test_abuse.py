@@ -21,7 +21,7 @@ from logservice_wire.v1 import hakeeper_pb2, log_pb2, log_pb2_grpc
 
 from logservice import bounds
 from logservice.nodehost.node_host import NodeHost
-from logservice.server import limits
+from logservice.server.edge import channel_options
 from logservice.server.edge.guarded_stream import GuardedStream
 from logservice.server.store import Store
 from tests.hostile import http2 as by_hand
@@ -311,9 +311,9 @@ async def test_a_connection_on_which_nothing_is_asked(
     Reaches CONNECTION_IDLE_MAX_S.
     """
     idle = {"grpc.max_connection_idle_ms": 300}
-    assert idle.keys() <= dict(limits.SERVER_OPTIONS).keys()
-    shorter = tuple({**dict(limits.SERVER_OPTIONS), **idle}.items())
-    monkeypatch.setattr(limits, "SERVER_OPTIONS", shorter)
+    assert idle.keys() <= dict(channel_options.SERVER_OPTIONS).keys()
+    shorter = tuple({**dict(channel_options.SERVER_OPTIONS), **idle}.items())
+    monkeypatch.setattr(channel_options, "SERVER_OPTIONS", shorter)
     lay_out(tmp_path)
     async with secured(tmp_path) as made:
         reader, writer = await http2(made)
@@ -326,9 +326,9 @@ async def test_a_connection_that_never_acknowledges_settings(
 ) -> None:
     """Reaches SETTINGS_TIMEOUT_S, made short."""
     sooner = {"grpc.http2.settings_timeout": 300}
-    assert sooner.keys() <= dict(limits.SERVER_OPTIONS).keys()
-    shorter = tuple({**dict(limits.SERVER_OPTIONS), **sooner}.items())
-    monkeypatch.setattr(limits, "SERVER_OPTIONS", shorter)
+    assert sooner.keys() <= dict(channel_options.SERVER_OPTIONS).keys()
+    shorter = tuple({**dict(channel_options.SERVER_OPTIONS), **sooner}.items())
+    monkeypatch.setattr(channel_options, "SERVER_OPTIONS", shorter)
     lay_out(tmp_path)
     async with secured(tmp_path) as made:
         patient, kept = await http2(made)
@@ -351,9 +351,11 @@ async def test_so_many_calls_of_a_connection(
 ) -> None:
     """Reaches CONNECTION_CALLS_MAX, made small: one more is refused by itself."""
     few = {"grpc.max_concurrent_streams": 3}
-    assert few.keys() <= dict(limits.SERVER_OPTIONS).keys()
+    assert few.keys() <= dict(channel_options.SERVER_OPTIONS).keys()
     monkeypatch.setattr(
-        limits, "SERVER_OPTIONS", tuple({**dict(limits.SERVER_OPTIONS), **few}.items())
+        channel_options,
+        "SERVER_OPTIONS",
+        tuple({**dict(channel_options.SERVER_OPTIONS), **few}.items()),
     )
     lay_out(tmp_path)
     async with secured(tmp_path) as made:
