@@ -1,0 +1,340 @@
+"""One cluster, the same at every run, with another value in every field.
+
+Three stores: s1 leads both logs, s2 has a failed data directory, a full one and a halted replica,
+s3 is silent. From what a NodeHost says of them (`ReplicaInfo`) and from HAKeeper's state everything
+else is made by the product itself: status, views, rows, answers. Values are given by position, so
+that a field may get a better name in Python without this file knowing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+from logservice_wire.v1 import admin_pb2, hakeeper_pb2
+
+from logservice.config import LimitsSection
+from logservice.hakeeper.bootstrap import initial_membership
+from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.state import Operator, Repair, ShardState, State, StoreState
+from logservice.hakeeper.views import ClusterView, cluster_view
+from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term, Tick
+from logservice.membership import Member, Membership
+from logservice.nodehost.info import HaltedReplica, ReplicaInfo
+from logservice.nodehost.transport.stats import TransportStats
+from logservice.raft.ready import Role
+from logservice.rsm.queries import HoldStatus, LogStatus
+from logservice.server.monitor.cluster_rows import ClusterReport, HAKeeperWord, StoreWord, build
+from logservice.server.monitor.event_ring import EventRing
+from logservice.server.monitor.readiness import Code
+from logservice.server.monitor.reporter import StatusReporter
+from logservice.server.monitor.status import EventLine, Reason, StoreStatus
+from logservice.server.services.admin_service import AdminService
+from logservice.server.services.hakeeper_service import HAKeeperService
+from tests.server.monitor.samples import directory
+
+STORES = ("s1", "s2", "s3")
+SHARDS = (0, 1, 2)
+
+
+def members(shard: int) -> Membership:
+    return initial_membership(
+        [
+            Member(ReplicaId(100 * (shard + 1) + place), StoreId(store), Incarnation(10 * place))
+            for place, store in enumerate(STORES, 1)
+        ]
+    )
+
+
+def replica_info(shard: int, place: int) -> ReplicaInfo:
+    base = 1000 * (shard + 1) + 100 * place
+    first = 100 * (shard + 1)
+    leads = place == 1
+    return ReplicaInfo(
+        ShardId(shard),
+        ReplicaId(first + place),
+        StoreId(STORES[place - 1]),
+        Incarnation(10 * place),
+        members(shard),
+        Role.LEADER if leads else Role.FOLLOWER,
+        Term(shard + 3),
+        ReplicaId(first + 1),
+        Index(base + 1),
+        Index(base + 90),
+        Index(base + 80),
+        Index(base + 70),
+        Lsn(base + 2),
+        Lsn(base + 60),
+        Lsn(base + 1),
+        ((ReplicaId(first + 2), Index(base + 85)), (ReplicaId(first + 3), Index(base + 5)))
+        if leads
+        else (),
+        (ReplicaId(first + 2),) if leads else (),
+        "",
+    )
+
+
+def replica_report(shard: int, place: int) -> ReplicaReport:
+    base = 1000 * (shard + 1) + 100 * place - 3
+    first = 100 * (shard + 1)
+    membership = members(shard)
+    return ReplicaReport(
+        ShardId(shard),
+        ReplicaId(first + place),
+        Incarnation(10 * place),
+        membership.change_epoch,
+        membership.encode(),
+        place == 1,
+        shard + 3,
+        ReplicaId(first + 1),
+        Index(base + 1),
+        Index(base + 90),
+        Index(base + 80),
+        Index(base + 70),
+        Lsn(base + 2),
+        Lsn(base + 60),
+        Lsn(base + 1),
+        ((ReplicaId(first + 2), Index(base + 85)),),
+        (ReplicaId(first + 2),),
+        "checksum" if (shard, place) == (2, 2) else "",
+        (shard, place) == (2, 2),
+    )
+
+
+def _store(place: int) -> StoreState:
+    name = STORES[place - 1]
+    directories = [
+        DirectoryReport(
+            Incarnation(10 * place), 1000 * place, 2000 * place, "", f"/{name}/a", place == 2
+        )
+    ]
+    if place == 2:
+        directories.append(DirectoryReport(Incarnation(21), 0, 0, "I/O error", "/s2/b", False))
+    return StoreState(
+        StoreId(name),
+        f"rack-{place}",
+        f"{name}.peer:1",
+        f"{name}.client:2",
+        tuple(directories),
+        70 + place,
+        80 + place,
+        1,
+        9990 if place < 3 else 9000 - place,
+        5,
+        2,
+        place == 3,
+        [61],
+        {"zone": f"z{place}"},
+        {ShardId(shard): replica_report(shard, place) for shard in SHARDS if place < 3 or shard},
+    )
+
+
+def state() -> State:
+    """HAKeeper's."""
+    shards = {
+        ShardId(number): ShardState(
+            ShardId(number),
+            f"log-{number}",
+            3,
+            1,
+            members(number).encode(),
+            members(number).encode(),
+            ReplicaId(100 * (number + 1) + 1),
+            number + 3,
+            [one.replica_id for one in members(number).members],
+        )
+        for number in SHARDS
+    }
+    operator = Operator(
+        7,
+        Repair.REPLACE,
+        ShardId(1),
+        ReplicaId(240),
+        ReplicaId(203),
+        StoreId("s4"),
+        Incarnation(40),
+        9900,
+        "catching up",
+        55,
+        None,
+        StoreId("s1"),
+        9950,
+        1,
+        "no room",
+    )
+    found = State(
+        phase=Phase.RUNNING,
+        index=Index(500),
+        term=Term(4),
+        tick=Tick(10000),
+        cluster_id="prod",
+        store_timeout_ticks=100,
+        operators={7: operator},
+        flags={"look here": 9, "and here": 8},
+    )
+    found.stores = {StoreId(STORES[place - 1]): _store(place) for place in (1, 2, 3)}
+    found.shards = shards
+    return found
+
+
+def view() -> ClusterView:
+    return cluster_view(state())
+
+
+class _Parts:
+    """What a `StatusReporter` looks at, of the store at `place`."""
+
+    def __init__(self, place: int) -> None:
+        infos = [replica_info(shard, place) for shard in SHARDS]
+        halted: dict[ShardId, HaltedReplica] = {}
+        if place == 2:
+            lost = infos.pop()
+            halted[lost.shard] = HaltedReplica(lost.replica, Incarnation(21), "I/O error")
+        self.unopened = (
+            [SimpleNamespace(path="/s2/b", incarnation=Incarnation(21), failed="I/O error")]
+            if place == 2
+            else []
+        )
+        self.heartbeats = SimpleNamespace(last_success_s=995.0)
+        self.bootstrapper = SimpleNamespace(refused="", waiting="")
+        self.comparer = SimpleNamespace(undecided=(), pass_shards=12, pass_shards_done=5)
+        alarm = SimpleNamespace(
+            shard=ShardId(1),
+            replica=ReplicaId(201),
+            reason=SimpleNamespace(value="slow_member"),
+            truncatable_bytes=4096,
+        )
+        self.workers = [SimpleNamespace(alarms=[alarm] if place == 1 else [])]
+        self.host = SimpleNamespace(
+            directories=[],
+            replica_infos=lambda: infos,
+            halted=lambda: halted,
+            leader_store=lambda shard: "s1",
+            stale_lookup=self._log_status,
+            refusals=SimpleNamespace(counts={"stranger": 3}),
+            requests=SimpleNamespace(refused={("shard.append", "member"): 6}),
+        )
+
+    def scrub_passes(self) -> dict[Incarnation, object]:
+        return {}
+
+    def truncation_counts(self) -> dict[str, int]:
+        return {"installed": 31, "nothing": 32}
+
+    def integrity_counts(self) -> dict[str, int]:
+        return {"compared": 41}
+
+    def exports_count(self, shard: ShardId, replica: ReplicaId) -> int:
+        return 50 + shard
+
+    def _log_status(self, shard: ShardId, query: object) -> LogStatus:
+        base = 1000 * (shard + 1)
+        holds = (
+            HoldStatus("backup", Lsn(base + 30), "owner-b"),
+            HoldStatus("reader", Lsn(base + 20), "owner-r"),
+        )
+        return LogStatus(
+            Index(base + 70),
+            Lsn(base + 61),
+            Lsn(base + 2),
+            Lsn(base + 1),
+            Lsn(base + 40),
+            f"writer-{shard}",
+            "owner-w",
+            9,
+            holds,
+            77,
+            6,
+            2,
+        )
+
+
+class _Clock:
+    def monotonic(self) -> float:
+        return 1000.0
+
+    def wall_us(self) -> int:
+        return 1_700_000_000_000_000
+
+
+def store_status(place: int) -> StoreStatus:
+    """What the reporter of a store makes; directories and a few others are put in by hand."""
+    name = STORES[place - 1]
+    reporter = StatusReporter(
+        cast(Any, SimpleNamespace(store=SimpleNamespace(store_id=name, cluster_id="prod"))),
+        EventRing(10),
+        lambda: {"Append/FENCED": 2},
+        cast(Any, _Clock()),
+    )
+    reporter.client_address = f"{name}.client:2"
+    reporter.peer_address = f"{name}.peer:1"
+    reporter.admin_address = f"{name}.admin:3"
+    reporter.set_phase("serving")
+    reporter.attach(cast(Any, _Parts(place)), TransportStats, None, lambda: ("ballast is gone",))
+    made = reporter.status()
+    healthy = directory(path=f"/{name}/a", incarnation=10 * place)
+    return msgspec.structs.replace(
+        made,
+        version="9.8.7",
+        directories=(healthy, *made.directories),
+        logdb=dict(healthy.logdb),
+        certificates={"client": 2e9, "peer": 1.9e9},
+        transport={"messages_sent": 7.0},
+        events=(
+            EventLine(number=1, time_us=5, level="info", event="x", message=f"{name} says"),
+            EventLine(number=2, time_us=9, level="warning", event="y", message="again"),
+        ),
+        reasons=made.reasons or (Reason(code=Code.NO_LEADER, detail="why", shard=1),),
+    )
+
+
+def report(*, hakeeper: bool = True) -> ClusterReport:
+    """The cluster as s1 shows it; `hakeeper`: whether HAKeeper answers."""
+    words = {
+        "s1": StoreWord(store_status(1), took_us=11, clock_offset_us=-12),
+        "s2": StoreWord(store_status(2), took_us=21, clock_offset_us=22),
+        "s3": StoreWord(error="NOT_READY: refused"),
+    }
+    word = HAKeeperWord(view(), 0.25 if hakeeper else 9.0, "" if hakeeper else "no majority", 0.125)
+    return build(word, words, store_status(1))
+
+
+class _Hearing:
+    """HAKeeper, as the services of a store reach it."""
+
+    def expire(self, shard: ShardId) -> None:
+        raise AssertionError("it answers at once")
+
+    async def cluster(self, limit_s: float, *, stale: bool = False) -> ClusterView:
+        return view()
+
+    async def shard(self, shard: ShardId, limit_s: float, *, stale: bool = False) -> object:
+        return next((one for one in view().shards if one.shard_id == shard), None)
+
+
+_CONTEXT = cast(Any, SimpleNamespace(time_remaining=lambda: None))
+
+
+def cluster_state() -> hakeeper_pb2.ClusterState:
+    """The answer of GetClusterState."""
+    service = HAKeeperService(cast(Any, _Hearing()), LimitsSection(), cast(Any, None), str)
+    request = hakeeper_pb2.GetClusterStateRequest()
+    return cast(hakeeper_pb2.ClusterState, asyncio.run(service.GetClusterState(request, _CONTEXT)))
+
+
+def shard_info(shard: int) -> hakeeper_pb2.ShardInfo:
+    """The answer of GetShardInfo."""
+    service = HAKeeperService(cast(Any, _Hearing()), LimitsSection(), cast(Any, None), str)
+    request = hakeeper_pb2.GetShardInfoRequest(shard_id=shard)
+    return cast(hakeeper_pb2.ShardInfo, asyncio.run(service.GetShardInfo(request, _CONTEXT)))
+
+
+def store_answer(place: int) -> admin_pb2.StoreStatus:
+    """The answer of GetStoreStatus."""
+    store = cast(Any, SimpleNamespace(host=None))
+    service = AdminService(store, lambda: store_status(place), cast(Any, None))
+    request = admin_pb2.GetStoreStatusRequest()
+    return cast(admin_pb2.StoreStatus, asyncio.run(service.GetStoreStatus(request, _CONTEXT)))
