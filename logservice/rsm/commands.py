@@ -14,6 +14,8 @@ ALLOCATE_TIMESTAMPS     7  ``count u32``
 CONNECT                 8  nothing
 ====================  ===  =========================================================
 
+A command's class is its byte form: its fields in their order (`_Form`).
+
 The author is who asked (`logservice.owner`): ``identity bytes u16, store bytes u16``, the two in
 UTF-8. Override is 1 when that is administration, acting on what belongs to another identity. A name
 or holder is the rest of the command: 1 to NAME_BYTES_MAX bytes of UTF-8 without anything that a
@@ -30,8 +32,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, get_args
 
 from logservice_wire.errors import InvalidArgument, LogServiceError, TooLarge
 
@@ -180,6 +183,36 @@ Command = (
 """Every command of a log shard."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The order of a command's bytes, which is the order of its fields: the author, the numbers of
+    its `layout`, a text. `flags`: which of the numbers are 0 or 1.
+    """
+
+    kind: Any
+    names: tuple[str, ...]
+    authored: bool
+    text: bool
+    flags: tuple[int, ...]
+
+
+def _form(kind: Any) -> _Form:
+    # The types as they are written above.
+    types = [str(one.type) for one in fields(kind)]
+    authored, text = types[:1] == ["Author"], types[-1:] == ["str"]
+    numbers = types[authored : len(types) - text]
+    return _Form(
+        kind,
+        tuple(one.name for one in fields(kind)),
+        authored,
+        text,
+        tuple(number for number, one in enumerate(numbers) if one == "bool"),
+    )
+
+
+_FORMS: Final[Mapping[int, _Form]] = {kind.tag: _form(kind) for kind in get_args(Command)}
+
+
 def encode(command: Command) -> bytes:
     """The byte form of `command`.
 
@@ -189,26 +222,13 @@ def encode(command: Command) -> bytes:
     error = _refusal(command)
     if error is not None:
         raise error
+    form = _FORMS[command.tag]
     head = _HEAD.pack(command.tag, _VERSION, 0)
+    values = [getattr(command, name) for name in form.names]
+    text = values.pop().encode() if form.text else b""
     try:
-        match command:
-            case Connect():
-                return head
-            case OpenSession(author, nonce):
-                return head + _author(author) + command.layout.pack(nonce)
-            case Truncate(author, lsn, writer_epoch):
-                return head + _author(author) + command.layout.pack(lsn, writer_epoch)
-            case SetHold(author, override, lsn, name):
-                return head + _author(author) + command.layout.pack(override, lsn) + name.encode()
-            case ReleaseHold(author, override, name):
-                return head + _author(author) + command.layout.pack(override) + name.encode()
-            case AcquireWriter(author, override, expected_epoch, takeover, holder):
-                fields = command.layout.pack(override, expected_epoch, takeover)
-                return head + _author(author) + fields + holder.encode()
-            case ReleaseWriter(author, override, epoch):
-                return head + _author(author) + command.layout.pack(override, epoch)
-            case AllocateTimestamps(count):
-                return head + command.layout.pack(count)
+        author = _author(values.pop(0)) if form.authored else b""
+        return head + author + command.layout.pack(*values) + text
     except struct.error as problem:
         raise InvalidArgument(str(problem), field="command") from problem
 
@@ -271,36 +291,21 @@ def _decode_author(body: bytes) -> tuple[Author, bytes]:
 
 
 def _decode_body(tag: int, body: bytes) -> Command:
-    match tag:
-        case Tag.ALLOCATE_TIMESTAMPS:
-            (count,) = AllocateTimestamps.layout.unpack(body)
-            return AllocateTimestamps(count)
-        case Tag.CONNECT:
-            Connect.layout.unpack(body)
-            return Connect()
-    author, rest = _decode_author(body)
-    match tag:
-        case Tag.OPEN_SESSION:
-            (nonce,) = OpenSession.layout.unpack(rest)
-            return OpenSession(author, nonce)
-        case Tag.TRUNCATE:
-            lsn, writer_epoch = Truncate.layout.unpack(rest)
-            return Truncate(author, Lsn(lsn), writer_epoch)
-        case Tag.SET_HOLD:
-            override, lsn = SetHold.layout.unpack_from(rest)
-            name = rest[SetHold.layout.size :].decode()
-            return SetHold(author, _flag(override), Lsn(lsn), name)
-        case Tag.RELEASE_HOLD:
-            (override,) = ReleaseHold.layout.unpack_from(rest)
-            return ReleaseHold(author, _flag(override), rest[ReleaseHold.layout.size :].decode())
-        case Tag.ACQUIRE_WRITER:
-            override, expected_epoch, takeover = AcquireWriter.layout.unpack_from(rest)
-            holder = rest[AcquireWriter.layout.size :].decode()
-            return AcquireWriter(author, _flag(override), expected_epoch, _flag(takeover), holder)
-        case Tag.RELEASE_WRITER:
-            override, epoch = ReleaseWriter.layout.unpack(rest)
-            return ReleaseWriter(author, _flag(override), epoch)
-    raise _malformed(f"unknown command {tag}")
+    form = _FORMS.get(tag)
+    values: list[object] = []
+    # An author comes before all else that can be wrong, the number of the command included.
+    if form is None or form.authored:
+        author, body = _decode_author(body)
+        values.append(author)
+    if form is None:
+        raise _malformed(f"unknown command {tag}")
+    layout: struct.Struct = form.kind.layout
+    numbers = list(layout.unpack_from(body) if form.text else layout.unpack(body))
+    text = [body[layout.size :].decode()] if form.text else []
+    for number in form.flags:
+        numbers[number] = _flag(numbers[number])
+    made: Command = form.kind(*values, *numbers, *text)
+    return made
 
 
 def _flag(number: int) -> bool:
@@ -318,13 +323,12 @@ def _refusal(command: Command) -> LogServiceError | None:
         )
         if error is not None:
             return error
+    form = _FORMS[command.tag]
+    if form.text:
+        return _name_refusal(form.names[-1], getattr(command, form.names[-1]))
     match command:
         case OpenSession(nonce=nonce) if len(nonce) != NONCE_BYTES or nonce == NO_NONCE:
             return InvalidArgument("not a nonce", field="nonce")
-        case SetHold(name=name) | ReleaseHold(name=name):
-            return _name_refusal("name", name)
-        case AcquireWriter(holder=holder):
-            return _name_refusal("holder", holder)
         case AllocateTimestamps(count) if count < 1:
             return InvalidArgument("at least one timestamp", field="count")
         case AllocateTimestamps(count) if count > TIMESTAMPS_PER_CALL_MAX:
