@@ -1,30 +1,54 @@
 """SyncLogClient: the client for programs without an event loop, callable from any thread.
 
-One thread of its own runs one event loop with a `LogClient` in it; every call here hands a
-coroutine over and waits. So many threads that append at once share blocks exactly as tasks do. What
-each call does, returns and raises is said at the method of the same name in `client`, `shard` and
-`hakeeper`.
-A client does not survive fork: make one per process.
+One thread of its own runs one event loop with a `LogClient` in it. Every call here hands a
+coroutine over and waits, so many threads that append at once share blocks exactly as tasks do. The
+methods are those of `Shard` and `HakeeperClient` (`_waiting`): what a call takes, does, returns and
+raises is said there. A client does not survive fork: make one per process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
-
-from logservice_wire.v1 import hakeeper_pb2, log_pb2
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from logservice_client.bounds import TIMEOUT_DEFAULT_S
 from logservice_client.caller import Traceparent
 from logservice_client.client import LogClient
-from logservice_client.read_result import Gap, ReadResult, Records
-from logservice_client.shard import Record, Shard
+from logservice_client.hakeeper import HakeeperClient
+from logservice_client.read_result import Gap, Records
+from logservice_client.shard import Shard
 from logservice_client.tls import Tls, TlsFiles
 
+AsyncT = TypeVar("AsyncT")
+ParametersT = ParamSpec("ParametersT")
 ValueT = TypeVar("ValueT")
+
+
+class _Face(Generic[AsyncT]):
+    """An object of the client's loop, for callers on any thread."""
+
+    def __init__(self, client: SyncLogClient, face_of: AsyncT) -> None:
+        self._wait = client._wait
+        self._async = face_of
+
+
+def _waiting(
+    method: Callable[Concatenate[AsyncT, ParametersT], Coroutine[Any, Any, ValueT]],
+) -> Callable[Concatenate[_Face[AsyncT], ParametersT], ValueT]:
+    """`method`, but it returns when it is done."""
+
+    @functools.wraps(method)
+    def wait(
+        face: _Face[AsyncT], /, *args: ParametersT.args, **kwargs: ParametersT.kwargs
+    ) -> ValueT:
+        return face._wait(method(face._async, *args, **kwargs))
+
+    wait.__qualname__ = f"Sync{method.__qualname__}"
+    return wait
 
 
 class SyncLogClient:
@@ -54,7 +78,7 @@ class SyncLogClient:
         except BaseException:
             self._stop()
             raise
-        self.hakeeper = SyncHakeeperClient(self)
+        self.hakeeper = SyncHakeeperClient(self, self._client.hakeeper)
 
     def shard(self, shard_id: int) -> SyncShard:
         """The handle of a log."""
@@ -106,43 +130,30 @@ class SyncLogClient:
         self._loop.close()
 
 
-class SyncShard:
-    """See `Shard`."""
+class SyncShard(_Face[Shard]):
+    """See `Shard`. Get it from `SyncLogClient.shard`."""
 
-    def __init__(self, client: SyncLogClient, shard: Shard) -> None:
-        """Get it from `SyncLogClient.shard`."""
-        self._wait = client._wait
-        self._shard = shard
-        self.shard_id = shard.shard_id
+    @property
+    def shard_id(self) -> int:
+        """See `LogClient.shard`."""
+        return self._async.shard_id
 
     @property
     def writer_epoch(self) -> int:
         """The epoch that appends carry; 0: none."""
-        return self._shard.writer_epoch
+        return self._async.writer_epoch
 
-    def append(
-        self,
-        record: Record | Sequence[Record],
-        *,
-        expected_lsn: int | None = None,
-        timeout: float | None = None,
-    ) -> int:
-        """See `Shard.append`."""
-        return self._wait(self._shard.append(record, expected_lsn=expected_lsn, timeout=timeout))
-
-    def append_block(
-        self, block: bytes, *, expected_lsn: int | None = None, timeout: float | None = None
-    ) -> int:
-        """See `Shard.append_block`."""
-        return self._wait(
-            self._shard.append_block(block, expected_lsn=expected_lsn, timeout=timeout)
-        )
-
-    def read(
-        self, lsn: int, *, max_bytes: int = 0, stale: bool = False, timeout: float | None = None
-    ) -> ReadResult:
-        """See `Shard.read`."""
-        return self._wait(self._shard.read(lsn, max_bytes=max_bytes, stale=stale, timeout=timeout))
+    append = _waiting(Shard.append)
+    append_block = _waiting(Shard.append_block)
+    read = _waiting(Shard.read)
+    connect = _waiting(Shard.connect)
+    truncate = _waiting(Shard.truncate)
+    status = _waiting(Shard.status)
+    acquire_writer = _waiting(Shard.acquire_writer)
+    release_writer = _waiting(Shard.release_writer)
+    set_hold = _waiting(Shard.set_hold)
+    release_hold = _waiting(Shard.release_hold)
+    allocate_timestamps = _waiting(Shard.allocate_timestamps)
 
     def follow(
         self,
@@ -155,7 +166,7 @@ class SyncShard:
         patience: float = TIMEOUT_DEFAULT_S,
     ) -> Iterator[Records | Gap]:
         """See `Shard.follow`."""
-        items = self._shard.follow(
+        items = self._async.follow(
             lsn,
             until_lsn=until_lsn,
             until_tail=until_tail,
@@ -176,106 +187,13 @@ class SyncShard:
         finally:
             self._wait(close())
 
-    def connect(self, *, timeout: float | None = None) -> log_pb2.LogPosition:
-        """See `Shard.connect`."""
-        return self._wait(self._shard.connect(timeout=timeout))
 
-    def truncate(self, lsn: int, *, timeout: float | None = None) -> int:
-        """See `Shard.truncate`."""
-        return self._wait(self._shard.truncate(lsn, timeout=timeout))
+class SyncHakeeperClient(_Face[HakeeperClient]):
+    """See `HakeeperClient`. Get it from `SyncLogClient.hakeeper`."""
 
-    def status(
-        self, *, stale: bool = False, timeout: float | None = None
-    ) -> log_pb2.GetShardStatusResponse:
-        """See `Shard.status`."""
-        return self._wait(self._shard.status(stale=stale, timeout=timeout))
-
-    def acquire_writer(
-        self,
-        holder: str,
-        *,
-        expected_epoch: int = 0,
-        takeover: bool = False,
-        override: bool = False,
-        timeout: float | None = None,
-    ) -> int:
-        """See `Shard.acquire_writer`."""
-        return self._wait(
-            self._shard.acquire_writer(
-                holder,
-                expected_epoch=expected_epoch,
-                takeover=takeover,
-                override=override,
-                timeout=timeout,
-            )
-        )
-
-    def release_writer(
-        self, *, epoch: int = 0, override: bool = False, timeout: float | None = None
-    ) -> None:
-        """See `Shard.release_writer`."""
-        self._wait(self._shard.release_writer(epoch=epoch, override=override, timeout=timeout))
-
-    def set_hold(
-        self, name: str, lsn: int, *, override: bool = False, timeout: float | None = None
-    ) -> None:
-        """See `Shard.set_hold`."""
-        self._wait(self._shard.set_hold(name, lsn, override=override, timeout=timeout))
-
-    def release_hold(
-        self, name: str, *, override: bool = False, timeout: float | None = None
-    ) -> None:
-        """See `Shard.release_hold`."""
-        self._wait(self._shard.release_hold(name, override=override, timeout=timeout))
-
-    def allocate_timestamps(self, count: int = 1, *, timeout: float | None = None) -> range:
-        """See `Shard.allocate_timestamps`."""
-        return self._wait(self._shard.allocate_timestamps(count, timeout=timeout))
-
-
-class SyncHakeeperClient:
-    """See `HakeeperClient`."""
-
-    def __init__(self, client: SyncLogClient) -> None:
-        """Get it from `SyncLogClient.hakeeper`."""
-        self._wait = client._wait
-        self._hakeeper = client._client.hakeeper
-
-    def cluster_state(
-        self, *, stale: bool = False, timeout: float | None = None
-    ) -> hakeeper_pb2.ClusterState:
-        """See `HakeeperClient.cluster_state`."""
-        return self._wait(self._hakeeper.cluster_state(stale=stale, timeout=timeout))
-
-    def shard_info(self, shard_id: int, *, timeout: float | None = None) -> hakeeper_pb2.ShardInfo:
-        """See `HakeeperClient.shard_info`."""
-        return self._wait(self._hakeeper.shard_info(shard_id, timeout=timeout))
-
-    def create_shard(
-        self,
-        *,
-        shard_id: int = 0,
-        name: str = "",
-        replicas: int = 0,
-        timeout: float | None = None,
-    ) -> int:
-        """See `HakeeperClient.create_shard`."""
-        return self._wait(
-            self._hakeeper.create_shard(
-                shard_id=shard_id, name=name, replicas=replicas, timeout=timeout
-            )
-        )
-
-    def admit_store(
-        self, store_id: str, *, hakeeper: bool = False, timeout: float | None = None
-    ) -> None:
-        """See `HakeeperClient.admit_store`."""
-        self._wait(self._hakeeper.admit_store(store_id, hakeeper=hakeeper, timeout=timeout))
-
-    def set_joining(self, joining: str, *, timeout: float | None = None) -> None:
-        """See `HakeeperClient.set_joining`."""
-        self._wait(self._hakeeper.set_joining(joining, timeout=timeout))
-
-    def allocate_ids(self, count: int = 1, *, key: str = "", timeout: float | None = None) -> range:
-        """See `HakeeperClient.allocate_ids`."""
-        return self._wait(self._hakeeper.allocate_ids(count, key=key, timeout=timeout))
+    cluster_state = _waiting(HakeeperClient.cluster_state)
+    shard_info = _waiting(HakeeperClient.shard_info)
+    create_shard = _waiting(HakeeperClient.create_shard)
+    admit_store = _waiting(HakeeperClient.admit_store)
+    set_joining = _waiting(HakeeperClient.set_joining)
+    allocate_ids = _waiting(HakeeperClient.allocate_ids)
