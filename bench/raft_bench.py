@@ -73,8 +73,7 @@ class Core:
         """Carry out every Ready; the messages to others."""
         raft = self.raft
         sent: list[Message] = []
-        while raft.has_ready():
-            ready = raft.ready()
+        while (ready := raft.take_ready()) is not None:
             self.storage.save(ready.hard_state, ready.entries, ready.snapshot)
             sent += ready.messages
             sent += [m for m in ready.messages_after_append if m.to != self.id]
@@ -163,9 +162,8 @@ def leader_tick(core: Core) -> None:
     """A tick of a leader; heartbeats are answered."""
     raft = core.raft
     raft.tick()
-    if raft.has_ready():
-        for m in core.pump():
-            raft.step(HeartbeatResponse(to=ME, sender=m.to, term=raft.term))
+    for m in core.pump():
+        raft.step(HeartbeatResponse(to=ME, sender=m.to, term=raft.term))
 
 
 def tick_us(make: Callable[[], Core], tick: Callable[[Core], None], count: int) -> float:

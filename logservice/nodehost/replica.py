@@ -392,10 +392,11 @@ class Replica:
         self.reads.begin_round(self._ask_read_index, self._ticks)
         accepted: list[_Accepted] = []
         for _ in range(_READY_ROUNDS_MAX):
-            if not self.raft.has_ready():
+            ready = self.raft.take_ready()
+            if ready is None:
                 break
-            accepted.append(self._accept(self.raft.ready()))
-            if accepted[-1].ready.snapshot is not None:
+            accepted.append(self._accept(ready))
+            if ready.snapshot is not None:
                 # It goes to the disk in a group of its own, and what follows rests on it.
                 self._host.activate(self)
                 break

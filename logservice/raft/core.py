@@ -1,14 +1,14 @@
 """Raft: the consensus core of one replica, a deterministic function of its inputs.
 
 Inputs: `step` (a peer's message), `tick`, proposals, and what the shell reports. Effects are data:
-`ready()` gives them, `persisted()` and `applied()` say that they took place. The storage semantics
-are asynchronous throughout: several Readys may wait for the disk while messages go on; what must
-not be said before the disk has it (votes and acknowledgements, the own ones included) is in
-`messages_after_append`. See `ready.py` for the shell's duties.
+`take_ready()` gives them, `persisted()` and `applied()` say that they took place. Storage is
+asynchronous throughout: several Readys may wait for the disk while messages go on. What must not be
+said before the disk has it is in `messages_after_append`: votes and acknowledgements, also those
+that the replica gives itself. `ready.py` numbers the shell's duties.
 
-This module holds the term gate and the dispatch; the rules are in election, following, replication,
-proposing, reading and membership_change. The model is etcd's raft, checked against its data-driven
-tests by `tests/conformance`.
+This file holds the term gate and the dispatch. The rules are in `election`, `following`, `quiesce`,
+`leading/` and `membership/`. The model is etcd's raft; `tests/conformance` checks it against etcd's
+data-driven tests.
 
 INV-READY: Readys are persisted in the order they were taken.
 """
@@ -334,7 +334,7 @@ class Raft:
     # --- effects ---------------------------------------------------------------------------------
 
     def has_ready(self) -> bool:
-        """`ready()` would give something to do."""
+        """`take_ready()` would give something: whether this replica should be run at all."""
         s = self._state
         log = s.log
         hard, soft = self._hard_state, self._soft_state
@@ -352,8 +352,11 @@ class Raft:
             or (log.tail.snapshot is not None and not log.tail.snapshot_taken)
         )
 
-    def ready(self) -> Ready:
-        """Take everything there is to do. Each is given once; `persisted` must follow, in order."""
+    def take_ready(self) -> Ready | None:
+        """Take everything there is to do; None when there is nothing.
+
+        Each effect is given once, and `persisted` must follow for each Ready, in order.
+        """
         s = self._state
         log = s.log
         tail = log.tail
@@ -367,16 +370,29 @@ class Raft:
             soft = self._soft_state = SoftState(s.lead, s.role)
         entries = tail.untaken()
         snapshot = None if tail.snapshot_taken else tail.snapshot
+        committed = log.next_committed()
+        messages, after_append, read_states = s.messages, s.messages_after_append, s.read_states
+        if not (
+            messages
+            or after_append
+            or entries
+            or committed
+            or hard is not None
+            or soft is not None
+            or read_states
+            or snapshot is not None
+        ):
+            return None
         ready = Ready(
             soft,
             hard,
             must_sync or bool(entries) or snapshot is not None,
             entries,
             snapshot,
-            tuple(s.messages),
-            tuple(s.messages_after_append),
-            log.next_committed(),
-            tuple(s.read_states),
+            tuple(messages),
+            tuple(after_append),
+            committed,
+            tuple(read_states),
         )
         self._accept(ready)
         return ready

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from logservice.entry import EntryKind
 from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
+from logservice.invariants import invariant
 from logservice.raft.leading.sending import broadcast_append
 from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import RequestVote, VoteResponse
@@ -92,6 +93,7 @@ def handle_request(s: State, m: RequestVote) -> None:
         # A granted pre-vote answers with the term asked about, which nobody has yet.
         _answer(s, m.sender, m.term, pre=m.pre, reject=False)
         if not m.pre:
+            invariant(s.vote in (NO_REPLICA, m.sender), "INV-VOTE", vote=s.vote, asked_by=m.sender)
             s.election_elapsed = 0
             s.vote = m.sender
     else:

@@ -32,6 +32,7 @@ from tests.conformance import words
 from tests.conformance.changes import parse_steps
 from tests.conformance.datadriven import Directive
 from tests.conformance.words import AnyMessage, LocalMessage
+from tests.raft.cluster import NOTHING
 
 ELECTION_TICKS = 3
 HEARTBEAT_TICKS = 1
@@ -205,7 +206,7 @@ class InteractionRunner:
 
     def _process_ready(self, member: Member) -> None:
         raft = member.raft
-        ready = raft.ready()
+        ready = raft.take_ready() or NOTHING
         network = [m for m in ready.messages_after_append if m.to != member.id]
         messages: list[AnyMessage] = [*ready.messages]
         if member.asynchronous:

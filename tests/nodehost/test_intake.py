@@ -211,6 +211,7 @@ async def test_what_was_forwarded_counts_until_it_is_answered() -> None:
 
 
 async def test_a_full_quorum_refuses_blocks_and_takes_commands() -> None:
+    """INV-ROOM-2: a truncation goes on."""
     bench = Bench()
     bench.core.block_room = bench.core.quorum_room = 0
     block, repeated = bench.add(sequence=1), bench.add(sequence=1)
@@ -247,6 +248,7 @@ async def test_a_repetition_is_answered_on_a_full_disk() -> None:
 
 
 async def test_a_block_waits_for_room_and_a_larger_one_than_the_room_is_refused() -> None:
+    """INV-ROOM-1."""
     bench = Bench()
     bench.core.block_room = bench.core.quorum_room = 200
     bench.core.uncommitted_bytes = 100

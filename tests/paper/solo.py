@@ -98,8 +98,8 @@ class Solo:
     def take(self) -> list[Message]:
         """Carry out every Ready; return the messages to others."""
         sent: list[Message] = []
-        while self.raft.has_ready():
-            ready = self.ready = self.raft.ready()
+        while (ready := self.raft.take_ready()) is not None:
+            self.ready = ready
             self.storage.save(ready.hard_state, ready.entries, ready.snapshot)
             sent += [*ready.messages, *ready.messages_after_append]
             self.raft.persisted(ready)

@@ -8,6 +8,7 @@ from logservice.ids import Index, ReplicaId, Term
 from logservice.raft.messages import AppendResponse, HeartbeatResponse, Message, VoteResponse
 from logservice.raft.ready import Role
 from tests.paper.solo import ME, Solo, accept, append, ask, beat, grant, only
+from tests.raft.cluster import taken
 
 
 def test_p1_a_replica_starts_as_follower() -> None:
@@ -45,7 +46,7 @@ def test_p2_a_newer_term_in_any_message_is_taken_over(role: str, newer: Message)
 def test_p3_the_term_is_durable_before_anything_of_it_is_said() -> None:
     solo = Solo()
     solo.raft.step(ask(2, 5, (1, 1)))
-    ready = solo.raft.ready()
+    ready = taken(solo.raft)
     assert ready.must_sync
     assert ready.hard_state is not None
     assert ready.hard_state.term == 5
@@ -77,8 +78,7 @@ def test_p6_committed_entries_are_applied_in_order_once() -> None:
     raft = solo.raft
     for commit in (2, 2, 4, 3):
         raft.step(beat(2, 1, commit=commit))
-        while raft.has_ready():
-            ready = raft.ready()
+        while (ready := raft.take_ready()) is not None:
             raft.persisted(ready)
             applied += [entry.index for entry in ready.committed_entries]
             if ready.committed_entries:

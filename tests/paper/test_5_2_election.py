@@ -10,7 +10,7 @@ from logservice.ids import Index, ReplicaId
 from logservice.raft.messages import AppendEntries, Heartbeat, RequestVote, VoteResponse
 from logservice.raft.ready import Role
 from tests.paper.solo import ELECTION_TICKS, Solo, append, ask, beat, grant, only
-from tests.raft.cluster import Cluster
+from tests.raft.cluster import Cluster, taken
 
 
 def test_p1_a_follower_stays_one_while_it_hears_a_leader() -> None:
@@ -163,7 +163,7 @@ def test_p15_the_own_vote_counts_only_when_it_is_durable() -> None:
     solo = Solo(1)
     solo.raft.campaign()
     assert solo.role() is Role.CANDIDATE
-    ready = solo.raft.ready()
+    ready = taken(solo.raft)
     assert solo.role() is Role.CANDIDATE
     solo.storage.save(ready.hard_state)
     solo.raft.persisted(ready)

@@ -10,7 +10,7 @@ from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.messages import AppendEntries, AppendResponse
 from logservice.raft.ready import Role
 from tests.paper.solo import ME, Solo, accept, append, beat, entries, entry, only
-from tests.raft.cluster import Cluster, first_snapshot, membership
+from tests.raft.cluster import Cluster, first_snapshot, membership, taken
 
 
 def test_p1_a_leader_appends_a_proposal_and_sends_it_to_all() -> None:
@@ -127,7 +127,7 @@ def test_p9_a_message_that_was_delayed_does_not_shorten_the_log() -> None:
 def test_p10_the_answer_waits_for_the_disk() -> None:
     solo = Solo(3)
     solo.raft.step(append(2, 1, (1, 1), entries(1)))
-    ready = solo.raft.ready()
+    ready = taken(solo.raft)
     assert ready.messages == ()
     assert len(ready.entries) == 1
     assert len(ready.messages_after_append) == 1

@@ -6,7 +6,7 @@ from logservice.ids import Index, ReplicaId, Term
 from logservice.raft.messages import AppendEntries, AppendResponse, InstallSnapshot
 from logservice.raft.ready import Role
 from tests.paper.solo import ME, Solo, accept, append, entries, only, snapshot
-from tests.raft.cluster import membership
+from tests.raft.cluster import membership, taken
 
 MEMBERS = membership([1, 2, 3])
 
@@ -69,7 +69,7 @@ def test_p4_a_snapshot_of_a_prefix_keeps_the_entries_behind_it() -> None:
 def test_p5_the_answer_waits_until_the_snapshot_is_durable() -> None:
     solo = Solo(3)
     solo.raft.step(install(9, 2, 3))
-    ready = solo.raft.ready()
+    ready = taken(solo.raft)
     assert ready.must_sync
     assert ready.snapshot is not None
     assert ready.messages == ()

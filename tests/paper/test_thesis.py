@@ -15,6 +15,7 @@ from logservice.raft.messages import (
 )
 from logservice.raft.ready import Role
 from tests.paper.solo import ELECTION_TICKS, ME, Solo, accept, ask, beat, grant, only
+from tests.raft.cluster import taken
 
 COMMAND = Proposal(EntryKind.COMMAND, 0, b"x")
 
@@ -126,7 +127,7 @@ def test_pipeline_p1_entries_leave_before_the_own_disk_has_them() -> None:
     solo.lead()
     solo.receive(accept(2, 1, 2), accept(3, 1, 2))
     solo.raft.propose([COMMAND])
-    ready = solo.raft.ready()
+    ready = taken(solo.raft)
     assert len(only(AppendEntries, ready.messages)) == 2
     assert len(ready.entries) == 1
 
@@ -136,12 +137,12 @@ def test_pipeline_p2_a_majority_without_the_leader_commits_before_its_disk() -> 
     solo.lead()
     solo.receive(accept(2, 1, 2), accept(3, 1, 2))
     solo.raft.propose([COMMAND])
-    ready = solo.raft.ready()
+    ready = taken(solo.raft)
     solo.raft.step(accept(2, 1, 3))
     assert solo.raft.commit == 2
     solo.raft.step(accept(3, 1, 3))
     assert solo.raft.commit == 3
-    assert solo.raft.ready().committed_entries == (), "applied only once it is durable here"
+    assert taken(solo.raft).committed_entries == (), "applied only once it is durable here"
     solo.storage.save(ready.hard_state, ready.entries)
     solo.raft.persisted(ready)
-    assert [entry.index for entry in solo.raft.ready().committed_entries] == [3]
+    assert [entry.index for entry in taken(solo.raft).committed_entries] == [3]

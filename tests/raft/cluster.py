@@ -34,6 +34,13 @@ from logservice.raft.messages import InstallSnapshot, Message
 from logservice.raft.ready import ReadState, Ready, Role
 from logservice.snapshot import Snapshot
 
+NOTHING = Ready(None, None, False, (), None, (), (), (), ())
+
+
+def taken(raft: Raft) -> Ready:
+    """What there is to do; a Ready without anything when there is nothing."""
+    return raft.take_ready() or NOTHING
+
 
 def membership(voters: Iterable[int], learners: Iterable[int] = ()) -> Membership:
     return Membership(
@@ -184,11 +191,10 @@ class Cluster:
 
     def take(self, replica: Replica) -> None:
         """Take a Ready; send what may leave before the disk has it."""
-        while replica.raft.has_ready():
+        while (ready := replica.raft.take_ready()) is not None:
             old = replica.storage.hard_state
             for waiting in replica.waiting:
                 old = waiting.hard_state or old
-            ready = replica.raft.ready()
             hard = ready.hard_state
             new_term = hard is not None and (hard.term, hard.vote) != (old.term, old.vote)
             replica.waiting.append(ready)

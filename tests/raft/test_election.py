@@ -15,7 +15,7 @@ from logservice.raft.messages import (
     VoteResponse,
 )
 from logservice.raft.ready import Role
-from tests.raft.cluster import Cluster, block, membership, unreadable
+from tests.raft.cluster import Cluster, block, membership, taken, unreadable
 
 
 def test_a_leader_is_elected_and_commits_its_no_op() -> None:
@@ -45,6 +45,7 @@ def test_a_single_voter_elects_itself_only_after_its_vote_is_durable() -> None:
 
 
 def test_no_vote_leaves_before_it_is_durable() -> None:
+    """INV-VOTE, the second half."""
     cluster = Cluster(3)
     voter = cluster.replicas[2]
     voter.raft.step(
@@ -56,7 +57,7 @@ def test_no_vote_leaves_before_it_is_durable() -> None:
             last_term=Term(1),
         )
     )
-    ready = voter.raft.ready()
+    ready = taken(voter.raft)
     assert ready.must_sync
     assert ready.hard_state == HardState(Term(4), ReplicaId(1), Index(1))
     assert ready.messages == ()
@@ -64,6 +65,7 @@ def test_no_vote_leaves_before_it_is_durable() -> None:
 
 
 def test_one_vote_per_term_survives_a_restart() -> None:
+    """INV-VOTE: the first vote of the term is remembered, whatever log asks next."""
     cluster = Cluster(3)
     request = RequestVote(
         to=ReplicaId(2), sender=ReplicaId(1), term=Term(4), last_index=Index(1), last_term=Term(1)
@@ -81,7 +83,7 @@ def test_one_vote_per_term_survives_a_restart() -> None:
             last_term=Term(3),
         )
     )
-    (answer,) = cluster[2].ready().messages_after_append
+    (answer,) = taken(cluster[2]).messages_after_append
     assert isinstance(answer, VoteResponse)
     assert answer.reject
 

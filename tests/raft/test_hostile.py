@@ -287,8 +287,7 @@ def test_no_message_stops_a_replica(seed: int) -> None:
         if drawn.random() < 0.1:
             raft.tick()
         replica = cluster.replicas[number]
-        if raft.has_ready():
-            ready = raft.ready()
+        if (ready := raft.take_ready()) is not None:
             replica.storage.save(ready.hard_state, ready.entries, ready.snapshot)
             raft.persisted(ready)
             for entry in ready.committed_entries:

@@ -87,7 +87,7 @@ def test_what_is_durable_and_applied_is_forgotten() -> None:
 
 
 def test_inv_tail_aba() -> None:
-    """Index 2 is written with term 1, overwritten with term 2, and with term 1's entry again.
+    """INV-TAIL-ABA: index 2 is written with term 1, then with term 2, then as it was at first.
 
     The acknowledgement of the first write names what the log holds at the end, but at that moment
     storage may hold the second. It must not count.
@@ -200,6 +200,7 @@ def test_an_entry_that_cannot_be_read_is_not_one_of_another_term() -> None:
 
 
 def test_only_durable_entries_are_handed_out() -> None:
+    """INV-LOG-2."""
     log = open_log(1)
     log.append(run(1, 1, first=3))
     log.commit_to(4)

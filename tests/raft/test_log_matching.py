@@ -128,8 +128,7 @@ def answer(raft: Raft, storage: MemoryStorage, m: AppendEntries) -> int | Reject
     except MessageRejected as rejected:
         return rejected.reason
     acknowledged: int | None = None
-    while raft.has_ready():
-        ready = raft.ready()
+    while (ready := raft.take_ready()) is not None:
         storage.save(ready.hard_state, ready.entries, ready.snapshot)
         raft.persisted(ready)
         if ready.committed_entries:

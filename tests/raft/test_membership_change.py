@@ -85,6 +85,7 @@ def test_both_majorities_are_needed_while_joint() -> None:
 
 
 def test_a_removed_leader_hands_over_once_the_others_know() -> None:
+    """INV-DEPART-1: the others have applied the removal when they are told to campaign."""
     cluster = Cluster(3)
     leader = cluster.elect(1)
     leader.propose_change(change(remove(1)))

@@ -60,9 +60,9 @@ def leader_counts_itself_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledges_before_the_disk(patch: pytest.MonkeyPatch) -> None:
-    original = Raft.ready
+    original = Raft.take_ready
 
-    def ready(self: Raft) -> Ready:
+    def take_ready(self: Raft) -> Ready | None:
         s = self._state
         early = [
             m for m in s.messages_after_append if isinstance(m, AppendResponse) and m.to != s.id
@@ -71,7 +71,7 @@ def acknowledges_before_the_disk(patch: pytest.MonkeyPatch) -> None:
         s.messages_after_append = [m for m in s.messages_after_append if m not in early]
         return original(self)
 
-    patch.setattr(Raft, "ready", ready)
+    patch.setattr(Raft, "take_ready", take_ready)
 
 
 def applies_before_the_disk(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from logservice.raft.messages import (
     RequestVote,
 )
 from logservice.raft.ready import Role
-from tests.raft.cluster import Cluster, add, add_learner, block, change, remove
+from tests.raft.cluster import Cluster, add, add_learner, block, change, remove, taken
 
 TICKS = 20
 """More than two election timeouts: nobody may quiesce on what it only remembers."""
@@ -39,7 +39,7 @@ def quiesced(count: int = 3, **settings: bool) -> Cluster:
 
 
 def ready_messages(raft: Raft) -> list[object]:
-    ready = raft.ready()
+    ready = taken(raft)
     raft.persisted(ready)
     return [*ready.messages, *ready.messages_after_append]
 
@@ -456,7 +456,7 @@ def test_a_woken_leader_has_no_lease() -> None:
     cluster = quiesced(lease_read=True)
     leader = cluster[1]
     leader.read_index(b"r")
-    assert not leader.ready().read_states, "a round must confirm it first"
+    assert not taken(leader).read_states, "a round must confirm it first"
 
 
 def test_a_deposed_leader_that_slept_serves_no_stale_read() -> None:

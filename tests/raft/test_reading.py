@@ -11,7 +11,7 @@ from logservice.raft.core import Raft
 from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.messages import Heartbeat, HeartbeatResponse
 from logservice.raft.ready import ReadState, Role
-from tests.raft.cluster import Cluster, add_learner, block, change
+from tests.raft.cluster import Cluster, add_learner, block, change, taken
 
 
 def test_a_leader_serves_a_read_after_a_quorum_confirmed_it() -> None:
@@ -50,32 +50,32 @@ def test_reads_that_come_before_the_heartbeats_leave_share_a_round() -> None:
     leader = cluster.elect(1)
     leader.read_index(b"1")
     leader.read_index(b"2")
-    beats = [m for m in leader.ready().messages if isinstance(m, Heartbeat)]
+    beats = [m for m in taken(leader).messages if isinstance(m, Heartbeat)]
     assert len(beats) == 2
     leader.read_index(b"3")
-    later = [m for m in leader.ready().messages if isinstance(m, Heartbeat)]
+    later = [m for m in taken(leader).messages if isinstance(m, Heartbeat)]
     assert len(later) == 2, "a read never joins a round that has left"
     assert later[0].context != beats[0].context
     answer = HeartbeatResponse(
         to=ReplicaId(1), sender=ReplicaId(2), term=leader.term, context=beats[0].context
     )
     leader.step(answer)
-    assert [state.context for state in leader.ready().read_states] == [b"1", b"2"]
+    assert [state.context for state in taken(leader).read_states] == [b"1", b"2"]
 
 
 def test_a_later_round_confirms_earlier_ones() -> None:
     cluster = Cluster(3)
     leader = cluster.elect(1)
     leader.read_index(b"1")
-    leader.ready()
+    taken(leader)
     leader.read_index(b"2")
-    beat = next(m for m in leader.ready().messages if isinstance(m, Heartbeat))
+    beat = next(m for m in taken(leader).messages if isinstance(m, Heartbeat))
     leader.step(
         HeartbeatResponse(
             to=ReplicaId(1), sender=ReplicaId(2), term=leader.term, context=beat.context
         )
     )
-    assert [state.context for state in leader.ready().read_states] == [b"1", b"2"]
+    assert [state.context for state in taken(leader).read_states] == [b"1", b"2"]
 
 
 def test_lost_heartbeats_are_made_up_for_by_regular_ones() -> None:
@@ -151,12 +151,12 @@ def test_a_lease_answers_without_a_round_while_it_is_fresh() -> None:
     cluster = Cluster(3, lease_read=True)
     leader = leader_with_lease(cluster)
     leader.read_index(b"r")
-    assert [state.context for state in leader.ready().read_states] == [b"r"]
+    assert [state.context for state in taken(leader).read_states] == [b"r"]
     cluster.isolate(1)
     cluster.tick(cluster.election_ticks - 2)
     assert cluster.role(1) is Role.LEADER
     leader.read_index(b"late")
-    assert leader.ready().read_states == ()
+    assert taken(leader).read_states == ()
 
 
 def test_a_transfer_voids_the_lease() -> None:
@@ -165,7 +165,7 @@ def test_a_transfer_voids_the_lease() -> None:
     cluster.isolate(1)
     leader.transfer_leader(ReplicaId(2))
     leader.read_index(b"r")
-    assert leader.ready().read_states == ()
+    assert taken(leader).read_states == ()
 
 
 def test_a_restarted_replica_keeps_out_of_elections_that_could_break_a_lease() -> None:
@@ -189,14 +189,14 @@ def test_a_pause_ends_a_lease_though_no_tick_was_counted() -> None:
     leader._state.lease_clock = lambda: now
     cluster.tick(2)  # rounds on this clock
     leader.read_index(b"fresh")
-    assert [state.context for state in leader.ready().read_states] == [b"fresh"]
+    assert [state.context for state in taken(leader).read_states] == [b"fresh"]
     cluster.isolate(1)
     now += 999
     leader.read_index(b"last")
-    assert [state.context for state in leader.ready().read_states] == [b"last"]
+    assert [state.context for state in taken(leader).read_states] == [b"last"]
     now += 1
     leader.read_index(b"late")
-    assert leader.ready().read_states == ()
+    assert taken(leader).read_states == ()
 
 
 def test_the_lease_begins_before_the_round_leaves() -> None:
@@ -208,10 +208,10 @@ def test_the_lease_begins_before_the_round_leaves() -> None:
     now += 99  # the round was on its way for long
     cluster.settle()
     leader.read_index(b"still")
-    assert [state.context for state in leader.ready().read_states] == [b"still"]
+    assert [state.context for state in taken(leader).read_states] == [b"still"]
     now += 1
     leader.read_index(b"over")
-    assert leader.ready().read_states == ()
+    assert taken(leader).read_states == ()
 
 
 def test_lease_reads_need_check_quorum() -> None:

@@ -10,7 +10,7 @@ from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.log.storage import UnavailableError
 from logservice.raft.messages import AppendEntries, AppendResponse, Heartbeat, Message
 from logservice.raft.tracker.progress import ProgressState
-from tests.raft.cluster import Cluster, block, unreadable
+from tests.raft.cluster import Cluster, block, taken, unreadable
 
 
 def test_proposals_are_committed_and_applied_everywhere() -> None:
@@ -29,7 +29,7 @@ def test_appends_leave_in_parallel_with_the_own_write() -> None:
     cluster = Cluster(3)
     leader = cluster.elect(1)
     leader.propose([block(b"a")])
-    ready = leader.ready()
+    ready = taken(leader)
     assert [type(m) for m in ready.messages] == [AppendEntries, AppendEntries]
     assert [type(m) for m in ready.messages_after_append] == [AppendResponse]
     assert ready.entries[0].payload == b"a"
@@ -54,7 +54,7 @@ def test_two_followers_commit_without_the_leaders_disk_and_it_applies_only_what_
         cluster.deliver(message)
     cluster.messages.clear()
     assert leader.commit == 3
-    assert not leader.ready().committed_entries
+    assert not taken(leader).committed_entries
     assert leader.applied_index == 2
 
 
@@ -64,7 +64,7 @@ def test_acknowledgements_wait_for_the_disk() -> None:
     cluster.take(cluster.replicas[1])
     (append,) = [m for m in cluster.messages if m.to == 2]
     cluster[2].step(append)
-    ready = cluster[2].ready()
+    ready = taken(cluster[2])
     assert ready.must_sync
     assert ready.messages == ()
     assert [type(m) for m in ready.messages_after_append] == [AppendResponse]
@@ -274,7 +274,7 @@ def test_heartbeats_leave_at_their_own_pace() -> None:
     sent = []
     for _ in range(7):
         leader.tick()
-        sent.append(sum(isinstance(m, Heartbeat) for m in leader.ready().messages))
+        sent.append(sum(isinstance(m, Heartbeat) for m in taken(leader).messages))
     assert sent == [0, 0, 2, 0, 0, 2, 0]
 
 
@@ -317,11 +317,11 @@ def test_a_follower_that_cannot_read_its_log_neither_answers_nor_cuts_it_off() -
 
     follower.storage.term = all_but_the_third  # type: ignore[method-assign]
     follower.raft.step(short)
-    assert not follower.raft.ready().messages_after_append
+    assert not taken(follower.raft).messages_after_append
     assert follower.raft.last_index == 5, "acknowledged entries stay"
     follower.storage.term = term  # type: ignore[method-assign]
     follower.raft.step(short)
-    (answer,) = follower.raft.ready().messages_after_append
+    (answer,) = taken(follower.raft).messages_after_append
     assert isinstance(answer, AppendResponse)
     assert (answer.reject, answer.index) == (False, 3)
     assert follower.raft.last_index == 5

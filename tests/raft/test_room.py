@@ -33,6 +33,7 @@ def say(cluster: Cluster, rooms: dict[int, int], *, closed: bool = False) -> Non
 
 @pytest.mark.parametrize("rooms", list(itertools.product((0, 100, ROOM_MAX), repeat=3)))
 def test_a_quorum_decides_and_the_leader_itself(rooms: tuple[int, int, int]) -> None:
+    """INV-ROOM-1: the bound that the leader's shell admits blocks by."""
     cluster = led()
     cluster.drop = lambda message: type(message).__name__ == "TimeoutNow"
     say(cluster, dict(enumerate(rooms, 1)))
@@ -112,6 +113,7 @@ def test_control_entries_commit_on_full_disks_and_blocks_sent_before_are_taken()
 
 
 def test_a_closed_disk_takes_control_entries_but_no_block() -> None:
+    """INV-ROOM-2."""
     cluster = led()
     say(cluster, {3: 0}, closed=True)
     cluster[1].propose([COMMAND])

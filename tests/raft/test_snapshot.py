@@ -13,7 +13,16 @@ from logservice.raft.messages import AppendResponse, InstallSnapshot, Message
 from logservice.raft.ready import Role
 from logservice.raft.tracker.progress import ProgressState
 from logservice.snapshot import Snapshot
-from tests.raft.cluster import Cluster, add, add_learner, block, change, membership, unreadable
+from tests.raft.cluster import (
+    Cluster,
+    add,
+    add_learner,
+    block,
+    change,
+    membership,
+    taken,
+    unreadable,
+)
 
 
 def test_a_replica_behind_the_compacted_log_gets_the_snapshot_and_the_rest() -> None:
@@ -91,7 +100,7 @@ def test_a_snapshot_of_the_past_is_answered_with_the_commit_index() -> None:
     cluster[2].step(
         InstallSnapshot(to=ReplicaId(2), sender=ReplicaId(1), term=Term(1), snapshot=old)
     )
-    ready = cluster[2].ready()
+    ready = taken(cluster[2])
     assert ready.snapshot is None
     (answer,) = ready.messages_after_append
     assert getattr(answer, "index", None) == 3
@@ -107,7 +116,7 @@ def test_a_snapshot_the_log_already_has_only_moves_the_commit_index() -> None:
     cluster[2].step(
         InstallSnapshot(to=ReplicaId(2), sender=ReplicaId(1), term=Term(1), snapshot=snapshot)
     )
-    assert cluster[2].ready().snapshot is None
+    assert taken(cluster[2]).snapshot is None
     assert cluster[2].last_index == 3
 
 
@@ -201,4 +210,4 @@ def test_a_replica_that_cannot_read_its_log_takes_a_snapshot_all_the_same() -> N
     assert rejected.value.reason is RejectReason.BAD_SNAPSHOT
     with unreadable(replica.storage, "next_lsn"):
         replica.raft.step(m)
-    assert replica.raft.ready().snapshot == backwards
+    assert taken(replica.raft).snapshot == backwards

@@ -192,6 +192,7 @@ def test_g9_an_older_epoch_is_refused_without_waiting(leader: Leader) -> None:
 
 
 def test_an_expected_lsn_is_judged_against_the_tail(leader: Leader) -> None:
+    """INV-ADMIT-NEXT: a wrong one is parked while anything is uncommitted."""
     assert leader.ask(request(5, expected=1)) is ADMIT
     assert leader.ask(request(2, expected=6)) is ADMIT
     # Both are taken by uncommitted blocks, which another leader might not have.
@@ -209,6 +210,7 @@ def test_an_expected_lsn_is_judged_against_the_tail(leader: Leader) -> None:
 def test_inv_admit_next_a_wrong_expectation_waits_once_however_busy_the_log_is(
     leader: Leader,
 ) -> None:
+    """INV-ADMIT-NEXT."""
     leader.ask(request(5))
     assert leader.ask(request(expected=3)) is PARK
     leader.commit()
@@ -285,8 +287,9 @@ def test_what_is_remembered_of_sessions_stays_bounded(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_inv_rsm_admit_what_is_admitted_is_applied_whatever_is_in_the_tail(seed: int) -> None:
-    """Random traffic, commits of any length, lost tails: no admitted block ever becomes a gap, and
-    a refusal by applied state is what apply would have said."""
+    """INV-RSM-ADMIT under random traffic, commits of any length, lost tails: no admitted block ever
+    becomes a gap, and a refusal by applied state is what apply would have said.
+    """
     rng = random.Random(seed)
     leader = Leader()
     sessions = [leader.run(OpenSession(APP, NONCE)) for _ in range(3)]

@@ -220,6 +220,7 @@ def test_the_same_identity_takes_its_own_epoch_over(fenced: ShardDriver) -> None
 
 
 def test_another_identity_neither_moves_nor_releases_a_hold(shard: ShardDriver) -> None:
+    """INV-RSM-HOLD-OWNER."""
     shard.append(20)
     shard.value(SetHold(APP, False, Lsn(5), "backup"))
     assert refused(shard.command(SetHold(OTHER, False, Lsn(15), "backup"))) == DENIED
@@ -229,6 +230,7 @@ def test_another_identity_neither_moves_nor_releases_a_hold(shard: ShardDriver) 
 
 
 def test_the_override_moves_and_releases_a_hold_which_stays_its_owners(shard: ShardDriver) -> None:
+    """INV-RSM-HOLD-OWNER: the override leaves it that identity's."""
     shard.append(20)
     shard.value(SetHold(APP, False, Lsn(5), "backup"))
     shard.value(SetHold(OTHER, True, Lsn(8), "backup"))

@@ -199,7 +199,10 @@ class Intake:
                 parked.append(item)
             elif self._take(item, batch, parked):
                 room -= item.pending.size
-                disk_room -= item.pending.size if item.append is not None else 0
+                if item.append is not None:
+                    disk_room -= item.pending.size
+                    if disk_room < 0:
+                        invariant(False, "INV-ROOM-1", room=block_room, short=-disk_room)
             if session and parked and parked[-1] is item:
                 # Admission would take the next sequence of a session for a gap while this one is
                 # not in the log; it may wait for more entries here than admission asked for.
