@@ -327,8 +327,13 @@ class StoreConfig(_Section, frozen=True, kw_only=True):
 
 _TLS_LISTS: Final = ("client_crl", "peer_crl")
 _TLS_FILES: Final = (
-    "client_ca", "certificate", "key", "peer_ca", "peer_certificate", "peer_key",
-)  # fmt: skip
+    "client_ca",
+    "certificate",
+    "key",
+    "peer_ca",
+    "peer_certificate",
+    "peer_key",
+)
 
 
 def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:

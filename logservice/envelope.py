@@ -101,8 +101,18 @@ def decode_blocks(payload: bytes) -> Iterator[BlockEnvelope]:
         if position + _HEADER.size > len(payload):
             raise EnvelopeCorrupt("block header cut short")
         (
-            origin, number, session, sequence, epoch, expected, size, records, owner, nonce, store,
-        ) = _HEADER.unpack_from(payload, position)  # fmt: skip
+            origin,
+            number,
+            session,
+            sequence,
+            epoch,
+            expected,
+            size,
+            records,
+            owner,
+            nonce,
+            store,
+        ) = _HEADER.unpack_from(payload, position)
         position += _HEADER.size
         end = position + size
         if end > len(payload):

@@ -113,9 +113,13 @@ class LogRsm:
             entry.record_count and entry.kind is not EntryKind.BLOCK
         ):
             invariant(
-                False, "INV-LOG-LSN",
-                next_lsn=state.next_lsn, lsn=entry.lsn, kind=entry.kind, count=entry.record_count,
-            )  # fmt: skip
+                False,
+                "INV-LOG-LSN",
+                next_lsn=state.next_lsn,
+                lsn=entry.lsn,
+                kind=entry.kind,
+                count=entry.record_count,
+            )
         outcomes: Sequence[tuple[ProposalId, Outcome]] = ()
         if entry.kind is EntryKind.BLOCK:
             outcomes = self._apply_blocks(entry)

@@ -71,13 +71,21 @@ def encode_state(state: LogState) -> bytes:
     holder, owner = state.writer_holder.encode(), state.writer_owner.encode()
     parts = [
         _HEAD.pack(
-            state.applied_index, state.next_lsn, state.truncated_lsn, state.requested_lsn,
-            state.writer_epoch, state.next_timestamp, len(holder), len(owner), len(state.holds),
-            len(state.sessions), len(state.rejected),
+            state.applied_index,
+            state.next_lsn,
+            state.truncated_lsn,
+            state.requested_lsn,
+            state.writer_epoch,
+            state.next_timestamp,
+            len(holder),
+            len(owner),
+            len(state.holds),
+            len(state.sessions),
+            len(state.rejected),
         ),
         holder,
         owner,
-    ]  # fmt: skip
+    ]
     for name, hold in sorted(state.holds.items()):
         data, whose = name.encode(), hold.owner.encode()
         parts += (_HOLD.pack(hold.lsn, len(data), len(whose)), data, whose)
@@ -125,17 +133,30 @@ class _Reader:
 
     def state(self) -> LogState:
         (
-            applied, next_lsn, truncated, requested, epoch, timestamp, holder_bytes, owner_bytes,
-            holds, sessions, gaps,
-        ) = self._take(_HEAD)  # fmt: skip
+            applied,
+            next_lsn,
+            truncated,
+            requested,
+            epoch,
+            timestamp,
+            holder_bytes,
+            owner_bytes,
+            holds,
+            sessions,
+            gaps,
+        ) = self._take(_HEAD)
         _check(truncated <= requested < next_lsn, "truncation LSN")
         _check(1 <= timestamp <= TIMESTAMP_MAX, "timestamp")
         state = LogState(
-            applied_index=Index(applied), next_lsn=Lsn(next_lsn), truncated_lsn=Lsn(truncated),
-            requested_lsn=Lsn(requested), writer_epoch=epoch, next_timestamp=timestamp,
+            applied_index=Index(applied),
+            next_lsn=Lsn(next_lsn),
+            truncated_lsn=Lsn(truncated),
+            requested_lsn=Lsn(requested),
+            writer_epoch=epoch,
+            next_timestamp=timestamp,
             writer_holder=self._text(holder_bytes),
             writer_owner=self._text(owner_bytes, IDENTITY_BYTES_MAX),
-        )  # fmt: skip
+        )
         _check(epoch > 0 or holder_bytes == 0, "holder without an epoch")
         _check((holder_bytes > 0) == (owner_bytes > 0), "holder without an owner")
         self._read_holds(state, holds)

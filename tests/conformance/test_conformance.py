@@ -41,10 +41,12 @@ def test_file(path: Path) -> None:
         (b'say "no" \\', r'"say \"no\" \\"'),
         (bytes((0, 1, 7, 8, 9, 10, 11, 12, 13, 27, 127)), r'"\x00\x01\a\b\t\n\v\f\r\x1b\x7f"'),
         (b"\xff\xc3(a", r'"\xff\xc3(a"'),
-        ("\u00e9\u20ac\u200b\u2028\U0001f600\U000e0001".encode(),
-         '"\u00e9\u20ac\\u200b\\u2028\U0001f600\\U000e0001"'),
+        (
+            "\u00e9\u20ac\u200b\u2028\U0001f600\U000e0001".encode(),
+            '"\u00e9\u20ac\\u200b\\u2028\U0001f600\\U000e0001"',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_payload_is_printed_as_go_does(payload: bytes, printed: str) -> None:
     """What go1.26 prints for ``%q``."""
     assert quoted(payload) == printed

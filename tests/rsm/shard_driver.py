@@ -113,9 +113,15 @@ class ShardDriver:
 
     def _envelope(self, item: AppendRequest) -> BlockEnvelope:
         return BlockEnvelope(
-            self._proposal(), item.session, item.sequence, item.writer_epoch, item.expected_lsn,
-            item.record_count, item.block, item.claim
-        )  # fmt: skip
+            self._proposal(),
+            item.session,
+            item.sequence,
+            item.writer_epoch,
+            item.expected_lsn,
+            item.record_count,
+            item.block,
+            item.claim,
+        )
 
     def _proposal(self) -> ProposalId:
         self._number += 1

@@ -55,8 +55,10 @@ def test_g2_lsns_are_dense_over_every_kind_of_entry(shard: ShardDriver) -> None:
     shard.noop(EntryKind.CONFIG)
     shard.value(Connect())
     assert shard.append_all(request(2), request(1), request(4)) == [
-        landed(4, 2), landed(6, 1), landed(7, 4),
-    ]  # fmt: skip
+        landed(4, 2),
+        landed(6, 1),
+        landed(7, 4),
+    ]
     assert (shard.rsm.next_lsn, shard.rsm.applied_index) == (11, 5)
 
 

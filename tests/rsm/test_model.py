@@ -45,9 +45,14 @@ small = st.integers(0, 4)
 who = st.sampled_from([0, 0, 0, 0, 1, 2])
 override = st.sampled_from([0, 0, 0, 1])
 block = st.tuples(
-    st.integers(1, 3), small, st.integers(-6, 2), st.sampled_from([0, 0, 0, 0, -1, 1]), small, who,
+    st.integers(1, 3),
+    small,
+    st.integers(-6, 2),
+    st.sampled_from([0, 0, 0, 0, -1, 1]),
+    small,
+    who,
     st.sampled_from([0, 0, 0, 1]),
-)  # fmt: skip
+)
 steps: st.SearchStrategy[list[Step]] = st.lists(
     st.one_of(
         st.tuples(st.just("append"), block),
@@ -82,9 +87,14 @@ def author(who: int) -> Author:
 def small_limits() -> Iterator[DictionaryModel]:
     """Limits that sixty steps can reach."""
     model = DictionaryModel(
-        window=3, sessions_max=4, owned_max=3, idle_entries=6, holds_max=2, holds_owned_max=1,
+        window=3,
+        sessions_max=4,
+        owned_max=3,
+        idle_entries=6,
+        holds_max=2,
+        holds_owned_max=1,
         rank=owner_digest,
-    )  # fmt: skip
+    )
     with (
         mock.patch.object(sessions, "SESSION_WINDOW", model.window),
         mock.patch.object(sessions, "SESSIONS_MAX", model.sessions_max),
@@ -100,9 +110,11 @@ def small_limits() -> Iterator[DictionaryModel]:
 def answer_of(outcome: Outcome) -> Answer:
     if isinstance(outcome, Applied):
         numbers: dict[str, int | str] = {
-            "lsn": outcome.lsn, "count": outcome.count, "value": outcome.value,
+            "lsn": outcome.lsn,
+            "count": outcome.count,
+            "value": outcome.value,
             "duplicate": int(outcome.duplicate),
-        }  # fmt: skip
+        }
         return "ok", numbers
     if outcome.reason is Reason.TOO_LARGE:
         return outcome.reason.value, {}
@@ -185,11 +197,16 @@ class Pair:
         claim = by.claim(NONCE)
         outcomes = self.shard.append_all(
             request(
-                count, session=session, sequence=sequence, epoch=number, expected=want,
-                claim=claim, block=block,
+                count,
+                session=session,
+                sequence=sequence,
+                epoch=number,
+                expected=want,
+                claim=claim,
+                block=block,
             ),
             request(1, epoch=number, claim=claim),
-        )  # fmt: skip
+        )
         expected_answers = [
             model.append(count, session, sequence, number, want, by.identity, block, behind=1),
             model.append(1, 0, 0, number, 0, by.identity, b"r"),
@@ -222,9 +239,11 @@ class Pair:
 
 
 @settings(
-    max_examples=400, deadline=None, derandomize=True,
+    max_examples=400,
+    deadline=None,
+    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+)
 @given(steps)
 def test_g2_g4_g5_g9_every_answer_is_the_models(taken: list[Step]) -> None:
     with small_limits() as model:
@@ -295,13 +314,32 @@ def test_g2_g4_g5_g9_long_runs_reach_every_answer() -> None:
                 pair.step(*random_step(rng))
             seen.update(pair.seen)
     expected = {
-        "ok", "repeated", "SESSION_EXPIRED", "SEQUENCE_GAP", "FENCED", "WRONG_EXPECTED_LSN",
-        "OpenSession ok", "OpenSession BUSY", "Truncate ok", "Truncate FENCED",
-        "Truncate STALE_TRUNCATE", "Truncate BEYOND_TAIL", "SetHold ok", "SetHold HOLD_REFUSED",
-        "SetHold BUSY", "ReleaseHold ok", "AcquireWriter ok", "AcquireWriter STALE_EPOCH",
-        "ReleaseWriter ok", "ReleaseWriter STALE_EPOCH", "AllocateTimestamps ok",
-        "SEQUENCE_REUSED", "SetHold PERMISSION_DENIED", "SetHold TOO_LARGE",
-        "ReleaseHold PERMISSION_DENIED", "AcquireWriter PERMISSION_DENIED",
+        "ok",
+        "repeated",
+        "SESSION_EXPIRED",
+        "SEQUENCE_GAP",
+        "FENCED",
+        "WRONG_EXPECTED_LSN",
+        "OpenSession ok",
+        "OpenSession BUSY",
+        "Truncate ok",
+        "Truncate FENCED",
+        "Truncate STALE_TRUNCATE",
+        "Truncate BEYOND_TAIL",
+        "SetHold ok",
+        "SetHold HOLD_REFUSED",
+        "SetHold BUSY",
+        "ReleaseHold ok",
+        "AcquireWriter ok",
+        "AcquireWriter STALE_EPOCH",
+        "ReleaseWriter ok",
+        "ReleaseWriter STALE_EPOCH",
+        "AllocateTimestamps ok",
+        "SEQUENCE_REUSED",
+        "SetHold PERMISSION_DENIED",
+        "SetHold TOO_LARGE",
+        "ReleaseHold PERMISSION_DENIED",
+        "AcquireWriter PERMISSION_DENIED",
         "ReleaseWriter PERMISSION_DENIED",
-    }  # fmt: skip
+    }
     assert {name for name in expected if seen[name] < 5} == set()
