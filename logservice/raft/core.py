@@ -517,6 +517,13 @@ class Raft:
         return self._state.transferee
 
     @property
+    def successor(self) -> ReplicaId:
+        """Who should lead if this leader leaves; NO_REPLICA: nobody, or this is no leader."""
+        if self._state.role is not Role.LEADER:
+            return NO_REPLICA
+        return hand_over.successor(self._state, hand_over.active)
+
+    @property
     def quiesced(self) -> bool:
         """The shard is silent here: ticks change nothing until something wakes it."""
         return self._state.quiesced

@@ -28,13 +28,12 @@ from logservice_wire.errors import LogServiceError
 from logservice import bounds
 from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
-from logservice.ids import ReplicaId
+from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
-from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
@@ -220,21 +219,10 @@ class Store:
     # --- stopping ---------------------------------------------------------------------------------
 
     async def _hand_over(self, host: NodeHost) -> None:
-        async def one(info: ReplicaInfo, target: ReplicaId) -> None:
+        async def one(shard: ShardId, successor: ReplicaId) -> None:
             with contextlib.suppress(LogServiceError):
-                await host.transfer_leadership(info.shard, target, _HAND_OVER_S)
+                await host.transfer_leadership(shard, successor, _HAND_OVER_S)
 
-        leading = [info for info in host.replica_infos() if info.role is Role.LEADER]
-        moves = [(info, target) for info in leading if (target := _successor(info)) is not None]
-        await asyncio.gather(*(one(info, target) for info, target in moves))
-
-
-def _successor(info: ReplicaInfo) -> ReplicaId | None:
-    """The voter that is active and furthest along; None when there is none."""
-    match = dict(info.match)
-    candidates = [
-        replica
-        for replica in info.membership.voters
-        if replica != info.replica and replica in info.recently_active
-    ]
-    return max(candidates, key=lambda replica: match.get(replica, 0), default=None)
+        led = [info.shard for info in host.replica_infos() if info.role is Role.LEADER]
+        moves = [(shard, host.replica(shard).raft.successor) for shard in led]
+        await asyncio.gather(*(one(*move) for move in moves if move[1] != NO_REPLICA))

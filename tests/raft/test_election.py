@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from logservice.hard_state import HardState
-from logservice.ids import Index, ReplicaId, Term
+from logservice.ids import NO_REPLICA, Index, ReplicaId, Term
 from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.messages import (
+    AppendEntries,
     AppendResponse,
     Heartbeat,
     RequestVote,
@@ -203,6 +204,22 @@ def test_another_target_replaces_the_one_that_does_not_answer() -> None:
     assert leader.leader_transferee == 3
     cluster.tick(3)
     assert cluster.role(3) is Role.LEADER
+
+
+def test_the_successor_is_active_and_furthest_along() -> None:
+    cluster = Cluster(5)
+    leader = cluster.elect(1)
+    cluster.tick(2)
+    assert leader.successor == 2, "the first of those that are equal"
+    assert cluster[2].successor == NO_REPLICA, "only a leader has one"
+    cluster.drop = lambda message: message.to in (2, 3) and type(message) is AppendEntries
+    leader.propose([block(b"x")])
+    cluster.settle()
+    assert leader.successor == 4
+    for number in (4, 5):
+        cluster.isolate(number)
+    cluster.tick(3 * cluster.election_ticks)
+    assert leader.successor == 2, "the others were not heard of"
 
 
 def test_no_campaign_before_the_state_machine_has_what_was_committed() -> None:

@@ -3,7 +3,7 @@
 This file alone chooses the next leader (`successor`). Leadership is handed over
 
 - to a replica that somebody named: an operator, or HAKeeper (`transfer`);
-- to the successor when the leader's store stops: the shell asks for it and calls `transfer`;
+- to the successor when the leader's store stops (`Raft.successor`, then `transfer`);
 - when the leader's disk is full and a quorum has room (`leave_full_disk`);
 - when the leader's disk has made nothing durable for an election timeout (`step_aside`, called by
   `replication`);
@@ -52,6 +52,19 @@ def successor(s: State, fit: Callable[[Progress], bool]) -> ReplicaId:
     return ReplicaId(-max(fit_ones)[1]) if fit_ones else NO_REPLICA
 
 
+def active(progress: Progress) -> bool:
+    """Heard of within two election timeouts."""
+    return progress.active
+
+
+def _heard_of_in_this_period(progress: Progress) -> bool:
+    return progress.recent_active
+
+
+def _any(_: Progress) -> bool:
+    return True
+
+
 # --- to a replica that was named ------------------------------------------------------------------
 
 
@@ -84,18 +97,10 @@ def handle_request(s: State, m: TransferLeader) -> None:
 
 def step_aside(s: State) -> None:
     """Let the successor campaign at once, and follow. One that was heard of lately is preferred."""
-    target = successor(s, _heard_of) or successor(s, _anybody)
+    target = successor(s, _heard_of_in_this_period) or successor(s, _any)
     if target != NO_REPLICA:
         send_timeout_now(s, target)
     s.become_follower(s.term, NO_REPLICA)
-
-
-def _heard_of(progress: Progress) -> bool:
-    return progress.recent_active
-
-
-def _anybody(_: Progress) -> bool:
-    return True
 
 
 def leave_full_disk(s: State) -> None:
@@ -106,7 +111,7 @@ def leave_full_disk(s: State) -> None:
     target = successor(
         s,
         lambda progress: (
-            progress.active
+            active(progress)
             and progress.room > 0
             and progress.state is ProgressState.REPLICATE
             and progress.match >= committed
