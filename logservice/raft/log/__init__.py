@@ -1,1 +1,5 @@
-"""The log as the core sees it: what storage has, and the tail that is not durable yet."""
+"""One replica's log: what is durable is read through a seam, what is newer is in memory.
+
+`log.py` joins the two and moves the marks (committed, applied); start there. `tail.py` is the part
+in memory, `storage.py` the seam, `memory_storage.py` its fake for tests and simulation.
+"""
