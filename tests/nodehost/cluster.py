@@ -6,13 +6,12 @@ import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from logservice_wire.block import Block, encode_block
 
-from logservice.clock import SystemClock
 from logservice.ids import (
     NO_SESSION,
-    ClusterId,
     Incarnation,
     Lsn,
     ReplicaId,
@@ -21,22 +20,21 @@ from logservice.ids import (
     StoreId,
 )
 from logservice.logdb.io.vfs import Vfs
+from logservice.logdb.log_db import LogDb
+from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
-from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
-from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
+from tests.nodehost.assembled import SEGMENT_BYTES, assemble, real_disk
 from tests.nodehost.fake_host import Everybody
-from tests.nodehost.logdb_files import OpenLogDb
 from tests.owners import CLAIM
 
 SHARD = ShardId(1)
-CLUSTER = ClusterId("test-cluster")
 
 
 def log_machine(shard: ShardId) -> StateMachine:
@@ -54,7 +52,11 @@ class Store:
         self.network = network
         self.random = random.Random(seed * 100 + number)
         self.host: NodeHost | None = None
-        self.files: OpenLogDb | None = None
+        self.parts: StoreParts | None = None
+        self.address = ""
+        self.sealed_at_bytes = SEGMENT_BYTES
+        self.more: dict[str, Any] = {}
+        """Further arguments of `assemble`."""
         self.fatal: list[BaseException] = []
         self.inline_max_s = 1.0
         self.vfs: Vfs | None = None
@@ -62,44 +64,41 @@ class Store:
         self.election_ticks = 20
 
     async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
-        self.files = OpenLogDb(self.directory, self.store_id, vfs=self.vfs)
-        self.incarnation = self.files.incarnation
-        identity = PeerIdentity(
-            CLUSTER, self.store_id, (self.incarnation,), self.random.getrandbits(63)
-        )
-        self.host = NodeHost(
-            NodeHostOptions(
+        self.parts = assemble(
+            self.store_id,
+            [self.directory],
+            lambda identity: MemoryTransport(identity, self.network, self.address),
+            options=NodeHostOptions(
                 tick_ms=10,
                 election_ticks=self.election_ticks,
                 quiesce_ticks=self.quiesce_ticks,
                 fsync_inline_max_s=self.inline_max_s,
             ),
-            identity=identity,
-            directories=[
-                Directory(
-                    self.incarnation,
-                    self.files.logdb,
-                    ThreadExecutor("fsync"),
-                    ThreadExecutor("reads"),
-                )
-            ],
-            transport=MemoryTransport(identity, self.network),
-            state_machines=machines,
-            clock=SystemClock(),
             on_fatal=self.fatal.append,
             rng=self.random,
+            disk=lambda _: real_disk(self.vfs),
+            logdb=LogDbOptions(segment_bytes=self.sealed_at_bytes, ballast_bytes=0),
+            state_machines=machines,
+            **self.more,
         )
+        self.incarnation = self.parts.host.identity.incarnations[0]
+        self.host = self.parts.host
         self.host.requests.directory = Everybody()
         await self.host.start()
         return self.host
 
+    @property
+    def logdb(self) -> LogDb:
+        """That of its first data directory."""
+        assert self.parts is not None
+        return self.parts.directories[0].logdb
+
     async def down(self) -> None:
         """Stop without telling anybody anything: as far as the log goes, a crash."""
-        assert self.host is not None
-        assert self.files is not None
-        await self.host.stop()
-        self.files.close()
-        self.host = None
+        assert self.parts is not None
+        await self.parts.stop()
+        self.parts.close()
+        self.parts = self.host = None
 
 
 class Cluster:

@@ -6,28 +6,24 @@ import asyncio
 import errno
 import shutil
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
 from logservice_wire.errors import Halted, InvalidArgument
 
-from logservice.clock import SystemClock
 from logservice.ids import Incarnation, Lsn, ReplicaId, ShardId
-from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.logdb.log_db import LogDb
-from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
-from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import Heartbeat
-from tests.nodehost.cluster import CLUSTER, Cluster, Store, eventually, log_machine, request, said
-from tests.nodehost.logdb_files import open_identity
+from logservice.state_machine import StateMachine
+from tests.nodehost.assembled import CLUSTER, assemble, real_disk
+from tests.nodehost.cluster import Cluster, Store, eventually, log_machine, request, said
+from tests.nodehost.fake_host import Everybody
 
 ONE, TWO = ShardId(1), ShardId(2)
 
@@ -62,45 +58,28 @@ class DyingVfs(PosixVfs):
 class TwoDisks(Store):
     """Two data directories, each with a disk that can die."""
 
-    async def up(self, machines: object = log_machine) -> NodeHost:
-        self.vfs = [DyingVfs(), DyingVfs()]
-        self.data = [
-            open_identity(self.directory / f"disk-{number}", self.store_id) for number in (0, 1)
-        ]
-        self.logdbs = [
-            LogDb.open(
-                data.path, identity=data, vfs=vfs, kv=LevelDbEngine(vfs),
-                options=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
-            )
-            for data, vfs in zip(self.data, self.vfs, strict=True)
-        ]  # fmt: skip
-        self.incarnations = tuple(Incarnation(data.incarnation) for data in self.data)
-        identity = PeerIdentity(
-            CLUSTER, self.store_id, self.incarnations, self.random.getrandbits(63)
-        )
-        self.host = NodeHost(
-            NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s),
-            identity=identity,
-            directories=[
-                Directory(incarnation, logdb, ThreadExecutor("fsync"), ThreadExecutor("reads"))
-                for incarnation, logdb in zip(self.incarnations, self.logdbs, strict=True)
-            ],
-            transport=MemoryTransport(identity, self.network),
-            state_machines=log_machine,
-            clock=SystemClock(),
+    async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
+        paths = [self.directory / f"disk-{number}" for number in (0, 1)]
+        disks = {str(path): DyingVfs() for path in paths}
+        self.vfs = list(disks.values())
+        self.parts = assemble(
+            self.store_id,
+            paths,
+            lambda identity: MemoryTransport(identity, self.network),
+            options=NodeHostOptions(
+                tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s
+            ),
             on_fatal=self.fatal.append,
             rng=self.random,
+            disk=lambda path: real_disk(disks[path]),
+            state_machines=machines,
         )
+        self.host = self.parts.host
+        self.host.requests.directory = Everybody()
+        self.logdbs = [directory.logdb for directory in self.parts.directories]
+        self.incarnations = self.host.identity.incarnations
         await self.host.start()
         return self.host
-
-    async def down(self) -> None:
-        assert self.host is not None
-        await self.host.stop()
-        for logdb, data in zip(self.logdbs, self.data, strict=True):
-            logdb.close()
-            data.close()
-        self.host = None
 
 
 class TwoDiskCluster(Cluster):

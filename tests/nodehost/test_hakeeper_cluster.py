@@ -14,30 +14,21 @@ import pytest
 from logservice_wire.errors import LogServiceError, NotLeader
 
 from logservice import bounds
-from logservice.clock import SystemClock
 from logservice.hakeeper import proposals
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.views import ClusterView
-from logservice.ids import HAKEEPER_SHARD, ClusterId, ShardId, StoreId
-from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.nodehost.agent.access_book import AccessBook
-from logservice.nodehost.agent.address_book import AddressBook
-from logservice.nodehost.agent.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
+from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
+from logservice.nodehost.agent.bootstrap import BootstrapOutcome, InitialMember
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration, HAKeeperShell
-from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
-from logservice.nodehost.agent.remembered_file import Copy
-from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.threads.executor import ThreadExecutor
-from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
-from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.transport.memory import MemoryNetwork
 from logservice.raft.messages import AppendEntries, Message
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
-from tests.nodehost.cluster import CLUSTER, Store, request
-from tests.nodehost.logdb_files import OpenLogDb
+from tests.nodehost.assembled import CLUSTER
+from tests.nodehost.cluster import Store, request
 
 TICK_S = 0.02
 BEAT_S = 0.1
@@ -52,30 +43,8 @@ class FixedStore(Store):
     """A store that listens on the same address in every life."""
 
     async def up(self, machines: Callable[[ShardId], StateMachine] = machine) -> NodeHost:
-        self.files = OpenLogDb(self.directory, self.store_id)
-        self.incarnation = self.files.incarnation
-        identity = PeerIdentity(
-            CLUSTER, self.store_id, (self.incarnation,), self.random.getrandbits(63)
-        )
-        self.host = NodeHost(
-            NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=1.0),
-            identity=identity,
-            directories=[
-                Directory(
-                    self.incarnation,
-                    self.files.logdb,
-                    ThreadExecutor("fsync"),
-                    ThreadExecutor("reads"),
-                )
-            ],
-            transport=MemoryTransport(identity, self.network, f"memory:{self.number}"),
-            state_machines=machines,
-            clock=SystemClock(),
-            on_fatal=self.fatal.append,
-            rng=self.random,
-        )
-        await self.host.start()
-        return self.host
+        self.address = f"memory:{self.number}"
+        return await super().up(machines)
 
 
 class Member:
@@ -94,34 +63,27 @@ class Member:
         return self.client is not None
 
     async def start(self) -> None:
-        host = await self.store.up()
-        book = AddressBook(
-            [Copy(PosixVfs(), str(self.store.directory / "address-book"))],
-            {member.store_id: member.peer_address for member in self.first},
-        )
-        host.requests.directory = book
-        self.client = HAKeeperClient(host, book)
-        self.client.serve()
-        bootstrapper = Bootstrapper(host, book, self.first)
-        bootstrapper.serve()
+        store = self.store
+        store.more = {
+            "members": self.first,
+            "first": FirstConfiguration(CLUSTER, self.shards, 3, STORE_TIMEOUT_S),
+            "heartbeat_interval_s": BEAT_S,
+            "hakeeper_tick_s": TICK_S,
+        }
+        host = await store.up()
+        parts = store.parts
+        assert parts is not None
+        host.requests.directory = parts.book
+        self.client = parts.client
         address = host.transport.address
-        name = self.store.store_id
-        sender = HeartbeatSender(
-            host,
-            self.client,
-            book,
-            AccessBook([Copy(PosixVfs(), str(self.store.directory / "access"))]),
-            lambda: StoreDescription("", address, f"{name}:client", {}),
-            BEAT_S,
-        )
-        shell = HAKeeperShell(
-            host,
-            FirstConfiguration(ClusterId(CLUSTER), self.shards, 3, STORE_TIMEOUT_S),
-            TICK_S,
-        )
+        parts.background(lambda: StoreDescription("", address, f"{store.store_id}:client", {}))
+        assert parts.heartbeats is not None
         loop = asyncio.get_running_loop()
-        self.boot = loop.create_task(bootstrapper.run(20.0))
-        self.tasks = [loop.create_task(sender.run()), loop.create_task(shell.run())]
+        self.boot = loop.create_task(parts.bootstrapper.run(20.0))
+        self.tasks = [
+            loop.create_task(parts.heartbeats.run()),
+            loop.create_task(parts.shell.run()),
+        ]
 
     async def stop(self) -> None:
         self.client = None

@@ -202,10 +202,9 @@ async def raise_terms(cluster: Cluster, numbers: Sequence[int], term: int) -> No
     """As if those had gone through many elections."""
     for number in numbers:
         store = cluster.stores[number]
-        assert store.files is not None
-        log = store.files.logdb.log(SHARD, replica(number))
+        log = store.logdb.log(SHARD, replica(number))
         hard = HardState(Term(term), ReplicaId(0), log.hard_state.commit)
-        store.files.logdb.commit([Update(SHARD, replica(number), hard_state=hard)])
+        store.logdb.commit([Update(SHARD, replica(number), hard_state=hard)])
 
 
 @pytest.mark.parametrize("behind", [(3,), (1, 2)])

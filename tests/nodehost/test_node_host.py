@@ -459,9 +459,8 @@ async def test_a_damaged_replica_is_not_started_however_often_it_is_asked_for(
 ) -> None:
     host = cluster.host(2)
     await host.stop_replica(SHARD)
-    files = cluster.stores[2].files
-    assert files is not None
-    files.logdb.log(SHARD, ReplicaId(2)).blame("the log ends at 3, commit is 9")
+    logdb = cluster.stores[2].logdb
+    logdb.log(SHARD, ReplicaId(2)).blame("the log ends at 3, commit is 9")
     with pytest.raises(Halted):
         await host.start_replica(SHARD, ReplicaId(2), Membership(), join=False)
     assert host.replica_info(SHARD) is None
@@ -546,13 +545,12 @@ async def test_a_damaged_replica_without_its_bootstrap_record_is_not_begun_anew(
 ) -> None:
     """Simulator seed 306: what rotted was the bootstrap record; a fresh one went over the rest."""
     host = cluster.host(4)
-    files = cluster.stores[4].files
-    assert files is not None
-    files.logdb.log(SHARD, ReplicaId(9)).blame("entries 1 to 34 are missing")
+    logdb = cluster.stores[4].logdb
+    logdb.log(SHARD, ReplicaId(9)).blame("entries 1 to 34 are missing")
     with pytest.raises(Halted):
         await host.start_replica(SHARD, ReplicaId(9), cluster.membership(), join=False)
     assert host.halted()[SHARD].reason == "entries 1 to 34 are missing"
-    assert files.logdb.log(SHARD, ReplicaId(9)).bootstrap is None
+    assert logdb.log(SHARD, ReplicaId(9)).bootstrap is None
 
 
 async def test_what_is_on_the_disk_only_is_never_read_by_the_event_loop(

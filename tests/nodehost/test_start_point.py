@@ -92,14 +92,13 @@ async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_pa
     host = cluster.host(await cluster.leader())
     await host.append(SHARD, request(block=b"kept"), 30.0)
     store = cluster.stores[2]
-    assert store.files is not None
     await eventually(lambda: cluster.host(2).log_bounds(SHARD)[1] == 1)
     await cluster.host(2).stop_replica(SHARD)
-    log = store.files.logdb.log(SHARD, ReplicaId(2))
+    log = store.logdb.log(SHARD, ReplicaId(2))
     assert log.installed is not None
     last = log.last_index()
     bad = Snapshot(last, log.term(last), log.next_lsn(last), Membership(), GARBAGE)
-    store.files.logdb.commit([Update(SHARD, ReplicaId(2), snapshot=InstalledSnapshot(bad, Lsn(1)))])
+    store.logdb.commit([Update(SHARD, ReplicaId(2), snapshot=InstalledSnapshot(bad, Lsn(1)))])
     await store.down()
     await store.up()
     cluster.introduce()

@@ -5,28 +5,19 @@ missed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from logservice_wire.errors import Truncated
 
-from logservice.clock import SystemClock
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
-from logservice.ids import HAKEEPER_SHARD, Lsn, ReplicaId
-from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.nodehost.disks.directory import Directory
+from logservice.ids import HAKEEPER_SHARD, Lsn, ReplicaId, ShardId
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.threads.executor import ThreadExecutor
-from logservice.nodehost.transport.memory import MemoryTransport
-from logservice.nodehost.transport.seam import PeerIdentity
-from logservice.nodehost.truncation.exports import ExportedSnapshots
-from logservice.nodehost.truncation.log_meter import LogDbMeter
 from logservice.nodehost.truncation.worker import TruncationReport, TruncationWorker
 from logservice.rsm import commands
+from logservice.state_machine import StateMachine
 from tests.nodehost.cluster import (
-    CLUSTER,
     SHARD,
     Cluster,
     Store,
@@ -35,7 +26,6 @@ from tests.nodehost.cluster import (
     request,
     said,
 )
-from tests.nodehost.logdb_files import OpenLogDb
 from tests.owners import APP
 
 SEGMENT_BYTES = 128 * 1024
@@ -45,44 +35,18 @@ BLOCK = bytes(4096)
 class TruncatingStore(Store):
     """A store with exports and a worker, as `server` wires them."""
 
-    async def up(self, machines: object = log_machine) -> NodeHost:
-        self.files = OpenLogDb(self.directory, self.store_id, SEGMENT_BYTES)
-        self.incarnation = self.files.incarnation
-        identity = PeerIdentity(
-            CLUSTER, self.store_id, (self.incarnation,), self.random.getrandbits(63)
-        )
-        meter = LogDbMeter(self.files.logdb)
-        self.exports = ExportedSnapshots(PosixVfs(), f"{self.directory}/exports", meter)
-        self.export_executor = ThreadExecutor("exports")
-        directory = Directory(
-            self.incarnation,
-            self.files.logdb,
-            ThreadExecutor("fsync"),
-            ThreadExecutor("reads"),
-            self.exports.newest,
-            self.exports.remove_replica,
-        )
-        self.host = NodeHost(
-            NodeHostOptions(tick_ms=10, election_ticks=20, fsync_inline_max_s=self.inline_max_s),
-            identity=identity,
-            directories=[directory],
-            transport=MemoryTransport(identity, self.network),
-            state_machines=log_machine,
-            clock=SystemClock(),
-            on_fatal=self.fatal.append,
-            rng=self.random,
-        )
+    async def up(self, machines: Callable[[ShardId], StateMachine] = log_machine) -> NodeHost:
+        self.sealed_at_bytes = SEGMENT_BYTES
+        host = await super().up(machines)
+        assert self.parts is not None
+        (directory,) = self.parts.directories
+        self.exports = directory.exports
         self.worker = TruncationWorker(
-            self.host, self.exports, meter, directory.collect_garbage,
-            self.export_executor,
+            host, directory.exports, directory.meter, directory.used.collect_garbage,
+            directory.seams.export_executor,
             alarm_bytes=2 * SEGMENT_BYTES, hakeeper_entries_max=50,
         )  # fmt: skip
-        await self.host.start()
-        return self.host
-
-    async def down(self) -> None:
-        await super().down()
-        self.export_executor.shutdown()
+        return host
 
     @property
     def segment_bytes(self) -> int:
