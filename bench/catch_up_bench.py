@@ -20,22 +20,19 @@ import time
 from pathlib import Path
 
 from logservice.clock import SystemClock
-from logservice.ids import NO_SESSION, ClusterId, Lsn, ReplicaId, ShardId, StoreId
-from logservice.logdb.io.data_directory import DataDirectory
+from logservice.ids import NO_SESSION, ClusterId, Incarnation, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
-from logservice.nodehost.disks.directory import Directory
-from logservice.nodehost.node_host import NodeHost
+from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.assembly.store_directory import DiskSeams
+from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
-from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.owner import ANONYMOUS, Author
 from logservice.rsm.append_request import AppendRequest
-from logservice.rsm.log_rsm import LogRsm
 from logservice.server.process import tune_interpreter
 
 SHARD = ShardId(1)
@@ -56,42 +53,47 @@ class Store:
 
     async def up(self) -> None:
         """Open and start."""
-        vfs = PosixVfs()
+        drawn = random.Random()
         cluster = ClusterId("bench")
-        self.data = DataDirectory.open(
-            self._path, vfs=vfs, cluster_id=cluster, store_id=self.store_id
+        settings = StoreSettings(
+            cluster,
+            self.store_id,
+            [self._path],
+            members=(),
+            first=FirstConfiguration(cluster, 0, 3, 1.0),
+            options=NodeHostOptions(tick_ms=50, election_ticks=10, quiesce_ticks=0),
+            logdb=LogDbOptions(ballast_bytes=0, reserve_bytes=0),
         )
-        options = LogDbOptions(ballast_bytes=0, reserve_bytes=0)
-        self.logdb = LogDb.open(
-            self._path, identity=self.data, vfs=vfs, kv=LevelDbEngine(vfs), options=options
-        )
-        drawn = random.Random(self.number)
-        identity = PeerIdentity(
-            cluster, self.store_id, (self.data.incarnation,), drawn.getrandbits(63)
-        )
-        self._executors = ThreadExecutor("fsync"), ThreadExecutor("reads")
-        self.host = NodeHost(
-            NodeHostOptions(tick_ms=50, election_ticks=10, quiesce_ticks=0),
-            identity=identity,
-            directories=[Directory(self.data.incarnation, self.logdb, *self._executors)],
-            transport=MemoryTransport(identity, self._network),
-            state_machines=lambda _: LogRsm(),
+        seams = StoreSeams(
+            disk=lambda _: _real_disk(),
             clock=SystemClock(),
+            make_transport=lambda identity: MemoryTransport(identity, self._network),
+            draw_id=lambda: drawn.getrandbits(63),
+            rng=random.Random(self.number),
             on_fatal=self._fatal,
-            rng=drawn,
         )
+        self._parts = StoreParts(settings, seams)
+        self.host = self._parts.host
         await self.host.start()
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """Of its data directory."""
+        return self.host.identity.incarnations[0]
 
     def _fatal(self, error: BaseException) -> None:
         raise SystemExit(f"store {self.number}: {error!r}")
 
     async def down(self) -> None:
         """Stop and close."""
-        await self.host.stop()
-        for executor in self._executors:
-            executor.shutdown()
-        self.logdb.close()
-        self.data.close()
+        await self._parts.stop()
+        self._parts.close()
+
+
+def _real_disk() -> DiskSeams:
+    files = PosixVfs()
+    threads = [ThreadExecutor(name) for name in ("fsync", "reads", "exports", "removals")]
+    return DiskSeams(files, LevelDbEngine(files), *threads)
 
 
 class Trio:
@@ -109,7 +111,7 @@ class Trio:
         membership = Membership(
             voters=tuple(ReplicaId(store.number) for store in self.stores),
             members=tuple(
-                Member(ReplicaId(store.number), store.store_id, store.data.incarnation)
+                Member(ReplicaId(store.number), store.store_id, store.incarnation)
                 for store in self.stores
             ),
         )

@@ -36,9 +36,9 @@ SEGMENT_BYTES = 1 << 20
 
 
 def real_disk(vfs: Vfs | None = None) -> DiskSeams:
-    """Real files and LevelDB, one thread each for writes, reads and exports."""
+    """Real files and LevelDB, one thread each for writes, reads, exports and removals."""
     files = vfs or PosixVfs()
-    threads = [ThreadExecutor(name) for name in ("fsync", "reads", "exports")]
+    threads = [ThreadExecutor(name) for name in ("fsync", "reads", "exports", "removals")]
     return DiskSeams(files, LevelDbEngine(files), *threads)
 
 

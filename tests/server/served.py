@@ -16,21 +16,17 @@ from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
 from logservice_wire.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 from logservice.bounds import LOGDB_SEGMENT_BYTES_MIN
-from logservice.clock import SystemClock
 from logservice.config import LimitsSection
-from logservice.ids import ClusterId, Incarnation, ReplicaId, ShardId, StoreId
-from logservice.logdb.io.data_directory import DataDirectory
+from logservice.ids import ClusterId, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
-from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
-from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.threads.executor import InlineExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
-from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm
 from logservice.server.edge.answers import AnswerBudget
@@ -40,6 +36,7 @@ from logservice.server.monitor.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.log_service import LogService
+from tests.nodehost.assembled import assemble
 
 LIMITS = LimitsSection()
 OPTIONS = NodeHostOptions(tick_ms=10, heartbeat_ticks=2, election_ticks=10)
@@ -112,26 +109,21 @@ class Served:
         assert self.fatal == []
 
     async def _start(self, number: int, network: MemoryNetwork) -> ServedStore:
-        store_id = StoreId(f"s{number}")
-        identity = PeerIdentity(
-            ClusterId("c"), store_id, (Incarnation(100 + number),), 7000 + number
-        )
-        host = NodeHost(
-            OPTIONS,
-            identity=identity,
-            directories=[
-                Directory(
-                    identity.incarnations[0],
-                    open_logdb(identity),
-                    InlineExecutor(),
-                    InlineExecutor(),
-                )
-            ],
-            transport=MemoryTransport(identity, network),
-            state_machines=lambda _: LogRsm(),
-            clock=SystemClock(),
+        # Its incarnation, then the id of its process.
+        drawn = iter((101 + 2 * number, 7000 + number))
+        parts = assemble(
+            StoreId(f"s{number}"),
+            ["/data"],
+            lambda identity: MemoryTransport(identity, network),
+            cluster_id=ClusterId("c"),
+            options=OPTIONS,
             on_fatal=self.fatal.append,
+            disk=lambda _: memory_disk(),
+            logdb=LogDbOptions(segment_bytes=LOGDB_SEGMENT_BYTES_MIN, ballast_bytes=0),
+            draw_id=lambda: next(drawn),
+            state_machines=lambda _: LogRsm(),
         )
+        host = parts.host
         await host.start()
         context = StoreContext(
             host, self._limits, lambda store: f"client-of-{store}", lambda: self.caller
@@ -179,13 +171,10 @@ class Served:
         return [store for store in self.stores if store is not leader]
 
 
-def open_logdb(identity: PeerIdentity) -> LogDb:
-    vfs = MemoryVfs()
-    directory = DataDirectory.open(
-        "/data", vfs=vfs, cluster_id=identity.cluster_id, store_id=identity.store_id
-    )
-    options = LogDbOptions(segment_bytes=LOGDB_SEGMENT_BYTES_MIN, ballast_bytes=0)
-    return LogDb.open("/data", identity=directory, vfs=vfs, kv=MemoryKvEngine(), options=options)
+def memory_disk() -> DiskSeams:
+    """Files in memory, and no thread."""
+    inline = [InlineExecutor() for _ in range(4)]
+    return DiskSeams(MemoryVfs(), MemoryKvEngine(), *inline)
 
 
 async def no_report() -> ClusterReport:
