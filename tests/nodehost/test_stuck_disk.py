@@ -28,7 +28,8 @@ from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.raft.ready import Role
-from tests.nodehost.cluster import CLUSTER, SHARD, Cluster, eventually, request
+from tests.nodehost.assembled import CLUSTER
+from tests.nodehost.cluster import SHARD, Cluster, eventually, request
 from tests.nodehost.test_node_host import append_any, values
 from tests.papers import uri
 
