@@ -102,10 +102,12 @@ class Watch:
         self._world.violate("rogue", detail)
 
     def _halts(self, store: Store) -> None:
+        """No replica halts, but for its disk: a world with bad disks is not looked at."""
         assert store.parts is not None
         config = self._world.config
-        if config.rot or config.diverges or config.disk_fail_interval_s:
-            return  # its disk may be why
+        its_disk = config.rot or config.diverges or config.disk_death
+        if its_disk or config.disk_fail_interval_s:
+            return
         for shard, halted in store.parts.host.halted().items():
             if not halted.reason.startswith("data directory") and not self._may_break(shard):
                 self._wrong(f"{store.store_id} shard {shard} halted: {halted.reason}")
