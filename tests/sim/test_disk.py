@@ -60,6 +60,35 @@ def test_a_cut_ends_the_process_inside_the_call() -> None:
     assert cuts == [1]
 
 
+def test_a_call_of_a_dead_process_changes_nothing() -> None:
+    """INV-SIM-DISK: every call that could change something does not return."""
+    here = disk()
+    here.make_directory("/d")
+    handle = here.create("/d/file")
+    here.pwritev(handle, [b"before"], 0)
+    here.fdatasync(handle)
+    here.fsync_directory("/d")
+    before = here.image("/d/file")
+    here.stop()
+    calls: list[Callable[[], object]] = [
+        lambda: here.create("/d/other"),
+        lambda: here.pwritev(handle, [b"after!"], 0),
+        lambda: here.sync_written(handle, 0, 6),
+        lambda: here.fdatasync(handle),
+        lambda: here.preallocate(handle, 100),
+        lambda: here.truncate(handle, 1),
+        lambda: here.rename("/d/file", "/d/moved"),
+        lambda: here.fsync_directory("/d"),
+        lambda: here.remove_tree("/d"),
+        lambda: here.unlink("/d/file"),
+        here.before_kv_write,
+    ]
+    for call in calls:
+        with pytest.raises(PowerCut):
+            call()
+    assert (here.image("/d/file"), here.listdir("/d")) == (before, ["file"])
+
+
 def durable_write(faults: Callable[[SimDisk], None], seed: int) -> tuple[bytes, bytes, int]:
     """What the cache and, after a power cut, the disk have of b"new!!" over b"old..", and how many
     more calls the disk had to answer.

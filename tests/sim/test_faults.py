@@ -96,3 +96,25 @@ def test_a_disk_is_lost_only_while_the_other_voters_have_their_data(
     victim.replicas = list
     world.stores = [victim, second, third]
     assert Faults(world)._others_have_their_data(victim) == may_be_lost
+
+
+@pytest.mark.parametrize(
+    ("error", "fault", "blamed"),
+    [
+        (OSError(5, "an error"), False, True),
+        (OSError(5, "an error"), True, False),
+        (RuntimeError("a defect"), True, True),
+    ],
+    ids=["without a fault", "with one", "for something else"],
+)
+def test_a_store_gives_up_only_for_a_disk_fault(
+    world: World, error: Exception, *, fault: bool, blamed: bool
+) -> None:
+    """INV-SIM-CAUSE: whatever else ends a store is reported."""
+    store = world.stores[0]
+    store.process = world.loop.process("store-1#1")
+    if fault:
+        store.fail_disk(5, 0)
+    store.gave_up(error)
+    assert [one.checker for one in world.violations] == ["crash"] * blamed
+    assert not store.up

@@ -33,7 +33,7 @@ async def beat(times: list[float], every_s: float) -> None:
 
 
 def test_no_timer_is_early_on_the_clock_it_was_set_on() -> None:
-    """Found by seed 1725: the rest of a deadline was too small for virtual time to pass."""
+    """INV-SIM-CLOCK. Found by seed 1725: a rest of a deadline was too small for time to pass."""
     chance = random.Random(1)
     for _ in range(20_000):
         began_s, shown_s = chance.uniform(0, 60), chance.uniform(0, 1000)
@@ -89,6 +89,18 @@ def test_the_dead_do_nothing_any_more(loop: SimLoop) -> None:
     run_until(loop, 10.0)
     assert times == [1.0, 2.0]
     assert cleaned == []
+
+
+def test_who_dies_takes_what_is_due_in_the_same_moment_with_it(loop: SimLoop) -> None:
+    """INV-SIM-DEAD: no callback of a dead process runs, not even one that is already due."""
+    seen: list[str] = []
+    process = loop.process("store")
+    loop.call_in(loop.world, 1.0, loop.kill, process)
+    loop.call_in(process, 1.0, seen.append, "due")
+    run_until(loop, 2.0)
+    loop.call_in(process, 1.0, seen.append, "set by others afterwards")
+    run_until(loop, 4.0)
+    assert seen == []
 
 
 def test_a_paused_process_catches_up_in_order(loop: SimLoop) -> None:
