@@ -77,9 +77,11 @@ def main(shards: int, settle: float, watch: float) -> None:
     table = Table("idle shards", "start, s", "% of a core, three stores", "MiB per store")
     for idle in (one, many):
         table.add_row(
-            str(idle.shards), f"{idle.start_s:.1f}",
-            f"{idle.core_share * 100:.1f}", f"{idle.memory_mib:.0f}",
-        )  # fmt: skip
+            str(idle.shards),
+            f"{idle.start_s:.1f}",
+            f"{idle.core_share * 100:.1f}",
+            f"{idle.memory_mib:.0f}",
+        )
     console = Console()
     console.print(table)
     if shards > 1:

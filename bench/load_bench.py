@@ -62,9 +62,16 @@ class Load:
 
 
 LOADS = (
-    Load(1, 1000), Load(48, 1000), Load(1000, 1000), Load(48, 100), Load(1000, 100), Load(48, 21),
-    Load(100, 10), Load(1000, 10), Load(1000, 1),
-)  # fmt: skip
+    Load(1, 1000),
+    Load(48, 1000),
+    Load(1000, 1000),
+    Load(48, 100),
+    Load(1000, 100),
+    Load(48, 21),
+    Load(100, 10),
+    Load(1000, 10),
+    Load(1000, 1),
+)
 """First what one shard, 48 and a thousand can do when each has a thousand proposals under way; then
 fewer and fewer proposals for each shard, down to a single one.
 """
@@ -116,10 +123,15 @@ class Writer:
         identity = PeerIdentity(ClusterId("bench"), StoreId("bench"), (Incarnation(1),), 1)
         self._failed: list[BaseException] = []
         self.engine = Engine(
-            self.store.db, MemoryTransport(identity, MemoryNetwork()), self._executor,
-            SystemClock(), options.fsync_inline_max_s, options.group_bytes_goal,
-            self._failed.append, self._failed.append,
-        )  # fmt: skip
+            self.store.db,
+            MemoryTransport(identity, MemoryNetwork()),
+            self._executor,
+            SystemClock(),
+            options.fsync_inline_max_s,
+            options.group_bytes_goal,
+            self._failed.append,
+            self._failed.append,
+        )
         self._shards = [Shard(self, number, load.proposals) for number in range(load.shards)]
         self._shard_bytes = RECORD_BYTES * load.proposals
         self._running = False

@@ -34,9 +34,14 @@ def _identity(store: StoreId) -> PeerIdentity:
 def _append(index: int, payload: bytes) -> AppendEntries:
     entry = Entry(Term(1), Index(index), Lsn(index), 1, EntryKind.BLOCK, payload)
     return AppendEntries(
-        to=ReplicaId(2), sender=ReplicaId(1), term=Term(1), prev_index=Index(index - 1),
-        prev_term=Term(1), entries=(entry,), commit=Index(0),
-    )  # fmt: skip
+        to=ReplicaId(2),
+        sender=ReplicaId(1),
+        term=Term(1),
+        prev_index=Index(index - 1),
+        prev_term=Term(1),
+        entries=(entry,),
+        commit=Index(0),
+    )
 
 
 class _Echo:

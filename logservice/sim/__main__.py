@@ -67,9 +67,10 @@ def main(
     lines = read_ledger(ledger) if ledger is not None else []
     kind = (short, foes is not None)
     known = {
-        line["seed"] for line in lines
+        line["seed"]
+        for line in lines
         if (line.get("short", False), line.get("rogue_asked", False)) == kind
-    }  # fmt: skip
+    }
     wanted = [seed for seed in range(first, first + seeds) if seed not in known]
     totals = Totals()
     for line in lines:
@@ -112,9 +113,13 @@ def main(
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console, disable=not console.is_terminal,
-    )  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
 
 
 def _show_failure(console: Console, result: Result, foes: Attacks) -> None:

@@ -168,8 +168,11 @@ class Totals:
             ("groups begun ahead", f"{counts['groups begun ahead']}"),
             ("batches lost, doubled", f"{counts['batches lost']}, {counts['batches doubled']}"),
         ]
-        rows += [(name, str(count)) for name, count in sorted(counts.items())
-                 if name.startswith(("fault ", "rogue "))]  # fmt: skip
+        rows += [
+            (name, str(count))
+            for name, count in sorted(counts.items())
+            if name.startswith(("fault ", "rogue "))
+        ]
         return [*rows, ("seeds with violations", str(self.failed))]
 
 

@@ -141,9 +141,14 @@ class World:
                 error = main.exception()
                 self.violate("world", f"{error!r}", error)
             report = Report(
-                self.config.seed, self.violations, loop.now_s, self.config.stores,
-                self._counted(), self.digest, loop.callbacks,
-            )  # fmt: skip
+                self.config.seed,
+                self.violations,
+                loop.now_s,
+                self.config.stores,
+                self._counted(),
+                self.digest,
+                loop.callbacks,
+            )
         finally:
             loop.bury()
             gc.set_threshold(*before)
@@ -399,9 +404,18 @@ class World:
                 break
             position = Lsn(found.next_lsn)
         return Read(
-            "final", str(store.store_id), now, now, first, tuple(runs), position, first, applied,
-            linearizable=False, final=True,
-        )  # fmt: skip
+            "final",
+            str(store.store_id),
+            now,
+            now,
+            first,
+            tuple(runs),
+            position,
+            first,
+            applied,
+            linearizable=False,
+            final=True,
+        )
 
     # --- what happens -----------------------------------------------------------------------------
 

@@ -69,10 +69,12 @@ def _repeat(options: Options) -> str:
 
 async def _with_progress(options: Options) -> Result:
     columns = (
-        TextColumn("{task.description:26}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.description:26}"),
+        BarColumn(),
+        MofNCompleteColumn(),
         TextColumn("{task.fields[acked]:>9,} acked {task.fields[unknown]:>4} unknown"),
         TimeElapsedColumn(),
-    )  # fmt: skip
+    )
     with Progress(*columns, console=_CONSOLE) as progress:
         total = len(plan(options.seed, options.wanted, options.stores))
         task = progress.add_task("starting", total=total, acked=0, unknown=0)
@@ -80,9 +82,12 @@ async def _with_progress(options: Options) -> Result:
         def show(world: World, note: str) -> None:
             unknown = sum(client.counts.unknown for client in world.clients)
             progress.update(
-                task, description=note, completed=world.done.total(),
-                acked=world.acked, unknown=unknown,
-            )  # fmt: skip
+                task,
+                description=note,
+                completed=world.done.total(),
+                acked=world.acked,
+                unknown=unknown,
+            )
 
         return await run(options, show)
 
@@ -105,11 +110,23 @@ async def _with_progress(options: Options) -> Result:
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="For data and history.")
 @click.option("--keep", is_flag=True, help="Keep the files of a run that passed, too.")
 def main(
-    kills: int, pauses: int | None, stops: int | None, replacements: int, stores: int,
-    clients: int, writers: int, shards: int, batch_max: int, record_bytes: int, pause_ms: float,
-    keep_records: int, min_records: int | None, seed: int | None, directory: Path | None,
+    kills: int,
+    pauses: int | None,
+    stops: int | None,
+    replacements: int,
+    stores: int,
+    clients: int,
+    writers: int,
+    shards: int,
+    batch_max: int,
+    record_bytes: int,
+    pause_ms: float,
+    keep_records: int,
+    min_records: int | None,
+    seed: int | None,
+    directory: Path | None,
     keep: bool,
-) -> None:  # fmt: skip
+) -> None:
     """SIGKILL random stores under load and check that the log kept its promises."""
     seed = random.SystemRandom().getrandbits(31) if seed is None else seed
     folder = directory or Path(tempfile.mkdtemp(prefix="logservice-chaos-"))
@@ -121,12 +138,19 @@ def main(
         replacements=replacements,
     )
     options = Options(
-        seed=seed, wanted=wanted, stores=stores, clients=clients, writers=writers, shards=shards,
-        batch_max=batch_max, record_bytes=record_bytes, pause_s=pause_ms / 1000,
+        seed=seed,
+        wanted=wanted,
+        stores=stores,
+        clients=clients,
+        writers=writers,
+        shards=shards,
+        batch_max=batch_max,
+        record_bytes=record_bytes,
+        pause_s=pause_ms / 1000,
         keep_records=keep_records,
         min_records=min(100_000, 4000 * kills) if min_records is None else min_records,
         directory=folder,
-    )  # fmt: skip
+    )
     _CONSOLE.print(f"seed {seed}, files in {folder}")
     result = asyncio.run(_with_progress(options))
     _CONSOLE.print(_table(result))

@@ -26,9 +26,7 @@ def first_lsn_goes_back(history: History, chance: random.Random) -> bool:
     done = pick(history, chance, Truncate, lambda op: op.outcome is Outcome.OK)
     if done is None:
         return False
-    read = pick(
-        history, chance, Read, lambda op: strong(op) and op.invoked > done.returned
-    )  # fmt: skip
+    read = pick(history, chance, Read, lambda op: strong(op) and op.invoked > done.returned)
     return read is not None and swap(history, read, first_lsn=done.truncated_lsn)
 
 
@@ -176,14 +174,10 @@ def run_of_no_records(history: History, chance: random.Random) -> bool:
 
 @mutation("GAP")
 def gap_without_a_reason(history: History, chance: random.Random) -> bool:
-    read = pick(
-        history, chance, Read, lambda op: any(run.gap for run in op.runs)
-    )  # fmt: skip
+    read = pick(history, chance, Read, lambda op: any(run.gap for run in op.runs))
     if read is None:
         return False
-    runs = tuple(
-        dataclasses.replace(run, gap="BECAUSE") if run.gap else run for run in read.runs
-    )  # fmt: skip
+    runs = tuple(dataclasses.replace(run, gap="BECAUSE") if run.gap else run for run in read.runs)
     return swap(history, read, runs=runs)
 
 
@@ -222,9 +216,11 @@ def gap_changes_its_reason(history: History, chance: random.Random) -> bool:
 def record_becomes_a_gap_later(history: History, chance: random.Random) -> bool:
     seen = {run.batch for op in history if isinstance(op, Read) and not op.final for run in op.runs}
     victim = pick(
-        history, chance, Append,
+        history,
+        chance,
+        Append,
         lambda op: op.outcome is Outcome.UNKNOWN and op.batch in seen,
-    )  # fmt: skip
+    )
     if victim is None:
         return False
     found = False

@@ -45,9 +45,7 @@ def acked_batch_lost_on_one_replica(history: History, chance: random.Random) -> 
     victim = pick(history, chance, Append, live(history))
     if read is None or victim is None:
         return False
-    return swap(
-        history, read, runs=tuple(run for run in read.runs if run.batch != victim.batch)
-    )  # fmt: skip
+    return swap(history, read, runs=tuple(run for run in read.runs if run.batch != victim.batch))
 
 
 @mutation("LOST", "DIVERGED")
@@ -56,9 +54,7 @@ def tail_of_one_replica_cut(history: History, chance: random.Random) -> bool:
     if read is None:
         return False
     last = read.runs[-1]
-    return swap(
-        history, read, runs=read.runs[:-1], next_lsn=last.lsn, applied_lsn=last.lsn - 1
-    )  # fmt: skip
+    return swap(history, read, runs=read.runs[:-1], next_lsn=last.lsn, applied_lsn=last.lsn - 1)
 
 
 @mutation("LOST")
@@ -192,8 +188,11 @@ def read_before_the_append_began(history: History, chance: random.Random) -> boo
         op for op in history if isinstance(op, Append) and op.batch == read.runs[-1].batch
     )
     return swap(
-        history, append, invoked=read.returned + 0.5, returned=max(append.returned, read.returned +
-        1) )  # fmt: skip
+        history,
+        append,
+        invoked=read.returned + 0.5,
+        returned=max(append.returned, read.returned + 1),
+    )
 
 
 @mutation("TORN")
@@ -240,9 +239,15 @@ def stale_read_called_linearizable(history: History, chance: random.Random) -> b
     if read is None:
         return False
     return swap(
-        history, read, lsn=read.first_lsn, runs=(), next_lsn=read.first_lsn,
-        applied_lsn=read.first_lsn - 1, invoked=read.invoked + 50, returned=read.returned + 60,
-    )  # fmt: skip
+        history,
+        read,
+        lsn=read.first_lsn,
+        runs=(),
+        next_lsn=read.first_lsn,
+        applied_lsn=read.first_lsn - 1,
+        invoked=read.invoked + 50,
+        returned=read.returned + 60,
+    )
 
 
 @mutation("ORDER")
@@ -250,14 +255,15 @@ def read_begins_after_a_later_append_returned(history: History, chance: random.R
     read = pick(history, chance, Read, strong)
     if read is None:
         return False
-    later = pick(
-        history, chance, Append, lambda op: acked(op) and op.lsn > read.applied_lsn
-    )  # fmt: skip
+    later = pick(history, chance, Append, lambda op: acked(op) and op.lsn > read.applied_lsn)
     if later is None:
         return False
     return swap(
-        history, read, invoked=later.returned + 0.01, returned=max(read.returned, later.returned +
-        1) )  # fmt: skip
+        history,
+        read,
+        invoked=later.returned + 0.01,
+        returned=max(read.returned, later.returned + 1),
+    )
 
 
 @mutation("ORDER")
@@ -268,9 +274,7 @@ def append_begins_after_a_higher_one_returned(history: History, chance: random.R
     high = pick(history, chance, Append, lambda op: acked(op) and op.lsn > low.lsn)
     if high is None:
         return False
-    return swap(
-        history, low, invoked=high.returned + 0.01, returned=high.returned + 1, stream=""
-    )  # fmt: skip
+    return swap(history, low, invoked=high.returned + 0.01, returned=high.returned + 1, stream="")
 
 
 @mutation("ORDER", "DOUBLED")
@@ -279,9 +283,11 @@ def two_distant_acks_exchanged(history: History, chance: random.Random) -> bool:
     if low is None:
         return False
     high = pick(
-        history, chance, Append,
+        history,
+        chance,
+        Append,
         lambda op: acked(op) and op.count == 1 and op.invoked > low.returned,
-    )  # fmt: skip
+    )
     if high is None:
         return False
     first, second = low.lsn, high.lsn
@@ -315,17 +321,21 @@ def read_misses_an_acked_append(history: History, chance: random.Random) -> bool
     if read is None:
         return False
     missed = pick(
-        history, chance, Append,
-        lambda op: acked(op)
-        and op.returned < read.invoked
-        and op.lsn + op.count - 1 <= read.applied_lsn
-        and op.lsn > read.first_lsn,
-    )  # fmt: skip
+        history,
+        chance,
+        Append,
+        lambda op: (
+            acked(op)
+            and op.returned < read.invoked
+            and op.lsn + op.count - 1 <= read.applied_lsn
+            and op.lsn > read.first_lsn
+        ),
+    )
     if missed is None:
         return False
     return swap(
         history, read, lsn=missed.lsn, runs=(), next_lsn=missed.lsn, applied_lsn=missed.lsn - 1
-    )  # fmt: skip
+    )
 
 
 @mutation("ORDER")
@@ -361,9 +371,11 @@ def stream_out_of_sequence(history: History, chance: random.Random) -> bool:
     if one is None:
         return False
     two = pick(
-        history, chance, Append,
+        history,
+        chance,
+        Append,
         lambda op: acked(op) and op.stream == one.stream and op is not one,
-    )  # fmt: skip
+    )
     if two is None:
         return False
     first, second = one.sequence, two.sequence
@@ -377,9 +389,11 @@ def success_after_a_failure_in_the_stream(history: History, chance: random.Rando
     if victim is None:
         return False
     prior = pick(
-        history, chance, Append,
+        history,
+        chance,
+        Append,
         lambda op: acked(op) and op.stream != victim.stream and op.lsn > 0,
-    )  # fmt: skip
+    )
     return prior is not None and swap(
         history, prior, stream=victim.stream, sequence=victim.sequence + 1
     )

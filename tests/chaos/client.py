@@ -124,10 +124,18 @@ class Worker:
             returned = time.monotonic()
             self._history.add(
                 Append(
-                    client, batch, count, invoked, returned, outcome, lsn, client, sequence,
+                    client,
+                    batch,
+                    count,
+                    invoked,
+                    returned,
+                    outcome,
+                    lsn,
+                    client,
+                    sequence,
                     session=False,
                 )
-            )  # fmt: skip
+            )
             if outcome is Outcome.OK:
                 counts.acked += count
                 shard = str(self._shard.shard_id)
@@ -181,9 +189,17 @@ class Worker:
             return lsn
         else:
             read = Read(
-                name, "any", invoked, time.monotonic(), lsn, observed(result), result.next_lsn,
-                result.first_lsn, result.applied_lsn, not stale,
-            )  # fmt: skip
+                name,
+                "any",
+                invoked,
+                time.monotonic(),
+                lsn,
+                observed(result),
+                result.next_lsn,
+                result.first_lsn,
+                result.applied_lsn,
+                not stale,
+            )
             self._applied_lsn = max(self._applied_lsn, result.applied_lsn)
         self._first_lsn = max(self._first_lsn, read.first_lsn)
         self._history.add(read)
@@ -194,9 +210,19 @@ class Worker:
         self, name: str, invoked: float, lsn: int, error: str, first: int, applied: int, stale: bool
     ) -> Read:
         return Read(
-            name, "any", invoked, time.monotonic(), lsn, (), lsn, first, applied,
-            not stale, False, error,
-        )  # fmt: skip
+            name,
+            "any",
+            invoked,
+            time.monotonic(),
+            lsn,
+            (),
+            lsn,
+            first,
+            applied,
+            not stale,
+            False,
+            error,
+        )
 
     # --- truncating -------------------------------------------------------------------------------
 

@@ -147,6 +147,15 @@ async def read_all(store: str, address: str, shard: int, tls: Tls | None = None)
                 break
             lsn = response.next_lsn
     return Read(
-        "final", store, invoked, time.monotonic(), first, tuple(runs), lsn, first, applied,
-        False, True,
-    )  # fmt: skip
+        "final",
+        store,
+        invoked,
+        time.monotonic(),
+        first,
+        tuple(runs),
+        lsn,
+        first,
+        applied,
+        False,
+        True,
+    )

@@ -15,22 +15,44 @@ def encode(operation: Operation) -> str:
     match operation:
         case Append():
             fields: list[object] = [
-                "append", operation.client, operation.batch, operation.count, operation.invoked,
-                operation.returned, operation.outcome.value, operation.lsn, operation.stream,
-                operation.sequence, operation.session,
-            ]  # fmt: skip
+                "append",
+                operation.client,
+                operation.batch,
+                operation.count,
+                operation.invoked,
+                operation.returned,
+                operation.outcome.value,
+                operation.lsn,
+                operation.stream,
+                operation.sequence,
+                operation.session,
+            ]
         case Truncate():
             fields = [
-                "truncate", operation.client, operation.lsn, operation.invoked,
-                operation.returned, operation.outcome.value, operation.truncated_lsn,
-            ]  # fmt: skip
+                "truncate",
+                operation.client,
+                operation.lsn,
+                operation.invoked,
+                operation.returned,
+                operation.outcome.value,
+                operation.truncated_lsn,
+            ]
         case Read():
             fields = [
-                "read", operation.client, operation.replica, operation.invoked, operation.returned,
-                operation.lsn, [(r.lsn, r.count, r.batch, r.start, r.gap) for r in operation.runs],
-                operation.next_lsn, operation.first_lsn, operation.applied_lsn,
-                operation.linearizable, operation.final, operation.error,
-            ]  # fmt: skip
+                "read",
+                operation.client,
+                operation.replica,
+                operation.invoked,
+                operation.returned,
+                operation.lsn,
+                [(r.lsn, r.count, r.batch, r.start, r.gap) for r in operation.runs],
+                operation.next_lsn,
+                operation.first_lsn,
+                operation.applied_lsn,
+                operation.linearizable,
+                operation.final,
+                operation.error,
+            ]
     return json.dumps(fields, separators=(",", ":"))
 
 

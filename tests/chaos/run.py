@@ -72,12 +72,17 @@ class Result:
 
 def _settings(options: Options, cluster: LocalCluster, number: int) -> Settings:
     return Settings(
-        name=f"c{number}", endpoints=cluster.endpoints(),
-        shards=list(range(1, options.shards + 1)), directory=str(options.directory),
-        seed=options.seed, writers=options.writers, batch_max=options.batch_max,
-        record_bytes=options.record_bytes, pause_s=options.pause_s,
+        name=f"c{number}",
+        endpoints=cluster.endpoints(),
+        shards=list(range(1, options.shards + 1)),
+        directory=str(options.directory),
+        seed=options.seed,
+        writers=options.writers,
+        batch_max=options.batch_max,
+        record_bytes=options.record_bytes,
+        pause_s=options.pause_s,
         keep_records=options.keep_records if number == 0 else 0,
-    )  # fmt: skip
+    )
 
 
 def _new_cluster(options: Options) -> LocalCluster:

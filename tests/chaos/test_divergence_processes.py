@@ -72,11 +72,20 @@ def shown(cluster: LocalCluster, store: str) -> subprocess.CompletedProcess[byte
     """What a person sees of the shard on the disk of a running store."""
     return subprocess.run(
         [
-            sys.executable, "-m", "logservice", "logdb", "records", "--live", "--raw",
-            str(cluster.process(store).directory / "data"), "1",
+            sys.executable,
+            "-m",
+            "logservice",
+            "logdb",
+            "records",
+            "--live",
+            "--raw",
+            str(cluster.process(store).directory / "data"),
+            "1",
         ],
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_path: Path) -> None:

@@ -34,9 +34,11 @@ def test_damaged_records_are_foreign() -> None:
 
 def test_runs_split_where_batches_meet() -> None:
     records = [
-        *make_records("a", 3, 20), b"what is this", *make_records("b", 2, 20)[1:],
+        *make_records("a", 3, 20),
+        b"what is this",
+        *make_records("b", 2, 20)[1:],
         *make_records("b", 4, 20)[2:],
-    ]  # fmt: skip
+    ]
     assert runs_of(10, records) == [
         Run(10, 3, "a", 0),
         Run(13, 1),

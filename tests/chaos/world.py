@@ -44,10 +44,15 @@ class Client:
         """Spawn the process."""
         with self._log_path.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.chaos.client", json.dumps(asdict(self.settings)),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
+                sys.executable,
+                "-m",
+                "tests.chaos.client",
+                json.dumps(asdict(self.settings)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
                 env=dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path)),
-            )  # fmt: skip
+            )
         self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:

@@ -156,8 +156,9 @@ async def test_a_client_that_is_not_served(store: Store, case: str) -> None:
         await called(store.client_address, credentials(CLIENT_BAD[case]))
     # UNAVAILABLE: not even the handshake let it in.
     assert caught.value.code() in (
-        grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE,
-    ), caught.value  # fmt: skip
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.UNAVAILABLE,
+    ), caught.value
 
 
 @pytest.mark.parametrize("case", CLIENT_GOOD)

@@ -129,9 +129,16 @@ def what_is(store: Store) -> tuple[object, ...]:
     bounds = host.log_bounds(LOG)
     view = state.state  # type: ignore[attr-defined]
     return (
-        machine, bounds, sorted(view.stores), sorted(view.shards), sorted(view.services),
-        dict(view.access), dict(view.id_counters), view.access_version, sorted(host.halted()),
-    )  # fmt: skip
+        machine,
+        bounds,
+        sorted(view.stores),
+        sorted(view.shards),
+        sorted(view.services),
+        dict(view.access),
+        dict(view.id_counters),
+        view.access_version,
+        sorted(host.halted()),
+    )
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

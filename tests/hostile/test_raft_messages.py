@@ -88,14 +88,21 @@ async def attack(cluster: LocalCluster, store: str, incarnations: tuple[int, ...
             if name == store:
                 continue
             peer = await RoguePeer.connect(
-                place.peer, context, cluster=cluster.cluster_id, store=store,
-                incarnations=incarnations, boot=sent,
-            )  # fmt: skip
+                place.peer,
+                context,
+                cluster=cluster.cluster_id,
+                store=store,
+                incarnations=incarnations,
+                boot=sent,
+            )
             for shard, replicas in SHARDS.items():
                 batches = [
-                    one for to in replicas for sender in (*replicas, 99) if to != sender
+                    one
+                    for to in replicas
+                    for sender in (*replicas, 99)
+                    if to != sender
                     for one in everything(shard, to, sender)
-                ]  # fmt: skip
+                ]
                 peer.send(MESSAGES, b"".join(batches))
                 sent += len(batches)
             await peer.ask("no such method", b"")

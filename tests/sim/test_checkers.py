@@ -296,13 +296,28 @@ def believing(epoch: int = 0, applied: int = 0, truncated: int = 0, incarnation:
     )
     machine.state.shards[SHARD] = ShardState(SHARD, "wal", 3, 1, b"", shape.encode())
     report = ReplicaReport(
-        SHARD, ONE, Incarnation(7), Index(epoch), b"",
-        applied=Index(applied), truncated_lsn=Lsn(truncated),
-    )  # fmt: skip
+        SHARD,
+        ONE,
+        Incarnation(7),
+        Index(epoch),
+        b"",
+        applied=Index(applied),
+        truncated_lsn=Lsn(truncated),
+    )
     machine.state.stores[StoreId("s1")] = StoreState(
-        StoreId("s1"), "", "", "", (DirectoryReport(Incarnation(incarnation)),), 1, 1, 1, 1, 1, 1,
+        StoreId("s1"),
+        "",
+        "",
+        "",
+        (DirectoryReport(Incarnation(incarnation)),),
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
         replicas={SHARD: report},
-    )  # fmt: skip
+    )
     raft = SimpleNamespace(membership=Membership())
     replica = SimpleNamespace(shard=ShardId(0), replica_id=ONE, raft=raft, state_machine=machine)
     return SimpleNamespace(store_id=StoreId("s1"), replicas=lambda: [replica])
@@ -361,9 +376,12 @@ def test_only_an_election_of_a_new_term_disturbs_a_calm_world(term: int, seen: i
     world.oracle.shard(ShardId(1)).leaders[2] = ReplicaId(1026)
     transport = cast(Any, SimpleNamespace(identity=SimpleNamespace(store_id=StoreId("store-1"))))
     message = RequestVote(
-        to=ReplicaId(1024), sender=ReplicaId(1025), term=Term(term), last_index=Index(1),
+        to=ReplicaId(1024),
+        sender=ReplicaId(1025),
+        term=Term(term),
+        last_index=Index(1),
         last_term=Term(1),
-    )  # fmt: skip
+    )
     try:
         world._sent(transport, ShardId(1), message)
     finally:

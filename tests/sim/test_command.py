@@ -26,9 +26,13 @@ def simulate(*arguments: str, mutated: bool = False) -> subprocess.CompletedProc
     program = ["-c", MUTATED] if mutated else ["-m", "logservice.sim"]
     path = f"{ROOT}{os.pathsep}{ROOT / 'client'}"
     return subprocess.run(
-        [sys.executable, *program, *arguments], cwd=ROOT, capture_output=True, text=True,
-        check=False, env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
-    )  # fmt: skip
+        [sys.executable, *program, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
+    )
 
 
 def test_a_campaign_goes_on_where_its_ledger_ends(tmp_path: Path) -> None:

@@ -35,9 +35,13 @@ class Store:
         self.disk = SimDisk(random.Random(seed), lambda: None)
         self.up, self.process = True, object()
         self.world = SimpleNamespace(
-            config=SimpleNamespace(seed=seed, disk_delay_s=0.1), healing=False, counts=Counter(),
-            note=lambda *_: None, stores=[], loop=SimpleNamespace(world=None, call_in=self._call),
-        )  # fmt: skip
+            config=SimpleNamespace(seed=seed, disk_delay_s=0.1),
+            healing=False,
+            counts=Counter(),
+            note=lambda *_: None,
+            stores=[],
+            loop=SimpleNamespace(world=None, call_in=self._call),
+        )
         self.logdb = self.open()
         self.parts = SimpleNamespace(directories=[SimpleNamespace(logdb=self.logdb)])
 

@@ -20,11 +20,21 @@ def digests(hash_seed: int, first: int, seeds: int) -> list[str]:
     }
     done = subprocess.run(
         [
-            sys.executable, "-m", "logservice.sim", "--digest",
-            "--first", str(first), "--seeds", str(seeds),
+            sys.executable,
+            "-m",
+            "logservice.sim",
+            "--digest",
+            "--first",
+            str(first),
+            "--seeds",
+            str(seeds),
         ],
-        env=environment, cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     lines = [line for line in done.stdout.splitlines() if " digest " in line]
     assert len(lines) == seeds, done.stdout + done.stderr
     return lines

@@ -68,13 +68,17 @@ def running(number: int, last_index: int, *voters: int, epoch: int = 1) -> Any:
         voters=tuple(ReplicaId(one) for one in voters), members=members, change_epoch=Index(epoch)
     )
     replica = SimpleNamespace(
-        shard=ShardId(1), replica_id=ReplicaId(number),
+        shard=ShardId(1),
+        replica_id=ReplicaId(number),
         raft=SimpleNamespace(membership=membership, last_index=last_index),
-    )  # fmt: skip
+    )
     return SimpleNamespace(
-        store_id=StoreId(f"store-{number % 10}"), up=True, parts=object(),
-        replicas=lambda: [replica], running=lambda shard: replica,
-    )  # fmt: skip
+        store_id=StoreId(f"store-{number % 10}"),
+        up=True,
+        parts=object(),
+        replicas=lambda: [replica],
+        running=lambda shard: replica,
+    )
 
 
 @pytest.mark.parametrize(

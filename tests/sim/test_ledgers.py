@@ -14,8 +14,16 @@ from logservice.sim.ledgers import main
 
 def line(seed: int, **changes: Any) -> dict[str, Any]:
     counts = {"client Append": 7, "client Read": 3, "entries applied": 20, "fault crash": 2}
-    made = {"seed": seed, "short": False, "calm": False, "virtual_s": 1800.0, "cpu_s": 10.0,
-            "violations": [], "counts": counts, "digest": 0}  # fmt: skip
+    made = {
+        "seed": seed,
+        "short": False,
+        "calm": False,
+        "virtual_s": 1800.0,
+        "cpu_s": 10.0,
+        "violations": [],
+        "counts": counts,
+        "digest": 0,
+    }
     return {**made, **changes}
 
 

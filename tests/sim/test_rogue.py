@@ -46,9 +46,11 @@ def replica(
 ) -> Any:
     state = {"term": term, "role": Role.FOLLOWER, "leader": OTHER, "last_index": last, **raft}
     return SimpleNamespace(
-        replica_id=number, shard=SHARD, applied=applied,
+        replica_id=number,
+        shard=SHARD,
+        applied=applied,
         raft=SimpleNamespace(membership=THREE, **state),
-    )  # fmt: skip
+    )
 
 
 def store(name: str, one: Any) -> Any:

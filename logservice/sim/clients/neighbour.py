@@ -54,9 +54,13 @@ class Neighbour(Client):
         if history.opened and (not epoch or chance.random() < 0.7):
             theirs = chance.choice(history.opened)
             request = self.request(
-                block, 1, session=theirs.session, nonce=theirs.nonce,
-                sequence=max(1, theirs.sequence + chance.randint(-1, 2)), epoch=epoch,
-            )  # fmt: skip
+                block,
+                1,
+                session=theirs.session,
+                nonce=theirs.nonce,
+                sequence=max(1, theirs.sequence + chance.randint(-1, 2)),
+                epoch=epoch,
+            )
         elif epoch:
             request = self.request(block, 1, epoch=epoch)
         else:

@@ -137,9 +137,17 @@ class SessionWriter(Client):
         stream = f"{self.name}/{session}"
         self.note(
             Append(
-                self.name, batch, count, invoked, self.now, outcome, lsn, stream, sequence,
+                self.name,
+                batch,
+                count,
+                invoked,
+                self.now,
+                outcome,
+                lsn,
+                stream,
+                sequence,
             )
-        )  # fmt: skip
+        )
         return outcome
 
 
@@ -174,10 +182,20 @@ class Reader(Client):
         ) -> None:
             self.note(
                 Read(
-                    self.name, store.store_id, invoked, self.now, lsn, runs, following, first,
-                    applied, not stale, False, error,
+                    self.name,
+                    store.store_id,
+                    invoked,
+                    self.now,
+                    lsn,
+                    runs,
+                    following,
+                    first,
+                    applied,
+                    not stale,
+                    False,
+                    error,
                 )
-            )  # fmt: skip
+            )
             self.history.first_lsn = max(self.history.first_lsn, first)
 
         try:

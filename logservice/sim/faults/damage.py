@@ -31,10 +31,19 @@ from logservice.sim.disk import SECTOR_BYTES
 from logservice.sim.interfaces import Store
 
 MOMENTS = (
-    "append", "vote", "membership change", "truncation", "leader's snapshot", "repair",
-    "removal of a replica", "copies", "removal of a segment", "cut of a segment", "group ahead",
+    "append",
+    "vote",
+    "membership change",
+    "truncation",
+    "leader's snapshot",
+    "repair",
+    "removal of a replica",
+    "copies",
+    "removal of a segment",
+    "cut of a segment",
+    "group ahead",
     "no room",
-)  # fmt: skip
+)
 """What log storage may be at; see `moment_of` and `observed`."""
 
 

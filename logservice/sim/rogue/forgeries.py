@@ -67,20 +67,26 @@ def vote(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -> Mes
     chance, raft = rogue.chance, victim.replica.raft
     lies = chance.random() < 0.5
     return RequestVote(
-        to=victim.to, sender=sender, term=term,
+        to=victim.to,
+        sender=sender,
+        term=term,
         last_index=Index(rogue.number(raft.last_index) if lies else raft.last_index),
         last_term=Term(min(term, rogue.number(raft.term)) if lies else min(term, raft.term)),
-        pre=chance.random() < 0.3, transfer=chance.random() < 0.5,
-    )  # fmt: skip
+        pre=chance.random() < 0.3,
+        transfer=chance.random() < 0.5,
+    )
 
 
 def vote_answer(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -> Message:
     """A vote nobody asked for, or a refusal from another term."""
     chance = rogue.chance
     return VoteResponse(
-        to=victim.to, sender=sender, term=term,
-        reject=chance.random() < 0.6, pre=chance.random() < 0.4,
-    )  # fmt: skip
+        to=victim.to,
+        sender=sender,
+        term=term,
+        reject=chance.random() < 0.6,
+        pre=chance.random() < 0.4,
+    )
 
 
 def append_answer(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -> Message:
@@ -88,21 +94,29 @@ def append_answer(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Ter
     chance, raft = rogue.chance, victim.replica.raft
     index = rogue.number(chance.choice((raft.commit, raft.last_index)))
     return AppendResponse(
-        to=victim.to, sender=sender, term=term, index=Index(index),
+        to=victim.to,
+        sender=sender,
+        term=term,
+        index=Index(index),
         reject=chance.random() < 0.5,
         hint_index=Index(chance.randint(0, max(1, index))),
         hint_term=Term(rogue.number(raft.term)),
-        room=chance.choice((0, 1, 2**40, 2**63 - 1)), closed=chance.random() < 0.3,
-    )  # fmt: skip
+        room=chance.choice((0, 1, 2**40, 2**63 - 1)),
+        closed=chance.random() < 0.3,
+    )
 
 
 def heartbeat_answer(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -> Message:
     """With a context of nobody."""
     chance = rogue.chance
     return HeartbeatResponse(
-        to=victim.to, sender=sender, term=term, context=chance.randbytes(chance.choice((0, 8, 16))),
-        room=chance.choice((0, 1, 2**63 - 1)), closed=chance.random() < 0.3,
-    )  # fmt: skip
+        to=victim.to,
+        sender=sender,
+        term=term,
+        context=chance.randbytes(chance.choice((0, 8, 16))),
+        room=chance.choice((0, 1, 2**63 - 1)),
+        closed=chance.random() < 0.3,
+    )
 
 
 def append(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -> Message:
@@ -112,9 +126,14 @@ def append(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -> M
     commit = chance.choice((raft.commit, raft.last_index + 3, rogue.number(raft.commit)))
     entries = forged_entries(rogue, victim, before, term)
     return AppendEntries(
-        to=victim.to, sender=sender, term=term, prev_index=before,
-        prev_term=term_at(victim, before), entries=entries, commit=Index(commit),
-    )  # fmt: skip
+        to=victim.to,
+        sender=sender,
+        term=term,
+        prev_index=before,
+        prev_term=term_at(victim, before),
+        entries=entries,
+        commit=Index(commit),
+    )
 
 
 def heartbeat(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -> Message:
@@ -170,9 +189,20 @@ def local_report(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term
 
 
 ANY: tuple[Maker, ...] = (
-    vote, vote_answer, append_answer, heartbeat_answer, append, heartbeat, quiesce, timeout_now,
-    transfer, propose, read_request, read_answer, local_report,
-)  # fmt: skip
+    vote,
+    vote_answer,
+    append_answer,
+    heartbeat_answer,
+    append,
+    heartbeat,
+    quiesce,
+    timeout_now,
+    transfer,
+    propose,
+    read_request,
+    read_answer,
+    local_report,
+)
 """Every kind, snapshots aside."""
 
 

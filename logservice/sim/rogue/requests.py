@@ -152,10 +152,14 @@ def heartbeat_of_another(rogue: Adversary, victim: Victim) -> None:
     chance = rogue.chance
     store = victim.store
     beat = StoreHeartbeat(
-        store.store_id, "host-rogue", "memory:666", "rogue:client",
+        store.store_id,
+        "host-rogue",
+        "memory:666",
+        "rogue:client",
         (DirectoryReport(chance.choice((store.incarnation, rogue.own[0]))),),
-        chance.getrandbits(62), _sequence(rogue),
-    )  # fmt: skip
+        chance.getrandbits(62),
+        _sequence(rogue),
+    )
     acked = proposals.AckCommands(
         store.store_id, tuple(CommandResult(number) for number in range(1, 200))
     )
@@ -180,17 +184,27 @@ def own_heartbeat(rogue: Adversary, victim: Victim) -> None:
     membership = chance.choice((_only_me(rogue, victim), victim.replica.raft.membership))
     replica = chance.choice((victim.to, *rogue.scene.ids(victim.shard), ReplicaId(4242)))
     report = ReplicaReport(
-        victim.shard, replica, incarnation, membership.change_epoch, membership.encode(),
-        leads=chance.random() < 0.7, term=rogue.number(victim.replica.raft.term) % 2**62,
+        victim.shard,
+        replica,
+        incarnation,
+        membership.change_epoch,
+        membership.encode(),
+        leads=chance.random() < 0.7,
+        term=rogue.number(victim.replica.raft.term) % 2**62,
         leader=chance.choice((replica, victim.to)),
         halted=chance.choice(("", "", "broken")),
-    )  # fmt: skip
+    )
     beat = StoreHeartbeat(
-        home.store_id, f"host-{home.number}", home.address, f"{home.store_id}:client",
-        tuple(map(DirectoryReport, identity.incarnations)), identity.boot_id, _sequence(rogue),
+        home.store_id,
+        f"host-{home.number}",
+        home.address,
+        f"{home.store_id}:client",
+        tuple(map(DirectoryReport, identity.incarnations)),
+        identity.boot_id,
+        _sequence(rogue),
         replicas=(report,),
         stored=((victim.shard, victim.to),),
-    )  # fmt: skip
+    )
     data = proposals.encode(beat)
     rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, data, identity)
 
@@ -211,10 +225,14 @@ def joining(rogue: Adversary, victim: Victim) -> None:
     if incarnation == mine:
         address = store.address
     beat = StoreHeartbeat(
-        rogue.store_id, "host-rogue", address if home is None else home.address, "rogue:client",
+        rogue.store_id,
+        "host-rogue",
+        address if home is None else home.address,
+        "rogue:client",
         tuple(map(DirectoryReport, identity.incarnations)),
-        rogue.boot_id, _sequence(rogue),
-    )  # fmt: skip
+        rogue.boot_id,
+        _sequence(rogue),
+    )
     data = proposals.encode(beat)
     rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, data, identity)
 
@@ -294,11 +312,19 @@ def question(rogue: Adversary, victim: Victim) -> None:
 
 
 _METHODS = (
-    forwarding.APPEND, forwarding.PROPOSE, "shard.change", "shard.transfer",
-    hakeeper_client.PROPOSE, hakeeper_client.LOOKUP, hakeeper_client.HEARTBEAT,
-    bootstrap.PROBE, repair.FETCH,
-    comparison_wire.DIGEST, comparison_wire.FINDING, sleeping.METHOD,
-)  # fmt: skip
+    forwarding.APPEND,
+    forwarding.PROPOSE,
+    "shard.change",
+    "shard.transfer",
+    hakeeper_client.PROPOSE,
+    hakeeper_client.LOOKUP,
+    hakeeper_client.HEARTBEAT,
+    bootstrap.PROBE,
+    repair.FETCH,
+    comparison_wire.DIGEST,
+    comparison_wire.FINDING,
+    sleeping.METHOD,
+)
 
 
 def nothing(rogue: Adversary, victim: Victim) -> None:
@@ -359,13 +385,15 @@ def _heartbeat_answer(rogue: Adversary, body: bytes) -> bytes | None:
     me = Member(ReplicaId(4242), rogue.store_id, rogue.own[0])
     alone = Membership(voters=(me.replica_id,), change_epoch=Index(2**40), members=(me,))
     reply = replies.HeartbeatReply(
-        Phase.RUNNING, 2**40, commands=orders,
+        Phase.RUNNING,
+        2**40,
+        commands=orders,
         directory=tuple(
             replies.DirectoryEntry(one.store_id, "memory:666", "rogue:client")
             for one in rogue.scene.honest
         ),
         hakeeper=alone.encode(),
-    )  # fmt: skip
+    )
     return msgspec.msgpack.encode([0, 0, 0, replies.encode(reply), False])
 
 

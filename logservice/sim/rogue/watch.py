@@ -43,9 +43,12 @@ class _Kept:
 
 def _kept(state: State) -> _Kept:
     return _Kept(
-        state.phase, state.cluster_id, state.default_replicas, tuple(sorted(state.access)),
+        state.phase,
+        state.cluster_id,
+        state.default_replicas,
+        tuple(sorted(state.access)),
         tuple((one.shard, one.name, one.wanted) for one in state.sorted_shards()),
-    )  # fmt: skip
+    )
 
 
 class Watch:
