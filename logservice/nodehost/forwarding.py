@@ -17,32 +17,48 @@ forwards again (`local_only`), so a request crosses at most one hop per attempt.
 from __future__ import annotations
 
 import struct
+from typing import Final, NamedTuple
 
 from logservice_wire.block import validate_block
-from logservice_wire.errors import InvalidArgument, UnknownOutcome
+from logservice_wire.errors import InvalidArgument
 
 from logservice import trace
 from logservice.bounds import COMMAND_BYTES_MAX
 from logservice.checksum import crc32
 from logservice.ids import Lsn, SessionId, ShardId, StoreId
+from logservice.nodehost.peers.applied import APPLIED_FIXED
+from logservice.nodehost.peers.question import Asker, Form, Question, question
 from logservice.outcome import Applied
 from logservice.owner import Claim, store_digest
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.trace import Call
 
-APPEND = "shard.append"
-PROPOSE = "shard.propose"
-
 _APPEND = struct.Struct("<QdQQQQI16s16s")
 _HEAD = struct.Struct("<Qd")
-_APPLIED = struct.Struct("<QQQB")
 
 
-def encode_append(
-    shard: ShardId, timeout_s: float, request: AppendRequest, call: Call | None = None
-) -> bytes:
-    """Whose it is, shard, what is left of the deadline, the request."""
+class ForwardedAppend(NamedTuple):
+    """timeout_s: what is left of the caller's deadline. call: whose it is."""
+
+    shard: ShardId
+    timeout_s: float
+    request: AppendRequest
+    call: Call | None = None
+
+
+class ForwardedCommand(NamedTuple):
+    """timeout_s: what is left of the caller's deadline. call: whose it is."""
+
+    shard: ShardId
+    timeout_s: float
+    command: bytes
+    call: Call | None = None
+
+
+def encode_append(append: ForwardedAppend) -> bytes:
+    """The ids of the call, shard, what is left of the deadline, the request."""
+    shard, timeout_s, request, call = append
     head = _APPEND.pack(
         shard,
         timeout_s,
@@ -57,9 +73,7 @@ def encode_append(
     return _ids(call) + head + request.block
 
 
-def decode_append(
-    body: bytes, sender: StoreId
-) -> tuple[ShardId, float, AppendRequest, Call | None]:
+def decode_append(body: bytes, sender: StoreId) -> ForwardedAppend:
     """Inverse of `encode_append`, as sent by `sender`; raises InvalidArgument, CorruptBlock,
     TooLarge.
     """
@@ -82,18 +96,17 @@ def decode_append(
         block=block,
         claim=Claim(owner, nonce, store_digest(sender)),
     )
-    return ShardId(shard), timeout_s, request, call
+    return ForwardedAppend(ShardId(shard), timeout_s, request, call)
 
 
-def encode_request(
-    shard: ShardId, timeout_s: float, rest: bytes, call: Call | None = None
-) -> bytes:
-    """A command."""
-    return _ids(call) + _HEAD.pack(shard, timeout_s) + rest
+def encode_command(forwarded: ForwardedCommand) -> bytes:
+    """The ids of the call, shard, what is left of the deadline, the command."""
+    shard, timeout_s, command, call = forwarded
+    return _ids(call) + _HEAD.pack(shard, timeout_s) + command
 
 
-def decode_request(body: bytes) -> tuple[ShardId, float, bytes, Call | None]:
-    """Inverse of `encode_request`; raises InvalidArgument."""
+def decode_command(body: bytes) -> ForwardedCommand:
+    """Inverse of `encode_command`; raises InvalidArgument."""
     call, start = _call(body)
     rest_at = start + _HEAD.size
     if len(body) < rest_at:
@@ -101,7 +114,7 @@ def decode_request(body: bytes) -> tuple[ShardId, float, bytes, Call | None]:
     if len(body) - rest_at > COMMAND_BYTES_MAX:
         raise InvalidArgument("forwarded command out of bounds", field="command")
     shard, timeout_s = _HEAD.unpack_from(body, start)
-    return ShardId(shard), timeout_s, body[rest_at:], call
+    return ForwardedCommand(ShardId(shard), timeout_s, body[rest_at:], call)
 
 
 def append_shard(body: bytes) -> ShardId:
@@ -109,8 +122,8 @@ def append_shard(body: bytes) -> ShardId:
     return _shard(body, _APPEND)
 
 
-def request_shard(body: bytes) -> ShardId:
-    """Which shard an encoded request is for; raises InvalidArgument."""
+def command_shard(body: bytes) -> ShardId:
+    """Which shard an encoded command is for; raises InvalidArgument."""
     return _shard(body, _HEAD)
 
 
@@ -146,16 +159,19 @@ def _call(body: bytes) -> tuple[Call | None, int]:
     return trace.decode(body[1:start]), start
 
 
-def encode_applied(applied: Applied) -> bytes:
-    """The answer."""
-    return (
-        _APPLIED.pack(applied.lsn, applied.count, applied.value, applied.duplicate) + applied.data
-    )
-
-
-def decode_applied(body: bytes) -> Applied:
-    """Inverse of `encode_applied`; raises UnknownOutcome: whoever answers may have done it."""
-    if len(body) < _APPLIED.size:
-        raise UnknownOutcome("the leader's store answers in another language")
-    lsn, count, value, duplicate = _APPLIED.unpack_from(body)
-    return Applied(lsn, count, value, body[_APPLIED.size :], bool(duplicate))
+APPEND: Final[Question[ForwardedAppend, Applied]] = Question(
+    "shard.append",
+    Asker.MEMBER,
+    encode_append,
+    decode_append,
+    APPLIED_FIXED.encode,
+    lambda data, _: APPLIED_FIXED.decode(data),
+    append_shard,
+)
+PROPOSE: Final = question(
+    "shard.propose",
+    Asker.MEMBER,
+    Form(encode_command, decode_command),
+    APPLIED_FIXED,
+    command_shard,
+)

@@ -38,7 +38,6 @@ from logservice.ids import (
 from logservice.invariants import InvariantViolation
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
-from logservice.nodehost import sleeping
 from logservice.nodehost.beginning import first_update
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
@@ -48,7 +47,7 @@ from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.peer_requests import ENROLLED, PeerHandler, PeerRequests, PeerRule
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.reading.log_reading import read_log
 from logservice.nodehost.reading.log_slice import LogSlice
 from logservice.nodehost.replica import Replica
@@ -107,7 +106,7 @@ class NodeHost:
         self.refusals = Refusals()
         self.strangers = Strangers()
         self._removing: dict[tuple[ShardId, ReplicaId], asyncio.Task[None]] = {}
-        self.requests = PeerRequests(identity, self.running)
+        self.requests = PeerRequests(identity, transport, self._is_member)
         self.vouching = Vouching(self, options.election_timeout_s)
         self._started = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -115,8 +114,7 @@ class NodeHost:
         self._stopping = False
         self._router = Router(self)
         self._role_log = RoleLog()
-        self._sleeping = Sleeping(options, transport, self._router.route)
-        self.register_handler(sleeping.METHOD, ENROLLED, self._sleeping.on_beat)
+        self._sleeping = Sleeping(options, self.requests, self._router.route)
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -468,16 +466,6 @@ class NodeHost:
 
     # --- peers ------------------------------------------------------------------------------------
 
-    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
-        """Answer requests of `method` with `handler`, from the peers that `rule` names."""
-        self.requests.register(method, rule, handler)
-
-    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        """Ask another store, or this one without the network. See `Transport.request`."""
-        if target == self.identity.store_id:
-            return await self.on_request(self.identity, method, body)
-        return await self.transport.request(target, method, body, timeout_s)
-
     def on_messages(self, peer: PeerIdentity, batch: Sequence[tuple[ShardId, Message]]) -> None:
         """See `TransportHandler`."""
         for shard, message in batch:
@@ -495,6 +483,11 @@ class NodeHost:
     async def on_request(self, peer: PeerIdentity, method: str, body: bytes) -> bytes:
         """See `TransportHandler`."""
         return await self.requests.serve(peer, method, body)
+
+    def _is_member(self, shard: ShardId, peer: PeerIdentity) -> bool | None:
+        """See `PeerRequests`."""
+        replica = self._replicas.get(shard)
+        return replica.hearing.members.have(peer) if replica is not None else None
 
     # --- what replicas need (`replica.ReplicaHost`) -----------------------------------------------
 

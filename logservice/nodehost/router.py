@@ -33,7 +33,8 @@ from logservice.config_change import ConfigChange
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
 from logservice.nodehost import forwarding
-from logservice.nodehost.peer_requests import REFUSED_BY, member_of
+from logservice.nodehost.forwarding import ForwardedAppend, ForwardedCommand
+from logservice.nodehost.peers.requests import REFUSED_BY
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.requests.intake import Waiting
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -54,9 +55,8 @@ class Router:
         self._host = host
         self._retry_s = host.options.tick_ms / 1000
         self._tasks: set[asyncio.Task[None]] = set()
-        append, propose = map(member_of, (forwarding.append_shard, forwarding.request_shard))
-        host.register_handler(forwarding.APPEND, append, self._on_append)
-        host.register_handler(forwarding.PROPOSE, propose, self._on_propose)
+        host.requests.register(forwarding.APPEND, self._on_append)
+        host.requests.register(forwarding.PROPOSE, self._on_propose)
 
     def stop(self) -> None:
         """Answer what is on its way with an unknown outcome."""
@@ -141,15 +141,15 @@ class Router:
         if left_s <= 0:
             pending.fail(NotReady("no leader took the request in time"))
             return
-        if item.append is not None:
-            method = forwarding.APPEND
-            body = forwarding.encode_append(replica.shard, left_s, item.append, item.call)
-        else:
-            method = forwarding.PROPOSE
-            body = forwarding.encode_request(replica.shard, left_s, item.command, item.call)
+        ask, shard, call = self._host.requests.ask, replica.shard, item.call
         try:
-            answer = await self._host.transport.request(store, method, body, left_s)
-            pending.resolve(forwarding.decode_applied(answer))
+            if item.append is not None:
+                append = ForwardedAppend(shard, left_s, item.append, call)
+                applied = await ask(store, forwarding.APPEND, append, left_s)
+            else:
+                command = ForwardedCommand(shard, left_s, item.command, call)
+                applied = await ask(store, forwarding.PROPOSE, command, left_s)
+            pending.resolve(applied)
         except (NotLeader, NotReady, ShardNotFound, Halted):
             # Surely not proposed there: look for the leader again, a tick later.
             await asyncio.sleep(self._retry_s)
@@ -168,14 +168,13 @@ class Router:
             pending.fail(UnknownOutcome("the store is stopping"))
             raise
 
-    async def _on_append(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, request, call = forwarding.decode_append(body, peer.store_id)
+    async def _on_append(self, peer: PeerIdentity, asked: ForwardedAppend) -> Applied:
+        shard, timeout_s, request, call = asked
         with self._span("forwarded append", call, shard):
-            applied = await self._host.submit_append(shard, request, timeout_s, local_only=True)
-        return forwarding.encode_applied(applied)
+            return await self._host.submit_append(shard, request, timeout_s, local_only=True)
 
-    async def _on_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
-        shard, timeout_s, command, call = forwarding.decode_request(body)
+    async def _on_propose(self, peer: PeerIdentity, asked: ForwardedCommand) -> Applied:
+        shard, timeout_s, command, call = asked
         if shard == HAKEEPER_SHARD or not is_forwarded(command):
             raise self._host.requests.refuse(peer, forwarding.PROPOSE, "not forwarded")
         if not forwarding.vouches(peer.store_id, command):
@@ -183,8 +182,7 @@ class Router:
                 peer, forwarding.PROPOSE, "vouched for by another store"
             )
         with self._span("forwarded command", call, shard):
-            applied = await self._host.propose(shard, command, timeout_s, local_only=True)
-        return forwarding.encode_applied(applied)
+            return await self._host.propose(shard, command, timeout_s, local_only=True)
 
     def _span(
         self, name: str, call: Call | None, shard: ShardId

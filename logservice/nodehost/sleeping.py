@@ -28,20 +28,32 @@ import hashlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from logservice_wire.errors import InvalidArgument, LogServiceError
 
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.peers.question import NOTHING, Asker, Form, question
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica import Replica
-from logservice.nodehost.transport.seam import PeerIdentity, Transport
+from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.ready import Role
-
-METHOD = "store-beat"
-"""The peer request that carries a beat."""
 
 _BEAT = struct.Struct("<QQ")
 _MARK = struct.Struct("<QQQ")
+
+
+def _decode_beat(body: bytes) -> tuple[int, ...]:
+    if len(body) != _BEAT.size:
+        raise InvalidArgument(f"a beat has {_BEAT.size} bytes", field="body")
+    return _BEAT.unpack(body)
+
+
+BEAT: Final = question(
+    "store-beat", Asker.ENROLLED, Form(lambda beat: _BEAT.pack(*beat), _decode_beat), NOTHING
+)
+"""Digest and count of the sleeping shards that the sender leads with a member on the receiver."""
 
 
 @dataclass(slots=True)
@@ -78,12 +90,12 @@ class Sleeping:
     def __init__(
         self,
         options: NodeHostOptions,
-        transport: Transport,
+        requests: PeerRequests,
         route: Callable[[Replica], None],
     ) -> None:
-        """`route` looks after requests that wait at an awake replica."""
+        """Hear the beats of others. `route` looks after requests that wait at an awake replica."""
         self._options = options
-        self._transport = transport
+        self._requests = requests
         self._route = route
         self._beat_ticks = max(1, options.election_ticks // 4)
         self._silent_ticks = options.election_ticks + self._beat_ticks
@@ -92,6 +104,7 @@ class Sleeping:
         self._sleepers: dict[ShardId, _Sleeper] = {}
         self._peers: dict[StoreId, _Peer] = {}
         self._beats: set[asyncio.Task[None]] = set()
+        requests.register(BEAT, self._on_beat)
 
     def __len__(self) -> int:
         return len(self._sleepers)
@@ -186,40 +199,36 @@ class Sleeping:
                 continue
             if not peer.beating:
                 peer.beating = True
-                body = _BEAT.pack(peer.led, peer.led_count)
-                task = asyncio.get_running_loop().create_task(self._send(store, peer, body))
+                beat = (peer.led, peer.led_count)
+                task = asyncio.get_running_loop().create_task(self._send(store, peer, beat))
                 self._beats.add(task)
                 task.add_done_callback(self._beats.discard)
 
-    async def _send(self, store: StoreId, peer: _Peer, body: bytes) -> None:
+    async def _send(self, store: StoreId, peer: _Peer, beat: tuple[int, ...]) -> None:
         timeout_s = self._options.tick_ms / 1000 * self._silent_ticks
         try:
-            await self._transport.request(store, METHOD, body, timeout_s)
+            await self._requests.ask(store, BEAT, beat, timeout_s)
         except LogServiceError:
             pass  # it will hear nothing, and draw its own conclusion
         finally:
             peer.beating = False
 
-    async def on_beat(self, sender: PeerIdentity, body: bytes) -> bytes:
-        """A beat of another store. Raises InvalidArgument for what is none."""
-        if len(body) != _BEAT.size:
-            raise InvalidArgument(f"a beat has {_BEAT.size} bytes", field="body")
+    async def _on_beat(self, sender: PeerIdentity, beat: tuple[int, ...]) -> None:
         peer = self._peers.get(sender.store_id)
         if peer is None:
-            return b""
+            return
         peer.heard = self._ticks
         if peer.boot_id not in (None, sender.boot_id):
             self._lost(sender.store_id, peer)
-            return b""
+            return
         peer.boot_id = sender.boot_id
-        if _BEAT.unpack(body) == (peer.followed, peer.followed_count):
+        if beat == (peer.followed, peer.followed_count):
             peer.differs_since = None
         elif peer.differs_since is None:
             peer.differs_since = self._ticks
         elif self._ticks - peer.differs_since >= self._options.election_ticks:
             peer.differs_since = None
             self._wake_followers(peer)
-        return b""
 
     def _lost(self, store: StoreId, peer: _Peer) -> None:
         """Whoever sleeps and has a member there: as if its connection had broken."""

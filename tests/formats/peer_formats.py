@@ -61,9 +61,11 @@ from logservice.ids import (
     Term,
 )
 from logservice.nodehost import forwarding, sleeping
-from logservice.nodehost.agent import access_book, address_book, bootstrap, hakeeper_client
+from logservice.nodehost.agent import access_book, address_book, bootstrap
+from logservice.nodehost.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.hearing import vouching
-from logservice.nodehost.integrity import comparison_wire, repair
+from logservice.nodehost.integrity import digests, repair
+from logservice.nodehost.peers.applied import APPLIED_ARRAY, APPLIED_FIXED
 from logservice.nodehost.transport import chunks, codec, control, frame
 from logservice.nodehost.transport.codec import CodecError
 from logservice.nodehost.transport.frame import FrameError, FrameKind, FrameReader
@@ -288,7 +290,7 @@ _PEER: tuple[Sample, ...] = (
         control.decode_refusal, _show_error,
     ),
     Sample(
-        "request", control.Request(5, 1_500, forwarding.APPEND, b"body"),
+        "request", control.Request(5, 1_500, forwarding.APPEND.method, b"body"),
         lambda one: b"".join(
             control.encode_request(one.request_id, one.timeout_ms, one.method, one.body)
         ),
@@ -299,38 +301,39 @@ _PEER: tuple[Sample, ...] = (
         control.decode_response,
     ),
     Sample(
-        "forwarded append", _APPEND, lambda args: forwarding.encode_append(*args),
+        "forwarded append", ForwardedAppend(*_APPEND), forwarding.encode_append,
         lambda data: forwarding.decode_append(data, STORE),
     ),
     Sample(
-        "forwarded command", (SHARD, 1.5, b"command", None),
-        lambda args: forwarding.encode_request(*args), forwarding.decode_request,
+        "forwarded command", ForwardedCommand(SHARD, 1.5, b"command"),
+        forwarding.encode_command, forwarding.decode_command,
     ),
     Sample(
-        "applied", Applied(1_001, 3, 7, b"data", True), forwarding.encode_applied,
-        forwarding.decode_applied,
+        "applied", Applied(1_001, 3, 7, b"data", True), APPLIED_FIXED.encode,
+        APPLIED_FIXED.decode,
     ),
     Sample(
-        "answer of shard 0", hakeeper_client._Answer(1_001, 3, 7, b"data", True),
-        hakeeper_client._encoder.encode, hakeeper_client._answers.decode,
+        "answer of shard 0", Applied(1_001, 3, 7, b"data", True), APPLIED_ARRAY.encode,
+        APPLIED_ARRAY.decode,
     ),
     Sample(
         "probe of the first start",
-        bootstrap._Probe(StoreId("s9"), Incarnation(11), True, MEMBERS.encode()),
-        bootstrap._encoder.encode, bootstrap._decoder.decode,
+        bootstrap.Probe(StoreId("s9"), Incarnation(11), True, MEMBERS.encode()),
+        bootstrap.PROBE.encode_answer, lambda data: bootstrap.PROBE.decode_answer(data, None),
     ),
     Sample(
-        "entries wanted", repair._Fetch(SHARD, HERE, 41), repair._encoder.encode,
-        repair._fetch_decoder.decode,
+        "entries wanted", repair.Fetch(SHARD, HERE, 41), repair.FETCH.encode,
+        lambda data: repair.FETCH.decode(data, STORE),
     ),
     Sample(
         "entries fetched",
-        repair._Fetched(SNAPSHOT.encode(), (3, 1_001), [(3, 41, 1_001, 3, 2, b"payload")]),
-        repair._encoder.encode, repair._fetched_decoder.decode,
+        repair.Fetched(SNAPSHOT.encode(), (3, 1_001), [(3, 41, 1_001, 3, 2, b"payload")]),
+        repair.FETCH.encode_answer,
+        lambda data: repair.FETCH.decode_answer(data, repair.Fetch(SHARD, HERE, 41)),
     ),
     Sample(
-        "beat of sleepers", (2**64 - 1, 5), lambda pair: sleeping._BEAT.pack(*pair),
-        sleeping._BEAT.unpack,
+        "beat of sleepers", (2**64 - 1, 5), sleeping.BEAT.encode,
+        lambda data: sleeping.BEAT.decode(data, STORE),
     ),
     *(
         Sample(type(message).__name__, message, _encode_message, _decode_message)
@@ -354,9 +357,9 @@ _ADDRESSES = address_book._Page(
     (DirectoryEntry(StoreId("s9"), "[::1]:1", "[::1]:2", (Incarnation(9),)),), MEMBERS.encode()
 )
 
-_ASK = comparison_wire.Ask(shard=5, replica=1025, asker=1024, low=1025, high=2049)
-_ANSWER = comparison_wire.Answer(first=3, applied=2100, digest=bytes(range(16)))
-_FINDING = comparison_wire.Finding(
+_ASK = digests.DigestWanted(shard=5, replica=1025, asker=1024, low=1025, high=2049)
+_ANSWER = digests.DigestAnswer(first=3, applied=2100, digest=bytes(range(16)))
+_FINDING = digests.Finding(
     shard=5, replica=1025, asker=1024, low=1025, high=2049, waited=False,
     digests=[(1024, bytes(range(16))), (1025, bytes(16)), (1026, bytes(range(16)))],
 )  # fmt: skip
@@ -401,23 +404,22 @@ FORMATS = (
         SnapshotCorrupt,
     ),
     Format(
-        "comparison", comparison_wire._VERSION[0],
-        "logservice.nodehost.integrity.comparison_wire:_VERSION",
-        "logservice/nodehost/integrity/comparison_wire.py",
+        "comparison", digests._VERSION[0],
+        "logservice.nodehost.integrity.digests:_VERSION",
+        "logservice/nodehost/integrity/digests.py",
         (
-            Sample("a question", _ASK, comparison_wire.encode, comparison_wire.decode_ask),
+            Sample("a question", _ASK, digests._wanted.encode, digests._wanted.decode),
             Sample(
-                "an answer", _ANSWER, comparison_wire.encode,
-                lambda data: comparison_wire.decode_answer(data, _ASK.low, _ASK.high),
+                "an answer", _ANSWER, digests._answer.encode, digests._answer.decode,
             ),
-            Sample("a finding", _FINDING, comparison_wire.encode, comparison_wire.decode_finding),
+            Sample("a finding", _FINDING, digests._finding.encode, digests._finding.decode),
         ),
         InvalidArgument,
     ),
     Format(
         "hearing", vouching._VERSION[0], "logservice.nodehost.hearing.vouching:_VERSION",
         "logservice/nodehost/hearing/vouching.py",
-        (Sample("a question", _ASKED, vouching.encode, vouching.decode),),
+        (Sample("a question", _ASKED, vouching.ASKED.encode, vouching.ASKED.decode),),
         InvalidArgument,
     ),
     Format(

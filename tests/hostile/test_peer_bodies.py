@@ -71,7 +71,7 @@ def seeds_of(method: str) -> tuple[bytes, ...]:
 @pytest.mark.parametrize("method", sorted(ASKERS))
 async def test_whatever_the_bytes_are_the_answer_is_typed(store: Store, method: str) -> None:
     host = parts_of(store).host
-    assert method in host.requests.rules
+    assert method in host.requests.questions
     untyped: list[tuple[bytes, BaseException]] = []
 
     async def ask(body: bytes) -> None:

@@ -18,7 +18,7 @@ from logservice_wire.block import encode_block
 from logservice.hakeeper import proposals
 from logservice.ids import HAKEEPER_SHARD, ShardId, Term
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.nodehost.peer_requests import Asker
+from logservice.nodehost.peers.question import Asker
 from logservice.rsm import commands
 from logservice.server.store import Store
 from tests.hostile.rogue_peer import Refusal, RoguePeer, context_of
@@ -146,7 +146,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def test_every_method_has_a_rule_and_a_body_that_attacks_it(store: Store) -> None:
     """A new method fails here until it is in both tables."""
-    rules = parts_of(store).host.requests.rules
+    rules = parts_of(store).host.requests.questions
     assert {method: rule.asker for method, rule in rules.items()} == ASKERS
     assert all(
         (rule.shard_of is not None) == (rule.asker is Asker.MEMBER) for rule in rules.values()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from logservice_wire.errors import (
     LogServiceError,
@@ -38,7 +39,8 @@ from logservice.ids import (
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Membership
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
-from logservice.nodehost.peer_requests import PeerHandler, PeerRequests, PeerRule
+from logservice.nodehost.peers.question import Question
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Rejected
 from logservice.raft.ready import Role
@@ -76,14 +78,38 @@ class FakeNetwork:
 
 
 class FakeTransport:
-    def __init__(self, address: str) -> None:
+    def __init__(self, network: FakeNetwork, identity: PeerIdentity, address: str) -> None:
+        self.network = network
+        self.identity = identity
         self.address = address
         self.addresses: dict[StoreId, str] = {}
         self.others: dict[StoreId, tuple[str, ...]] = {}
 
+    async def request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        self.network.requests.append((target, method))
+        self.network.failures(target, method)
+        host = self.network.hosts.get(self.addresses.get(StoreId(target), f"{target}:1"))
+        if host is None or not host.up or host.identity.store_id != target:
+            raise NotReady(f"{target} does not answer")
+        answer = await host.requests.serve(self.identity, method, body)
+        if self.network.lost(target, method):
+            raise UnknownOutcome("the connection broke")
+        return answer
+
     def set_address(self, store: StoreId, address: str, *others: str) -> None:
         self.addresses[store] = address
         self.others[store] = others
+
+
+def raw(question: Question[Any, Any]) -> Question[bytes, bytes]:
+    """The question as bytes: for handlers that answer what no store would."""
+    return replace(
+        question,
+        encode=lambda body: body,
+        decode=lambda body, _: body,
+        encode_answer=lambda data: data,
+        decode_answer=lambda data, _: data,
+    )
 
 
 class Everybody:
@@ -111,7 +137,7 @@ class FakeHost:
         self.identity = PeerIdentity(
             ClusterId("c"), StoreId(name), (Incarnation(100 + number),), 1000 + number
         )
-        self.transport = FakeTransport(f"{name}:1")
+        self.transport = FakeTransport(network, self.identity, f"{name}:1")
         self.clock = SystemClock()
         self.network = network
         network.hosts[self.transport.address] = self
@@ -120,7 +146,7 @@ class FakeHost:
         self.leader = ReplicaId(1)
         self.elsewhere = ""
         self.up = True
-        self.requests = PeerRequests(self.identity, lambda _: None)
+        self.requests = PeerRequests(self.identity, self.transport, lambda *_: None)
         self.requests.directory = Everybody()
         self.bootstraps: dict[ShardId, Bootstrap] = {}
         self.infos: dict[ShardId, ReplicaInfo] = {}
@@ -221,20 +247,6 @@ class FakeHost:
     ) -> None:
         self._fail()
         self.calls.append(("transfer", shard, target))
-
-    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
-        self.requests.register(method, rule, handler)
-
-    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        self.network.requests.append((target, method))
-        self.network.failures(target, method)
-        host = self.network.hosts.get(self.transport.addresses.get(StoreId(target), f"{target}:1"))
-        if host is None or not host.up or host.identity.store_id != target:
-            raise NotReady(f"{target} does not answer")
-        answer = await host.requests.serve(self.identity, method, body)
-        if self.network.lost(target, method):
-            raise UnknownOutcome("the connection broke")
-        return answer
 
     def _fail(self) -> None:
         if self.failure is not None:

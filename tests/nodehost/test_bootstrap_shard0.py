@@ -14,11 +14,15 @@ from logservice.logdb.format.update import Bootstrap
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Member, Membership
 from logservice.nodehost.agent.address_book import AddressBook
-from logservice.nodehost.agent.bootstrap import BootstrapOutcome, Bootstrapper, InitialMember
+from logservice.nodehost.agent.bootstrap import (
+    PROBE,
+    BootstrapOutcome,
+    Bootstrapper,
+    InitialMember,
+)
 from logservice.nodehost.agent.remembered_file import Copy
-from logservice.nodehost.peer_requests import ENROLLED
 from logservice.nodehost.transport.seam import PeerIdentity
-from tests.nodehost.fake_host import FakeHost, FakeNetwork
+from tests.nodehost.fake_host import FakeHost, FakeNetwork, raw
 
 NAMES = ("s1", "s2", "s3")
 MEMBERS = tuple(InitialMember(StoreId(name), f"{name}:1") for name in NAMES)
@@ -218,7 +222,7 @@ async def test_a_garbled_probe_counts_as_no_answer(answer: bytes) -> None:
     async def garbled(peer: PeerIdentity, body: bytes) -> bytes:
         return answer
 
-    stores.hosts["s3"].register_handler("bootstrap.probe", ENROLLED, garbled)
+    stores.hosts["s3"].requests.register(raw(PROBE), garbled)
     with pytest.raises(NotReady, match="s3"):
         await stores.run("s1", timeout_s=0.3)
 

@@ -21,9 +21,15 @@ from logservice_wire.errors import (
 from logservice import bounds
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
-from logservice.nodehost.integrity import comparison_wire
-from logservice.nodehost.integrity.comparison_wire import DIGEST, FINDING, Answer, Ask, Finding
-from logservice.nodehost.peer_requests import ENROLLED
+from logservice.nodehost.integrity import digests
+from logservice.nodehost.integrity.digests import (
+    DIGEST,
+    FINDING,
+    DigestAnswer,
+    DigestWanted,
+    Finding,
+)
+from logservice.nodehost.peers.question import Asker
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, eventually, request
@@ -151,9 +157,9 @@ async def test_states_are_compared_at_one_index_in_one_form_only(
     asker = cluster.host(leader).identity
     replica = cluster.host(number).replica(SHARD)
     for index in (replica.applied - 1, replica.applied + 1):
-        ask = comparison_wire.encode(Ask(SHARD, number, leader, 0, index))
-        data = await cluster.host(number).on_request(asker, DIGEST, ask)
-        assert comparison_wire.decode_answer(data, 0, index).digest == b""
+        ask = DIGEST.encode(DigestWanted(SHARD, number, leader, 0, index))
+        data = await cluster.host(number).on_request(asker, DIGEST.method, ask)
+        assert answered(data, 0, index).digest == b""
     spoil(cluster, number, 3)
     save = replica.state_machine.save_snapshot
     newer = lambda: save()[:4] + b"\x7f" + save()[5:]  # noqa: E731
@@ -269,14 +275,14 @@ async def test_the_leader_changes_in_the_middle(cluster: Compared) -> None:
     asked = asyncio.Event()
     go_on = asyncio.Event()
     host = cluster.host(leader)
-    original = host.peer_request
+    original = host.transport.request
 
     async def slow(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
         asked.set()
         await go_on.wait()
         return await original(target, method, body, timeout_s)
 
-    host.peer_request = slow  # type: ignore[method-assign]
+    host.transport.request = slow  # type: ignore[method-assign]
     under_way = asyncio.ensure_future(cluster.comparers[leader].run_once())
     await asked.wait()
     (target,) = {1, 2, 3} - {leader, other}
@@ -284,7 +290,7 @@ async def test_the_leader_changes_in_the_middle(cluster: Compared) -> None:
     go_on.set()
     await under_way
     assert SHARD not in cluster.comparers[leader]._compared
-    host.peer_request = original  # type: ignore[method-assign]
+    host.transport.request = original  # type: ignore[method-assign]
     successor = cluster.host(target).replica(SHARD)
     await eventually(lambda: successor.ready_to_lead)
     await cluster.comparers[target].run_once()
@@ -311,18 +317,22 @@ async def test_a_flipped_bit_on_the_way_is_the_readers_own_fault(cluster: Compar
 # --- what peers may send --------------------------------------------------------------------------
 
 
+def answered(data: bytes, low: int, high: int) -> DigestAnswer:
+    return DIGEST.decode_answer(data, DigestWanted(SHARD, 1, 2, low, high))
+
+
 def encoded(*fields: object) -> bytes:
-    return comparison_wire._VERSION + msgspec.msgpack.encode(list(fields))
+    return digests._VERSION + msgspec.msgpack.encode(list(fields))
 
 
 async def test_a_member_answers_members_only_and_survives_garbage(cluster: Compared) -> None:
     await cluster.fill(5)
     host, asker = cluster.host(1), cluster.host(2).identity
-    good = comparison_wire.encode(Ask(SHARD, 1, 2, 2, 4))
-    answer = comparison_wire.decode_answer(await host.on_request(asker, DIGEST, good), 2, 4)
+    good = DIGEST.encode(DigestWanted(SHARD, 1, 2, 2, 4))
+    answer = answered(await host.on_request(asker, DIGEST.method, good), 2, 4)
     assert len(answer.digest) == 16
-    beyond = comparison_wire.encode(Ask(SHARD, 1, 2, 900, 901))
-    empty = comparison_wire.decode_answer(await host.on_request(asker, DIGEST, beyond), 900, 901)
+    beyond = DIGEST.encode(DigestWanted(SHARD, 1, 2, 900, 901))
+    empty = answered(await host.on_request(asker, DIGEST.method, beyond), 900, 901)
     assert empty.digest == b""
     for peer, body in (
         (replace(asker, incarnations=(Incarnation(9),)), good),
@@ -342,23 +352,23 @@ async def test_a_member_answers_members_only_and_survives_garbage(cluster: Compa
         (asker, encoded(SHARD, 1, 2, -5, 3)),
     ):
         with pytest.raises(LogServiceError):
-            await host.on_request(peer, DIGEST, body)
-    assert await host.on_request(asker, DIGEST, good)
+            await host.on_request(peer, DIGEST.method, body)
+    assert await host.on_request(asker, DIGEST.method, good)
     widest = encoded(SHARD, 1, 2, 1, 1 + bounds.COMPARE_RANGE_ENTRIES)
-    assert await host.on_request(asker, DIGEST, widest)
+    assert await host.on_request(asker, DIGEST.method, widest)
 
 
 async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
     """INV-COMPARE-1."""
     await cluster.fill(5)
     host, asker = cluster.host(1), cluster.host(2).identity
-    ask = comparison_wire.encode(Ask(SHARD, 1, 2, 2, 4))
-    data = await host.on_request(asker, DIGEST, ask)
-    own = comparison_wire.decode_answer(data, 2, 4).digest
+    ask = DIGEST.encode(DigestWanted(SHARD, 1, 2, 2, 4))
+    data = await host.on_request(asker, DIGEST.method, ask)
+    own = answered(data, 2, 4).digest
     a, b = b"a" * 16, b"b" * 16
 
     def finding(*digests: tuple[int, bytes], waited: bool = False) -> bytes:
-        return comparison_wire.encode(Finding(SHARD, 1, 2, 2, 4, waited, list(digests)))
+        return FINDING.encode(Finding(SHARD, 1, 2, 2, 4, waited, list(digests)))
 
     for body in (
         finding((1, a), (2, b), (3, b)),  # it has another digest
@@ -369,27 +379,33 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
         b"",
     ):
         with pytest.raises(InvalidArgument):
-            await host.on_request(asker, FINDING, body)
+            await host.on_request(asker, FINDING.method, body)
     with pytest.raises(InvalidArgument):
-        await host.on_request(cluster.host(3).identity, FINDING, finding((1, own), (2, b), (3, b)))
+        await host.on_request(
+            cluster.host(3).identity, FINDING.method, finding((1, own), (2, b), (3, b))
+        )
     for body in (
         finding((1, own), (2, own), (3, b)),  # it is the other one
         finding((1, own), (2, b)),  # nobody can tell yet
         finding((1, own), (2, own), (3, own), waited=True),
     ):
-        await host.on_request(asker, FINDING, body)
+        await host.on_request(asker, FINDING.method, body)
     assert host.halted() == {}
     # It asks the others itself, and they have what it has, whatever a member says about them.
     for waited in (False, True):
-        await host.on_request(asker, FINDING, finding((1, own), (2, b), (3, b), waited=waited))
-        await host.on_request(asker, FINDING, finding((1, own), (2, a), (3, b), waited=waited))
+        await host.on_request(
+            asker, FINDING.method, finding((1, own), (2, b), (3, b), waited=waited)
+        )
+        await host.on_request(
+            asker, FINDING.method, finding((1, own), (2, a), (3, b), waited=waited)
+        )
     assert host.halted() == {}
     for number in (2, 3):
         cluster.forge(number, 1)
-    await host.on_request(asker, FINDING, finding((1, own), (2, b), (3, b)))
+    await host.on_request(asker, FINDING.method, finding((1, own), (2, b), (3, b)))
     assert SHARD in host.halted()
     with pytest.raises((Halted, ShardNotFound)):
-        await host.on_request(asker, FINDING, finding((1, own), (2, b), (3, b)))
+        await host.on_request(asker, FINDING.method, finding((1, own), (2, b), (3, b)))
 
 
 async def test_one_liar_halts_neither_of_two_honest_replicas(
@@ -400,32 +416,32 @@ async def test_one_liar_halts_neither_of_two_honest_replicas(
     liar = 3
     answers = iter(range(1000))
 
-    async def lie(peer: PeerIdentity, body: bytes) -> bytes:
-        return comparison_wire.encode(Answer(1, 6, b"%016d" % next(answers)))
+    async def lie(peer: PeerIdentity, wanted: DigestWanted) -> DigestAnswer:
+        return DigestAnswer(1, 6, b"%016d" % next(answers))
 
-    cluster.host(liar).requests._handlers[DIGEST] = (ENROLLED, lie)
+    cluster.host(liar).requests.register(replace(DIGEST, asker=Asker.ENROLLED), lie)
     for number in (1, 2):
         host, asker = cluster.host(number), cluster.host(liar).identity
-        ask = comparison_wire.encode(Ask(SHARD, number, liar, 2, 4))
-        own = comparison_wire.decode_answer(await host.on_request(asker, DIGEST, ask), 2, 4).digest
+        ask = DIGEST.encode(DigestWanted(SHARD, number, liar, 2, 4))
+        own = answered(await host.on_request(asker, DIGEST.method, ask), 2, 4).digest
         for waited in (False, True, True):
             other = 3 - number
             rows = [(number, own), (other, b"a" * 16), (liar, b"b" * 16)]
             finding = Finding(SHARD, number, liar, 2, 4, waited, rows)
-            await host.on_request(asker, FINDING, comparison_wire.encode(finding))
+            await host.on_request(asker, FINDING.method, FINDING.encode(finding))
         # With the third one away too, it takes this store's own minute, not the liar's word.
-        monkeypatch.setattr(host, "peer_request", nobody)
+        monkeypatch.setattr(host.transport, "request", nobody)
         for _ in range(2):
             rows = [(number, own), (liar, b"b" * 16)]
             finding = Finding(SHARD, number, liar, 2, 4, True, rows)
-            await host.on_request(asker, FINDING, comparison_wire.encode(finding))
+            await host.on_request(asker, FINDING.method, FINDING.encode(finding))
         monkeypatch.undo()
         assert host.halted() == {}
 
 
 async def nobody(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
     if target == "store-3":
-        return comparison_wire.encode(Answer(1, 6, b"c" * 16))
+        return DIGEST.encode_answer(DigestAnswer(1, 6, b"c" * 16))
     raise NotReady("away")
 
 
@@ -434,27 +450,27 @@ async def nobody(target: str, method: str, body: bytes, timeout_s: float) -> byt
     [
         b"garbage",
         b"",
-        b"\x02" + comparison_wire.encode(Answer(1, 6, b"a" * 16))[1:],
-        comparison_wire.encode(Answer(0, 6, b"a" * 16)),
-        comparison_wire.encode(Answer(9, 6, b"")),
-        comparison_wire.encode(Answer(1, 6, b"a" * 15)),
-        comparison_wire.encode(Answer(1, 2, b"a" * 16)),
-        comparison_wire.encode(Answer(3, 6, b"a" * 16)),
-        comparison_wire.encode(Answer(1, 6, b"a" * 22)),
-        comparison_wire.encode(Answer(2**62, 2**62, b"")),
+        b"\x02" + DIGEST.encode_answer(DigestAnswer(1, 6, b"a" * 16))[1:],
+        DIGEST.encode_answer(DigestAnswer(0, 6, b"a" * 16)),
+        DIGEST.encode_answer(DigestAnswer(9, 6, b"")),
+        DIGEST.encode_answer(DigestAnswer(1, 6, b"a" * 15)),
+        DIGEST.encode_answer(DigestAnswer(1, 2, b"a" * 16)),
+        DIGEST.encode_answer(DigestAnswer(3, 6, b"a" * 16)),
+        DIGEST.encode_answer(DigestAnswer(1, 6, b"a" * 22)),
+        DIGEST.encode_answer(DigestAnswer(2**62, 2**62, b"")),
     ],
 )
 async def test_answers_that_are_none_count_for_nothing(cluster: Compared, answer: bytes) -> None:
     await cluster.fill(5)
     leader = await cluster.leader()
     host = cluster.host(leader)
-    original = host.peer_request
+    original = host.transport.request
     liar = cluster.stores[await cluster.follower()].store_id
 
     async def lying(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
         return answer if target == liar else await original(target, method, body, timeout_s)
 
-    host.peer_request = lying  # type: ignore[method-assign]
+    host.transport.request = lying  # type: ignore[method-assign]
     comparer = await cluster.compare()
     assert comparer.counts["refused"] == 2  # once for the entries, once for the state
     assert comparer.counts["ranges"] == 1
@@ -468,9 +484,9 @@ async def test_peers_that_ask_too_much_are_told_so(
     await cluster.fill(5)
     monkeypatch.setattr(bounds, "COMPARE_SERVED_MAX", 0)
     host = cluster.host(1)
-    good = comparison_wire.encode(Ask(SHARD, 1, 2, 2, 4))
+    good = DIGEST.encode(DigestWanted(SHARD, 1, 2, 2, 4))
     with pytest.raises(LogServiceError, match="too many"):
-        await host.on_request(cluster.host(2).identity, DIGEST, good)
+        await host.on_request(cluster.host(2).identity, DIGEST.method, good)
 
 
 async def test_a_store_that_cannot_be_told_is_told_later(cluster: Compared) -> None:
@@ -478,18 +494,18 @@ async def test_a_store_that_cannot_be_told_is_told_later(cluster: Compared) -> N
     leader, number = await cluster.leader(), await cluster.follower()
     cluster.forge(number, 17)
     host = cluster.host(leader)
-    original = host.peer_request
+    original = host.transport.request
 
     async def lost(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        if method == FINDING:
+        if method == FINDING.method:
             raise DeadlineExceeded("lost")
         return await original(target, method, body, timeout_s)
 
-    host.peer_request = lost  # type: ignore[method-assign]
+    host.transport.request = lost  # type: ignore[method-assign]
     comparer = await cluster.compare()
     assert comparer.undecided == [SHARD]
     assert cluster.host(number).halted() == {}
-    host.peer_request = original  # type: ignore[method-assign]
+    host.transport.request = original  # type: ignore[method-assign]
     comparer._due_s = 2.0**40
     await comparer.run_once()
     assert SHARD in cluster.host(number).halted()
@@ -503,17 +519,17 @@ async def test_a_member_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr(bounds, "COMPARE_REQUEST_TIMEOUT_S", 0.05)
     await cluster.fill(5)
     await cluster.leader()
-    handlers = cluster.host(await cluster.follower()).requests._handlers
-    rule, heard = handlers[DIGEST]
+    requests = cluster.host(await cluster.follower()).requests
+    _, heard = requests._handlers[DIGEST.method]
 
-    async def hangs(peer: PeerIdentity, body: bytes) -> bytes:
+    async def hangs(peer: PeerIdentity, wanted: DigestWanted) -> DigestAnswer:
         await asyncio.Event().wait()
-        return b""
+        return DigestAnswer(1, 0, b"")
 
-    handlers[DIGEST] = (rule, hangs)
+    requests.register(DIGEST, hangs)
     comparer = await cluster.compare()
     assert SHARD not in comparer._compared
-    handlers[DIGEST] = (rule, heard)
+    requests.register(DIGEST, heard)
     monkeypatch.undo()
     comparer = await cluster.compare()
     assert SHARD in comparer._compared
@@ -528,18 +544,17 @@ async def test_a_store_that_does_not_answer_a_finding_is_told_later(
     await cluster.leader()
     number = await cluster.follower()
     cluster.forge(number, 17)
-    handlers = cluster.host(number).requests._handlers
-    rule, heard = handlers[FINDING]
+    requests = cluster.host(number).requests
+    _, heard = requests._handlers[FINDING.method]
 
-    async def hangs(peer: PeerIdentity, body: bytes) -> bytes:
+    async def hangs(peer: PeerIdentity, found: Finding) -> None:
         await asyncio.Event().wait()
-        return b""
 
-    handlers[FINDING] = (rule, hangs)
+    requests.register(FINDING, hangs)
     comparer = await cluster.compare()
     assert comparer.undecided == [SHARD]
     assert cluster.host(number).halted() == {}
-    handlers[FINDING] = (rule, heard)
+    requests.register(FINDING, heard)
     monkeypatch.undo()
     comparer._due_s = 2.0**40
     await comparer.run_once()

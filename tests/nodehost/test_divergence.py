@@ -10,14 +10,8 @@ import pytest
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.membership import Membership
-from logservice.nodehost.integrity.divergence import (
-    DIGEST_BYTES,
-    Judgement,
-    RangeDigest,
-    Verdict,
-    holders,
-    judge,
-)
+from logservice.nodehost.integrity.digests import DIGEST_BYTES, RangeDigest
+from logservice.nodehost.integrity.divergence import Judgement, Verdict, holders, judge
 
 
 def ids(*numbers: int) -> tuple[ReplicaId, ...]:

@@ -38,8 +38,7 @@ from logservice.membership import Member
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_client import HEARTBEAT, LOOKUP, PROPOSE, HAKeeperClient
 from logservice.nodehost.agent.remembered_file import Copy
-from logservice.nodehost.peer_requests import ENROLLED
-from tests.nodehost.fake_host import FakeHost, FakeNetwork, Nobody, Shard0
+from tests.nodehost.fake_host import FakeHost, FakeNetwork, Nobody, Shard0, raw
 
 
 class Cluster:
@@ -83,9 +82,9 @@ async def test_a_store_without_shard_0_asks_others_and_remembers_who_answered() 
     cluster.hosts["s1"].up = False
     client = cluster.clients["s3"]
     assert await client.allocate_ids("k", 5, "", 1.0) == 1
-    assert cluster.network.requests == [("s1", PROPOSE), ("s2", PROPOSE)]
+    assert cluster.network.requests == [("s1", PROPOSE.method), ("s2", PROPOSE.method)]
     assert await client.allocate_ids("k", 5, "", 1.0) == 6
-    assert cluster.network.requests[2:] == [("s2", PROPOSE)]
+    assert cluster.network.requests[2:] == [("s2", PROPOSE.method)]
 
 
 async def test_who_stops_answering_is_not_asked_first_again() -> None:
@@ -96,7 +95,7 @@ async def test_who_stops_answering_is_not_asked_first_again() -> None:
     await client.allocate_ids("k", 1, "", 1.0)
     cluster.network.requests.clear()
     await client.allocate_ids("k", 1, "", 1.0)
-    assert cluster.network.requests == [("s2", PROPOSE)]
+    assert cluster.network.requests == [("s2", PROPOSE.method)]
 
 
 async def test_the_address_book_is_searched_before_the_seeds() -> None:
@@ -107,14 +106,14 @@ async def test_the_address_book_is_searched_before_the_seeds() -> None:
     entry = replies.DirectoryEntry(StoreId("s9"), "s9:1", "")
     cluster.books["s3"].update([entry], known.encode())
     await cluster.clients["s3"].allocate_ids("k", 1, "", 1.0)
-    assert cluster.network.requests == [("s9", PROPOSE)]
+    assert cluster.network.requests == [("s9", PROPOSE.method)]
 
 
 async def test_a_local_replica_without_a_leader_is_asked_last() -> None:
     cluster = Cluster()
     cluster.hosts["s1"].leader = NO_REPLICA
     await cluster.clients["s1"].allocate_ids("k", 1, "", 1.0)
-    assert cluster.network.requests == [("s2", PROPOSE)]
+    assert cluster.network.requests == [("s2", PROPOSE.method)]
     cluster.hosts["s2"].up = False
     assert await cluster.clients["s1"].allocate_ids("k", 1, "", 1.0) == 2
 
@@ -125,8 +124,8 @@ async def test_a_store_that_refuses_who_asks_is_passed_by() -> None:
     s1 = cluster.hosts["s1"]
     s1.requests.directory = Nobody()
     assert await cluster.clients["s3"].allocate_ids("k", 1, "", 30.0) == 1
-    assert cluster.network.requests == [("s1", PROPOSE), ("s2", PROPOSE)]
-    assert s1.requests.refused[PROPOSE, "enrolled"] == 1
+    assert cluster.network.requests == [("s1", PROPOSE.method), ("s2", PROPOSE.method)]
+    assert s1.requests.refused[PROPOSE.method, "enrolled"] == 1
 
 
 async def test_a_denial_of_the_state_machine_is_an_answer() -> None:
@@ -141,7 +140,7 @@ async def test_who_says_where_the_leader_is_is_believed_if_that_runs_shard_0() -
     cluster.hosts["s1"].elsewhere = "s2"
     client = cluster.clients["s3"]
     assert await client.allocate_ids("k", 1, "", 30.0) == 1
-    assert cluster.network.requests == [("s1", PROPOSE), ("s2", PROPOSE)]
+    assert cluster.network.requests == [("s1", PROPOSE.method), ("s2", PROPOSE.method)]
     assert await cluster.clients["s1"].allocate_ids("k", 1, "", 30.0) == 2
     cluster.network.requests.clear()
     cluster.hosts["s2"].elsewhere = "s9"
@@ -182,7 +181,7 @@ async def test_an_answer_of_the_state_machine_is_final() -> None:
     with pytest.raises(ShardExists):
         await cluster.clients["s1"].create_shard(ShardId(0), "a", 1, 1.0)
     with pytest.raises(InvalidArgument):
-        await cluster.hosts["s3"].peer_request("s1", PROPOSE, b"?", 1.0)
+        await cluster.hosts["s3"].transport.request("s1", PROPOSE.method, b"?", 1.0)
 
 
 async def test_administration_is_applied_where_the_leader_is_and_never_passed_on() -> None:
@@ -201,7 +200,7 @@ async def test_administration_is_applied_where_the_leader_is_and_never_passed_on
         assert refused.value.metadata["leader"] == "s1"
         assert refused.value.metadata["address"] in ("s1:50", "s1:client")
     assert cluster.count(proposals.CreateShard) == 0
-    assert {method for _, method in cluster.network.requests} <= {LOOKUP}
+    assert {method for _, method in cluster.network.requests} <= {LOOKUP.method}
 
 
 async def test_an_idempotent_proposal_is_repeated_after_a_lost_answer() -> None:
@@ -250,9 +249,9 @@ async def test_a_garbled_question_is_refused() -> None:
     cluster = Cluster()
     for body in (b"", b"\x01\xc1", b"\x09"):
         with pytest.raises(InvalidArgument):
-            await cluster.hosts["s3"].peer_request("s1", "hakeeper.lookup", body, 1.0)
+            await cluster.hosts["s3"].transport.request("s1", "hakeeper.lookup", body, 1.0)
         with pytest.raises(InvalidArgument):
-            await cluster.hosts["s3"].peer_request("s1", "hakeeper.propose", body, 1.0)
+            await cluster.hosts["s3"].transport.request("s1", "hakeeper.propose", body, 1.0)
 
 
 async def test_a_garbled_answer_is_no_answer() -> None:
@@ -261,8 +260,8 @@ async def test_a_garbled_answer_is_no_answer() -> None:
     async def garbled(peer: object, body: bytes) -> bytes:
         return b"\xc1"
 
-    cluster.hosts["s1"].register_handler(PROPOSE, ENROLLED, garbled)
-    cluster.hosts["s1"].register_handler(LOOKUP, ENROLLED, garbled)
+    cluster.hosts["s1"].requests.register(raw(PROPOSE), garbled)
+    cluster.hosts["s1"].requests.register(raw(LOOKUP), garbled)
     assert await cluster.clients["s3"].allocate_ids("k", 1, "", 1.0) == 1
     assert (await cluster.clients["s3"].cluster(1.0)).phase == "running"
 
@@ -277,7 +276,7 @@ async def test_g5_a_garbled_answer_leaves_the_outcome_unknown() -> None:
         return b"\xc1"
 
     for name in ("s1", "s2"):
-        cluster.hosts[name].register_handler(PROPOSE, ENROLLED, garbled)
+        cluster.hosts[name].requests.register(raw(PROPOSE), garbled)
     with pytest.raises(UnknownOutcome):
         await client.allocate_ids("k", 1, "request", 0.3)
     assert cluster.shard0.rsm.state.id_counters == {"k": 2}
@@ -292,7 +291,7 @@ async def test_g5_a_refusal_behind_an_unknown_outcome_does_not_say_not_applied()
         await asyncio.sleep(0)
         raise UnknownOutcome("the connection broke")
 
-    cluster.hosts["s1"].register_handler(PROPOSE, ENROLLED, lost)
+    cluster.hosts["s1"].requests.register(raw(PROPOSE), lost)
     cluster.hosts["s2"].propose_failures = [PermissionDenied("who speaks for whom")]
     with pytest.raises(UnknownOutcome) as caught:
         await cluster.clients["s3"].allocate_ids("k", 1, "request", 5.0)
@@ -322,11 +321,15 @@ async def test_a_store_reports_for_itself_only() -> None:
     cluster = Cluster()
     for forged in (_beat(1), _beat(3, 101), _beat(3, 101, 102)):
         with pytest.raises(PermissionDenied):
-            await cluster.hosts["s3"].peer_request("s2", HEARTBEAT, proposals.encode(forged), 1.0)
+            await cluster.hosts["s3"].transport.request(
+                "s2", HEARTBEAT.method, proposals.encode(forged), 1.0
+            )
     assert cluster.count(proposals.StoreHeartbeat) == 0
-    assert cluster.hosts["s2"].requests.refused[HEARTBEAT, "not its own"] == 3
+    assert cluster.hosts["s2"].requests.refused[HEARTBEAT.method, "not its own"] == 3
     for own in (_beat(3), _beat(3, 103, 999)):
-        await cluster.hosts["s3"].peer_request("s2", HEARTBEAT, proposals.encode(own), 1.0)
+        await cluster.hosts["s3"].transport.request(
+            "s2", HEARTBEAT.method, proposals.encode(own), 1.0
+        )
     assert cluster.count(proposals.StoreHeartbeat) == 2
 
 
@@ -349,11 +352,13 @@ async def test_a_store_reports_for_itself_only() -> None:
 async def test_a_peer_proposes_no_administration(proposal: proposals.Proposal) -> None:
     cluster = Cluster()
     before = cluster.shard0.rsm.save_snapshot()
-    for method in (PROPOSE, HEARTBEAT):
-        if method == HEARTBEAT and isinstance(proposal, proposals.StoreHeartbeat):
+    for method in (PROPOSE.method, HEARTBEAT.method):
+        if method == HEARTBEAT.method and isinstance(proposal, proposals.StoreHeartbeat):
             continue
         with pytest.raises(PermissionDenied):
-            await cluster.hosts["s3"].peer_request("s2", method, proposals.encode(proposal), 1.0)
+            await cluster.hosts["s3"].transport.request(
+                "s2", method, proposals.encode(proposal), 1.0
+            )
         assert cluster.hosts["s2"].requests.refused.total() > 0
     assert cluster.shard0.rsm.save_snapshot() == before
 

@@ -34,6 +34,7 @@ from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.read.entry_read import EntryRead
 from logservice.membership import Membership
 from logservice.nodehost import forwarding
+from logservice.nodehost.forwarding import ForwardedCommand
 from logservice.nodehost.reading import log_reading
 from logservice.owner import Author
 from logservice.rsm import commands
@@ -126,10 +127,10 @@ async def test_what_belongs_to_somebody_is_not_forwarded(
     store = f"store-{leader}"
     assert refused.value.metadata == {"leader": store, "address": f"{store}:client"}
     # Nor does the leader take it from a store that forwards it all the same.
-    body = forwarding.encode_request(SHARD, 5.0, data)
+    body = forwarding.encode_command(ForwardedCommand(SHARD, 5.0, data))
     with pytest.raises(PermissionDenied):
-        await cluster.host(follower).peer_request(store, forwarding.PROPOSE, body, 5.0)
-    assert cluster.host(leader).requests.refused[forwarding.PROPOSE, "not forwarded"] == 1
+        await cluster.host(follower).transport.request(store, forwarding.PROPOSE.method, body, 5.0)
+    assert cluster.host(leader).requests.refused[forwarding.PROPOSE.method, "not forwarded"] == 1
 
 
 async def test_a_membership_is_changed_by_the_leaders_own_store_only(cluster: Cluster) -> None:
@@ -141,20 +142,22 @@ async def test_a_membership_is_changed_by_the_leaders_own_store_only(cluster: Cl
     with pytest.raises(NotLeader):
         await other.change_membership(SHARD, change, 5.0)
     for gone in ("shard.change", "shard.transfer"):
-        body = forwarding.encode_request(SHARD, 5.0, bytes(8))
+        body = forwarding.encode_command(ForwardedCommand(SHARD, 5.0, bytes(8)))
         with pytest.raises(InvalidArgument):
-            await other.peer_request(f"store-{leader}", gone, body, 5.0)
+            await other.transport.request(f"store-{leader}", gone, body, 5.0)
 
 
 async def test_a_store_vouches_for_its_own_clients_only(cluster: Cluster) -> None:
     leader = await cluster.leader()
     follower = 1 + leader % 3
     lie = commands.OpenSession(Author("app", StoreId(f"store-{leader}")), NONCE)
-    body = forwarding.encode_request(SHARD, 5.0, commands.encode(lie))
+    body = forwarding.encode_command(ForwardedCommand(SHARD, 5.0, commands.encode(lie)))
     with pytest.raises(PermissionDenied):
-        await cluster.host(follower).peer_request(f"store-{leader}", forwarding.PROPOSE, body, 5.0)
+        await cluster.host(follower).transport.request(
+            f"store-{leader}", forwarding.PROPOSE.method, body, 5.0
+        )
     refused = cluster.host(leader).requests.refused
-    assert refused[forwarding.PROPOSE, "vouched for by another store"] == 1
+    assert refused[forwarding.PROPOSE.method, "vouched for by another store"] == 1
 
 
 async def test_reading_at_the_edges(cluster: Cluster) -> None:

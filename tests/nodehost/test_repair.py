@@ -198,6 +198,7 @@ class LateHost:
         self.identity = SimpleNamespace(store_id=StoreId("store-1"))
         self.clock = SystemClock()
         self.halts = self
+        self.requests = self
         self._db = db
         self._late = [late]
 
@@ -207,22 +208,24 @@ class LateHost:
     def stands_still(self, shard: ShardId, replica: ReplicaId, *, still: bool) -> None:
         assert not still
 
-    def register_handler(self, method: str, rule: object, handler: object) -> None:
-        assert method == repair.FETCH
+    def register(self, question: object, handler: object) -> None:
+        assert question is repair.FETCH
 
     async def commit_repair(self, update: Update) -> None:
         while self._late:
             self._db.commit([self._late.pop()])
         self._db.commit([update])
 
-    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        low = repair._fetch_decoder.decode(body).low
+    async def ask(
+        self, target: str, question: object, wanted: repair.Fetch, timeout_s: float
+    ) -> repair.Fetched:
+        low = wanted.low
         before = entries(low - 1, low - 1)[0]
         rows: list[tuple[int, int, int, int, int, bytes]] = [
             (one.term, one.index, one.lsn, one.record_count, int(one.kind), bytes(one.payload))
             for one in entries(low, self.last)
         ]
-        return repair._encoder.encode(repair._Fetched(b"", (before.term, before.next_lsn), rows))
+        return repair.Fetched(b"", (before.term, before.next_lsn), rows)
 
     def start_repaired(self, shard: ShardId, replica: ReplicaId) -> None:
         self.started = True
@@ -545,35 +548,35 @@ async def test_a_peer_gives_nothing_to_strangers_and_survives_garbage(cluster: C
     host, asker = cluster.host(1), cluster.host(2).identity
     served = repairer(cluster, 1)
     assert served.counts == {}
-    good = repair._encoder.encode(repair._Fetch(SHARD, 2, 2))
-    assert await host.on_request(asker, repair.FETCH, good)
+    good = FETCH.encode(repair.Fetch(SHARD, 2, 2))
+    assert await host.on_request(asker, FETCH.method, good)
     for peer, body in (
         (replace(asker, incarnations=(Incarnation(9),)), good),
         (cluster.host(3).identity, good),
         (asker, b"\xff\x00"),
-        (asker, repair._encoder.encode(repair._Fetch(SHARD, 7, 2))),
-        (asker, repair._encoder.encode(repair._Fetch(SHARD, 2, 2**63))),
-        (asker, repair._encoder.encode(repair._Fetch(99, 2, 2))),
+        (asker, FETCH.encode(repair.Fetch(SHARD, 7, 2))),
+        (asker, FETCH.encode(repair.Fetch(SHARD, 2, 2**63))),
+        (asker, FETCH.encode(repair.Fetch(99, 2, 2))),
     ):
         with pytest.raises(LogServiceError):
-            await host.on_request(peer, repair.FETCH, body)
-    assert await host.on_request(asker, repair.FETCH, good)
+            await host.on_request(peer, FETCH.method, body)
+    assert await host.on_request(asker, FETCH.method, good)
 
 
 @pytest.mark.parametrize(
     "fetched",
     [
-        repair._Fetched(b"", (1, 1), [(1, 40, 1, 1, 1, b"x")]),
-        repair._Fetched(b"", (9, 9), []),
-        repair._Fetched(b"no snapshot", (0, 0), []),
-        repair._Fetched(b"", (1, 11), [(1, 11, 11, 1, 99, b"x")]),
-        repair._Fetched(b"", (1, 11), [(1, 11, 10, 1, 2, b"x")]),
-        repair._Fetched(b"", (1, 11), [(0, 11, 11, 1, 2, b"x")]),
-        repair._Fetched(b"", (1, 11), [(2**62, 11, 11, 1, 2, b"x")]),
-        repair._Fetched(b"", (1, 11), [(1, 11, 11, 2**32, 2, b"x")]),
-        repair._Fetched(b"", (1, 11), [(1, 11, 11, -1, 2, b"x")]),
-        repair._Fetched(b"", (1, 11), [(1, 11, 11, 1, 3, b"x")]),
-        repair._Fetched(
+        repair.Fetched(b"", (1, 1), [(1, 40, 1, 1, 1, b"x")]),
+        repair.Fetched(b"", (9, 9), []),
+        repair.Fetched(b"no snapshot", (0, 0), []),
+        repair.Fetched(b"", (1, 11), [(1, 11, 11, 1, 99, b"x")]),
+        repair.Fetched(b"", (1, 11), [(1, 11, 10, 1, 2, b"x")]),
+        repair.Fetched(b"", (1, 11), [(0, 11, 11, 1, 2, b"x")]),
+        repair.Fetched(b"", (1, 11), [(2**62, 11, 11, 1, 2, b"x")]),
+        repair.Fetched(b"", (1, 11), [(1, 11, 11, 2**32, 2, b"x")]),
+        repair.Fetched(b"", (1, 11), [(1, 11, 11, -1, 2, b"x")]),
+        repair.Fetched(b"", (1, 11), [(1, 11, 11, 1, 3, b"x")]),
+        repair.Fetched(
             installed(40, 2**62, state=log_machine(SHARD).save_snapshot()).snapshot.encode(),
             (0, 0),
             [],
@@ -581,7 +584,7 @@ async def test_a_peer_gives_nothing_to_strangers_and_survives_garbage(cluster: C
     ],
 )
 async def test_answers_that_do_not_fit_change_nothing(
-    cluster: Cluster, fetched: repair._Fetched
+    cluster: Cluster, fetched: repair.Fetched
 ) -> None:
     log = damaged_log(World())
     mine = repairer(cluster, 1)
@@ -601,15 +604,14 @@ async def test_a_peer_that_does_not_answer_is_passed_over(
     await eventually(lambda: SHARD in host.halted())
     asked = 0
 
-    async def hangs(peer: PeerIdentity, body: bytes) -> bytes:
+    async def hangs(peer: PeerIdentity, wanted: repair.Fetch) -> repair.Fetched:
         nonlocal asked
         asked += 1
         await asyncio.Event().wait()
-        return b""
+        return repair.Fetched(b"", (0, 0), [])
 
     silent = min({1, 2, 3} - {number})
-    rule, _ = cluster.host(silent).requests._handlers[FETCH]
-    cluster.host(silent).requests._handlers[FETCH] = (rule, hangs)
+    cluster.host(silent).requests.register(FETCH, hangs)
     await mine.run_once()
     assert asked
     assert mine.counts["repaired"] == 1

@@ -30,7 +30,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 from logservice_wire.errors import Halted, InvalidArgument, LogServiceError, NotReady
 from msgspec import Struct
 
@@ -41,12 +40,10 @@ from logservice.ids import HAKEEPER_SHARD, ReplicaId, StoreId
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_host import HAKeeperHost
-from logservice.nodehost.peer_requests import ENROLLED
+from logservice.nodehost.peers.question import NOTHING, Asker, packed, question
 from logservice.nodehost.transport.seam import PeerIdentity
 
 logger = logging.getLogger(__name__)
-
-PROBE: Final = "bootstrap.probe"
 
 
 class BootstrapOutcome(enum.Enum):
@@ -69,7 +66,7 @@ class InitialMember:
     peer_address: str
 
 
-class _Probe(Struct, array_like=True, forbid_unknown_fields=True):
+class Probe(Struct, array_like=True, forbid_unknown_fields=True):
     """A store's answer. `initial`: shard 0's initial membership as recorded here, empty if none."""
 
     store: Store
@@ -78,8 +75,7 @@ class _Probe(Struct, array_like=True, forbid_unknown_fields=True):
     initial: MembershipBytes
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Probe)
+PROBE: Final = question("bootstrap.probe", Asker.ENROLLED, NOTHING, packed(Probe))
 
 
 class Bootstrapper:
@@ -108,7 +104,7 @@ class Bootstrapper:
 
     def serve(self) -> None:
         """Answer probes."""
-        self._host.register_handler(PROBE, ENROLLED, self._serve_probe)
+        self._host.requests.register(PROBE, self._serve_probe)
 
     async def run(self, timeout_s: float) -> BootstrapOutcome:
         """Take part in the first start, or find that there is nothing to do.
@@ -152,7 +148,7 @@ class Bootstrapper:
             shard == HAKEEPER_SHARD for shard, _ in self._host.stored_replicas()
         )
 
-    async def _decide(self, probes: Mapping[StoreId, _Probe]) -> BootstrapOutcome | None:
+    async def _decide(self, probes: Mapping[StoreId, Probe]) -> BootstrapOutcome | None:
         """Start, refuse, or None: ask again."""
         recorded = [Membership.decode(probe.initial) for probe in probes.values() if probe.initial]
         me, mine = self._host.identity.store_id, self._host.identity.incarnations
@@ -205,27 +201,25 @@ class Bootstrapper:
         logger.info("shard 0 starts here as replica %d of %s", replica, voters)
         return BootstrapOutcome.STARTED
 
-    async def _probe_all(self) -> dict[StoreId, _Probe]:
+    async def _probe_all(self) -> dict[StoreId, Probe]:
         """Everybody's answer, this store's included; those who do not answer are missing."""
         answers = await asyncio.gather(*(self._probe(member) for member in self._members))
         return {answer.store: answer for answer in answers if answer is not None}
 
-    async def _probe(self, member: InitialMember) -> _Probe | None:
+    async def _probe(self, member: InitialMember) -> Probe | None:
         if member.store_id == self._host.identity.store_id:
             return self._own()
         try:
-            data = await self._host.peer_request(
-                member.store_id, PROBE, b"", bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
+            probe = await self._host.requests.ask(
+                member.store_id, PROBE, None, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
             )
-            probe = _decoder.decode(data)
             Membership.decode(probe.initial) if probe.initial else None
-        except (LogServiceError, ValueError, MembershipCorrupt) as error:
-            # ValueError: the decoder's own errors are some, and so is text that is no UTF-8.
+        except (LogServiceError, MembershipCorrupt) as error:
             logger.debug("initial member %s does not answer: %s", member.store_id, error)
             return None
         return probe if probe.store == member.store_id else None
 
-    def _own(self) -> _Probe:
+    def _own(self) -> Probe:
         identity = self._host.identity
         bootstrap = self._host.bootstrap_of(HAKEEPER_SHARD)
         initial = b""
@@ -236,7 +230,7 @@ class Bootstrapper:
         known = (
             bool(initial) or bootstrap is not None or self._has_data or self._book.knows_hakeeper
         )
-        return _Probe(identity.store_id, self._host.roomiest(), known, initial)
+        return Probe(identity.store_id, self._host.roomiest(), known, initial)
 
-    async def _serve_probe(self, peer: PeerIdentity, body: bytes) -> bytes:
-        return _encoder.encode(self._own())
+    async def _serve_probe(self, peer: PeerIdentity, asked: None) -> Probe:
+        return self._own()

@@ -27,9 +27,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-import msgspec
 from logservice_wire.errors import (
     InvalidArgument,
     LogServiceError,
@@ -39,7 +38,6 @@ from logservice_wire.errors import (
     Reason,
     UnknownOutcome,
 )
-from msgspec import Struct
 
 from logservice import bounds
 from logservice.hakeeper import proposals, queries, replies
@@ -47,13 +45,11 @@ from logservice.hakeeper.views import AccessView, ClusterView, ShardView
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_host import HAKeeperHost
-from logservice.nodehost.peer_requests import ANY, ENROLLED, REFUSED_BY
+from logservice.nodehost.peers.applied import APPLIED_ARRAY
+from logservice.nodehost.peers.question import Asker, Form, Question, question
+from logservice.nodehost.peers.requests import REFUSED_BY
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
-
-HEARTBEAT: Final = "hakeeper.heartbeat"
-PROPOSE: Final = "hakeeper.propose"
-LOOKUP: Final = "hakeeper.lookup"
 
 _ELSEWHERE: Final = frozenset(
     {
@@ -82,18 +78,39 @@ SelfMade = (
 T = TypeVar("T")
 
 
-class _Answer(Struct, array_like=True, forbid_unknown_fields=True):
-    """`Applied`, on the way between stores."""
+class Proposed(NamedTuple):
+    """A proposal with its bytes: they are proposed as they came, and no others."""
 
-    lsn: int
-    count: int
-    value: int
-    data: bytes
-    duplicate: bool
+    proposal: proposals.Proposal
+    command: bytes
 
 
-_encoder = msgspec.msgpack.Encoder()
-_answers = msgspec.msgpack.Decoder(_Answer)
+def _decode_proposed(body: bytes) -> Proposed:
+    try:
+        return Proposed(proposals.decode(body), body)
+    except proposals.ProposalCorrupt as error:
+        raise InvalidArgument(str(error), field="command") from error
+
+
+def _decode_query(body: bytes) -> queries.Query:
+    try:
+        return queries.decode_query(body)
+    except queries.QueryCorrupt as error:
+        raise InvalidArgument(str(error), field="query") from error
+
+
+_PROPOSED: Final = Form[Proposed](lambda sent: sent.command, _decode_proposed)
+
+HEARTBEAT: Final = question("hakeeper.heartbeat", Asker.ANY, _PROPOSED, APPLIED_ARRAY)
+PROPOSE: Final = question("hakeeper.propose", Asker.ENROLLED, _PROPOSED, APPLIED_ARRAY)
+LOOKUP: Final[Question[queries.Query, queries.Answer]] = Question(
+    "hakeeper.lookup",
+    Asker.ENROLLED,
+    queries.encode_query,
+    lambda body, _: _decode_query(body),
+    queries.encode_answer,
+    lambda data, query: queries.decode_answer(query, data),
+)
 
 
 class HAKeeperClient:
@@ -107,9 +124,9 @@ class HAKeeperClient:
 
     def serve(self) -> None:
         """Answer other stores' questions from the local replica of shard 0."""
-        self._host.register_handler(HEARTBEAT, ANY, self._serve_heartbeat)
-        self._host.register_handler(PROPOSE, ENROLLED, self._serve_propose)
-        self._host.register_handler(LOOKUP, ENROLLED, self._serve_lookup)
+        self._host.requests.register(HEARTBEAT, self._serve_heartbeat)
+        self._host.requests.register(PROPOSE, self._serve_propose)
+        self._host.requests.register(LOOKUP, self._serve_lookup)
 
     def expire(self, shard: ShardId) -> None:
         """See `NodeHost.expire`."""
@@ -122,15 +139,14 @@ class HAKeeperClient:
 
         Raises what the module's text says.
         """
-        command = proposals.encode(proposal)
-        method = HEARTBEAT if isinstance(proposal, proposals.StoreHeartbeat) else PROPOSE
+        proposed = Proposed(proposal, proposals.encode(proposal))
+        question = HEARTBEAT if isinstance(proposal, proposals.StoreHeartbeat) else PROPOSE
 
         async def here(limit_s: float) -> Applied:
-            return await self._host.propose(HAKEEPER_SHARD, command, limit_s)
+            return await self._host.propose(HAKEEPER_SHARD, proposed.command, limit_s)
 
         async def there(target: str, limit_s: float) -> Applied:
-            data = await self._host.peer_request(target, method, command, limit_s)
-            return _decode_applied(data)
+            return await self._host.requests.ask(target, question, proposed, limit_s)
 
         return await self._ask(here, there, timeout_s, changes=True)
 
@@ -161,15 +177,13 @@ class HAKeeperClient:
         """A linearizable answer; with `stale` what a local replica has applied, if there is one."""
         if stale and self._host.replica_info(HAKEEPER_SHARD) is not None:
             return _view(self._host.stale_lookup(HAKEEPER_SHARD, query))
-        body = queries.encode_query(query)
 
         async def here(limit_s: float) -> queries.Answer:
             return _view(await self._host.lookup(HAKEEPER_SHARD, query, limit_s))
 
         async def there(target: str, limit_s: float) -> queries.Answer:
-            data = await self._host.peer_request(target, LOOKUP, body, limit_s)
             try:
-                return queries.decode_answer(query, data)
+                return await self._host.requests.ask(target, LOOKUP, query, limit_s)
             except queries.QueryCorrupt as error:
                 raise NotReady(f"{target} answers in another language") from error
 
@@ -219,37 +233,30 @@ class HAKeeperClient:
 
     # --- answering --------------------------------------------------------------------------------
 
-    async def _serve_heartbeat(self, peer: PeerIdentity, body: bytes) -> bytes:
-        beat = _decode_proposal(body)
+    async def _serve_heartbeat(self, peer: PeerIdentity, asked: Proposed) -> Applied:
+        beat = asked.proposal
         if not isinstance(beat, proposals.StoreHeartbeat):
             raise self._host.requests.refuse(peer, HEARTBEAT, "no heartbeat")
         stated = {directory.incarnation for directory in beat.directories}
         if beat.store != peer.store_id or not stated.issuperset(peer.incarnations):
             raise self._host.requests.refuse(peer, HEARTBEAT, "not its own")
-        return await self._apply(body)
+        return await self._apply(asked)
 
-    async def _serve_propose(self, peer: PeerIdentity, body: bytes) -> bytes:
-        proposal = _decode_proposal(body)
+    async def _serve_propose(self, peer: PeerIdentity, asked: Proposed) -> Applied:
+        proposal = asked.proposal
         if not isinstance(proposal, _OF_A_STORE):
             raise self._host.requests.refuse(peer, PROPOSE, "administration")
         if isinstance(proposal, proposals.AckCommands) and proposal.target != peer.store_id:
             raise self._host.requests.refuse(peer, PROPOSE, "not its own")
-        return await self._apply(body)
+        return await self._apply(asked)
 
-    async def _apply(self, command: bytes) -> bytes:
+    async def _apply(self, asked: Proposed) -> Applied:
         limit_s = bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
-        applied = await self._host.propose(HAKEEPER_SHARD, command, limit_s)
-        return _encoder.encode(
-            _Answer(applied.lsn, applied.count, applied.value, applied.data, applied.duplicate)
-        )
+        return await self._host.propose(HAKEEPER_SHARD, asked.command, limit_s)
 
-    async def _serve_lookup(self, peer: PeerIdentity, body: bytes) -> bytes:
-        try:
-            query = queries.decode_query(body)
-        except queries.QueryCorrupt as error:
-            raise InvalidArgument(str(error), field="query") from error
-        answer = await self._host.lookup(HAKEEPER_SHARD, query, bounds.HAKEEPER_ATTEMPT_TIMEOUT_S)
-        return queries.encode_answer(_view(answer))
+    async def _serve_lookup(self, peer: PeerIdentity, query: queries.Query) -> queries.Answer:
+        limit_s = bounds.HAKEEPER_ATTEMPT_TIMEOUT_S
+        return _view(await self._host.lookup(HAKEEPER_SHARD, query, limit_s))
 
     # --- finding ----------------------------------------------------------------------------------
 
@@ -324,22 +331,6 @@ def _nobody(last: LogServiceError) -> LogServiceError:
     if last.reason in _ABOUT_WAITING:
         return last
     return NotReady(f"HAKeeper could not be reached: {last.message}")
-
-
-def _decode_proposal(body: bytes) -> proposals.Proposal:
-    try:
-        return proposals.decode(body)
-    except proposals.ProposalCorrupt as error:
-        raise InvalidArgument(str(error), field="command") from error
-
-
-def _decode_applied(data: bytes) -> Applied:
-    try:
-        answer = _answers.decode(data)
-    except msgspec.MsgspecError as error:
-        # It may have done what it was asked for.
-        raise UnknownOutcome("the store that was asked answers in another language") from error
-    return Applied(answer.lsn, answer.count, answer.value, answer.data, answer.duplicate)
 
 
 def _view(answer: object) -> queries.Answer:

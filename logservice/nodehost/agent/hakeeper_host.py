@@ -14,7 +14,7 @@ from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Membership
 from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
-from logservice.nodehost.peer_requests import PeerHandler, PeerRequests, PeerRule
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 
@@ -132,13 +132,5 @@ class HAKeeperHost(Protocol):
 
     @property
     def requests(self) -> PeerRequests:
-        """Who may ask what; refusals that a handler decides go through it."""
-        ...
-
-    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
-        """Answer peers' requests."""
-        ...
-
-    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        """Ask another store."""
+        """Where stores ask each other."""
         ...

@@ -11,27 +11,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-import msgspec
-from logservice_wire.errors import InvalidArgument, LogServiceError, PermissionDenied, ShardNotFound
+from logservice_wire.errors import LogServiceError, PermissionDenied, ShardNotFound
 from msgspec import Struct
 
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId, StoreId, Term
 from logservice.nodehost.hearing.leadership import Claim
-from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
+from logservice.nodehost.peers.question import NOTHING, Asker, Form, Question, packed, question
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import TimeoutNow
 
 if TYPE_CHECKING:
     from logservice.nodehost.replica import Replica
 
-VOUCH: Final = "hearing.vouch"
-ANNOUNCE: Final = "hearing.announce"
 _VERSION: Final = b"\x01"
 _YES: Final = b"\x01"
 _NO: Final = b"\x00"
+
+A = TypeVar("A")
 
 
 class Asked(Struct, array_like=True, forbid_unknown_fields=True):
@@ -46,23 +46,21 @@ class Asked(Struct, array_like=True, forbid_unknown_fields=True):
     who: int
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Asked)
+ASKED: Final = packed(Asked, _VERSION)
 
 
-def encode(asked: Asked) -> bytes:
-    """Its bytes."""
-    return _VERSION + _encoder.encode(asked)
+def _shard_of(body: bytes) -> ShardId:
+    return ShardId(ASKED.decode(body).shard)
 
 
-def decode(body: bytes) -> Asked:
-    """Of a peer; raises InvalidArgument for what is none."""
-    if body[:1] != _VERSION:
-        raise InvalidArgument(f"version {body[:1].hex()} is not known", field="version")
-    try:
-        return _decoder.decode(body[1:])
-    except msgspec.MsgspecError as error:
-        raise InvalidArgument(str(error), field="body") from error
+VOUCH: Final[Question[Asked, bool]] = question(
+    "hearing.vouch",
+    Asker.MEMBER,
+    ASKED,
+    Form(lambda yes: _YES if yes else _NO, lambda data: data == _YES),
+    _shard_of,
+)
+ANNOUNCE: Final = question("hearing.announce", Asker.MEMBER, ASKED, NOTHING, _shard_of)
 
 
 class VouchingHost(Protocol):
@@ -77,12 +75,9 @@ class VouchingHost(Protocol):
         """The replica that runs here."""
         ...
 
-    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
-        """Answer peers' requests."""
-        ...
-
-    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        """Ask another store."""
+    @property
+    def requests(self) -> PeerRequests:
+        """Where stores ask each other."""
         ...
 
 
@@ -92,9 +87,8 @@ class Vouching:
     def __init__(self, host: VouchingHost, timeout_s: float) -> None:
         """`timeout_s`: an answer that takes longer is asked for again anyway."""
         self._host = host
-        rule = member_of(lambda body: ShardId(decode(body).shard))
-        host.register_handler(VOUCH, rule, self._on_vouch)
-        host.register_handler(ANNOUNCE, rule, self._on_announce)
+        host.requests.register(VOUCH, self._on_vouch)
+        host.requests.register(ANNOUNCE, self._on_announce)
         self._timeout_s = timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -107,8 +101,8 @@ class Vouching:
     def ask(self, replica: Replica, claimant: ReplicaId, claim: Claim) -> None:
         """Ask the voters whether they stand behind the claimant."""
 
-        def answered(voter: ReplicaId, answer: bytes) -> None:
-            if answer == _YES and not replica.stopped:
+        def answered(voter: ReplicaId, yes: bool) -> None:
+            if yes and not replica.stopped:
                 replica.vouched(claim.term, claimant, voter)
 
         for voter in replica.hearing.leadership.voters_to_ask(claimant, claim):
@@ -126,61 +120,55 @@ class Vouching:
     def _request(
         self,
         replica: Replica,
-        method: str,
+        question: Question[Asked, A],
         voter: ReplicaId,
         term: Term,
         who: ReplicaId,
-        answered: Callable[[ReplicaId, bytes], None] = lambda _, __: None,
+        answered: Callable[[ReplicaId, A], None] = lambda _, __: None,
     ) -> None:
         store = replica.store_of(voter)
         if store is None:
             return
-        body = encode(Asked(replica.shard, voter, replica.replica_id, term, who))
-        task = asyncio.get_running_loop().create_task(
-            self._send(store, method, voter, body, answered)
-        )
+        asked = Asked(replica.shard, voter, replica.replica_id, term, who)
+        task = asyncio.get_running_loop().create_task(self._send(store, question, asked, answered))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _send(
         self,
         store: StoreId,
-        method: str,
-        voter: ReplicaId,
-        body: bytes,
-        answered: Callable[[ReplicaId, bytes], None],
+        question: Question[Asked, A],
+        asked: Asked,
+        answered: Callable[[ReplicaId, A], None],
     ) -> None:
         try:
-            answer = await self._host.peer_request(store, method, body, self._timeout_s)
+            answer = await self._host.requests.ask(store, question, asked, self._timeout_s)
         except LogServiceError:
             return  # the claimant will speak again; an announcement costs a vote
-        answered(voter, answer)
+        answered(ReplicaId(asked.replica), answer)
 
     # --- the other side ---------------------------------------------------------------------------
 
-    async def _on_vouch(self, peer: PeerIdentity, body: bytes) -> bytes:
+    async def _on_vouch(self, peer: PeerIdentity, asked: Asked) -> bool:
         """Whether the replica here stands behind a claimant."""
-        replica, asked = self._asked(peer, body)
-        return _YES if replica.vouches(Term(asked.term), ReplicaId(asked.who)) else _NO
+        return self._asked(peer, asked).vouches(Term(asked.term), ReplicaId(asked.who))
 
-    async def _on_announce(self, peer: PeerIdentity, body: bytes) -> bytes:
+    async def _on_announce(self, peer: PeerIdentity, asked: Asked) -> None:
         """The leader hands over. Raises PermissionDenied when it is not the one that is followed
         here.
         """
-        replica, asked = self._asked(peer, body)
+        replica = self._asked(peer, asked)
         term = Term(asked.term)
         if not replica.hearing.leadership.believes(term, ReplicaId(asked.asker)):
             raise PermissionDenied(f"replica {asked.asker} is not believed to lead term {term}")
         now_s = self._host.clock.monotonic()
         replica.hearing.transfers.announced(term, ReplicaId(asked.who), now_s)
-        return b""
 
-    def _asked(self, peer: PeerIdentity, body: bytes) -> tuple[Replica, Asked]:
-        asked = decode(body)
+    def _asked(self, peer: PeerIdentity, asked: Asked) -> Replica:
         replica = self._host.running(ShardId(asked.shard))
         if replica is None or replica.replica_id != asked.replica:
             raise ShardNotFound(f"replica {asked.replica} does not run here", shard=asked.shard)
         member = replica.hearing.members.get(ReplicaId(asked.asker))
         if member is None or not peer.may_speak_for(member):
             raise PermissionDenied("the asker is no member, or elsewhere")
-        return replica, asked
+        return replica

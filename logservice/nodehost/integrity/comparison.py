@@ -7,7 +7,7 @@ its disk, and judges (`divergence`). Ranges end at multiples of COMPARE_RANGE_EN
 COMPARE_RANGE_BYTES; they lie above the first index of everybody who answered, because what one
 member has compacted is truncated and nobody reads it.
 
-At the end of a shard its state is compared in the same way, if it pauses (`compared_range`).
+At the end of a shard its state is compared in the same way, if it pauses (`digests`).
 
     WRONG       the leader's store tells the wrong replica's store. That reads its own range again,
                 asks all members itself, judges by what it was told, and only then halts the
@@ -22,9 +22,6 @@ At the end of a shard its state is compared in the same way, if it pauses (`comp
 A pass visits every shard that is led here, and there is a long pause between passes. Nothing goes
 through Raft, so no sleeping shard wakes up; one that was compared wholly and has not changed since
 is left out. Reading is done aside of the loop and is paid for (`read_budget`).
-
-- INV-COMPARE-2: only applied entries are compared: those are equal whoever leads, so a change of
-  leader, term or membership in the middle makes no finding wrong.
 
 References: DESIGN section 3 (G6, G7).
 """
@@ -47,22 +44,21 @@ from logservice_wire.errors import (
 from logservice import bounds
 from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId, StoreId
-from logservice.nodehost.integrity.compared_range import digest_of, range_end, span
 from logservice.nodehost.integrity.comparison_answers import ComparisonAnswers, ComparisonHost
-from logservice.nodehost.integrity.comparison_asking import NoAnswer, ask_digest, other_holders
-from logservice.nodehost.integrity.comparison_wire import (
+from logservice.nodehost.integrity.digests import (
     FINDING,
-    Answer,
-    Finding,
-    encode,
-)
-from logservice.nodehost.integrity.divergence import (
     STATE,
     STATE_FORM_BYTES,
-    Judgement,
-    Verdict,
-    judge,
+    DigestAnswer,
+    Finding,
+    NoAnswer,
+    ask_digest,
+    describe_range,
+    other_holders,
+    range_end,
+    read_digest,
 )
+from logservice.nodehost.integrity.divergence import Judgement, Verdict, judge
 from logservice.nodehost.replica import Replica
 from logservice.raft.ready import Role
 from logservice.value import value
@@ -249,8 +245,8 @@ class Comparer:
         if low > through:
             return _Seen(None)
         high = range_end(replica, low, through)
-        mine = await digest_of(replica, low, high)
-        answers: list[Answer | None] = []
+        mine = await read_digest(replica, low, high)
+        answers: list[DigestAnswer | None] = []
         for _ in range(_TRIES):
             answers = await asyncio.gather(*(self._ask(replica, o, low, high) for o in others))
             if not any(answer is not None and _near(answer, low, high) for answer in answers):
@@ -280,7 +276,7 @@ class Comparer:
         at = replica.applied
         for _ in range(_TRIES):
             at = replica.applied
-            mine = await digest_of(replica, STATE, at)
+            mine = await read_digest(replica, STATE, at)
             asked = [self._ask(replica, one, STATE, at) for one in others]
             answers = await asyncio.gather(*asked)
             if self._led(replica.shard) is not replica or mine is None:
@@ -309,7 +305,7 @@ class Comparer:
         judgement: Judgement,
     ) -> _Seen:
         shard, now_s = replica.shard, self._host.clock.monotonic()
-        where = span(replica, low, high)
+        where = describe_range(replica, low, high)
         verdict = judgement.verdict
         waited = verdict is Verdict.CONTESTED
         if verdict is Verdict.UNDECIDED:
@@ -344,13 +340,13 @@ class Comparer:
 
     async def _ask(
         self, replica: Replica, other: ReplicaId, low: Index, high: Index
-    ) -> Answer | None:
+    ) -> DigestAnswer | None:
         """None when it has no answer, or one that is none."""
         store = replica.store_of(other)
         if store is None or store in self._silent:
             return None
         try:
-            return await ask_digest(self._host, replica, other, low, high)
+            return await ask_digest(self._host.requests, replica, other, low, high)
         except NoAnswer as error:
             self._totals["refused"] += 1
             logger.warning("shard %d: the answer of %s is none: %s", replica.shard, store, error)
@@ -377,9 +373,7 @@ class Comparer:
             return False
         found = Finding(replica.shard, other, replica.replica_id, low, high, waited, rows)
         try:
-            await self._host.peer_request(
-                store, FINDING, encode(found), bounds.COMPARE_FINDING_TIMEOUT_S
-            )
+            await self._host.requests.ask(store, FINDING, found, bounds.COMPARE_FINDING_TIMEOUT_S)
         except (Halted, ShardNotFound):
             return True
         except LogServiceError as error:
@@ -388,13 +382,13 @@ class Comparer:
         return True
 
 
-def _near(answer: Answer, low: Index, high: Index) -> bool:
+def _near(answer: DigestAnswer, low: Index, high: Index) -> bool:
     """It does not have all of the range yet, but will soon."""
     return low - bounds.COMPARE_RANGE_ENTRIES <= answer.applied < high - 1
 
 
 def _digests(
-    others: Sequence[ReplicaId], answers: Sequence[Answer | None]
+    others: Sequence[ReplicaId], answers: Sequence[DigestAnswer | None]
 ) -> dict[ReplicaId, bytes]:
     return {
         one: answer.digest

@@ -24,20 +24,18 @@ from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
-from logservice.nodehost.integrity.compared_range import digest_of, span
-from logservice.nodehost.integrity.comparison_asking import ask_others
-from logservice.nodehost.integrity.comparison_wire import (
+from logservice.nodehost.integrity.digests import (
     DIGEST,
     FINDING,
-    Answer,
-    Ask,
+    DigestAnswer,
+    DigestWanted,
     Finding,
-    decode_ask,
-    decode_finding,
-    encode,
+    ask_others,
+    describe_range,
+    read_digest,
 )
 from logservice.nodehost.integrity.divergence import Verdict, judge
-from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.value import value
@@ -55,7 +53,7 @@ class _Halted:
     replica: Replica
     low: Index
     high: Index
-    answer: Answer
+    answer: DigestAnswer
 
 
 class ComparisonHost(Protocol):
@@ -82,12 +80,9 @@ class ComparisonHost(Protocol):
         """It cannot be trusted."""
         ...
 
-    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
-        """Answer peers' requests."""
-        ...
-
-    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        """Ask another store."""
+    @property
+    def requests(self) -> PeerRequests:
+        """Where stores ask each other."""
         ...
 
 
@@ -107,10 +102,8 @@ class ComparisonAnswers:
         self._asking: set[ShardId] = set()
         self._since: dict[ShardId, tuple[Index, float]] = {}
         self._halted: dict[ShardId, _Halted] = {}
-        digest = member_of(lambda body: ShardId(decode_ask(body).shard))
-        finding = member_of(lambda body: ShardId(decode_finding(body).shard))
-        host.register_handler(DIGEST, digest, self._serve)
-        host.register_handler(FINDING, finding, self._on_finding)
+        host.requests.register(DIGEST, self._serve)
+        host.requests.register(FINDING, self._on_finding)
 
     def halt(
         self,
@@ -126,7 +119,7 @@ class ComparisonAnswers:
         `digests` has that of the replica itself, which was read here. `waited`: see `Finding`.
         """
         judgement = judge(replica.raft.membership, digests)
-        where = span(replica, low, high)
+        where = describe_range(replica, low, high)
         what = where["what"]
         log = replica.reader.durable_log()
         if replica.replica_id in judgement.wrong:
@@ -144,30 +137,27 @@ class ComparisonAnswers:
                 self._on_undecided(replica.shard, low)
             return
         self.totals["halted"] += 1
-        self._halted[replica.shard] = _Halted(
-            replica, low, high,
-            Answer(replica.reader.first_index(), replica.applied, digests[replica.replica_id]),
-        )  # fmt: skip
+        own = digests[replica.replica_id]
+        answer = DigestAnswer(replica.reader.first_index(), replica.applied, own)
+        self._halted[replica.shard] = _Halted(replica, low, high, answer)
         self._host.halt(replica, reason)
 
-    async def _serve(self, peer: PeerIdentity, body: bytes) -> bytes:
-        ask = decode_ask(body)
-        halted = self._halted.get(ShardId(ask.shard))
+    async def _serve(self, peer: PeerIdentity, wanted: DigestWanted) -> DigestAnswer:
+        halted = self._halted.get(ShardId(wanted.shard))
         if (
             halted is not None
             and self._host.running(halted.replica.shard) is None
-            and (halted.low, halted.high) == (ask.low, ask.high)
+            and (halted.low, halted.high) == (wanted.low, wanted.high)
         ):
             # Whoever is told of the same difference asks, too: what was here is still said.
-            _check_asker(halted.replica, peer, ask)
-            return encode(halted.answer)
-        replica = self._asked(peer, ask)
-        digest = await self._read(replica, Index(ask.low), Index(ask.high))
+            _check_asker(halted.replica, peer, wanted)
+            return halted.answer
+        replica = self._asked(peer, wanted)
+        digest = await self._read(replica, Index(wanted.low), Index(wanted.high))
         first, applied = replica.reader.first_index(), replica.applied
-        return encode(Answer(first, applied, digest or b""))
+        return DigestAnswer(first, applied, digest or b"")
 
-    async def _on_finding(self, peer: PeerIdentity, body: bytes) -> bytes:
-        found = decode_finding(body)
+    async def _on_finding(self, peer: PeerIdentity, found: Finding) -> None:
         replica = self._asked(peer, found)
         low, high = Index(found.low), Index(found.high)
         digests = {ReplicaId(one): digest for one, digest in found.digests}
@@ -178,7 +168,7 @@ class ComparisonAnswers:
             own = await self._read(replica, low, high)
             if own is None or digests.get(replica.replica_id) != own:
                 raise InvalidArgument("that is not what is here", field="digests")
-            told = await ask_others(self._host, replica, low, high)
+            told = await ask_others(self._host.requests, replica, low, high)
         finally:
             self._asking.discard(replica.shard)
         if replica.stopped:
@@ -186,7 +176,6 @@ class ComparisonAnswers:
         digests = {replica.replica_id: own, **told}
         waited = found.waited and self._waited(replica, low, digests)
         self.halt(replica, low, high, digests, waited=waited)
-        return b""
 
     def _waited(self, replica: Replica, low: Index, digests: Mapping[ReplicaId, bytes]) -> bool:
         """Whether it is sure here that nobody will decide: everybody has answered, or this store
@@ -203,7 +192,7 @@ class ComparisonAnswers:
         # The leader began a moment earlier.
         return now_s - known[1] > bounds.COMPARE_UNDECIDED_S_MAX * _OF_THE_LEADERS
 
-    def _asked(self, peer: PeerIdentity, message: Ask | Finding) -> Replica:
+    def _asked(self, peer: PeerIdentity, message: DigestWanted | Finding) -> Replica:
         """The replica that is meant. Raises ShardNotFound, Halted, and InvalidArgument when the
         store does not speak for the member that asks.
         """
@@ -218,14 +207,14 @@ class ComparisonAnswers:
             raise Busy("too many comparisons at once", retry_after_ms=1000)
         self._serving += 1
         try:
-            digest = await digest_of(replica, low, high)
+            digest = await read_digest(replica, low, high)
         finally:
             self._serving -= 1
         self.totals["served"] += 1
         return digest
 
 
-def _check_asker(replica: Replica, peer: PeerIdentity, message: Ask | Finding) -> None:
+def _check_asker(replica: Replica, peer: PeerIdentity, message: DigestWanted | Finding) -> None:
     asker = replica.raft.membership.member(ReplicaId(message.asker))
     if asker is None or not peer.may_speak_for(asker):
         raise InvalidArgument("the asker is no member, or elsewhere", field="asker")

@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
-import msgspec
 from logservice_wire.errors import InvalidArgument, LogServiceError
 from msgspec import Struct
 
@@ -43,7 +42,8 @@ from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.hearing.contents import state_problem
-from logservice.nodehost.peer_requests import PeerHandler, PeerRule, member_of
+from logservice.nodehost.peers.question import Asker, packed, question
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.reading.log_reading import read_entries
 from logservice.nodehost.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -51,8 +51,6 @@ from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
 
 logger = logging.getLogger(__name__)
-
-FETCH: Final = "repair.fetch"
 
 _Key = tuple[ShardId, ReplicaId]
 
@@ -87,16 +85,13 @@ class RepairHost(Protocol):
         """The replica that runs here."""
         ...
 
-    def register_handler(self, method: str, rule: PeerRule, handler: PeerHandler) -> None:
-        """Answer peers' requests."""
-        ...
-
-    async def peer_request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        """Ask another store."""
+    @property
+    def requests(self) -> PeerRequests:
+        """Where stores ask each other."""
         ...
 
 
-class _Fetch(Struct, array_like=True, forbid_unknown_fields=True):
+class Fetch(Struct, array_like=True, forbid_unknown_fields=True):
     """Entries from `low` on, for `replica`, which is damaged."""
 
     shard: int
@@ -104,7 +99,7 @@ class _Fetch(Struct, array_like=True, forbid_unknown_fields=True):
     low: int
 
 
-class _Fetched(Struct, array_like=True, forbid_unknown_fields=True):
+class Fetched(Struct, array_like=True, forbid_unknown_fields=True):
     """What a peer has: (term, index, LSN, records, kind, payload) of committed entries.
 
     snapshot: its installed one instead, when `low` is compacted there. before: term and next LSN of
@@ -116,9 +111,15 @@ class _Fetched(Struct, array_like=True, forbid_unknown_fields=True):
     entries: list[tuple[int, int, int, int, int, bytes]]
 
 
-_encoder = msgspec.msgpack.Encoder()
-_fetch_decoder = msgspec.msgpack.Decoder(_Fetch)
-_fetched_decoder = msgspec.msgpack.Decoder(_Fetched)
+_FETCH: Final = packed(Fetch, field="fetch")
+
+FETCH: Final = question(
+    "repair.fetch",
+    Asker.MEMBER,
+    _FETCH,
+    packed(Fetched),
+    lambda body: ShardId(_FETCH.decode(body).shard),
+)
 
 
 class Repairer:
@@ -137,8 +138,7 @@ class Repairer:
         self._positions: dict[_Key, tuple[Fault, Index]] = {}
         self._progress_s: dict[_Key, float] = {}
         self._totals: Counter[str] = Counter()
-        rule = member_of(lambda body: ShardId(_decode_fetch(body).shard))
-        host.register_handler(FETCH, rule, self._serve)
+        host.requests.register(FETCH, self._serve)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -199,15 +199,14 @@ class Repairer:
         """What to write next; None when no peer has it."""
         before = Index(position - 1)
         ours = (log.term(before), log.next_lsn(before))
-        body = _encoder.encode(_Fetch(log.shard, log.replica, position))
+        wanted = Fetch(log.shard, log.replica, position)
         for store in self._peers(log):
             try:
-                data = await self._host.peer_request(
-                    store, FETCH, body, bounds.REPAIR_REQUEST_TIMEOUT_S
+                fetched = await self._host.requests.ask(
+                    store, FETCH, wanted, bounds.REPAIR_REQUEST_TIMEOUT_S
                 )
-                fetched = _fetched_decoder.decode(data)
                 update = self._update(log, fault, position, ours, fetched)
-            except (LogServiceError, msgspec.MsgspecError, ValueError) as error:
+            except (LogServiceError, ValueError) as error:
                 logger.debug("shard %d: store %s does not help: %s", log.shard, store, error)
                 continue
             if update is not None:
@@ -220,7 +219,7 @@ class Repairer:
         fault: Fault,
         position: Index,
         ours: tuple[int, int],
-        fetched: _Fetched,
+        fetched: Fetched,
     ) -> Update | None:
         """Checked, because what is wrong would be a broken invariant of log storage later."""
         if fetched.snapshot:
@@ -282,8 +281,7 @@ class Repairer:
 
     # --- the peer's side --------------------------------------------------------------------------
 
-    async def _serve(self, peer: PeerIdentity, body: bytes) -> bytes:
-        wanted = _decode_fetch(body)
+    async def _serve(self, peer: PeerIdentity, wanted: Fetch) -> Fetched:
         replica = self._host.replica(ShardId(wanted.shard))
         membership = replica.raft.membership
         member = membership.member(ReplicaId(wanted.replica))
@@ -294,20 +292,13 @@ class Repairer:
             or member.incarnation not in peer.incarnations
         ):
             raise InvalidArgument("it is no member, or of another data directory", field="replica")
-        return _encoder.encode(await _committed(replica, Index(wanted.low)))
+        return await _committed(replica, Index(wanted.low))
 
 
-def _decode_fetch(body: bytes) -> _Fetch:
-    try:
-        return _fetch_decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise InvalidArgument(str(error), field="fetch") from error
-
-
-async def _committed(replica: Replica, low: Index) -> _Fetched:
+async def _committed(replica: Replica, low: Index) -> Fetched:
     reader = replica.reader
     if low < reader.first_index():
-        return _Fetched(reader.snapshot().encode(), (0, 0), [])
+        return Fetched(reader.snapshot().encode(), (0, 0), [])
     if low > replica.applied + 1:
         raise InvalidArgument(f"applied through {replica.applied} here", field="low")
     before = reader.term(Index(low - 1)), reader.next_lsn(Index(low - 1))
@@ -315,7 +306,7 @@ async def _committed(replica: Replica, low: Index) -> _Fetched:
     if low <= replica.applied:
         high = Index(min(low + bounds.REPAIR_ENTRIES_AT_ONCE, replica.applied + 1))
         entries = await read_entries(replica, low, high, bounds.REPAIR_BYTES_AT_ONCE)
-    return _Fetched(
+    return Fetched(
         b"",
         before,
         [

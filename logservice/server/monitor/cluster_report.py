@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
+from typing import Final
 
 from logservice_wire.errors import LogServiceError
 
@@ -30,15 +31,15 @@ from logservice import bounds
 from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, StoreId
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.nodehost.peer_requests import ENROLLED
+from logservice.nodehost.peers.question import NOTHING, Asker, Form, question
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.server.monitor import cluster_rows
 from logservice.server.monitor.cluster_rows import ClusterReport, HAKeeperWord, StoreWord
 from logservice.server.monitor.reporter import StatusReporter
-from logservice.server.monitor.status import decode
+from logservice.server.monitor.status import StoreStatus, decode, encode
 
-STATUS_METHOD = "monitor.status"
-"""The peer request that asks a store for its status."""
+STATUS: Final = question("monitor.status", Asker.ENROLLED, NOTHING, Form(encode, decode))
+"""Asks a store for its status."""
 
 _BUSY_SHARE = 10
 """After a picture that took t seconds of the loop there is none for ten times t."""
@@ -59,7 +60,7 @@ class ClusterReporter:
         self._good_until_s = 0.0
         self._rest_until_s = 0.0
         self._making: asyncio.Task[tuple[ClusterReport, float]] | None = None
-        parts.host.register_handler(STATUS_METHOD, ENROLLED, self._answer)
+        parts.host.requests.register(STATUS, self._answer)
 
     async def report(self, *, made_now: bool = False) -> ClusterReport:
         """The picture; `made_now`: one begun after this call. Those who wait share what is made."""
@@ -73,8 +74,8 @@ class ClusterReporter:
             if not made_now or begun_s >= asked_s:
                 return report
 
-    async def _answer(self, peer: PeerIdentity, body: bytes) -> bytes:
-        return self._reporter.encoded()
+    async def _answer(self, peer: PeerIdentity, asked: None) -> StoreStatus:
+        return self._reporter.status()
 
     async def _make(self) -> tuple[ClusterReport, float]:
         """A picture, and when the first question for it was asked."""
@@ -138,10 +139,9 @@ class ClusterReporter:
             async with slots:
                 asked_s, asked_us = self._clock.monotonic(), self._clock.wall_us()
                 try:
-                    data = await self._parts.host.peer_request(
-                        store, STATUS_METHOD, b"", bounds.ADMIN_PEER_WAIT_S
+                    status = await self._parts.host.requests.ask(
+                        store, STATUS, None, bounds.ADMIN_PEER_WAIT_S
                     )
-                    status = decode(data)
                 except LogServiceError as error:
                     return StoreWord(error=str(error))
                 took_us = (self._clock.monotonic() - asked_s) * 1_000_000

@@ -5,6 +5,7 @@ Each lives in worlds with a rogue that tries what its rule is for.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,10 @@ from logservice.nodehost.hearing.leadership import Leadership
 from logservice.nodehost.hearing.term_budget import TermBudget
 from logservice.nodehost.hearing.transfers import Transfers
 from logservice.nodehost.integrity import comparison_answers
-from logservice.nodehost.integrity.comparison_wire import decode_finding
+from logservice.nodehost.integrity.digests import Finding
 from logservice.nodehost.integrity.divergence import judge
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.peer_requests import PeerRequests
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.sim.config import SimConfig
 from logservice.sim.mutations.registry import mutation_in, wrap
@@ -140,13 +141,11 @@ def _what_breaks_a_replica_ends_its_store() -> None:
 @mutation_in(attacked("findings", who=Worlds.MEMBER))
 def _finding_is_believed() -> None:
     def make(_: Any) -> Any:
-        async def on_finding(self: Any, peer: Any, body: bytes) -> bytes:
-            found = decode_finding(body)
+        async def on_finding(self: Any, peer: Any, found: Finding) -> None:
             replica = self._asked(peer, found)
             digests = {ReplicaId(one): digest for one, digest in found.digests}
             if judge(replica.raft.membership, digests).wrong or found.waited:
                 self._host.halt(replica, "somebody says so")
-            return b""
 
         return on_finding
 
@@ -160,16 +159,16 @@ def _forwarded_blocks_are_not_looked_at() -> None:
 
     counts: list[int] = []
 
-    def make(original: Any) -> Any:
-        def decode_append(body: bytes) -> Any:
+    def make(question: Any) -> Any:
+        def decode(body: bytes, sender: Any) -> Any:
             at = 1 + body[0]
-            counts.append(forwarding._APPEND.unpack_from(body, at)[-1])
-            return original(body)
+            counts.append(forwarding._APPEND.unpack_from(body, at)[6])
+            return question.decode(body, sender)
 
-        return decode_append
+        return dataclasses.replace(question, decode=decode)
 
     wrap(forwarding, "validate_block", lambda _: count_of)
-    wrap(forwarding, "decode_append", make)
+    wrap(forwarding, "APPEND", make)
     wrap(PeerRequests, "_allows", lambda _: lambda *_: True)
 
 
@@ -193,9 +192,8 @@ def _administration_is_forwarded() -> None:
 @mutation_in(attacked("others-heartbeats"))
 def _anybody_beats_for_anybody() -> None:
     def make(_: Any) -> Any:
-        async def serve(self: Any, peer: Any, body: bytes) -> bytes:
-            answer: bytes = await self._apply(body)
-            return answer
+        async def serve(self: Any, peer: Any, asked: Any) -> Any:
+            return await self._apply(asked)
 
         return serve
 

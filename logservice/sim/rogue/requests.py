@@ -11,7 +11,6 @@ import struct
 from dataclasses import replace
 
 import msgspec
-from logservice_wire.errors import InvalidArgument
 
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
 from logservice.hakeeper import proposals, queries, replies
@@ -42,8 +41,17 @@ from logservice.ids import (
 from logservice.membership import Member, Membership
 from logservice.nodehost import forwarding, sleeping
 from logservice.nodehost.agent import bootstrap, hakeeper_client
-from logservice.nodehost.hearing import vouching as vouching_methods
-from logservice.nodehost.integrity import comparison_wire, repair
+from logservice.nodehost.forwarding import ForwardedAppend, ForwardedCommand
+from logservice.nodehost.hearing.vouching import ANNOUNCE, VOUCH
+from logservice.nodehost.integrity import repair
+from logservice.nodehost.integrity.digests import (
+    DIGEST,
+    FINDING,
+    DigestAnswer,
+    DigestWanted,
+    Finding,
+    NoAnswer,
+)
 from logservice.owner import NONCE_BYTES, Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
@@ -67,8 +75,8 @@ def append(rogue: Adversary, victim: Victim) -> None:
         block=chance.randbytes(chance.choice((0, 7, 32, 200))),
         claim=_author(rogue).claim(chance.randbytes(NONCE_BYTES)),
     )
-    body = forwarding.encode_append(victim.shard, 1.0, request)
-    rogue.ask(victim.store, forwarding.APPEND, body)
+    body = forwarding.encode_append(ForwardedAppend(victim.shard, 1.0, request))
+    rogue.ask(victim.store, forwarding.APPEND.method, body)
 
 
 def command(rogue: Adversary, victim: Victim) -> None:
@@ -92,8 +100,8 @@ def command(rogue: Adversary, victim: Victim) -> None:
                 )
             )
         )
-    body = forwarding.encode_request(shard, 1.0, data)
-    rogue.ask(victim.store, forwarding.PROPOSE, body)
+    body = forwarding.encode_command(ForwardedCommand(shard, 1.0, data))
+    rogue.ask(victim.store, forwarding.PROPOSE.method, body)
 
 
 def _author(rogue: Adversary) -> Author:
@@ -108,14 +116,15 @@ def change(rogue: Adversary, victim: Victim) -> None:
     away = ChangeStep(ChangeKind.REMOVE, chance.choice(membership.voters or (victim.to,)))
     steps = chance.choice(((mine,), (away,), (mine, away)))
     data = encode_change(ConfigChange(steps, membership.change_epoch))
-    rogue.ask(victim.store, "shard.change", forwarding.encode_request(victim.shard, 1.0, data))
+    body = forwarding.encode_command(ForwardedCommand(victim.shard, 1.0, data))
+    rogue.ask(victim.store, "shard.change", body)
 
 
 def transfer(rogue: Adversary, victim: Victim) -> None:
     """Leadership to anybody."""
     voters = victim.replica.raft.membership.voters
     target = struct.pack("<Q", rogue.chance.choice(voters or (victim.to,)))
-    body = forwarding.encode_request(victim.shard, 1.0, target)
+    body = forwarding.encode_command(ForwardedCommand(victim.shard, 1.0, target))
     rogue.ask(victim.store, "shard.transfer", body)
 
 
@@ -125,7 +134,7 @@ def transfer(rogue: Adversary, victim: Victim) -> None:
 def administration(rogue: Adversary, victim: Victim) -> None:
     """What a person decides."""
     data = proposals.encode(_administration(rogue, victim))
-    rogue.ask(victim.store, hakeeper_client.PROPOSE, data)
+    rogue.ask(victim.store, hakeeper_client.PROPOSE.method, data)
 
 
 def _administration(rogue: Adversary, victim: Victim) -> proposals.Proposal:
@@ -163,7 +172,7 @@ def heartbeat_of_another(rogue: Adversary, victim: Victim) -> None:
     acked = proposals.AckCommands(
         store.store_id, tuple(CommandResult(number) for number in range(1, 200))
     )
-    methods = (hakeeper_client.HEARTBEAT, hakeeper_client.PROPOSE)
+    methods = (hakeeper_client.HEARTBEAT.method, hakeeper_client.PROPOSE.method)
     data = proposals.encode(chance.choice((beat, beat, acked)))
     rogue.ask(_some_store(rogue, victim), chance.choice(methods), data)
 
@@ -206,7 +215,7 @@ def own_heartbeat(rogue: Adversary, victim: Victim) -> None:
         stored=((victim.shard, victim.to),),
     )
     data = proposals.encode(beat)
-    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, data, identity)
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT.method, data, identity)
 
 
 def joining(rogue: Adversary, victim: Victim) -> None:
@@ -234,7 +243,7 @@ def joining(rogue: Adversary, victim: Victim) -> None:
         _sequence(rogue),
     )
     data = proposals.encode(beat)
-    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT, data, identity)
+    rogue.ask(_some_store(rogue, victim), hakeeper_client.HEARTBEAT.method, data, identity)
 
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -256,13 +265,11 @@ async def _finding(rogue: Adversary, victim: Victim) -> None:
         low, high = Index(0), through
     if high <= low:
         return
-    ask = comparison_wire.Ask(victim.shard, victim.to, asker, low, high)
-    answer = await rogue.answer_of(
-        victim.store, comparison_wire.DIGEST, comparison_wire.encode(ask)
-    )
+    ask = DigestWanted(victim.shard, victim.to, asker, low, high)
+    answer = await rogue.answer_of(victim.store, DIGEST.method, DIGEST.encode(ask))
     try:
-        true = comparison_wire.decode_answer(answer, low, high).digest if answer else b""
-    except InvalidArgument:
+        true = DIGEST.decode_answer(answer, ask).digest if answer else b""
+    except NoAnswer:
         true = b""  # it has applied more meanwhile
     other = chance.randbytes(len(true) or _DIGEST_BYTES)
     members = [one.replica_id for one in replica.raft.membership.members]
@@ -270,10 +277,10 @@ async def _finding(rogue: Adversary, victim: Victim) -> None:
     digests = {int(one): other for one in some} | {int(victim.to): true or other}
     if chance.random() < 0.3:
         digests |= {int(one): chance.randbytes(len(other)) for one in some if one != victim.to}
-    found = comparison_wire.Finding(
+    found = Finding(
         victim.shard, victim.to, asker, low, high, chance.random() < 0.7, sorted(digests.items())
     )
-    await rogue.answer_of(victim.store, comparison_wire.FINDING, comparison_wire.encode(found))
+    await rogue.answer_of(victim.store, FINDING.method, FINDING.encode(found))
 
 
 def vouching(rogue: Adversary, victim: Victim) -> None:
@@ -282,14 +289,14 @@ def vouching(rogue: Adversary, victim: Victim) -> None:
     who = chance.choice((*raft.membership.voters, 4242))
     asked = [victim.shard, victim.to, rogue.sender(victim), rogue.number(raft.term), who]
     body = b"\x01" + msgspec.msgpack.encode(asked)
-    method = chance.choice((vouching_methods.VOUCH, vouching_methods.ANNOUNCE))
+    method = chance.choice((VOUCH.method, ANNOUNCE.method))
     rogue.ask(victim.store, method, body)
 
 
 def beat(rogue: Adversary, victim: Victim) -> None:
     """Something else sleeps."""
     body = rogue.chance.randbytes(rogue.chance.choice((0, 16, 16, 17)))
-    rogue.ask(victim.store, sleeping.METHOD, body)
+    rogue.ask(victim.store, sleeping.BEAT.method, body)
 
 
 def question(rogue: Adversary, victim: Victim) -> None:
@@ -300,10 +307,10 @@ def question(rogue: Adversary, victim: Victim) -> None:
     access = queries.encode_query(queries.GetAccess())
     method, body = chance.choice(
         (
-            (repair.FETCH, fetch),
-            (hakeeper_client.LOOKUP, cluster),
-            (hakeeper_client.LOOKUP, access),
-            (bootstrap.PROBE, b""),
+            (repair.FETCH.method, fetch),
+            (hakeeper_client.LOOKUP.method, cluster),
+            (hakeeper_client.LOOKUP.method, access),
+            (bootstrap.PROBE.method, b""),
             ("shard.nothing", b""),
             (chance.choice(_METHODS), chance.randbytes(chance.choice((0, 1, 8, 40, 300)))),
         )
@@ -312,18 +319,18 @@ def question(rogue: Adversary, victim: Victim) -> None:
 
 
 _METHODS = (
-    forwarding.APPEND,
-    forwarding.PROPOSE,
+    forwarding.APPEND.method,
+    forwarding.PROPOSE.method,
     "shard.change",
     "shard.transfer",
-    hakeeper_client.PROPOSE,
-    hakeeper_client.LOOKUP,
-    hakeeper_client.HEARTBEAT,
-    bootstrap.PROBE,
-    repair.FETCH,
-    comparison_wire.DIGEST,
-    comparison_wire.FINDING,
-    sleeping.METHOD,
+    hakeeper_client.PROPOSE.method,
+    hakeeper_client.LOOKUP.method,
+    hakeeper_client.HEARTBEAT.method,
+    bootstrap.PROBE.method,
+    repair.FETCH.method,
+    DIGEST.method,
+    FINDING.method,
+    sleeping.BEAT.method,
 )
 
 
@@ -358,13 +365,13 @@ def _sequence(rogue: Adversary) -> int:
 
 def forged_answer(rogue: Adversary, method: str, body: bytes) -> bytes | None:
     """None: the honest process answers."""
-    if method == hakeeper_client.HEARTBEAT and not rogue.scene.speaks_for_hakeeper:
+    if method == hakeeper_client.HEARTBEAT.method and not rogue.scene.speaks_for_hakeeper:
         return _heartbeat_answer(rogue, body)
-    if method == hakeeper_client.LOOKUP and not rogue.scene.speaks_for_hakeeper:
+    if method == hakeeper_client.LOOKUP.method and not rogue.scene.speaks_for_hakeeper:
         return rogue.chance.randbytes(20)
-    if method == vouching_methods.VOUCH:
+    if method == VOUCH.method:
         return rogue.chance.choice((b"\x00", b"\x01", b""))
-    if method == comparison_wire.DIGEST:
+    if method == DIGEST.method:
         return _digest(rogue, body)
     return None
 
@@ -399,8 +406,8 @@ def _heartbeat_answer(rogue: Adversary, body: bytes) -> bytes | None:
 
 def _digest(rogue: Adversary, body: bytes) -> bytes | None:
     """Something else lies on my disk."""
-    ask = comparison_wire.decode_ask(body)
+    ask = DIGEST.decode(body, rogue.store_id)
     if not ask.low:
         return None
     other = rogue.chance.randbytes(16)
-    return comparison_wire.encode(comparison_wire.Answer(1, ask.high, other))
+    return DIGEST.encode_answer(DigestAnswer(1, ask.high, other))

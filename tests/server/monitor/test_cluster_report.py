@@ -44,9 +44,8 @@ class Asked:
         self.beats = SimpleNamespace(last_success_s=None)
         host = SimpleNamespace(
             clock=self.clock,
-            register_handler=lambda *_: None,
+            requests=SimpleNamespace(register=lambda *_: None, ask=self._no_answer),
             replica_info=lambda shard: self.applied,
-            peer_request=self._no_answer,
         )
         book = SimpleNamespace(peer_addresses=dict)
         parts = SimpleNamespace(
