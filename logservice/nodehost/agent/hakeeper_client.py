@@ -99,7 +99,7 @@ def _decode_query(body: bytes) -> queries.Query:
         raise InvalidArgument(str(error), field="query") from error
 
 
-_PROPOSED: Final = Form[Proposed](lambda sent: sent.command, _decode_proposed)
+_PROPOSED: Final[Form[Proposed]] = Form(lambda sent: sent.command, _decode_proposed)
 
 HEARTBEAT: Final = question("hakeeper.heartbeat", Asker.ANY, _PROPOSED, APPLIED_ARRAY)
 PROPOSE: Final = question("hakeeper.propose", Asker.ENROLLED, _PROPOSED, APPLIED_ARRAY)

@@ -46,7 +46,7 @@ class Asked(Struct, array_like=True, forbid_unknown_fields=True):
     who: int
 
 
-ASKED: Final = packed(Asked, _VERSION)
+ASKED: Final = packed(Asked, lambda: _VERSION)
 
 
 def _shard_of(body: bytes) -> ShardId:

@@ -188,9 +188,13 @@ class NoAnswer(Exception):
     """What a store answered is no digest of what it was asked for."""
 
 
-_wanted = packed(DigestWanted, _VERSION)
-_answer = packed(DigestAnswer, _VERSION)
-_finding = packed(Finding, _VERSION)
+def _written() -> bytes:
+    return _VERSION
+
+
+_wanted = packed(DigestWanted, _written)
+_answer = packed(DigestAnswer, _written)
+_finding = packed(Finding, _written)
 
 R = TypeVar("R", DigestWanted, Finding)
 

@@ -84,23 +84,27 @@ def question(
     )
 
 
-def packed(message: type[M], version: bytes = b"", field: str = "body") -> Form[M]:
-    """The MessagePack array of a struct's fields behind `version`, a byte or nothing.
+def packed(
+    message: type[M], version: Callable[[], bytes] = lambda: b"", field: str = "body"
+) -> Form[M]:
+    """The MessagePack array of a struct's fields behind the version that is written now, a byte or
+    nothing.
 
     Decoding raises InvalidArgument with `field` for what is no such message.
     """
     encoder, decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(message)
-    size = len(version)
 
     def decode(data: bytes) -> M:
-        if data[:size] != version:
+        known = version()
+        size = len(known)
+        if data[:size] != known:
             raise InvalidArgument(f"version {data[:size].hex()} is not known", field="version")
         try:
             return decoder.decode(data[size:])
         except (msgspec.MsgspecError, ValueError) as error:
             raise InvalidArgument(str(error), field=field) from error
 
-    return Form(lambda sent: version + encoder.encode(sent), decode)
+    return Form(lambda sent: version() + encoder.encode(sent), decode)
 
 
 NOTHING: Final[Form[None]] = Form(lambda _: b"", lambda _: None)
