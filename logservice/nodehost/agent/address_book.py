@@ -68,7 +68,7 @@ class AddressBook:
         return decoded(self._page.hakeeper)
 
     def enrolled(self, peer: PeerIdentity) -> bool:
-        """See `peer_requests.Directory`."""
+        """See `peers.requests.Directory`."""
         named = peer.store_id in self._seeds
         for entry in self._page.stores:
             if entry.store == peer.store_id:

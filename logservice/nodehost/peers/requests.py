@@ -48,7 +48,7 @@ class Directory(Protocol):
 
 
 class PeerAudit(Protocol):
-    """Where what stores do to each other is written down (`server.audit.trail`)."""
+    """Where what stores do to each other is written down (`server.audit.log`)."""
 
     def peer(self, store: StoreId, what: str, *, reason: str) -> None:
         """A store did this; `reason`: why it was refused, empty when it was let through."""

@@ -1,7 +1,7 @@
 """AuditLog: who did what to which shard, and whether it was let in.
 
 Theory of operation. Lines come from the guard (`server.edge.guard`) and, for what stores do to
-each other, from `nodehost.peer_requests`; never from the append path itself. There are two trails,
+each other, from `nodehost.peers`; never from the append path itself. There are two trails,
 each with files, a chain and a thread of its own (`trail`):
 
     administration   calls of administration (rules with `admin`), before they run and when they
