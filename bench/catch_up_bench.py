@@ -25,7 +25,7 @@ from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
 from logservice.nodehost.options import NodeHostOptions

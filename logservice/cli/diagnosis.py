@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from logservice import bounds
 from logservice.cli.cluster_look import Look
-from logservice.nodehost.transport.stats import CROWDED_ALARM
+from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.server.monitor.cluster_rows import ClusterReport, ShardRow, StoreRow
 
 CLOCK_SKEW_US = 500_000

@@ -7,7 +7,7 @@ from logservice.hakeeper.proposals import Joining
 from logservice.ids import ClusterId, StoreId
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.agent.bootstrap import InitialMember
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.assembly.store_parts import StoreSettings
 from logservice.nodehost.options import NodeHostOptions
 

@@ -31,9 +31,9 @@ from logservice_wire.errors import (
 )
 
 from logservice.ids import ShardId, StoreId
-from logservice.nodehost.transport.chunks import snapshot_fits
-from logservice.nodehost.transport.codec import Buffer, decode_batch, encode_message
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
+from logservice.nodehost.transport.wire.chunks import snapshot_fits
+from logservice.nodehost.transport.wire.codec import Buffer, decode_batch, encode_message
 from logservice.raft.messages import InstallSnapshot, Message
 from logservice.sim.loop import Process, SimLoop
 

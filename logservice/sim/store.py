@@ -30,7 +30,7 @@ from logservice.invariants import InvariantViolation
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.agent.bootstrap import InitialMember
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings

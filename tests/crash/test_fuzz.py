@@ -34,9 +34,14 @@ from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.read.entry_read import EntryRead
 from logservice.membership import Membership, MembershipCorrupt
-from logservice.nodehost.transport import control
-from logservice.nodehost.transport.control import ControlError
-from logservice.nodehost.transport.frame import FrameError, FrameKind, FrameReader, encode_frame
+from logservice.nodehost.transport.wire import control
+from logservice.nodehost.transport.wire.control import ControlError
+from logservice.nodehost.transport.wire.frame import (
+    FrameError,
+    FrameKind,
+    FrameReader,
+    encode_frame,
+)
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from tests.crash.every_bit import OneSegment, write
 from tests.logdb.helpers import World, entries, installed, members, update

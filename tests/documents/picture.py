@@ -24,7 +24,7 @@ from logservice.hakeeper.views import ClusterView, cluster_view
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term, Tick
 from logservice.membership import Member, Membership
 from logservice.nodehost.info import HaltedReplica, ReplicaInfo
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.raft.ready import Role
 from logservice.rsm.queries import HoldStatus, LogStatus
 from logservice.server.monitor.cluster_rows import ClusterReport, HAKeeperWord, StoreWord, build

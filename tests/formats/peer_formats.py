@@ -66,10 +66,10 @@ from logservice.nodehost.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.hearing import vouching
 from logservice.nodehost.integrity import digests, repair
 from logservice.nodehost.peers.applied import APPLIED_ARRAY, APPLIED_FIXED
-from logservice.nodehost.transport import chunks, codec, control, frame
-from logservice.nodehost.transport.codec import CodecError
-from logservice.nodehost.transport.frame import FrameError, FrameKind, FrameReader
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.transport.wire import chunks, codec, control, frame
+from logservice.nodehost.transport.wire.codec import CodecError
+from logservice.nodehost.transport.wire.frame import FrameError, FrameKind, FrameReader
 from logservice.outcome import Applied
 from logservice.raft import messages
 from logservice.raft.messages import Message
@@ -438,13 +438,13 @@ FORMATS = (
         ),
     ),
     Format(
-        "frame", frame.VERSION, "logservice.nodehost.transport.frame:VERSION",
-        "logservice/nodehost/transport/frame.py",
+        "frame", frame.VERSION, "logservice.nodehost.transport.wire.frame:VERSION",
+        "logservice/nodehost/transport/wire/frame.py",
         (Sample("messages", b"the body", _encode_frame, _decode_frame),),
         FrameError,
     ),
     Format(
-        "peer-protocol", control.PROTOCOL, "logservice.nodehost.transport.control:PROTOCOL",
-        "logservice/nodehost/transport/control.py", _PEER, CodecError,
+        "peer-protocol", control.PROTOCOL, "logservice.nodehost.transport.wire.control:PROTOCOL",
+        "logservice/nodehost/transport/wire/control.py", _PEER, CodecError,
     ),
 )  # fmt: skip

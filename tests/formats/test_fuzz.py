@@ -19,7 +19,7 @@ import pytest
 from logservice_wire.errors import LogServiceError
 
 from logservice.checksum import crc32
-from logservice.nodehost.transport.control import ControlError
+from logservice.nodehost.transport.wire.control import ControlError
 from tests.crash.test_fuzz import EXECUTIONS, mutated
 from tests.formats import peer_formats
 from tests.formats.catalogue import FORMATS

@@ -14,7 +14,7 @@ from logservice_wire.errors import WrongCluster
 from logservice.ids import ClusterId, StoreId
 from logservice.logdb.io.data_directory import IDENTITY_NAME, DataDirectory, Identity
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.nodehost.transport import control
+from logservice.nodehost.transport.wire import control
 from tests.formats.catalogue import FORMATS
 from tests.formats.form import GOLDEN, Format, Sample, read_golden, same
 from tests.tidy.source_tree import ROOT, python_files

@@ -22,9 +22,9 @@ from collections.abc import Callable
 from logservice.cli.authority import Authority
 from logservice.cli.local_cluster import LocalCluster
 from logservice.ids import ClusterId, Incarnation, StoreId
-from logservice.nodehost.transport.control import PROTOCOL, Hello, Lane, encode_hello
-from logservice.nodehost.transport.frame import FrameKind, encode_frame
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.transport.wire.control import PROTOCOL, Hello, Lane, encode_hello
+from logservice.nodehost.transport.wire.frame import FrameKind, encode_frame
 
 GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError, ssl.SSLError, TimeoutError)
 

@@ -13,7 +13,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from logservice.nodehost.transport.control import PROTOCOL
+from logservice.nodehost.transport.wire.control import PROTOCOL
 from tests.papers import Papers
 
 HELLO, REFUSED, MESSAGES, REQUEST, RESPONSE, PING, PONG = range(1, 8)

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from logservice.ids import ClusterId, Incarnation, StoreId
-from logservice.nodehost.transport.control import PROTOCOL, Hello, Lane, encode_hello
-from logservice.nodehost.transport.frame import HEADER_BYTES, FrameKind, encode_frame
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.transport.wire.control import PROTOCOL, Hello, Lane, encode_hello
+from logservice.nodehost.transport.wire.frame import HEADER_BYTES, FrameKind, encode_frame
 from logservice.server.store import Store
 from tests.papers import BOTH, CLIENT, SERVER, Papers, TestAuthority, days, uri
 from tests.server.secured import CLIENTS, STORES, called, credentials, lay_out, secured

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from logservice.bounds import PEER_FRAME_BYTES_MAX, PEER_STORE_CONNECTIONS_MAX
-from logservice.nodehost.transport.frame import FrameKind
+from logservice.nodehost.transport.wire.frame import FrameKind
 from tests.hostile.peer_port import GONE, Comer, Target, all_at_once, announced, held, until_taken
 from tests.hostile.victim import STALL_S_MAX, LegalClient, attacked, resident_mib, three_times
 

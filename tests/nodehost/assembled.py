@@ -18,7 +18,7 @@ from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.agent.bootstrap import InitialMember
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import (
     StoreParts,

@@ -20,7 +20,7 @@ from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.agent.bootstrap import BootstrapOutcome, InitialMember
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration
+from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.transport.memory import MemoryNetwork

@@ -10,11 +10,16 @@ import pytest
 
 from logservice import bounds
 from logservice.ids import ShardId, StoreId
-from logservice.nodehost.transport import chunks, frame, receive_budget
-from logservice.nodehost.transport.chunks import SnapshotAssembly, split
-from logservice.nodehost.transport.codec import Buffer, CodecError, encode_message
-from logservice.nodehost.transport.frame import FrameError, FrameKind, FrameReader, encode_frame
-from logservice.nodehost.transport.receive_budget import ReceiveBudget, Share
+from logservice.nodehost.transport.wire import chunks, frame, receive_budget
+from logservice.nodehost.transport.wire.chunks import SnapshotAssembly, split
+from logservice.nodehost.transport.wire.codec import Buffer, CodecError, encode_message
+from logservice.nodehost.transport.wire.frame import (
+    FrameError,
+    FrameKind,
+    FrameReader,
+    encode_frame,
+)
+from logservice.nodehost.transport.wire.receive_budget import ReceiveBudget, Share
 from tests.nodehost.test_transport_frames import feed
 from tests.nodehost.transport_conformance import A, B, C, heartbeat, install
 

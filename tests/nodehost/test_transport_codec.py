@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from logservice.entry import Entry, EntryKind
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Member, Membership
-from logservice.nodehost.transport.codec import Buffer, CodecError, decode_batch, encode_message
+from logservice.nodehost.transport.wire.codec import (
+    Buffer,
+    CodecError,
+    decode_batch,
+    encode_message,
+)
 from logservice.raft import messages as raft
 from logservice.raft.messages import Message
 from logservice.snapshot import Snapshot

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from logservice_wire.errors import Reason, UnknownOutcome, error_for, error_table
 
 from logservice.ids import Incarnation, StoreId
-from logservice.nodehost.transport import control
-from logservice.nodehost.transport.control import ControlError, Hello, Lane
-from logservice.nodehost.transport.frame import (
+from logservice.nodehost.transport.link.send_queue import Item, SendQueue
+from logservice.nodehost.transport.wire import control
+from logservice.nodehost.transport.wire.control import ControlError, Hello, Lane
+from logservice.nodehost.transport.wire.frame import (
     HEADER_BYTES,
     JOIN_BYTES_MAX,
     Buffer,
@@ -22,7 +23,6 @@ from logservice.nodehost.transport.frame import (
     FrameReader,
     encode_frame,
 )
-from logservice.nodehost.transport.send_queue import Item, SendQueue
 from tests.nodehost.transport_conformance import A, identity
 
 LIMIT = 4 * 1024 * 1024

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logservice.nodehost.transport.resolve import Resolver
+from logservice.nodehost.transport.dialing.resolve import Resolver
 from tests.nodehost.test_transport_tcp import TcpWorld, world
 from tests.nodehost.transport_conformance import A, B, Recorder, identity
 
@@ -73,7 +73,7 @@ def test_the_process_ends_while_a_lookup_hangs() -> None:
     script = (
         "import asyncio, socket, threading\n"
         "socket.getaddrinfo = lambda *a, **k: threading.Event().wait(60)\n"
-        "from logservice.nodehost.transport.resolve import Resolver\n"
+        "from logservice.nodehost.transport.dialing.resolve import Resolver\n"
         "async def main():\n"
         "    asyncio.create_task(Resolver().addresses('dead'))\n"
         "    await asyncio.sleep(0.1)\n"

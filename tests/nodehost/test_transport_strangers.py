@@ -24,14 +24,14 @@ from logservice.nodehost.transport import (
     peer_account,
     reception,
 )
-from logservice.nodehost.transport.control import Lane
-from logservice.nodehost.transport.frame import FrameKind, encode_frame
-from logservice.nodehost.transport.listener import Listener
-from logservice.nodehost.transport.lobby import Arrival, Pool
-from logservice.nodehost.transport.peer_account import PeerAccount
-from logservice.nodehost.transport.reserve import DescriptorReserve
-from logservice.nodehost.transport.stats import CROWDED_ALARM
+from logservice.nodehost.transport.accepting.listener import Listener
+from logservice.nodehost.transport.accepting.lobby import Arrival, Pool
+from logservice.nodehost.transport.accepting.peer_account import PeerAccount
+from logservice.nodehost.transport.link.reserve import DescriptorReserve
+from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.nodehost.transport.tcp import TcpTransport
+from logservice.nodehost.transport.wire.control import Lane
+from logservice.nodehost.transport.wire.frame import FrameKind, encode_frame
 from tests.nodehost.test_transport_tcp import (
     TcpWorld,
     dial,

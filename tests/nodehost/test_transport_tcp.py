@@ -12,11 +12,13 @@ import pytest
 from logservice_wire.errors import InvalidArgument, NotReady, UnknownOutcome
 
 from logservice.ids import ShardId, StoreId
-from logservice.nodehost.transport import connection, line, lobby
-from logservice.nodehost.transport.control import PROTOCOL, Hello, Lane, encode_hello
-from logservice.nodehost.transport.frame import FrameKind, encode_frame
+from logservice.nodehost.transport.accepting import lobby
+from logservice.nodehost.transport.dialing import line
+from logservice.nodehost.transport.link import connection
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.tcp import TcpTransport
+from logservice.nodehost.transport.wire.control import PROTOCOL, Hello, Lane, encode_hello
+from logservice.nodehost.transport.wire.frame import FrameKind, encode_frame
 from tests.nodehost.transport_conformance import (
     A,
     B,

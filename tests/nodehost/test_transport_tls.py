@@ -14,7 +14,7 @@ from logservice_wire.errors import NotReady, PermissionDenied, Unauthenticated
 
 from logservice.certificate import Serial
 from logservice.ids import ShardId
-from logservice.nodehost.transport import line
+from logservice.nodehost.transport.dialing import line
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.tcp import TcpTransport
 from tests.nodehost.test_transport_tcp import patient_handshakes

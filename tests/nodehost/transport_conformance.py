@@ -22,8 +22,8 @@ from logservice.bounds import PEER_FRAME_BYTES_MAX
 from logservice.entry import Entry, EntryKind
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Membership
-from logservice.nodehost.transport import chunks
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
+from logservice.nodehost.transport.wire import chunks
 from logservice.raft.messages import AppendEntries, Heartbeat, InstallSnapshot, Message
 from logservice.snapshot import Snapshot
 

@@ -39,7 +39,7 @@ from logservice.hakeeper.wire_types import MembershipBytes, Store, StoreIncarnat
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, StoreId
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.nodehost.agent.address_book import AddressBook
-from logservice.nodehost.agent.hakeeper_host import HAKeeperHost
+from logservice.nodehost.agent.host import AgentHost
 from logservice.nodehost.peers.question import NOTHING, Asker, packed, question
 from logservice.nodehost.transport.seam import PeerIdentity
 
@@ -83,7 +83,7 @@ class Bootstrapper:
 
     def __init__(
         self,
-        host: HAKeeperHost,
+        host: AgentHost,
         book: AddressBook,
         members: Sequence[InitialMember],
         *,

@@ -44,7 +44,7 @@ from logservice.hakeeper import proposals, queries, replies
 from logservice.hakeeper.views import AccessView, ClusterView, ShardView
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
 from logservice.nodehost.agent.address_book import AddressBook
-from logservice.nodehost.agent.hakeeper_host import HAKeeperHost
+from logservice.nodehost.agent.host import AgentHost
 from logservice.nodehost.peers.applied import APPLIED_ARRAY
 from logservice.nodehost.peers.question import Asker, Form, Question, question
 from logservice.nodehost.peers.requests import REFUSED_BY
@@ -116,7 +116,7 @@ LOOKUP: Final[Question[queries.Query, queries.Answer]] = Question(
 class HAKeeperClient:
     """One per store."""
 
-    def __init__(self, host: HAKeeperHost, book: AddressBook) -> None:
+    def __init__(self, host: AgentHost, book: AddressBook) -> None:
         """Call `serve` before the transport starts, so that other stores can ask this one."""
         self._host = host
         self._book = book

@@ -58,7 +58,7 @@ from logservice.membership import Membership, MembershipCorrupt
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
-from logservice.nodehost.agent.hakeeper_host import HAKeeperHost
+from logservice.nodehost.agent.host import AgentHost
 from logservice.nodehost.info import DirectoryInfo, ReplicaInfo
 from logservice.raft.ready import Role
 
@@ -86,7 +86,7 @@ class HeartbeatSender:
 
     def __init__(
         self,
-        host: HAKeeperHost,
+        host: AgentHost,
         client: HAKeeperClient,
         book: AddressBook,
         access: AccessBook,

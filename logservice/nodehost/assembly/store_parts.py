@@ -47,7 +47,7 @@ from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.bootstrap import Bootstrapper, InitialMember
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration, HAKeeperShell
+from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration, HAKeeperTicks
 from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescription
 from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.assembly.store_directory import (
@@ -225,7 +225,7 @@ class StoreParts:
         self.repairer = Repairer(self.host, self.book.peer_addresses, self._seams.state_machines)
         self.comparer = Comparer(self.host, pass_interval_s=settings.compare_interval_s)
         self.heartbeats: HeartbeatSender | None = None
-        self.shell = HAKeeperShell(self.host, settings.first, settings.hakeeper_tick_s)
+        self.shell = HAKeeperTicks(self.host, settings.first, settings.hakeeper_tick_s)
 
     def _copies(self, name: str) -> list[Copy]:
         """Of a remembered file: one in each data directory."""

@@ -1,6 +1,7 @@
-"""How stores talk to each other: `seam.Transport`, over TCP (`tcp`) or in memory (`memory`).
+"""How stores talk to each other: one connection per pair, all shards' messages together.
 
-From the bytes up: `codec` (messages), `control` (handshake, requests), `frame` (framing,
-checksums), `send_queue` (what waits for the socket), `connection` (one socket), `line` (the dialer
-towards one store), `tcp` (the listener and the whole).
+`seam.py` says what a transport is (start there), `tcp.py` is the real one, `memory.py` the one for
+tests. Below them: `wire/` the bytes, `link/` one socket, `accepting/` the side that listens,
+`dialing/` the side that connects. The rest of `nodehost/` imports the seam; only those who build a
+store, and tests, import an implementation.
 """

@@ -35,19 +35,19 @@ from logservice.bounds import PEER_SNAPSHOT_CHUNK_BYTES
 from logservice.clock import Clock, SystemClock
 from logservice.ids import ShardId, StoreId
 from logservice.invariants import invariant
-from logservice.nodehost.transport.chunks import snapshot_fits, split
-from logservice.nodehost.transport.codec import Buffer, encode_message
-from logservice.nodehost.transport.control import Lane
-from logservice.nodehost.transport.frame import FrameKind
-from logservice.nodehost.transport.line import Line, LineContext, parse_address
-from logservice.nodehost.transport.peer_tls import PeerTls
-from logservice.nodehost.transport.receive_budget import ReceiveBudget
-from logservice.nodehost.transport.reception import Reception, ReceptionContext
-from logservice.nodehost.transport.reserve import DescriptorReserve
-from logservice.nodehost.transport.resolve import Resolver
+from logservice.nodehost.transport.accepting.reception import Reception, ReceptionContext
+from logservice.nodehost.transport.dialing.line import Line, LineContext, parse_address
+from logservice.nodehost.transport.dialing.resolve import Resolver
+from logservice.nodehost.transport.link.peer_tls import PeerTls
+from logservice.nodehost.transport.link.reserve import DescriptorReserve
+from logservice.nodehost.transport.link.send_queue import Item
+from logservice.nodehost.transport.link.stats import CROWDED_ALARM, TransportStats
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
-from logservice.nodehost.transport.send_queue import Item
-from logservice.nodehost.transport.stats import CROWDED_ALARM, TransportStats
+from logservice.nodehost.transport.wire.chunks import snapshot_fits, split
+from logservice.nodehost.transport.wire.codec import Buffer, encode_message
+from logservice.nodehost.transport.wire.control import Lane
+from logservice.nodehost.transport.wire.frame import FrameKind
+from logservice.nodehost.transport.wire.receive_budget import ReceiveBudget
 from logservice.raft.messages import InstallSnapshot, Message
 
 _WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to

@@ -15,7 +15,7 @@ from logservice import bounds
 from logservice.config import Address, StoreConfig
 from logservice.events import Event, emit
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.server.monitor.board import Board
 from logservice.server.monitor.cluster_report import ClusterReporter
 from logservice.server.monitor.cluster_rows import ClusterReport

@@ -25,7 +25,7 @@ from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.integrity.scrub import ScrubPass
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.nodehost.truncation.worker import TruncationAlarm
 from logservice.raft.ready import Role
 from logservice.rsm.queries import LogStatus, LogStatusQuery

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoreTls:
-    """Both planes of one store. Implements `nodehost.transport.peer_tls.PeerTls`."""
+    """Both planes of one store. Implements `nodehost.transport.link.peer_tls.PeerTls`."""
 
     def __init__(self, config: StoreConfig, on_peer_change: Callable[[], None]) -> None:
         """Read all files. Raises TlsRefused: a store does not start with what it could not use.

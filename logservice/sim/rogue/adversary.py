@@ -17,13 +17,13 @@ from functools import partial
 from logservice_wire.errors import LogServiceError
 
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, ShardId, StoreId
-from logservice.nodehost.transport.codec import (
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.transport.wire.codec import (
     Buffer,
     CodecError,
     decode_batch,
     encode_message,
 )
-from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import Message, RequestVote
 from logservice.sim.interfaces import CLUSTER, Store, World
 from logservice.sim.net import Batch

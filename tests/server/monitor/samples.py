@@ -19,7 +19,7 @@ from logservice.logdb.space.oldest_pins import OldestPin
 from logservice.logdb.space.stats import Histogram, LogDbStats
 from logservice.nodehost.assembly.store_parts import INTEGRITY
 from logservice.nodehost.integrity.scrub import ScrubPass
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.server.monitor.reporter import buckets, figures
 from logservice.server.monitor.status import (
     DirectoryStatus,

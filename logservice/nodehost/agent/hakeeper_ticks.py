@@ -1,4 +1,4 @@
-"""HAKeeperShell: what the leader of shard 0 does for the state machine: tell it that time goes on.
+"""HAKeeperTicks: what the leader of shard 0 does for the state machine: tell it that time goes on.
 
 Theory of operation. Every store runs this loop; it acts only where shard 0's leader is. Its first
 act is the first configuration (InitialCluster; a second one changes nothing), then one tick per
@@ -23,7 +23,7 @@ from logservice import bounds
 from logservice.hakeeper import proposals, queries
 from logservice.hakeeper.phase import Phase
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Term
-from logservice.nodehost.agent.hakeeper_host import HAKeeperHost
+from logservice.nodehost.agent.host import AgentHost
 from logservice.nodehost.info import ReplicaInfo
 from logservice.raft.ready import Role
 
@@ -41,12 +41,10 @@ class FirstConfiguration:
     joining: proposals.Joining = proposals.Joining.AUTOMATIC
 
 
-class HAKeeperShell:
+class HAKeeperTicks:
     """One per store; `run` until cancelled, or `tick_once` by whoever keeps the time."""
 
-    def __init__(
-        self, host: HAKeeperHost, first: FirstConfiguration, interval_s: float = 0.1
-    ) -> None:
+    def __init__(self, host: AgentHost, first: FirstConfiguration, interval_s: float = 0.1) -> None:
         """`interval_s`: length of one of HAKeeper's ticks; `first.store_timeout_s` is counted in
         it.
         """

@@ -42,8 +42,8 @@ from logservice.bounds import (
 )
 from logservice.events import Event, emit
 from logservice.invariants import invariant
-from logservice.nodehost.transport.connection import Connection
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.link.connection import Connection
+from logservice.nodehost.transport.link.stats import TransportStats
 
 _LOG = logging.getLogger(__name__)
 _TLS_HANDSHAKE: Final = b"\x16"

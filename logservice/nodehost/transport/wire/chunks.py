@@ -23,8 +23,8 @@ from typing import Final
 from logservice.bounds import PEER_SNAPSHOT_BYTES_MAX, PEER_SNAPSHOT_CHUNK_BYTES
 from logservice.checksum import crc32
 from logservice.ids import ShardId
-from logservice.nodehost.transport.codec import Buffer, CodecError, decode_batch
-from logservice.nodehost.transport.receive_budget import Share
+from logservice.nodehost.transport.wire.codec import Buffer, CodecError, decode_batch
+from logservice.nodehost.transport.wire.receive_budget import Share
 from logservice.raft.messages import InstallSnapshot, Message
 
 _HEAD: Final = struct.Struct("<QQII")

@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from logservice.nodehost.transport.frame import Buffer, FrameKind
+from logservice.nodehost.transport.wire.frame import Buffer, FrameKind
 
 REQUESTS_FLOW: Final = -1
 """The flow of all requests and responses of a connection; shards are >= 0."""

@@ -37,10 +37,15 @@ from logservice.bounds import (
 )
 from logservice.certificate import Purpose
 from logservice.ids import StoreId
-from logservice.nodehost.transport.chunks import SnapshotAssembly
-from logservice.nodehost.transport.codec import decode_batch
-from logservice.nodehost.transport.connection import Connection
-from logservice.nodehost.transport.control import (
+from logservice.nodehost.transport.accepting.peer_account import PeerAccount
+from logservice.nodehost.transport.link.connection import Connection
+from logservice.nodehost.transport.link.peer_tls import PeerTls, check_peer, still_good
+from logservice.nodehost.transport.link.send_queue import REQUESTS_FLOW, Item, SendQueue
+from logservice.nodehost.transport.link.stats import TransportStats
+from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
+from logservice.nodehost.transport.wire.chunks import SnapshotAssembly
+from logservice.nodehost.transport.wire.codec import decode_batch
+from logservice.nodehost.transport.wire.control import (
     PROTOCOL,
     ControlError,
     Hello,
@@ -53,13 +58,8 @@ from logservice.nodehost.transport.control import (
     encode_hello,
     encode_refusal,
 )
-from logservice.nodehost.transport.frame import Buffer, FrameKind
-from logservice.nodehost.transport.peer_account import PeerAccount
-from logservice.nodehost.transport.peer_tls import PeerTls, check_peer, still_good
-from logservice.nodehost.transport.receive_budget import ReceiveBudget
-from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
-from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.wire.frame import Buffer, FrameKind
+from logservice.nodehost.transport.wire.receive_budget import ReceiveBudget
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS: Final = 20

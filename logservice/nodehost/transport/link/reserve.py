@@ -10,10 +10,14 @@ tried once more; the next dial fills the reserve again as far as that is possibl
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from typing import Final
 
 from logservice.bounds import PEER_RESERVED_DESCRIPTORS
+
+NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+"""What the system says when this process, or the machine, has no descriptor left."""
 
 _PER_DIAL: Final = 4
 """A socket, and what loading certificates has open at a time, with room."""

@@ -13,20 +13,20 @@ from logservice.hakeeper.phase import Phase
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ReplicaId, StoreId
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Member
-from logservice.nodehost.agent.hakeeper_shell import FirstConfiguration, HAKeeperShell
+from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration, HAKeeperTicks
 from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually
 
 MEMBERSHIP = initial_membership([Member(ReplicaId(1), StoreId("s1"), Incarnation(1))])
 FIRST = FirstConfiguration(ClusterId("c"), log_shards=2, replicas=3, store_timeout_s=10.0)
 
 
-def rig(*, leads: bool = True) -> tuple[FakeHost, HAKeeperShell]:
+def rig(*, leads: bool = True) -> tuple[FakeHost, HAKeeperTicks]:
     host = FakeHost(FakeNetwork(), "s1", Shard0())
     assert host.local is not None
     host.local.membership = MEMBERSHIP
     host.bootstraps[HAKEEPER_SHARD] = Bootstrap(MEMBERSHIP, join=False)
     host.leads = leads
-    return host, HAKeeperShell(host, FIRST, interval_s=0.1)
+    return host, HAKeeperTicks(host, FIRST, interval_s=0.1)
 
 
 async def test_the_leader_configures_once_and_then_ticks() -> None:
@@ -70,7 +70,7 @@ async def test_a_tick_of_a_deposed_leader_does_not_count() -> None:
 
 async def test_failures_cost_one_tick_each() -> None:
     host, _ = rig()
-    shell = HAKeeperShell(host, FIRST, interval_s=0.01)
+    shell = HAKeeperTicks(host, FIRST, interval_s=0.01)
     host.propose_failures = [NotReady(), StaleEpoch()]
     task = asyncio.get_running_loop().create_task(shell.run())
     shard0 = host.local

@@ -60,8 +60,14 @@ from logservice.bounds import (
 from logservice.certificate import Purpose
 from logservice.clock import Clock
 from logservice.ids import StoreId
-from logservice.nodehost.transport.connection import Connection
-from logservice.nodehost.transport.control import (
+from logservice.nodehost.transport.dialing.resolve import Resolver
+from logservice.nodehost.transport.link.connection import Connection
+from logservice.nodehost.transport.link.peer_tls import PeerTls, check_peer, still_good
+from logservice.nodehost.transport.link.reserve import NO_DESCRIPTOR, DescriptorReserve
+from logservice.nodehost.transport.link.send_queue import REQUESTS_FLOW, Item, SendQueue
+from logservice.nodehost.transport.link.stats import TransportStats
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.nodehost.transport.wire.control import (
     PROTOCOL,
     ControlError,
     Hello,
@@ -72,15 +78,8 @@ from logservice.nodehost.transport.control import (
     encode_hello,
     encode_request,
 )
-from logservice.nodehost.transport.frame import Buffer, FrameKind
-from logservice.nodehost.transport.listener import NO_DESCRIPTOR
-from logservice.nodehost.transport.peer_tls import PeerTls, check_peer, still_good
-from logservice.nodehost.transport.receive_budget import ReceiveBudget
-from logservice.nodehost.transport.reserve import DescriptorReserve
-from logservice.nodehost.transport.resolve import Resolver
-from logservice.nodehost.transport.seam import PeerIdentity
-from logservice.nodehost.transport.send_queue import REQUESTS_FLOW, Item, SendQueue
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.wire.frame import Buffer, FrameKind
+from logservice.nodehost.transport.wire.receive_budget import ReceiveBudget
 
 _LOG = logging.getLogger(__name__)
 _BACKOFF_JITTER: Final = 0.25

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from logservice.bounds import PEER_PARTIAL_BYTES_MAX, PEER_PARTIAL_STORE_BYTES_MAX
 from logservice.ids import StoreId
 from logservice.invariants import invariant
-from logservice.nodehost.transport.frame import FrameError
+from logservice.nodehost.transport.wire.frame import FrameError
 
 
 class ReceiveBudget:

@@ -34,9 +34,12 @@ from logservice.bounds import (
     PEER_SOCKET_BYTES,
 )
 from logservice.clock import Clock
-from logservice.nodehost.transport.codec import CodecError
-from logservice.nodehost.transport.control import ControlError
-from logservice.nodehost.transport.frame import (
+from logservice.nodehost.transport.link.peer_tls import chain_of
+from logservice.nodehost.transport.link.send_queue import SendQueue
+from logservice.nodehost.transport.link.stats import TransportStats
+from logservice.nodehost.transport.wire.codec import CodecError
+from logservice.nodehost.transport.wire.control import ControlError
+from logservice.nodehost.transport.wire.frame import (
     HEADER_BYTES,
     JOIN_BYTES_MAX,
     Buffer,
@@ -45,10 +48,7 @@ from logservice.nodehost.transport.frame import (
     FrameReader,
     encode_frame,
 )
-from logservice.nodehost.transport.peer_tls import chain_of
-from logservice.nodehost.transport.receive_budget import Share
-from logservice.nodehost.transport.send_queue import SendQueue
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.wire.receive_budget import Share
 
 _STAMP: Final = struct.Struct("<d")
 _USER_TIMEOUT_MS: Final = 5000

@@ -1,4 +1,4 @@
-"""HAKeeperHost: what HAKeeper's shell needs of a NodeHost. A seam, so that tests can fake it.
+"""AgentHost: what the agent of HAKeeper needs of a NodeHost. A seam, so that tests can fake it.
 
 `node_host.NodeHost` satisfies it; see there for what the methods promise.
 """
@@ -32,7 +32,7 @@ class AddressTable(Protocol):
         ...
 
 
-class HAKeeperHost(Protocol):
+class AgentHost(Protocol):
     """The part of NodeHost that is needed here."""
 
     @property

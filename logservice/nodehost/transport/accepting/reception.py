@@ -26,15 +26,15 @@ from logservice.bounds import PEER_NEWCOMERS_MAX, PEER_SILENT_INBOUND_PINGS_MAX
 from logservice.clock import Clock
 from logservice.ids import StoreId
 from logservice.invariants import invariant
-from logservice.nodehost.transport.connection import Connection
-from logservice.nodehost.transport.inbound import Inbound
-from logservice.nodehost.transport.listener import Listener
-from logservice.nodehost.transport.lobby import Lobby
-from logservice.nodehost.transport.peer_account import Accounted, PeerAccount
-from logservice.nodehost.transport.peer_tls import PeerTls
-from logservice.nodehost.transport.receive_budget import ReceiveBudget
+from logservice.nodehost.transport.accepting.inbound import Inbound
+from logservice.nodehost.transport.accepting.listener import Listener
+from logservice.nodehost.transport.accepting.lobby import Lobby
+from logservice.nodehost.transport.accepting.peer_account import Accounted, PeerAccount
+from logservice.nodehost.transport.link.connection import Connection
+from logservice.nodehost.transport.link.peer_tls import PeerTls
+from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.nodehost.transport.seam import PeerIdentity, TransportHandler
-from logservice.nodehost.transport.stats import TransportStats
+from logservice.nodehost.transport.wire.receive_budget import ReceiveBudget
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from typing import Final
 
 from logservice.bounds import PEER_ACCEPT_PAUSE_S, PEER_ACCEPTS_PER_PASS_MAX, PEER_BACKLOG_MAX
+from logservice.nodehost.transport.link.reserve import NO_DESCRIPTOR
 
-NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _NO_MEANS: Final = (*NO_DESCRIPTOR, errno.ENOBUFS, errno.ENOMEM)
 
 
