@@ -42,6 +42,7 @@ def test_the_newest_of_several_directories_counts() -> None:
 
 @pytest.mark.parametrize("position", [0, 4, 5, -1])
 def test_a_damaged_file_grants_nothing(position: int) -> None:
+    """INV-ACCESS-1."""
     vfs = MemoryVfs()
     AccessBook([Copy(vfs, "/access")]).update(5, GRANTS)
     data = bytearray(read_file(vfs, "/access"))

@@ -173,6 +173,7 @@ async def test_states_are_compared_at_one_index_in_one_form_only(
 async def test_three_different_replicas_halt_all_until_a_person_decides(
     cluster: Compared, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """INV-COMPARE-3."""
     await cluster.fill()
     first, second = [n for n in cluster.stores if n != await cluster.leader()]
     cluster.forge(first, 17)

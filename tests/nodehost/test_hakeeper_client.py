@@ -136,6 +136,7 @@ async def test_a_denial_of_the_state_machine_is_an_answer() -> None:
 
 
 async def test_who_says_where_the_leader_is_is_believed_if_that_runs_shard_0() -> None:
+    """INV-PEER-3."""
     cluster = Cluster()
     cluster.hosts["s1"].elsewhere = "s2"
     client = cluster.clients["s3"]

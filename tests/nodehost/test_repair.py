@@ -56,6 +56,7 @@ def damaged_log(world: World, damaged_from: int = 11) -> ReplicaLog:
 
 
 def test_a_repair_survives_every_crash_on_its_way_and_is_over_only_at_its_end() -> None:
+    """INV-REPAIR-1: what is faulty does not run."""
     world = World()
     log = damaged_log(world)
     fault = log.fault
@@ -488,6 +489,7 @@ async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
 async def test_without_peers_it_waits_and_is_reported_as_halted_in_the_end(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """INV-REPAIR-3."""
     await fill(cluster, 40)
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")

@@ -53,6 +53,7 @@ def test_the_byte_form_is_fixed(command: Command, data: str) -> None:
 
 @pytest.mark.parametrize("command", [command for command, _ in GOLDEN])
 def test_inv_rsm_canon_whatever_decodes_encodes_to_the_same_bytes(command: Command) -> None:
+    """INV-RSM-CANON."""
     rng = random.Random(repr(command))
     good = encode(command)
     decoded = 0

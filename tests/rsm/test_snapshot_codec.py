@@ -77,6 +77,7 @@ def test_a_restored_state_decides_the_same() -> None:
 
 
 def test_inv_rsm_canon_the_order_of_events_that_end_alike_does_not_show() -> None:
+    """INV-RSM-CANON."""
     states = []
     for names in (("a", "b", "c"), ("c", "a", "b")):
         shard = ShardDriver()

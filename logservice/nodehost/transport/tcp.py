@@ -187,6 +187,7 @@ class TcpTransport:
         return line.put(Item(FrameKind.MESSAGES, shard, buffers, size))
 
     def _send_snapshot(self, store: StoreId, shard: ShardId, message: InstallSnapshot) -> bool:
+        invariant(type(message) is InstallSnapshot, "INV-LANE-1", store=store, shard=shard)
         line = self._bulk_line(store)
         if line.carries(shard):
             return True

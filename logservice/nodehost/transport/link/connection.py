@@ -4,8 +4,7 @@ Who is at the other end, and what frames are for, is decided by the owner (`line
 connections this store dialed, `inbound.Inbound` for accepted ones).
 
 What waits to be sent stays in the SendQueue until the socket takes it, not in asyncio's buffer:
-there an urgent message can still overtake, and what was never sent is known (INV-CONN-1: an item
-not marked `sent` has not left this process).
+there an urgent message can still overtake, and what was never sent is known (INV-QUEUE-2).
 
 Until `trust` nothing but a small frame of the handshake is taken, and the receive buffer is no
 larger. What a known peer may make this process hold is bounded, too: buffers follow what arrived

@@ -7,6 +7,9 @@ everything of it queues up behind (INV-QUEUE-1: items of one flow leave in the o
 Overtaking inside a shard would make followers reject appends and throw replication back to
 probing.
 
+INV-QUEUE-2: an item that is not marked `sent` has not left this process. So a request that waited
+here when its connection broke had surely no effect.
+
 Bounded in bytes; beyond the bound `put` refuses and the caller drops. Not aware of asyncio.
 
 References: DESIGN section 8 ("separate lane for snapshots and catch-up"; "ticks never queue").
@@ -18,6 +21,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from logservice.invariants import invariant
 from logservice.nodehost.transport.wire.frame import Buffer, FrameKind
 
 REQUESTS_FLOW: Final = -1
@@ -116,6 +120,7 @@ class SendQueue:
     def clear(self) -> list[Item]:
         """Take everything out."""
         items = [*self._urgent, *self._bulk]
+        invariant(not any(item.sent for item in items), "INV-QUEUE-2")
         self._urgent.clear()
         self._bulk.clear()
         self._bulk_flows.clear()
