@@ -183,9 +183,14 @@ class FakeHost:
         if shard == HAKEEPER_SHARD and self.local is not None:
             role = Role.LEADER if self.leads else Role.FOLLOWER
             return info(
-                self.identity, shard, ReplicaId(1), self.local.membership, role=role,
-                term=self.local.term, leader=self.leader,
-            )  # fmt: skip
+                self.identity,
+                shard,
+                ReplicaId(1),
+                self.local.membership,
+                role=role,
+                term=self.local.term,
+                leader=self.leader,
+            )
         return self.infos.get(shard)
 
     def repairing(self) -> set[ShardId]:
@@ -265,10 +270,25 @@ def info(
     applied: int = 1,
 ) -> ReplicaInfo:
     return ReplicaInfo(
-        shard, replica, identity.store_id, identity.incarnations[0], membership, role, Term(term),
-        leader, Index(1), Index(applied), Index(applied), Index(applied), Lsn(1), Lsn(0), Lsn(0),
-        ((ReplicaId(2), Index(applied)),), (ReplicaId(2),), "",
-    )  # fmt: skip
+        shard,
+        replica,
+        identity.store_id,
+        identity.incarnations[0],
+        membership,
+        role,
+        Term(term),
+        leader,
+        Index(1),
+        Index(applied),
+        Index(applied),
+        Index(applied),
+        Lsn(1),
+        Lsn(0),
+        Lsn(0),
+        ((ReplicaId(2), Index(applied)),),
+        (ReplicaId(2),),
+        "",
+    )
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:

@@ -189,9 +189,15 @@ async def test_administration_is_applied_where_the_leader_is_and_never_passed_on
     cluster = Cluster()
     await _stores(cluster)
     leads = proposals.ReplicaReport(
-        HAKEEPER_SHARD, ReplicaId(1), Incarnation(1), Index(1), cluster.shard0.membership.encode(),
-        leads=True, term=1, leader=ReplicaId(1),
-    )  # fmt: skip
+        HAKEEPER_SHARD,
+        ReplicaId(1),
+        Incarnation(1),
+        Index(1),
+        cluster.shard0.membership.encode(),
+        leads=True,
+        term=1,
+        leader=ReplicaId(1),
+    )
     beat = replace(_beat(1, 1), sequence=2, replicas=(leads,))
     cluster.shard0.propose(proposals.encode(beat))
     for name in ("s2", "s3"):
@@ -349,7 +355,7 @@ async def test_a_store_reports_for_itself_only() -> None:
         _beat(3),
     ],
     ids=lambda proposal: type(proposal).__name__,
-)  # fmt: skip
+)
 async def test_a_peer_proposes_no_administration(proposal: proposals.Proposal) -> None:
     cluster = Cluster()
     before = cluster.shard0.rsm.save_snapshot()

@@ -35,8 +35,11 @@ async def test_the_leader_configures_once_and_then_ticks() -> None:
     for _ in range(3):
         assert await shell.tick_once()
     assert [type(one).__name__ for one in host.local.applied] == [
-        "InitialCluster", "Tick", "Tick", "Tick",
-    ]  # fmt: skip
+        "InitialCluster",
+        "Tick",
+        "Tick",
+        "Tick",
+    ]
     state = host.local.rsm.state
     assert state.phase is Phase.BOOTSTRAPPING
     assert state.store_timeout_ticks == 100

@@ -19,9 +19,16 @@ async def late(rig: Rig, **fields: object) -> None:
     """A heartbeat that nobody has seen before."""
     [last] = rig.beats()[-1:]
     changed = proposals.StoreHeartbeat(
-        last.store, last.host, last.peer_address, last.client_address,
-        fields.get("directories", last.directories), 4711, 9, 0, dict(last.labels),
-    )  # type: ignore[arg-type]  # fmt: skip
+        last.store,
+        last.host,
+        last.peer_address,
+        last.client_address,
+        fields.get("directories", last.directories),
+        4711,
+        9,
+        0,
+        dict(last.labels),
+    )  # type: ignore[arg-type]
     rig.shard0.propose(proposals.encode(changed))
 
 

@@ -222,9 +222,13 @@ async def test_the_directory_is_learned_and_told_to_the_transport() -> None:
 async def test_a_fresh_replica_is_started_and_acknowledged() -> None:
     rig = Rig()
     command = StartReplica(
-        ONE, ReplicaId(1024), rig.host.identity.incarnations[0], rig.membership.encode(),
-        join=False, fresh=True,
-    )  # fmt: skip
+        ONE,
+        ReplicaId(1024),
+        rig.host.identity.incarnations[0],
+        rig.membership.encode(),
+        join=False,
+        fresh=True,
+    )
     await rig.order(command)
     assert rig.host.calls == [("start", ONE, 1024, rig.membership, False)]
     assert rig.state.stores["s1"].queue
@@ -237,9 +241,13 @@ async def test_a_fresh_replica_is_started_and_acknowledged() -> None:
 async def test_a_replica_whose_data_is_gone_is_not_started_empty() -> None:
     rig = Rig()
     command = StartReplica(
-        ONE, ReplicaId(1024), rig.host.identity.incarnations[0], rig.membership.encode(),
-        join=False, fresh=False,
-    )  # fmt: skip
+        ONE,
+        ReplicaId(1024),
+        rig.host.identity.incarnations[0],
+        rig.membership.encode(),
+        join=False,
+        fresh=False,
+    )
     await rig.order(command)
     assert rig.host.calls == []
     reason, _ = await rig.result()

@@ -45,9 +45,15 @@ class Scrub:
         self.until_s = ENOUGH_S
         budget = ReadBudget(self.clock, bytes_per_s=RATE)
         self.scrubber = Scrubber(
-            self.db, self.world.vfs, InlineExecutor(), self.clock, budget, self._damaged,
-            pass_interval_s=PASS_S, slice_bytes=SLICE,
-        )  # fmt: skip
+            self.db,
+            self.world.vfs,
+            InlineExecutor(),
+            self.clock,
+            budget,
+            self._damaged,
+            pass_interval_s=PASS_S,
+            slice_bytes=SLICE,
+        )
         monkeypatch.setattr(asyncio, "sleep", self._sleep)
 
     def _damaged(self, keys: Sequence[tuple[ShardId, ReplicaId]]) -> None:

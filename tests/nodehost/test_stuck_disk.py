@@ -180,10 +180,14 @@ async def parts(tmp_path: Path) -> AsyncIterator[tuple[StoreParts, list[StuckVfs
         return DiskSeams(disks[paths.index(path)], MemoryKvEngine(), *threads)
 
     settings = StoreSettings(
-        CLUSTER, StoreId("s1"), paths, (), FirstConfiguration(CLUSTER, 1, 1, 10.0),
+        CLUSTER,
+        StoreId("s1"),
+        paths,
+        (),
+        FirstConfiguration(CLUSTER, 1, 1, 10.0),
         options=NodeHostOptions(tick_ms=10, election_ticks=20),
         logdb=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
-    )  # fmt: skip
+    )
     rng = random.Random(7)
     seams = StoreSeams(
         disk=disk,

@@ -31,13 +31,16 @@ ENTRIES = (
     Entry(Term(2), Index(8), Lsn(13), 0, EntryKind.CONFIG, b"\x00"),
 )
 SNAPSHOT = Snapshot(
-    Index(9), Term(4), Lsn(99),
+    Index(9),
+    Term(4),
+    Lsn(99),
     Membership(
-        voters=(ReplicaId(1), ReplicaId(2)), change_epoch=Index(3),
+        voters=(ReplicaId(1), ReplicaId(2)),
+        change_epoch=Index(3),
         members=(Member(ReplicaId(1), StoreId("store-a"), Incarnation(2**62)),),
     ),
     b"state",
-)  # fmt: skip
+)
 
 
 def samples() -> list[Message]:

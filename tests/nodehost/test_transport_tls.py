@@ -117,11 +117,19 @@ class TestTlsTransport(TransportConformance):
         AUTHORITY.issue(),
     ],
     ids=[
-        "of-another-store", "of-a-client", "of-another-cluster", "of-another-domain",
-        "of-two-stores", "with-a-second-uri", "in-other-case", "dns-name-only", "common-name-only",
-        "uri-as-common-name", "without-identity",
+        "of-another-store",
+        "of-a-client",
+        "of-another-cluster",
+        "of-another-domain",
+        "of-two-stores",
+        "with-a-second-uri",
+        "in-other-case",
+        "dns-name-only",
+        "common-name-only",
+        "uri-as-common-name",
+        "without-identity",
     ],
-)  # fmt: skip
+)
 async def test_a_peer_speaks_for_itself_only(world: TlsWorld, papers: Papers) -> None:
     world.shown[A] = Shown(papers)
     a, _, b, on_b = await pair(world)

@@ -44,9 +44,14 @@ def heartbeat(number: int, context: bytes = b"") -> Heartbeat:
 def append(number: int, payload: bytes) -> AppendEntries:
     entry = Entry(Term(3), Index(number), Lsn(number), 1, EntryKind.BLOCK, payload)
     return AppendEntries(
-        to=ReplicaId(2), sender=ReplicaId(1), term=Term(3), prev_index=Index(number - 1),
-        prev_term=Term(3), entries=(entry,), commit=Index(0),
-    )  # fmt: skip
+        to=ReplicaId(2),
+        sender=ReplicaId(1),
+        term=Term(3),
+        prev_index=Index(number - 1),
+        prev_term=Term(3),
+        entries=(entry,),
+        commit=Index(0),
+    )
 
 
 def install(size: int) -> InstallSnapshot:
@@ -54,9 +59,11 @@ def install(size: int) -> InstallSnapshot:
     membership = Membership(voters=(ReplicaId(1), ReplicaId(2)))
     state = (b"%d bytes " % size * (size // 8 + 1))[:size]
     return InstallSnapshot(
-        to=ReplicaId(2), sender=ReplicaId(1), term=Term(2),
+        to=ReplicaId(2),
+        sender=ReplicaId(1),
+        term=Term(2),
         snapshot=Snapshot(Index(9), Term(2), Lsn(77), membership, state),
-    )  # fmt: skip
+    )
 
 
 class Recorder:
@@ -172,9 +179,12 @@ class TransportConformance:
     async def test_a_snapshot_arrives(self, world: World) -> None:
         a, _, _b, on_b = await pair(world)
         snapshot = Snapshot(
-            Index(9), Term(2), Lsn(77), Membership(voters=(ReplicaId(1), ReplicaId(2))),
+            Index(9),
+            Term(2),
+            Lsn(77),
+            Membership(voters=(ReplicaId(1), ReplicaId(2))),
             bytes(range(256)) * 8000,
-        )  # fmt: skip
+        )
         message = InstallSnapshot(to=ReplicaId(2), sender=ReplicaId(1), snapshot=snapshot)
         assert a.send(B, ShardId(5), message)
         a.flush()

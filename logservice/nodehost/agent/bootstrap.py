@@ -153,9 +153,11 @@ class Bootstrapper:
         recorded = [Membership.decode(probe.initial) for probe in probes.values() if probe.initial]
         me, mine = self._host.identity.store_id, self._host.identity.incarnations
         named = [
-            member for membership in recorded for member in membership.members
+            member
+            for membership in recorded
+            for member in membership.members
             if member.store_id == me
-        ]  # fmt: skip
+        ]
         if recorded and any(member.incarnation not in mine for member in named):
             return self._refuse(
                 "shard 0 was bootstrapped with another data directory of this store"

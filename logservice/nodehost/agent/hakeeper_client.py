@@ -53,10 +53,16 @@ from logservice.outcome import Applied
 
 _ELSEWHERE: Final = frozenset(
     {
-        Reason.NOT_READY, Reason.NOT_LEADER, Reason.SHARD_NOT_FOUND, Reason.BUSY, Reason.DEADLINE,
-        Reason.UNKNOWN_OUTCOME, Reason.WRONG_CLUSTER, Reason.HALTED,
+        Reason.NOT_READY,
+        Reason.NOT_LEADER,
+        Reason.SHARD_NOT_FOUND,
+        Reason.BUSY,
+        Reason.DEADLINE,
+        Reason.UNKNOWN_OUTCOME,
+        Reason.WRONG_CLUSTER,
+        Reason.HALTED,
     }
-)  # fmt: skip
+)
 """Reasons that say something about the store that was asked, not about the question."""
 
 _ABOUT_WAITING: Final = frozenset(
@@ -168,8 +174,9 @@ class HAKeeperClient:
             raise NotReady("HAKeeper has no leader")
         raise NotLeader(
             "HAKeeper's leader is on another store",
-            leader=view.leader_store, address=view.leader_address,
-        )  # fmt: skip
+            leader=view.leader_store,
+            address=view.leader_address,
+        )
 
     async def query(
         self, query: queries.Query, timeout_s: float, *, stale: bool = False

@@ -236,9 +236,14 @@ class HeartbeatSender:
         for shard, halted in self._host.halted().items():
             if shard not in reports:
                 reports[shard] = ReplicaReport(
-                    shard, halted.replica, halted.incarnation, Index(0), b"",
-                    halted=halted.reason[:_DETAIL_CHARACTERS], repairing=shard in repairing,
-                )  # fmt: skip
+                    shard,
+                    halted.replica,
+                    halted.incarnation,
+                    Index(0),
+                    b"",
+                    halted=halted.reason[:_DETAIL_CHARACTERS],
+                    repairing=shard in repairing,
+                )
         self._encoded = {shard: self._encoded[shard] for shard in reports if shard in self._encoded}
         self._made = {shard: self._made[shard] for shard in reports if shard in self._made}
         return reports
@@ -258,13 +263,25 @@ class HeartbeatSender:
             known = (info.membership, info.membership.encode())
             self._encoded[info.shard] = known
         return ReplicaReport(
-            info.shard, info.replica, info.incarnation, info.membership.change_epoch, known[1],
-            leads, info.term, info.leader, info.first_index, info.last_index, info.committed,
-            info.applied, info.first_lsn, info.applied_lsn, info.truncated_lsn,
+            info.shard,
+            info.replica,
+            info.incarnation,
+            info.membership.change_epoch,
+            known[1],
+            leads,
+            info.term,
+            info.leader,
+            info.first_index,
+            info.last_index,
+            info.committed,
+            info.applied,
+            info.first_lsn,
+            info.applied_lsn,
+            info.truncated_lsn,
             match=info.match if leads else (),
             active=info.recently_active if leads else (),
             halted=info.halted[:_DETAIL_CHARACTERS],
-        )  # fmt: skip
+        )
 
     # --- commands ---------------------------------------------------------------------------------
 

@@ -326,9 +326,10 @@ class Comparer:
         heard = await asyncio.gather(
             *(
                 self._tell(replica, one, low, high, rows, waited=waited)
-                for one in told if one != replica.replica_id
+                for one in told
+                if one != replica.replica_id
             )
-        )  # fmt: skip
+        )
         if replica.replica_id in told:
             # Last, because it is the one that could tell the others.
             self._answers.halt(replica, low, high, digests, waited=waited)

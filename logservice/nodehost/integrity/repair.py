@@ -233,9 +233,13 @@ class Repairer:
             self._totals["snapshots"] += 1
             installed = InstalledSnapshot(snapshot, Lsn(snapshot.next_lsn - 1))
             return Update(
-                log.shard, log.replica, _hard_state(log, snapshot.index, snapshot.term),
-                snapshot=installed, reset_log=True, repair=fault,
-            )  # fmt: skip
+                log.shard,
+                log.replica,
+                _hard_state(log, snapshot.index, snapshot.term),
+                snapshot=installed,
+                reset_log=True,
+                repair=fault,
+            )
         if fetched.before != ours:
             raise InvalidArgument(
                 f"the peer has {fetched.before} before {position}, here it is {ours}", field="log"
@@ -309,11 +313,8 @@ async def _committed(replica: Replica, low: Index) -> Fetched:
     return Fetched(
         b"",
         before,
-        [
-            (e.term, e.index, e.lsn, e.record_count, int(e.kind), bytes(e.payload))
-            for e in entries
-        ],
-    )  # fmt: skip
+        [(e.term, e.index, e.lsn, e.record_count, int(e.kind), bytes(e.payload)) for e in entries],
+    )
 
 
 def _check_numbers(*numbers: int) -> None:

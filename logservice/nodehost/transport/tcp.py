@@ -109,11 +109,17 @@ class TcpTransport:
         invariant(self._handler is None, "INV-TRANSPORT-1", detail="started twice")
         reception = Reception(
             ReceptionContext(
-                self._identity, handler, self._stats, self._clock, self._tls, self._budget,
-                knows_store=self._addresses.__contains__, knows_host=self._is_host_known,
+                self._identity,
+                handler,
+                self._stats,
+                self._clock,
+                self._tls,
+                self._budget,
+                knows_store=self._addresses.__contains__,
+                knows_host=self._is_host_known,
                 on_known=self._known,
             )
-        )  # fmt: skip
+        )
         try:
             self._port = await reception.open(self._host, self._port)
         except OSError as error:
@@ -239,9 +245,11 @@ class TcpTransport:
         if self._reception is not None:
             queued += self._reception.queued_bytes
         return dataclasses.replace(
-            self._stats, queued_bytes=queued, partial_bytes=self._budget.bytes,
+            self._stats,
+            queued_bytes=queued,
+            partial_bytes=self._budget.bytes,
             partial_cuts=self._budget.cuts,
-        )  # fmt: skip
+        )
 
     def alarms(self) -> list[str]:
         """What a person must look at; empty when all is well. For health and the doctor."""
@@ -279,9 +287,13 @@ class TcpTransport:
             if ":" not in target:
                 raise NotReady(f"the address of {target} is not known", store=target)
             line = self._visits[target] = Line(
-                self._context, (target,), StoreId(""), Lane.MAIN,
-                on_dropped=lambda: None, on_gone=partial(self._visited, target),
-            )  # fmt: skip
+                self._context,
+                (target,),
+                StoreId(""),
+                Lane.MAIN,
+                on_dropped=lambda: None,
+                on_gone=partial(self._visited, target),
+            )
         return line
 
     def _visited(self, target: str) -> None:

@@ -193,8 +193,9 @@ class Inbound:
         if hello.identity.cluster_id != mine.cluster_id:
             return WrongCluster(
                 f"{mine.store_id} belongs to another cluster than {hello.identity.store_id}",
-                cluster=mine.cluster_id, expected=hello.identity.cluster_id,
-            )  # fmt: skip
+                cluster=mine.cluster_id,
+                expected=hello.identity.cluster_id,
+            )
         if hello.protocol != PROTOCOL:
             return NotReady(f"{mine.store_id} speaks protocol {PROTOCOL}, not {hello.protocol}")
         if hello.expected and hello.expected != mine.store_id:

@@ -211,9 +211,12 @@ class Lobby:
         limit_s = PEER_CONNECT_TIMEOUT_S if context is not None else None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: connection, arrival.sock, ssl=context,
-                ssl_handshake_timeout=limit_s, ssl_shutdown_timeout=limit_s,
-            )  # fmt: skip
+                lambda: connection,
+                arrival.sock,
+                ssl=context,
+                ssl_handshake_timeout=limit_s,
+                ssl_shutdown_timeout=limit_s,
+            )
         except (OSError, asyncio.CancelledError) as error:
             # The frames of the traceback hold the TLS engine and its buffers in a cycle, which only
             # the collector would find, and that runs rarely here.

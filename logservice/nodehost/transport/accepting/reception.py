@@ -144,13 +144,22 @@ class Reception:
     def _new_connection(self, host: str) -> Connection:
         context = self._context
         inbound = Inbound(
-            context.identity, context.handler, context.stats, self, context.budget,
-            host=host, tls=context.tls,
-        )  # fmt: skip
+            context.identity,
+            context.handler,
+            context.stats,
+            self,
+            context.budget,
+            host=host,
+            tls=context.tls,
+        )
         return Connection(
-            inbound, inbound.queue, context.stats, context.clock,
-            silent_max=PEER_SILENT_INBOUND_PINGS_MAX, pings=False,
-        )  # fmt: skip
+            inbound,
+            inbound.queue,
+            context.stats,
+            context.clock,
+            silent_max=PEER_SILENT_INBOUND_PINGS_MAX,
+            pings=False,
+        )
 
     def _one_newcomer_too_many(self) -> Inbound | None:
         knows = self._context.knows_store

@@ -341,13 +341,18 @@ class Line:
         context = self._context
         await self._loop.create_connection(
             lambda: Connection(
-                self, self._queue, context.stats, context.clock,
-                silent_max=PEER_SILENT_PINGS_MAX, pings=True,
+                self,
+                self._queue,
+                context.stats,
+                context.clock,
+                silent_max=PEER_SILENT_PINGS_MAX,
+                pings=True,
             ),
-            address, port,
+            address,
+            port,
             ssl=context.tls.client_context() if context.tls else None,
             server_hostname=host if context.tls else None,
-        )  # fmt: skip
+        )
 
     async def _watch(self) -> None:
         """Until the connection is lost, or unused for long when nobody needs it kept."""

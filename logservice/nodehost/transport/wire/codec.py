@@ -292,9 +292,14 @@ def _decode_append(
     if size:
         entries, at = _take_entries(data, at, size)
     return AppendEntries(
-        to=to, sender=sender, term=term, prev_index=prev_index, prev_term=prev_term,
-        entries=entries, commit=commit,
-    ), at  # fmt: skip
+        to=to,
+        sender=sender,
+        term=term,
+        prev_index=prev_index,
+        prev_term=prev_term,
+        entries=entries,
+        commit=commit,
+    ), at
 
 
 def _decode_append_response(
@@ -302,9 +307,16 @@ def _decode_append_response(
 ) -> tuple[Message, int]:
     index, hint_index, hint_term, room = _FOUR.unpack_from(data, at)
     return AppendResponse(
-        to=to, sender=sender, term=term, index=index, reject=bool(flags & _REJECT),
-        hint_index=hint_index, hint_term=hint_term, room=room, closed=bool(flags & _CLOSED),
-    ), at + _FOUR.size  # fmt: skip
+        to=to,
+        sender=sender,
+        term=term,
+        index=index,
+        reject=bool(flags & _REJECT),
+        hint_index=hint_index,
+        hint_term=hint_term,
+        room=room,
+        closed=bool(flags & _CLOSED),
+    ), at + _FOUR.size
 
 
 def _decode_vote(
@@ -312,9 +324,14 @@ def _decode_vote(
 ) -> tuple[Message, int]:
     last_index, last_term = _TWO.unpack_from(data, at)
     return RequestVote(
-        to=to, sender=sender, term=term, last_index=last_index, last_term=last_term,
-        pre=bool(flags & _PRE), transfer=bool(flags & _TRANSFER_FLAG),
-    ), at + _TWO.size  # fmt: skip
+        to=to,
+        sender=sender,
+        term=term,
+        last_index=last_index,
+        last_term=last_term,
+        pre=bool(flags & _PRE),
+        transfer=bool(flags & _TRANSFER_FLAG),
+    ), at + _TWO.size
 
 
 def _decode_vote_response(
@@ -346,9 +363,13 @@ def _decode_heartbeat_response(
     (room,) = _ONE.unpack_from(data, at)
     context, at = _take_tail(data, at + _ONE.size, size)
     return HeartbeatResponse(
-        to=to, sender=sender, term=term, context=context, room=room,
+        to=to,
+        sender=sender,
+        term=term,
+        context=context,
+        room=room,
         closed=bool(flags & _CLOSED),
-    ), at  # fmt: skip
+    ), at
 
 
 def _decode_snapshot(
@@ -442,9 +463,14 @@ def decode_batch(data: Buffer) -> list[tuple[ShardId, Message]]:
                     f"message kind {kind} with flags {flags}, size {size}, zero {zero}"
                 )
             message, position = decoder(
-                data, position + _HEAD.size, flags, size, ReplicaId(to), ReplicaId(sender),
+                data,
+                position + _HEAD.size,
+                flags,
+                size,
+                ReplicaId(to),
+                ReplicaId(sender),
                 Term(term),
-            )  # fmt: skip
+            )
             batch.append((ShardId(shard), message))
     except struct.error as error:
         raise CodecError(str(error)) from error
