@@ -1,23 +1,23 @@
 """Bootstrap: the first start of shard 0, exactly once.
 
 Theory of operation. The configuration names the stores that form shard 0 at first, in an order that
-gives them replica ids 1..n. What it cannot name is their incarnations; those are asked for (a store
-with several data directories names the one in which shard 0 shall be). To keep
-two stores from recording different answers, one member decides: the first in the list. It asks all
-the others; when *every one* reports that it was never bootstrapped, it records the membership with
-the incarnations they reported, and starts. The others start when a member reports a recorded
+gives them replica ids 1..n. It cannot name their incarnations; those are asked for (a store with
+several data directories names the one in which shard 0 shall be). To keep two stores from recording
+different answers, one member decides: the first in the list. It asks all the others. When *every
+one* reports that it was never bootstrapped, the first member records the membership with the
+incarnations they reported, and starts. Every other member starts when somebody reports a recorded
 initial membership that names exactly this store and this incarnation. So only one initial
-membership can come to exist while no data directory of a member is lost, and if one is lost in
-between, its store is named with another incarnation and refuses to start (DESIGN section 8): an
-emptied disk never votes. HAKeeper replaces it later like any lost replica.
+membership can come to exist while no data directory of a member is lost. If one is lost in between,
+the membership names its store with another incarnation, and the store refuses to start (DESIGN
+section 8): an emptied disk never votes. HAKeeper replaces it later like any lost replica.
 
 INV-BOOT-1: shard 0 is bootstrapped only by the first member, only after every member was heard to
 be never bootstrapped in this very attempt. INV-BOOT-2: a store never starts an initial replica of
 shard 0 under a membership that names it with an incarnation that it has not, nor when it remembers
 a running HAKeeper, nor when shard 0 has data here (NodeHost starts that), nor when log storage here
-has ever lost something of which nobody knows whose it was (INV-DIR-4): that may have been it.
+has ever lost something of which nobody knows whose it was (INV-DIR-4): shard 0 may have been lost.
 
-A store that decided to start says so when asked, before its record is durable: the answer errs
+A store that decided to start says so when asked, before its record is durable. The answer errs
 towards "bootstrapped", which only makes others wait.
 """
 

@@ -1,14 +1,15 @@
 """HAKeeperClient: propose to and look up in shard 0 from any store.
 
-Theory of operation. If this store runs a replica of shard 0 that knows a leader, that one is asked;
-otherwise (or if it cannot answer) other stores are asked by peer request, one after the other: the
-one that answered last, shard 0's members as the address book knows them, the configured seeds. They
-are asked by name, so what answers is that store and no other, wherever its address leads
-(INV-PEER-3: what is believed about HAKeeper comes from a store that by the newest membership known
-here runs shard 0, or that the configuration names). Only the leader's store takes a proposal, from
-whoever makes it; another one says where the leader is, and that one is asked next. So nothing goes
-round in circles. Each attempt gets at most HAKEEPER_ATTEMPT_TIMEOUT_S, so a dead store costs
-little; rounds go on until the deadline.
+Theory of operation. If this store runs a replica of shard 0 that knows a leader, that replica is
+asked. Otherwise (or if it cannot answer) other stores are asked, one after the other: the one that
+answered last, shard 0's members as the address book knows them, the configured seeds. They are
+asked by name, so what answers is that store and no other, wherever its address leads. Only the
+leader's store takes a proposal, from whoever makes it. Any other store says where the leader is,
+and the leader's store is asked next, so nothing goes round in circles. Each attempt gets at most
+HAKEEPER_ATTEMPT_TIMEOUT_S, so a dead store costs little; rounds go on until the deadline.
+
+INV-PEER-3: what is believed about HAKeeper comes from a store that by the newest membership known
+here runs shard 0, or that the configuration names.
 
 A store is heard for itself only (INV-PEER-1): a heartbeat under its own name and with its own data
 directories, what its clients' services say, acknowledgements of its own commands. Administration is
@@ -313,7 +314,7 @@ class HAKeeperClient:
             await asyncio.sleep(max(0.0, min(bounds.HAKEEPER_RETRY_S, left_s)))
 
     def _believed(self) -> list[StoreId]:
-        """INV-PEER-3: whose answers about HAKeeper count, the likeliest first; others than this."""
+        """Other stores whose answers about HAKeeper count (INV-PEER-3), the likeliest first."""
         me, addresses = self._host.identity.store_id, self._book.peer_addresses()
         return [one for one in self._book.hakeeper_stores() if one != me and one in addresses]
 

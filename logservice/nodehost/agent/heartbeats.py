@@ -1,25 +1,26 @@
 """Heartbeats: tell HAKeeper what runs here, and do what it asks.
 
 Theory of operation. Once per interval the sender reports this store and its replicas, as a
-difference to the last report that HAKeeper surely has; the answer carries commands. A command is
-carried out as a task of its own (a slow one must not silence the store) and its result, success or
-failure, is sent with every heartbeat until one was applied. A command delivered again while it
-runs, or before HAKeeper has seen its result, is recognised by its id and not repeated; after a
-restart it may be repeated, so all are idempotent (`hakeeper.store_commands`).
+difference to the last report that HAKeeper surely has. The answer carries commands. Each command
+is carried out in a task of its own, because a slow one must not silence the store. Its result,
+success or failure, is sent with every heartbeat until one of them was applied. A command that is
+delivered again while it runs, or before HAKeeper has seen its result, is recognised by its id and
+not repeated. After a restart it may be repeated, so all commands are idempotent
+(`hakeeper.store_commands`).
 
-What this file alone decides: that a replica is created here only in the data directory the command
-names, and only if HAKeeper knows that it has never run (`fresh`); for all others missing data is
-reported as SHARD_NOT_FOUND, and HAKeeper replaces the replica instead of letting it begin again
-empty. A data directory that has lost track may have lost replicas that HAKeeper never heard of:
-which ones those are is said with every heartbeat (INV-HK-LOST-TRACK). So the first answer this
-process gets, and with it the first command, is of after HAKeeper learned it.
+This file alone decides that a replica is created here only in the data directory that the command
+names, and only if HAKeeper knows that it has never run (`fresh`). Where any other replica's data is
+missing, the store answers SHARD_NOT_FOUND, and HAKeeper replaces the replica instead of letting it
+begin again empty. A data directory that has lost track may have lost replicas that HAKeeper never
+heard of; which directories those are is said with every heartbeat (INV-HK-LOST-TRACK). HAKeeper
+therefore knows of the loss before it gives this process its first command.
 
-INV-BEAT-1: a living store is heard. A heartbeat of its earlier process may arrive late, after its
-own first one, and HAKeeper takes it for a newer process. Only the store can know better: it holds
-the locks of its data directories, so whoever else spoke for one of them is dead. It beats on
-under another boot id.
+INV-BEAT-1: a living store is heard. A heartbeat of the store's earlier process may arrive late,
+after the first one of this process, and then HAKeeper takes the earlier process for the newer one.
+Only the store can know better: it holds the locks of its data directories, so whoever else spoke
+for one of them is dead. The store goes on under another boot id.
 
-When HAKeeper cannot be reached nothing here stops: the shards do not need it to serve.
+When HAKeeper cannot be reached nothing here stops: the shards do not need HAKeeper to serve.
 """
 
 from __future__ import annotations

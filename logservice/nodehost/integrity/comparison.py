@@ -2,26 +2,26 @@
 
 Theory of operation. Checksums find bytes that changed; they say nothing about a record that is
 intact and wrong. So the store of a shard's leader goes through what is applied, from the first
-entry on, a range at a time, asks every member's store for the digest of the same entries, read from
-its disk, and judges (`divergence`). Ranges end at multiples of COMPARE_RANGE_ENTRIES, or earlier at
-COMPARE_RANGE_BYTES; they lie above the first index of everybody who answered, because what one
-member has compacted is truncated and nobody reads it.
+entry on, a range at a time. It asks every member's store for the digest of the same entries, read
+from that store's disk, and judges (`divergence`). Ranges end at multiples of COMPARE_RANGE_ENTRIES,
+or earlier at COMPARE_RANGE_BYTES. They lie above the first index of everybody who answered, because
+what one member has compacted is truncated and nobody reads it.
 
 At the end of a shard its state is compared in the same way, if it pauses (`digests`).
 
-    WRONG       the leader's store tells the wrong replica's store. That reads its own range again,
-                asks all members itself, judges by what it was told, and only then halts the
-                replica: faulty from the range on, so it is repaired in place from its peers
-                (`repair`), or replaced; one with a wrong state is replaced
-    UNDECIDED   reported, and looked at again every COMPARE_RETRY_S, that range alone and whatever
-                else is under way, by whoever leads then; like CONTESTED when
-                COMPARE_UNDECIDED_S_MAX have passed
+    WRONG       the leader's store tells the wrong replica's store. That store reads its own range
+                again, asks all members itself, judges by what it was told, and only then halts the
+                replica: faulty from the range on. Such a replica is repaired in place from its
+                peers (`repair`), or replaced; one with a wrong state is replaced
+    UNDECIDED   the difference is reported. Whoever leads looks at that range alone again every
+                COMPARE_RETRY_S, whatever else is under way. After COMPARE_UNDECIDED_S_MAX it
+                counts as CONTESTED
     CONTESTED   every replica that was asked halts, for good (G7): no append, no read, until a
                 person decides
 
 A pass visits every shard that is led here, and there is a long pause between passes. Nothing goes
-through Raft, so no sleeping shard wakes up; one that was compared wholly and has not changed since
-is left out. Reading is done aside of the loop and is paid for (`read_budget`).
+through Raft, so no quiesced shard wakes up. A shard that was compared wholly and has not changed
+since is left out. Reading is done aside of the loop and is paid for (`read_budget`).
 
 References: DESIGN section 3 (G6, G7).
 """

@@ -1,12 +1,12 @@
 """Comparison, the member's side: answers with digests, and halts what is found to be wrong.
 
-See `comparison` for the whole. The asker is a store like any other and may be wrong, late, or lie;
-so a finding is a reason to ask, and nothing else. Of the shard's other members the ones that are
-right say so themselves: in a shard of three one liar halts nobody but itself.
+See `comparison` for the whole. The asker is a store like any other and may be wrong, late, or lie.
+So a finding is a reason to ask, and nothing else: the members that are right say so themselves, and
+in a shard of three one liar halts nobody but itself.
 
 - INV-COMPARE-1: a replica halts for a difference only after its own store has read its digest, has
   asked every other member over its own connections, and has judged by what it was told and by its
-  own membership. That nobody can decide it has seen itself for COMPARE_UNDECIDED_S_MAX.
+  own membership. Where nobody can decide, it has itself seen so for COMPARE_UNDECIDED_S_MAX.
 - INV-COMPARE-3: a CONTESTED shard is not repaired in place: any copy would be one side's.
 """
 

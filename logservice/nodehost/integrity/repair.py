@@ -1,14 +1,16 @@
 """Repairer: restores a damaged replica in place, from the committed entries of its peers.
 
 Theory of operation. A faulty replica does not run: it neither votes, nor acknowledges, nor leads.
-If only entries were lost (`logdb.format.fault`), its hard state still says what it promised, and
-what is missing is what it *acknowledged*: the leader may have counted it. So its log is filled,
-from the first damaged entry on, with entries that a peer has applied, hence that are committed,
-until nothing it may have acknowledged can be missing. Then, in the same commit group, the fault
-goes, and it runs again. Entries the peers compacted come as their installed snapshot.
+If only entries were lost (`logdb.format.fault`), its hard state still says what it promised. What
+is missing is what it *acknowledged*: the leader may have counted that. So its log is filled, from
+the first damaged entry on, with entries that a peer has applied, which are therefore committed,
+until nothing that it may have acknowledged can be missing. In the same commit group as the last of
+them the fault goes, and then the replica runs again. Entries that the peers have compacted come as
+their installed snapshot.
 
-What it fetches is right whatever it had there: a committed entry is *the* entry at its index, and
-an entry that it acknowledged and that is no longer in the committed log was lawfully replaced.
+What the replica fetches is right whatever it had there: a committed entry is *the* entry at its
+index, and an entry that it acknowledged and that is no longer in the committed log was lawfully
+replaced.
 
 - INV-REPAIR-1: until the repair is complete, durably, nothing of the replica runs.
 - INV-REPAIR-2: a peer gives entries only to a replica that its own membership lists, on that store,

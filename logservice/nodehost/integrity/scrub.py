@@ -2,10 +2,10 @@
 
 One per data directory. A *pass* visits every sealed segment, oldest first, in slices
 (`logdb.scrub`); between passes there is a long pause. `run_once` verifies one slice, aside of the
-loop; `run` paces it (`read_budget`). What it finds makes the replica faulty, and that replica
-halts at once, be it asleep (quiesced) or not; what follows is the repair's (`repair`).
+loop; `run` paces it (`read_budget`). Damage makes the replica faulty, and that replica halts at
+once, quiesced or not. Mending it is the repairer's part (`repair`).
 
-It may be cancelled between any two slices and goes on where it was.
+The scrubber may be cancelled between any two slices and goes on where it was.
 """
 
 from __future__ import annotations

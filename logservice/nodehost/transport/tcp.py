@@ -13,7 +13,7 @@ has no order to keep: its receiver is in no other conversation with the leader t
 large one goes in chunks (`chunks`), one at a time per shard: one that is still on its way serves
 its receiver as well as the next.
 
-Certificates. Both sides take what there is at the beginning of each handshake.
+Certificates. Both sides use the newest certificates at the beginning of each handshake.
 
 An accepted connection teaches nothing about addresses, but its handshake shows that the store
 lives: the line towards it stops backing off.

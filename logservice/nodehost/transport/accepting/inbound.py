@@ -1,4 +1,4 @@
-"""Inbound: one accepted connection: who is there, its messages, its requests.
+"""Inbound: one accepted connection: who is at the other end, its messages, its requests.
 
 Nothing is believed before the handshake: no frame but HELLO, nothing larger than a hello. Until
 then the connection is the lobby's, which ends it when no hello comes in time. A peer of another
@@ -9,8 +9,8 @@ Over TLS the certificate decides who the peer may say it is (INV-PEER-1), and th
 when it is too old or the certificate has expired: the dialer replaces it before that.
 
 A request runs as a task with the caller's deadline. When its connection breaks it runs on until
-then: stopping halfway would gain nothing, as its outcome is unknown to the caller in any case. How
-many there may be, and how large, is on the store's account (`peer_account`).
+that deadline: stopping halfway would gain nothing, as its outcome is unknown to the caller in any
+case. The store's account bounds how many requests there may be, and how large (`peer_account`).
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ moment (`lobby`).
 Few are accepted per pass of the loop (PEER_ACCEPTS_PER_PASS_MAX), so that a flood of connections
 does not delay ticks; the others wait in the kernel's backlog.
 
-Without a descriptor (EMFILE, ENFILE) the one who knows whom to end is asked (`make_room`), and the
-newcomer is accepted in the next pass. Is there nobody to end, a descriptor kept for that purpose is
-given up for a moment to accept the connection and hang up: it would stay in the backlog and wake
-the loop for ever. Is even that gone, accepting pauses for PEER_ACCEPT_PAUSE_S.
+When no descriptor is left (EMFILE, ENFILE), `make_room` ends the connection that matters least, and
+the newcomer is accepted in the next pass. If there is nobody to end, a descriptor that is kept for
+this purpose is given up for a moment, to accept the connection and hang up: in the backlog it would
+wake the loop for ever. If even that descriptor is gone, accepting pauses for PEER_ACCEPT_PAUSE_S.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Lobby: accepted connections whose other side has not yet proved who it is.
 
 Theory of operation. Anybody can connect. From `accept` to a HELLO that is believed a connection is
-an *arrival*: it has a deadline over all of that (PEER_CONNECT_TIMEOUT_S), it is counted, and every
-way it can end passes through here, a TLS handshake that fails included, of which asyncio tells the
-protocol nothing. Nothing of it is remembered afterwards but two counters.
+an *arrival*. It has one deadline for all of that (PEER_CONNECT_TIMEOUT_S), it is counted, and every
+way it can end passes through here. That includes a TLS handshake that fails, of which asyncio tells
+the protocol nothing. Nothing of an arrival is remembered afterwards but two counters.
 
-An arrival that says nothing costs a descriptor: buffers and the TLS engine are made when its first
-byte is there, which must be one that TLS begins with; receive buffers of full size only when HELLO
-was believed (`frame`).
+An arrival that says nothing costs a descriptor. Buffers and the TLS engine are made when its first
+byte is there, which must be one that TLS begins with; receive buffers get their full size only when
+HELLO was believed (`frame`).
 
 Two pools, each bounded in all and per address. Addresses where known stores are have their own, so
 a stranger elsewhere takes no place of theirs. A pool that is full ends one of its own arrivals for
 the newcomer: of the address with the most arrivals, the oldest that has said nothing, else the
-oldest. To refuse the newcomer instead would let whoever came first hold the door shut; this way a
-handshake that goes on is through before enough others have come after it.
+oldest. To refuse the newcomer instead would let whoever came first hold the door shut. This way a
+handshake that makes progress is over before enough others have come after it.
 
 - INV-LOBBY-1: an accepted connection that is not known is in the lobby, once; the pools hold no
   more than their bounds; each arrival leaves it within PEER_CONNECT_TIMEOUT_S.

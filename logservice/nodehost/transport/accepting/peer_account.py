@@ -1,11 +1,12 @@
-"""PeerAccount: what one store has of this one: accepted connections, and what is done for them.
+"""PeerAccount: what one other store uses of this one: accepted connections, and work for them.
 
-Theory of operation. Whose a connection is, is certain after the handshake; from then on what it
-costs is put on the store's account, over all its connections, and also when they are gone: a
-request runs on when its connection breaks, so a store that reconnects all the time must not leave
-more and more of them behind. Honest stores come nowhere near these bounds. One connection more ends
-the store's oldest, which is what an honest store that was restarted wants anyway; what else is
-beyond them is answered with BUSY, or ends the connection.
+Theory of operation. The handshake proves which store opened a connection. From then on what the
+connection costs is put on that store's account. The account covers all its connections, also those
+that are gone: a request runs on when its connection breaks, so a store that reconnects all the time
+must not leave more and more requests behind. Honest stores come nowhere near these bounds. A
+connection beyond the bound ends the store's oldest one, which is what an honest store that was
+restarted wants anyway. Whatever else is beyond a bound is answered with BUSY, or ends the
+connection.
 
 - INV-ACCOUNT-1: one store has at most PEER_STORE_CONNECTIONS_MAX accepted connections,
   PEER_REQUESTS_INFLIGHT_MAX requests being served, and PEER_REQUEST_BYTES_MAX bytes of their

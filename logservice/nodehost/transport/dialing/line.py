@@ -6,17 +6,17 @@ connection in each direction (as in Dragonboat): there is no tie to break when b
 and the accepting side needs to learn nobody's address. A second line to the same store (the bulk
 lane) exists only when snapshots are sent.
 
-A store may have several addresses: what was learned of it last, and what the configuration says. A
-dial tries them in turn, beginning with the one that led to the store last; the handshake decides,
-so an address where another store lives now is only the next failure.
+A store may have several addresses: the one learned last, and the configured one. A dial tries them
+in turn, beginning with the one that led to the store last. The handshake decides, so an address
+where another store lives now is one more failed attempt and nothing worse.
 
 While the first dial is under way messages queue up; after a failure they are dropped until the
 next one succeeds (Raft sends again; a stale heap of messages helps nobody). A request waits for
 the outcome of the dial instead, and fails with NotReady when that fails.
 
 Over TLS a connection is replaced when it reaches its age, or earlier when the peer's certificate
-expires: what is under way gets its answer for PEER_DRAIN_S, requests that come meanwhile wait for
-the new connection, and messages queue.
+expires. Requests under way may still be answered for PEER_DRAIN_S; requests that come meanwhile
+wait for the new connection, and messages queue.
 
 INV-LINE-1: a request fails with NotReady only if no byte of it left this process; when the
 connection breaks after that the outcome is unknown.

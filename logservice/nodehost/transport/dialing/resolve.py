@@ -1,10 +1,11 @@
 """Resolver: names of other stores to addresses, without ever waiting for a thread.
 
 A name service that does not answer holds its caller for ten seconds and more, and that cannot be
-cancelled. With asyncio's own pool such callers take all its threads (each redial leaves another one
+cancelled. In asyncio's own pool such callers take all threads (each redial leaves another one
 behind), so that names which *can* be resolved wait for them, and the process cannot end before they
-do. Here every name has at most one lookup under way, in a daemon thread: who asks again meanwhile
-waits for the same one, and the process ends without it. It alone decides how names are looked up.
+do. Here every name has at most one lookup under way, in a daemon thread. Whoever asks again
+meanwhile waits for the same lookup, and the process ends without it. This file alone decides how
+names are looked up.
 
 Numeric addresses need no lookup.
 """

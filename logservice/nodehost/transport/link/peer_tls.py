@@ -4,12 +4,13 @@ files.
 Theory of operation. Contexts are asked for at every dial and whenever the listener is opened, so
 that a replaced certificate or CA counts from the next handshake on; no context is ever changed
 after it was handed out. The handshake proves that a certificate's bearer has its key and that an
-accepted authority signed it; whose it is, and whether it was revoked, is decided here, before a
-byte of the peer is believed, and again for every connection when the files change (`still_good`).
+accepted authority signed it. Whose certificate it is, and whether it was revoked, is decided here:
+before a byte of the peer is believed, and again for every connection when the files change
+(`still_good`).
 
 INV-PEER-1: over TLS a connection speaks for the one store, of the one cluster, that its certificate
-names; a certificate that names anything else, a client above all, is refused. So is one that is not
-for what it is shown for: who dials must be certified for calling, who listens for answering.
+names. A certificate that names anything else, a client above all, is refused. So is a certificate
+for another purpose: who dials must be certified for calling, who listens for answering.
 
 Every connection ends `age_max_s` after it began, or when its certificate expires: what was removed
 or has run out must not live on in connections that nobody closes.

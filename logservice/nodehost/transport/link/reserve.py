@@ -1,10 +1,10 @@
 """DescriptorReserve: descriptors held back so that known stores can still be dialed.
 
 Theory of operation. When a process has no descriptor left, clients and files fill every one that
-becomes free, and a store whose connection breaks then could not come back: it would lose its
-shards' leaders for want of one number. So some descriptors are held on nothing. A dial that fails
-for lack of one has a few of them given up (a context with certificates opens files, too) and is
-tried once more; the next dial fills the reserve again as far as that is possible by then.
+becomes free. A store whose connection breaks then could not come back: it would lose its shards'
+leaders for want of one number. So some descriptors are held open on nothing. When a dial fails for
+lack of a descriptor, a few of them are given up (a context with certificates opens files, too) and
+the dial is tried once more. The next dial fills the reserve again as far as that is possible then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chunks: how a snapshot that is larger than a frame should be gets from one store to another.
+"""Chunks: how a snapshot that is too large for one frame gets from one store to another.
 
 Theory of operation. An InstallSnapshot above PEER_SNAPSHOT_CHUNK_BYTES leaves as a row of
 SNAPSHOT_CHUNK frames on the bulk line: ``total u64, offset u64, crc32 of the whole u32, zero u32``
@@ -8,8 +8,8 @@ nothing overtakes), so that the receiver assembles at most one at a time per con
 messages may pass between them.
 
 Nothing is handed up before the whole is there and its checksum is right. What is assembled is
-counted in the receive budget and thrown away with the connection. Raft sends a snapshot again that
-was lost, from its first byte: it is the rare case, and half a snapshot is of no use to anybody.
+counted in the receive budget and thrown away with the connection. A lost snapshot is sent again by
+Raft from its first byte: that is the rare case, and half a snapshot is of no use to anybody.
 
 References: DESIGN section 8 (one framed connection per pair, a lane for snapshots), section 21.
 """

@@ -4,10 +4,10 @@ Header, little-endian, 16 bytes: ``magic u16, version u8, kind u8, body length u
 body u32, crc32 of the twelve bytes before u32``. The header has a checksum of its own so that a
 damaged length is never believed; the body's is verified before a byte of it is decoded.
 
-INV-FRAME-1: a reader's memory follows the bytes that arrived, never what a header announces: its
-buffer holds one frame of the handshake until the other side is known and is widened then, and the
-buffer of a frame that does not fit doubles as it fills, up to `body_limit`. Who counts what all
-readers hold is told of each step (`claim`).
+INV-FRAME-1: a reader's memory follows the bytes that arrived, never what a header announces. Until
+the other side is known the buffer holds one frame of the handshake; then it is widened. The buffer
+of a frame that does not fit doubles as it fills, up to `body_limit`. Each step is announced to
+whoever counts what all readers hold (`claim`).
 
 Large payloads are never joined into a frame: they follow by reference in the list of chunks.
 

@@ -2,10 +2,10 @@
 
 Theory of operation. A large frame's buffer and a snapshot's chunks are memory that a peer fills as
 slowly as it likes. Whoever holds some says how much it will be before it grows (`Share.take`). A
-store above its own bound is cut, and when all of them together would be above theirs, the store
-that holds the most is: its largest connection, never that of a store that holds little. As the
-bound for all is more than twice a store's, one store that hoards is cut before an honest one that
-is just receiving something of the largest size.
+store above its own bound loses a connection. When all stores together would be above the common
+bound, the store that holds the most loses its largest connection, never a store that holds little.
+The common bound is more than twice that of a store, so one store that hoards is cut before an
+honest one that is just receiving something of the largest size.
 
 - INV-BUDGET-1: what is held is at most PEER_PARTIAL_BYTES_MAX in all, and of one store
   PEER_PARTIAL_STORE_BYTES_MAX.
