@@ -15,10 +15,8 @@ from logservice_wire.errors import DeadlineExceeded
 
 from logservice import bounds
 from logservice.ids import StoreId
-from logservice.nodehost.transport import (
-    connection,
+from logservice.nodehost.transport.accepting import (
     inbound,
-    line,
     listener,
     lobby,
     peer_account,
@@ -27,6 +25,8 @@ from logservice.nodehost.transport import (
 from logservice.nodehost.transport.accepting.listener import Listener
 from logservice.nodehost.transport.accepting.lobby import Arrival, Pool
 from logservice.nodehost.transport.accepting.peer_account import PeerAccount
+from logservice.nodehost.transport.dialing import line
+from logservice.nodehost.transport.link import connection
 from logservice.nodehost.transport.link.reserve import DescriptorReserve
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.nodehost.transport.tcp import TcpTransport

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import socket
 import time
@@ -131,6 +132,22 @@ def test_an_identity_over_its_bound_is_told_and_cut() -> None:
 
         accepted[0].close()
         wait_for(takes)
+
+
+def test_a_number_that_belongs_to_another_socket_by_now_is_left_alone() -> None:
+    """INV-CONN-1."""
+    with port(ConnectionLimits()) as (watched, connect, _):
+        connect("127.0.0.2")
+        wait_for(lambda: bool(watched._sockets))
+        known = next(iter(watched._sockets.values()))
+        mine, theirs = socket.socketpair()
+        with mine, theirs:
+            reused = dataclasses.replace(known, descriptor=mine.fileno())
+            watched._shut(reused, "test")
+            assert not reused.cut
+            assert not ended(theirs)
+            watched._shut(known, "test")
+            assert known.cut
 
 
 def test_others_are_never_touched() -> None:
