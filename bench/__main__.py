@@ -25,7 +25,7 @@ from bench.closed_loop import Sample, measure
 from bench.report import Report, Row
 from bench.shapes import SHAPES, SHARD, Shape, Target
 from examples.sqlite_wal.watch import Watch
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024

@@ -20,7 +20,7 @@ from typing import Final
 
 import grpc.aio
 
-from logservice.cli.local_cluster import free_ports
+from logservice.cli.processes.local_cluster import free_ports
 
 MEMBERS: Final = 3
 START_TIMEOUT_S: Final = 30.0

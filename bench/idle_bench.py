@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -16,7 +16,7 @@ from logservice_client import LogClient
 
 from bench.shapes import SHARD
 from examples.sqlite_wal.watch import Watch
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 
 POLL_S: Final = 0.005
 LIMIT_S: Final = 120.0

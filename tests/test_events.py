@@ -8,7 +8,7 @@ import pytest
 
 from logservice.config_change import ChangeKind
 from logservice.events import Event, emit
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper.commands.store_commands import (
     AnyCommand,
     ChangeMembership,
     RemoveReplica,

@@ -13,14 +13,14 @@ from logservice_wire.errors import InvalidArgument
 from rich.console import Console
 
 from logservice.access import check_grantee
-from logservice.cli import exit_codes, output
-from logservice.cli.top_view import screen
-from logservice.hakeeper.wire_types import AccessText, Labels, Name, Store, Text
+from logservice.cli.ctl.top_view import screen
+from logservice.cli.shell import exit_codes, output
+from logservice.hakeeper.commands.wire_types import AccessText, Labels, Name, Store, Text
 from logservice.ids import StoreId
 from logservice.owner import Author
 from logservice.rsm import commands
 from logservice.safe_text import safe_lines, safe_text, unsafe
-from logservice.server.monitor.cluster_rows import (
+from logservice.server.monitor.cluster.rows import (
     ClusterReport,
     ClusterRow,
     ReplicaRow,

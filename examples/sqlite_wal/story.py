@@ -19,7 +19,7 @@ from examples.sqlite_wal.service_log import ServiceLog
 from examples.sqlite_wal.shipper import Shipped
 from examples.sqlite_wal.watch import Watch, bytes_on_disk
 from examples.sqlite_wal.writer import Writer
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 
 SHARD: Final = 1
 SEED: Final = 2

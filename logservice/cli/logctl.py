@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from logservice.cli import exit_codes
-from logservice.cli.completion import completion_option
-from logservice.cli.lazy_group import LazyGroup
+from logservice.cli.shell import exit_codes
+from logservice.cli.shell.completion import completion_option
+from logservice.cli.shell.lazy_group import LazyGroup
 from logservice.server.version import server_version
 
-_RECORDS = "logservice.cli.logctl_records"
-_SHARDS = "logservice.cli.logctl_shards"
-_CLUSTER = "logservice.cli.logctl_cluster"
-_JOINING = "logservice.cli.logctl_joining"
+_RECORDS = "logservice.cli.ctl.records"
+_SHARDS = "logservice.cli.ctl.shards"
+_CLUSTER = "logservice.cli.ctl.cluster"
+_JOINING = "logservice.cli.ctl.joining"
 
 
 @click.group(
@@ -34,10 +34,10 @@ _JOINING = "logservice.cli.logctl_joining"
         "repairs": (f"{_CLUSTER}:repairs", "What HAKeeper is repairing, and what needs a person."),
         "admit": (f"{_JOINING}:admit", "Say that a store belongs to the cluster."),
         "joining": (f"{_JOINING}:joining", "How stores join: by themselves, or admitted."),
-        "acl": ("logservice.cli.logctl_access:acl", "Who may do what."),
-        "top": ("logservice.cli.logctl_top:top", "The cluster on the terminal, live."),
+        "acl": ("logservice.cli.ctl.access:acl", "Who may do what."),
+        "top": ("logservice.cli.ctl.top:top", "The cluster on the terminal, live."),
         "doctor": (
-            "logservice.cli.logctl_doctor:doctor",
+            "logservice.cli.ctl.doctor:doctor",
             "What is wrong with the cluster, and what to do.",
         ),
         "ids": (f"{_CLUSTER}:ids", "Allocate unique ids."),
@@ -97,7 +97,7 @@ def logctl(
     """See `help` above."""
     from logservice_client.tls import tls_from_files
 
-    from logservice.cli.client_session import Session
+    from logservice.cli.ctl.client_session import Session
 
     tls = tls_from_files(tls_ca, tls_cert, tls_key, tls_server_name)
     context.obj = Session(endpoints, timeout, tls)

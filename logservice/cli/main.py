@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import click
 
-from logservice.cli import exit_codes
-from logservice.cli.completion import completion_option
-from logservice.cli.lazy_group import LazyGroup
+from logservice.cli.shell import exit_codes
+from logservice.cli.shell.completion import completion_option
+from logservice.cli.shell.lazy_group import LazyGroup
 from logservice.server.version import server_version
+
+_PROCESSES = "logservice.cli.processes"
+_OFFLINE = "logservice.cli.offline"
+_CERTIFICATES = "logservice.cli.certificates"
 
 
 @click.group(
     cls=LazyGroup,
     lazy={
-        "store": ("logservice.cli.store_commands:store", "Run one store process."),
-        "cluster": ("logservice.cli.cluster_commands:cluster", "A local cluster of processes."),
-        "audit": ("logservice.cli.audit_commands:audit", "Verify a store's audit log."),
-        "certs": ("logservice.cli.certs_commands:certs", "Certificates for stores and clients."),
-        "logdb": ("logservice.cli.logdb_commands:logdb", "Inspect a data directory offline."),
+        "store": (f"{_PROCESSES}.store_commands:store", "Run one store process."),
+        "cluster": (
+            f"{_PROCESSES}.cluster_commands:cluster",
+            "A local cluster of processes.",
+        ),
+        "audit": (f"{_OFFLINE}.audit_commands:audit", "Verify a store's audit log."),
+        "certs": (
+            f"{_CERTIFICATES}.commands:certs",
+            "Certificates for stores and clients.",
+        ),
+        "logdb": (
+            f"{_OFFLINE}.logdb_commands:logdb",
+            "Inspect a data directory offline.",
+        ),
     },
     help=f"Replicated write-ahead logs as a service.\n\n\b\nExit codes:\n{exit_codes.TABLE}",
 )

@@ -11,8 +11,8 @@ from __future__ import annotations
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.proposals import AllocateIds
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.proposals import AllocateIds
 from logservice.hakeeper.state import State
 from logservice.outcome import Applied, Outcome, Rejected
 

@@ -23,22 +23,16 @@ from logservice_wire.errors import InvalidArgument, Reason
 from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import EnvelopeCorrupt, ProposalId, decode_blocks, decode_command
-from logservice.hakeeper import (
-    access,
-    check,
-    enrolment,
-    heartbeats,
-    proposals,
-    queries,
-    services,
-    state,
-    views,
-)
+from logservice.hakeeper import state
 from logservice.hakeeper.allocation import apply_allocate
-from logservice.hakeeper.bootstrap import apply_create, apply_initial, apply_set_phase
-from logservice.hakeeper.delivery import queue_command
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.store_commands import QueuedCommand, ServiceOrder, TransferLeader
+from logservice.hakeeper.answers import queries, views
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import QueuedCommand, ServiceOrder, TransferLeader
+from logservice.hakeeper.repair import check
+from logservice.hakeeper.repair.bootstrap import apply_create, apply_initial, apply_set_phase
+from logservice.hakeeper.stores import access, enrolment, heartbeats, services
+from logservice.hakeeper.stores.delivery import queue_command
 from logservice.ids import StoreId, Term
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.state_machine import Standing

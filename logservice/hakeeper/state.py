@@ -22,9 +22,9 @@ import msgspec
 from msgspec import Struct
 
 from logservice import bounds
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.proposals import DirectoryReport, Joining, ReplicaReport
-from logservice.hakeeper.store_commands import AnyCommand, QueuedCommand
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.proposals import DirectoryReport, Joining, ReplicaReport
+from logservice.hakeeper.commands.store_commands import AnyCommand, QueuedCommand
 from logservice.ids import (
     HAKEEPER_SHARD,
     NO_REPLICA,

@@ -562,7 +562,7 @@ class NodeHost:
     def halt_forgetful(self, shard: ShardId, replica: ReplicaId, through: Index) -> None:
         """Halt everything in the data directory of `replica` if its log there ends before
         `through`, which was durable in it once: an older copy was put back in its place
-        (`hakeeper.heartbeats`, INV-HK-GONE-BACK). Every replica there has forgotten as much.
+        (`hakeeper.stores.heartbeats`, INV-HK-GONE-BACK). Every replica there has forgotten as much.
         """
         running = self._replicas.get(shard)
         if running is None or running.replica_id != replica:

@@ -30,8 +30,8 @@ from logservice.server.edge.connections import ConnectionLimits, Connections
 from logservice.server.edge.gate import NOTHING_REVOKED, Gate, Identities, calling
 from logservice.server.edge.guard import GuardedServer
 from logservice.server.edge.quota import QuotaLimits
-from logservice.server.monitor.cluster_rows import ClusterReport
-from logservice.server.monitor.status import StoreStatus
+from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logservice.config import StoreConfig
-from logservice.hakeeper.proposals import Joining
+from logservice.hakeeper.commands.proposals import Joining
 from logservice.ids import ClusterId, StoreId
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.agent.bootstrap import InitialMember

@@ -24,7 +24,7 @@ from logservice_wire.errors import (
     WrongCluster,
 )
 
-from logservice.hakeeper.proposals import AdmitStore
+from logservice.hakeeper.commands.proposals import AdmitStore
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.io.kv import KvError

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.sim.history import Append, Operation, Outcome, Verdict, check
 from tests.chaos.client import Settings
 from tests.chaos.final_read import NotConverged, converged, read_all

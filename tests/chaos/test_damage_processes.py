@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from logservice_client.sync import SyncLogClient
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.chaos.known_records import append_blocks, everywhere, read_all, record, until
 
 pytestmark = pytest.mark.processes

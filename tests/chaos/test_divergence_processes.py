@@ -10,7 +10,7 @@ import pytest
 from logservice_client.sync import SyncLogClient
 from logservice_wire.errors import LogServiceError, Reason
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.logdb.io.data_directory import read_identity
 from logservice.logdb.io.posix_vfs import PosixVfs
 from tests.chaos.known_records import append_blocks, everywhere, read_all, record, until

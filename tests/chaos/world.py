@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.chaos.client import Counts, Settings
 from tests.chaos.final_read import incarnations, status, unrepaired
 from tests.chaos.nemesis import Fault, Step

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from logservice.cli import exit_codes
-from logservice.cli.authority import Authority
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.certificates.authority import Authority
 from logservice.cli.logctl import logctl
+from logservice.cli.processes.local_cluster import LocalCluster
+from logservice.cli.shell import exit_codes
 from tests.cli.test_processes import SETTINGS, Program, wait_for
 
 pytestmark = pytest.mark.processes

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from cryptography import x509
 
 from logservice.certificate import Purpose, serial_of
-from logservice.cli.authority import Authority, read_certificate
-from logservice.cli.certs_commands import certs
+from logservice.cli.certificates.authority import Authority, read_certificate
+from logservice.cli.certificates.commands import certs
 from logservice.revocation import Revocations, read_lists
 from logservice.server.tls.pem_files import PemPaths, read_pem
 from tests.papers import days

@@ -15,7 +15,7 @@ from logservice_client import SyncLogClient
 from logservice_client.read_result import Records
 from logservice_client.sync import SyncHakeeperClient
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.processes
 

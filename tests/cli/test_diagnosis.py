@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from logservice import bounds
-from logservice.cli.cluster_look import Knock, Look
-from logservice.cli.diagnosis import (
+from logservice.cli.ctl.cluster_look import Knock, Look
+from logservice.cli.ctl.diagnosis import (
     CLOCK_SKEW_US,
     FIRST_START_S,
     LAG_ENTRIES,
@@ -18,13 +18,13 @@ from logservice.cli.diagnosis import (
     Severity,
     diagnose,
 )
-from logservice.cli.top_view import SORTS, Rates, screen, size
-from logservice.hakeeper import standstill
-from logservice.hakeeper.bootstrap import initial_membership
+from logservice.cli.ctl.top_view import SORTS, Rates, screen, size
+from logservice.hakeeper.repair import standstill
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import Behind, ShardState
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
-from logservice.server.monitor.cluster_rows import (
+from logservice.server.monitor.cluster.rows import (
     ClusterReport,
     ClusterRow,
     OperatorRow,
@@ -33,7 +33,7 @@ from logservice.server.monitor.cluster_rows import (
     StoreEvent,
     StoreRow,
 )
-from logservice.server.monitor.status import Reason
+from logservice.server.monitor.own.status import Reason
 
 changed = msgspec.structs.replace
 

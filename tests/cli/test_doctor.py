@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from logservice.cli.local_cluster import LocalCluster
 from logservice.cli.logctl import logctl
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_processes import SETTINGS, Program, wait_for
 
 pytestmark = [pytest.mark.processes]

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from logservice.cli.local_cluster import LocalCluster
 from logservice.cli.logctl import logctl
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_processes import Program, wait_for
 from tests.tmpfs import fill, mounted
 

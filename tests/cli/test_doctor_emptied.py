@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from logservice.cli.local_cluster import LocalCluster
 from logservice.cli.logctl import logctl
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_doctor import unready
 from tests.cli.test_processes import SETTINGS, Program, wait_for
 

@@ -10,7 +10,7 @@ import click
 import pytest
 from logservice_wire.errors import Outcome, Reason, error_for, error_table
 
-from logservice.cli import exit_codes
+from logservice.cli.shell import exit_codes
 
 
 @pytest.mark.parametrize("reason", list(Reason))
@@ -69,7 +69,7 @@ def test_table_names_every_code() -> None:
 
 PROGRAM = """
 import click
-from logservice.cli import exit_codes
+from logservice.cli.shell import exit_codes
 
 @click.command()
 @click.argument("lines", type=int)

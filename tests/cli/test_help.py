@@ -13,9 +13,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from logservice.cli.examples import EXAMPLES
 from logservice.cli.logctl import logctl
 from logservice.cli.main import logservice
+from logservice.cli.shell.examples import EXAMPLES
 from tests.cli.test_logctl_output import leaves
 
 COMMANDS = dict([*leaves(logctl, "logctl"), *leaves(logservice, "logservice")])

@@ -9,7 +9,7 @@ import pytest
 from logservice_wire.errors import InvalidArgument
 
 from logservice import config
-from logservice.cli.local_cluster import LocalCluster, free_ports
+from logservice.cli.processes.local_cluster import LocalCluster, free_ports
 from logservice.config import ConfigError
 
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from logservice_wire.block import encode_block
 
-from logservice.cli import exit_codes
 from logservice.cli.main import logservice
+from logservice.cli.shell import exit_codes
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks
 from logservice.hard_state import HardState

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from logservice_client import SyncLogClient
 
-from logservice.cli.local_cluster import LocalCluster, free_ports
+from logservice.cli.processes.local_cluster import LocalCluster, free_ports
 
 UP_S = 30.0
 """A hundred times what it takes: for a busy machine."""

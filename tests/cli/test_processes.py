@@ -16,10 +16,10 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from logservice.cli import exit_codes
-from logservice.cli.local_cluster import LocalCluster
 from logservice.cli.logctl import logctl
 from logservice.cli.main import logservice
+from logservice.cli.processes.local_cluster import LocalCluster
+from logservice.cli.shell import exit_codes
 
 pytestmark = pytest.mark.processes
 

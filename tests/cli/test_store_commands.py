@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from logservice.cli import exit_codes
 from logservice.cli.main import logservice
+from logservice.cli.shell import exit_codes
 from logservice.server.tls.pem_files import TlsRefused
 from tests.papers import CLIENT, days, uri
 from tests.server.secured import CLIENTS, configured, lay_out

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from logservice.cli import store_process
-from logservice.cli.store_process import StoreProcess
+from logservice.cli.processes import store_process
+from logservice.cli.processes.store_process import StoreProcess
 
 
 def started(pid: int) -> int:

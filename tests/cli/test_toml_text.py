@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from logservice.cli.toml_text import toml_text
+from logservice.cli.processes.toml_text import toml_text
 
 
 def test_round_trip() -> None:

@@ -23,8 +23,8 @@ from pathlib import Path
 import click
 from logservice_wire.errors import InvalidArgument, WrongCluster
 
-from logservice.hakeeper.proposals import AccessGrant
-from logservice.hakeeper.replies import DirectoryEntry
+from logservice.hakeeper.commands.proposals import AccessGrant
+from logservice.hakeeper.commands.replies import DirectoryEntry
 from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.logdb.log_db import LogDb
 from logservice.nodehost.agent.access_book import AccessBook

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
 PAGES = sorted(

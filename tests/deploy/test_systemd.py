@@ -20,8 +20,8 @@ from logservice_client import SyncLogClient
 from logservice_client.sync import SyncShard
 from logservice_wire.errors import LogServiceError
 
-from logservice.cli import exit_codes
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
+from logservice.cli.shell import exit_codes
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "logservice@.service"
 

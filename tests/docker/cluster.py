@@ -25,10 +25,10 @@ from docker.models.containers import Container
 from docker.models.networks import Network
 from logservice_client.tls import TlsFiles
 
-from logservice.cli.authority import Authority
-from logservice.cli.cluster_look import look
-from logservice.cli.toml_text import toml_text
-from logservice.server.monitor.cluster_rows import ClusterReport
+from logservice.cli.certificates.authority import Authority
+from logservice.cli.ctl.cluster_look import look
+from logservice.cli.processes.toml_text import toml_text
+from logservice.server.monitor.cluster.rows import ClusterReport
 from tests.docker.engine import Engine
 from tests.tmpfs import mounted
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from logservice.cli.local_cluster import free_ports
+from logservice.cli.processes.local_cluster import free_ports
 from tests.docker.engine import Engine
 from tests.docker.images import ROOT, prometheus_image
 

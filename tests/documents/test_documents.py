@@ -24,11 +24,11 @@ from logservice_wire.errors import NotReady
 from logservice_wire.status import STATUS_DETAILS_KEY, to_status_details
 from logservice_wire.v1 import admin_pb2, hakeeper_pb2, log_pb2
 
-from logservice.cli import exit_codes
 from logservice.cli.logctl import logctl
 from logservice.cli.main import logservice
-from logservice.server.monitor.http_app import AdminApp
-from logservice.server.monitor.status import to_json
+from logservice.cli.shell import exit_codes
+from logservice.server.monitor.own.status import to_json
+from logservice.server.monitor.port.app import AdminApp
 from tests.cli.test_logctl_output import LEAVES
 from tests.cli.test_logdb_commands import data as data_directory
 from tests.documents import picture

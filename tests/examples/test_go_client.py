@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from logservice_client import SyncLogClient
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from tools.own_environment import ROOT, own_environment
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]

@@ -9,9 +9,21 @@ from logservice_wire.block import encode_block
 from logservice_wire.errors import InvalidArgument, LogServiceError, NotLeader
 
 from logservice.config_change import ChangeKind
-from logservice.hakeeper import proposals, queries, replies, state
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.proposals import (
+from logservice.hakeeper import state
+from logservice.hakeeper.answers import queries
+from logservice.hakeeper.answers.queries import QueryCorrupt
+from logservice.hakeeper.answers.views import (
+    AccessView,
+    ClusterView,
+    DirectoryView,
+    OperatorView,
+    ReplicaView,
+    ShardView,
+    StoreView,
+)
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.proposals import (
     AccessGrant,
     DirectoryReport,
     Order,
@@ -19,18 +31,8 @@ from logservice.hakeeper.proposals import (
     ReplicaReport,
     ShardSpec,
 )
-from logservice.hakeeper.queries import QueryCorrupt
-from logservice.hakeeper.replies import DirectoryEntry, HeartbeatReply, ReplyCorrupt
-from logservice.hakeeper.state import (
-    Behind,
-    Operator,
-    Repair,
-    ServiceState,
-    ShardState,
-    State,
-    StoreState,
-)
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper.commands.replies import DirectoryEntry, HeartbeatReply, ReplyCorrupt
+from logservice.hakeeper.commands.store_commands import (
     ChangeMembership,
     CommandResult,
     QueuedCommand,
@@ -40,14 +42,14 @@ from logservice.hakeeper.store_commands import (
     Step,
     TransferLeader,
 )
-from logservice.hakeeper.views import (
-    AccessView,
-    ClusterView,
-    DirectoryView,
-    OperatorView,
-    ReplicaView,
-    ShardView,
-    StoreView,
+from logservice.hakeeper.state import (
+    Behind,
+    Operator,
+    Repair,
+    ServiceState,
+    ShardState,
+    State,
+    StoreState,
 )
 from logservice.ids import (
     ClusterId,
@@ -368,8 +370,9 @@ _ASKED = vouching.Asked(shard=5, replica=1025, asker=1024, term=7, who=1026)
 
 FORMATS = (
     Format(
-        "hakeeper-proposal", proposals._VERSION[0], "logservice.hakeeper.proposals:_VERSION",
-        "logservice/hakeeper/proposals.py",
+        "hakeeper-proposal", proposals._VERSION[0],
+        "logservice.hakeeper.commands.proposals:_VERSION",
+        "logservice/hakeeper/commands/proposals.py",
         tuple(
             Sample(name, proposal, proposals.encode, proposals.decode)
             for name, proposal in _PROPOSALS.items()
@@ -377,14 +380,14 @@ FORMATS = (
         ProposalCorrupt,
     ),
     Format(
-        "hakeeper-reply", replies._VERSION[0], "logservice.hakeeper.replies:_VERSION",
-        "logservice/hakeeper/replies.py",
+        "hakeeper-reply", replies._VERSION[0], "logservice.hakeeper.commands.replies:_VERSION",
+        "logservice/hakeeper/commands/replies.py",
         (Sample("everything", _REPLY, replies.encode, replies.decode),),
         ReplyCorrupt,
     ),
     Format(
-        "hakeeper-query", queries._VERSION[0], "logservice.hakeeper.queries:_VERSION",
-        "logservice/hakeeper/queries.py",
+        "hakeeper-query", queries._VERSION[0], "logservice.hakeeper.answers.queries:_VERSION",
+        "logservice/hakeeper/answers/queries.py",
         (
             *(
                 Sample(type(one).__name__, one, queries.encode_query, queries.decode_query)

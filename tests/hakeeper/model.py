@@ -17,13 +17,9 @@ from logservice import bounds
 from logservice.config_change import ChangeKind
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId, encode_command
-from logservice.hakeeper import proposals, replies
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.hakeeper.safety import voters_after
-from logservice.hakeeper.state import State
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import (
     ChangeMembership,
     CommandResult,
     QueuedCommand,
@@ -31,6 +27,10 @@ from logservice.hakeeper.store_commands import (
     StartReplica,
     TransferLeader,
 )
+from logservice.hakeeper.repair.bootstrap import initial_membership
+from logservice.hakeeper.repair.safety import voters_after
+from logservice.hakeeper.rsm import HAKeeperRsm
+from logservice.hakeeper.state import State
 from logservice.ids import (
     HAKEEPER_SHARD,
     NO_REPLICA,

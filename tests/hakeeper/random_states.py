@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import random
 
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import (
     Operator,
     Repair,

@@ -6,8 +6,10 @@ import pytest
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import access, heartbeats, proposals, replies, state
-from logservice.hakeeper.proposals import ChangeAccess
+from logservice.hakeeper import state
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.proposals import ChangeAccess
+from logservice.hakeeper.stores import access, heartbeats
 from logservice.ids import Incarnation, StoreId
 from logservice.outcome import Applied, Rejected
 from tests.papers import uri

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from logservice.hakeeper import proposals
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.health import leader_report
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import Repair
+from logservice.hakeeper.stores.health import leader_report
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member, Membership
 from tests.hakeeper.model import Model

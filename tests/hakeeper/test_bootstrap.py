@@ -6,11 +6,11 @@ import pytest
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import proposals
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import StartReplica
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.hakeeper.state import ShardState
-from logservice.hakeeper.store_commands import StartReplica
 from logservice.ids import Incarnation, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Member, Membership
 from logservice.outcome import Applied

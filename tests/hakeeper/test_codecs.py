@@ -12,11 +12,12 @@ from logservice_wire.errors import InvalidArgument, Reason
 from logservice import bounds
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BlockEnvelope, ProposalId, encode_blocks, encode_command
-from logservice.hakeeper import proposals, queries, replies, state
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper import state
+from logservice.hakeeper.answers import queries
+from logservice.hakeeper.answers.views import ClusterView, ShardView
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import (
     CommandResult,
     QueuedCommand,
     RemoveReplica,
@@ -24,7 +25,8 @@ from logservice.hakeeper.store_commands import (
     StartReplica,
     TransferLeader,
 )
-from logservice.hakeeper.views import ClusterView, ShardView
+from logservice.hakeeper.repair.bootstrap import initial_membership
+from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import (
     NO_SESSION,
     Incarnation,

@@ -6,16 +6,18 @@ from __future__ import annotations
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import check, delivery, proposals, replies
-from logservice.hakeeper.delivery import queue_command
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.state import State
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import (
     CommandResult,
     RemoveReplica,
     ServiceOrder,
     TransferLeader,
 )
+from logservice.hakeeper.repair import check
+from logservice.hakeeper.state import State
+from logservice.hakeeper.stores import delivery
+from logservice.hakeeper.stores.delivery import queue_command
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId, Term
 from logservice.membership import Membership
 from logservice.outcome import Applied, Outcome

@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 
 from logservice import bounds
-from logservice.hakeeper import check, proposals
-from logservice.hakeeper.health import Health, health
-from logservice.hakeeper.placement import Placement
-from logservice.hakeeper.proposals import DirectoryReport
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.proposals import DirectoryReport
+from logservice.hakeeper.repair import check
+from logservice.hakeeper.repair.placement import Placement
+from logservice.hakeeper.stores.health import Health, health
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, ShardId, StoreId
 from tests.hakeeper.model import Model, expiry
 

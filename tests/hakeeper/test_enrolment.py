@@ -6,8 +6,8 @@ import pytest
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import proposals, replies
-from logservice.hakeeper.proposals import Joining
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.proposals import Joining
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ShardId, StoreId
 from logservice.outcome import Applied, Rejected

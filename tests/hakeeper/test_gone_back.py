@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logservice.hakeeper import proposals, replies
+from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.outcome import Applied

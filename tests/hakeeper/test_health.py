@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from logservice import bounds
-from logservice.hakeeper import health
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.health import Health
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.placement import Placement
-from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.repair.bootstrap import initial_membership
+from logservice.hakeeper.repair.placement import Placement
 from logservice.hakeeper.state import Operator, Repair, ShardState, State, StoreState
+from logservice.hakeeper.stores import health
+from logservice.hakeeper.stores.health import Health
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member, Membership
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from logservice import bounds
-from logservice.hakeeper import proposals
-from logservice.hakeeper.operators import Finish, Send, plan
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.store_commands import ChangeMembership, StartReplica
+from logservice.hakeeper.repair.operators import Finish, Send, plan
 from logservice.hakeeper.state import Operator, Repair
-from logservice.hakeeper.store_commands import ChangeMembership, StartReplica
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, ReplicaId, ShardId, StoreId
 from logservice.outcome import Applied
 from tests.hakeeper.model import Model, expiry

@@ -13,7 +13,7 @@ import random
 
 import pytest
 
-from logservice.hakeeper import proposals
+from logservice.hakeeper.commands import proposals
 from logservice.ids import ShardId
 from tests.hakeeper.model import Model, Store
 

@@ -8,9 +8,13 @@ import random
 import pytest
 
 from logservice import bounds
-from logservice.hakeeper import proposals
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.store_commands import (
+    ChangeMembership,
+    RemoveReplica,
+    StartReplica,
+)
 from logservice.hakeeper.state import Repair
-from logservice.hakeeper.store_commands import ChangeMembership, RemoveReplica, StartReplica
 from logservice.ids import HAKEEPER_SHARD, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Member, Membership
 from logservice.outcome import Applied

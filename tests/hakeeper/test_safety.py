@@ -10,16 +10,17 @@ import pytest
 
 from logservice import bounds
 from logservice.config_change import ChangeKind
-from logservice.hakeeper import check, safety, state
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper import state
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import (
     ChangeMembership,
     RemoveReplica,
     StartReplica,
     Step,
     TransferLeader,
 )
+from logservice.hakeeper.repair import check, safety
+from logservice.hakeeper.state import CHANGES_MEMBERSHIP, ShardState, State
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
 from tests.hakeeper.random_states import NOW, TIMEOUT, random_state

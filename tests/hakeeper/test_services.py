@@ -5,7 +5,7 @@ from __future__ import annotations
 from logservice_wire.errors import Reason
 
 from logservice import bounds
-from logservice.hakeeper import proposals
+from logservice.hakeeper.commands import proposals
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.outcome import Applied
 from tests.hakeeper.model import Model, rejected

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from logservice import bounds
-from logservice.hakeeper import proposals, standstill
-from logservice.hakeeper.health import healths
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.repair import standstill
+from logservice.hakeeper.stores.health import healths
 from logservice.ids import Index, ReplicaId, ShardId
 from tests.hakeeper.model import Copy, Model, Store
 

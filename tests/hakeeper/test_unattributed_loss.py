@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from logservice.hakeeper import proposals
-from logservice.hakeeper.store_commands import StartReplica
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.store_commands import StartReplica
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, ShardId, StoreId
 from logservice.membership import Member
 from tests.hakeeper.model import Model, Store, expiry

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from logservice.hakeeper import queries
+from logservice.hakeeper.answers import queries
+from logservice.hakeeper.answers.views import ClusterView, ShardView
 from logservice.hakeeper.state import ShardState
-from logservice.hakeeper.views import ClusterView, ShardView
 from logservice.ids import ShardId, StoreId
 from tests.hakeeper.model import Model
 

@@ -19,8 +19,8 @@ import urllib.request
 import zlib
 from collections.abc import Callable
 
-from logservice.cli.authority import Authority
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.certificates.authority import Authority
+from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.ids import ClusterId, Incarnation, StoreId
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.wire.control import PROTOCOL, Hello, Lane, encode_hello

@@ -15,7 +15,7 @@ import pytest
 from logservice_client import SyncLogClient
 from logservice_wire.v1 import log_pb2
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.hostile import http2
 from tests.hostile.victim import LegalClient, Peak, attacked, resident_mib
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from logservice.cli import store_process
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes import store_process
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.hostile import http2
 from tests.hostile.victim import (
     LegalClient,

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from logservice_wire.errors import LogServiceError
 
-from logservice.hakeeper import proposals
+from logservice.hakeeper.commands import proposals
 from logservice.server.store import Store
 from tests.hostile.test_peer_requests import ASKERS, BODIES, parts_of
 from tests.server.secured import lay_out, secured

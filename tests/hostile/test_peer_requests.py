@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from logservice_wire.block import encode_block
 
-from logservice.hakeeper import proposals
+from logservice.hakeeper.commands import proposals
 from logservice.ids import HAKEEPER_SHARD, ShardId, Term
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.peers.question import Asker

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 from logservice_client import SyncLogClient
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.hostile.victim import SETTINGS
 
 pytestmark = pytest.mark.processes

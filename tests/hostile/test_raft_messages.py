@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from logservice.cli.authority import Authority
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.certificates.authority import Authority
+from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.logdb.io.data_directory import read_identity
 from logservice.logdb.io.posix_vfs import PosixVfs
 from tests.hostile.rogue_peer import MESSAGES, RoguePeer, context_of

@@ -30,7 +30,7 @@ from pathlib import Path
 from logservice_client import SyncLogClient
 from logservice_wire.errors import LogServiceError
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 
 APPENDS_PER_S = 50
 APPEND_TIMEOUT_S = 10.0

@@ -22,7 +22,7 @@ from logservice.clock import SystemClock
 from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId, encode_command
-from logservice.hakeeper import proposals
+from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import (
     HAKEEPER_SHARD,

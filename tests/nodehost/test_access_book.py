@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logservice.hakeeper.proposals import AccessGrant
+from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.ids import ShardId
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.io.vfs import read_file, write_file

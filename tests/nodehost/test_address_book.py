@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.replies import DirectoryEntry
+from logservice.hakeeper.commands.replies import DirectoryEntry
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.ids import Incarnation, Index, ReplicaId, StoreId
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.io.vfs import read_file, write_file

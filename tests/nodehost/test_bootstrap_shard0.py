@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from logservice_wire.errors import InvalidArgument, NotReady
 
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.replies import DirectoryEntry
+from logservice.hakeeper.commands.replies import DirectoryEntry
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.ids import HAKEEPER_SHARD, Incarnation, ReplicaId, StoreId
 from logservice.logdb.format.update import Bootstrap
 from logservice.logdb.io.memory_vfs import MemoryVfs

@@ -19,10 +19,11 @@ from logservice_wire.errors import (
 )
 from msgspec.structs import replace
 
-from logservice.hakeeper import proposals, queries, replies
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.store_commands import TransferLeader
+from logservice.hakeeper.answers import queries
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import TransferLeader
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.ids import (
     HAKEEPER_SHARD,
     NO_REPLICA,

@@ -14,9 +14,9 @@ import pytest
 from logservice_wire.errors import LogServiceError, NotLeader
 
 from logservice import bounds
-from logservice.hakeeper import proposals
+from logservice.hakeeper.answers.views import ClusterView
+from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.rsm import HAKeeperRsm
-from logservice.hakeeper.views import ClusterView
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.agent.bootstrap import BootstrapOutcome, InitialMember
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from logservice_wire.errors import NotReady, StaleEpoch
 
-from logservice.hakeeper import proposals
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ReplicaId, StoreId
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Member

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from logservice_wire.errors import StaleEpoch
 
-from logservice.hakeeper import proposals
+from logservice.hakeeper.commands import proposals
 from logservice.ids import Incarnation
 from tests.nodehost.test_heartbeats import Rig
 

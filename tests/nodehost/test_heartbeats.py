@@ -17,12 +17,9 @@ from logservice_wire.errors import (
 
 from logservice import bounds
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
-from logservice.hakeeper import proposals
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.delivery import queue_command
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.state import ShardState
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import (
     AnyCommand,
     ChangeMembership,
     RemoveReplica,
@@ -31,6 +28,9 @@ from logservice.hakeeper.store_commands import (
     Step,
     TransferLeader,
 )
+from logservice.hakeeper.repair.bootstrap import initial_membership
+from logservice.hakeeper.state import ShardState
+from logservice.hakeeper.stores.delivery import queue_command
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.invariants import InvariantViolation
 from logservice.logdb.io.memory_vfs import MemoryVfs

@@ -15,7 +15,7 @@ import pytest
 from logservice_wire.errors import LogServiceError
 
 from logservice.clock import SystemClock
-from logservice.hakeeper.proposals import AccessGrant
+from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.ids import Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.posix_vfs import PosixVfs

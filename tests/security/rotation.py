@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 import click
 from logservice_client import LogClient
 
-from logservice.cli.authority import Authority
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.certificates.authority import Authority
+from logservice.cli.processes.local_cluster import LocalCluster
 
 SETTINGS: dict[str, dict[str, object]] = {
     "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.security.rotation import SETTINGS, soak
 
 pytestmark = pytest.mark.processes

@@ -23,8 +23,8 @@ from logservice_wire.errors import LogServiceError
 from logservice_wire.rpcs import GET_STORE_STATUS
 from logservice_wire.v1 import admin_pb2, log_pb2, log_pb2_grpc
 
-from logservice.cli.direct_call import call_store
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.ctl.direct_call import call_store
+from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.nodehost.node_host import NodeHost
 from logservice.rsm.append_request import AppendRequest
 from logservice.server.log_format import ConsoleFormat, JsonFormat

@@ -13,7 +13,7 @@ import grpc.aio
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
 from logservice import config
-from logservice.cli.local_cluster import free_ports
+from logservice.cli.processes.local_cluster import free_ports
 from logservice.config import StoreConfig
 from logservice.server.store import Store
 from tests.papers import CLIENT, SERVER, Papers, TestAuthority, uri

@@ -31,8 +31,8 @@ from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm
 from logservice.server.edge.answers import AnswerBudget
 from logservice.server.edge.channel_options import SERVER_OPTIONS
-from logservice.server.monitor.cluster_rows import ClusterReport
-from logservice.server.monitor.status import StoreStatus
+from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.log_service import LogService

@@ -19,7 +19,7 @@ from logservice_wire.errors import LogServiceError, Reason
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
 
 from logservice import config
-from logservice.cli.local_cluster import free_ports
+from logservice.cli.processes.local_cluster import free_ports
 from logservice.ids import HAKEEPER_SHARD
 from logservice.nodehost.node_host import NodeHost
 from logservice.raft.ready import Role

@@ -26,7 +26,7 @@ from logservice.bounds import (
     AUDIT_REPEATS_MAX,
     AUDIT_SHARDS_NAMED_MAX,
 )
-from logservice.cli.audit_commands import audit as audit_command
+from logservice.cli.offline.audit_commands import audit as audit_command
 from logservice.server.audit import chain as audit_chain
 from logservice.server.audit import trail as audit_module
 from logservice.server.audit.chain import Anchor, Trail, files_of, verify

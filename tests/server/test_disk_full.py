@@ -16,7 +16,7 @@ from logservice_client.sync import SyncLogClient, SyncShard
 from logservice_wire.errors import DiskFull, LogServiceError, Outcome
 from logservice_wire.v1 import hakeeper_pb2
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.tmpfs import fill, free_bytes, mounted
 
 pytestmark = [pytest.mark.processes]

@@ -37,7 +37,7 @@ from logservice.server.edge.channel_options import SERVER_OPTIONS
 from logservice.server.edge.gate import Gate, calling
 from logservice.server.edge.guard import GuardedServer
 from logservice.server.edge.quota import QuotaLimits
-from logservice.server.monitor.status import StoreStatus
+from logservice.server.monitor.own.status import StoreStatus
 from logservice.server.services.admin_service import AdminService
 from logservice.server.services.context import StoreContext
 from logservice.server.services.hakeeper_service import HAKeeperService

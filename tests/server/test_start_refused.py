@@ -11,7 +11,7 @@ import pytest
 from logservice_wire.errors import InvalidArgument, LogServiceError, WrongCluster
 
 from logservice import config
-from logservice.cli.local_cluster import free_ports
+from logservice.cli.processes.local_cluster import free_ports
 from logservice.config import StoreConfig
 from logservice.server.store import Store
 

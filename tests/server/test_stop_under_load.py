@@ -19,7 +19,7 @@ import pytest
 from logservice_client import LogClient, appender
 from logservice_client.batch import Batch, BatchQueue
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.processes]
 

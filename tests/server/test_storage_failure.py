@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.server.crash import CRASH_EXIT_CODE
 from tests.server.served import block
 

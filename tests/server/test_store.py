@@ -25,7 +25,7 @@ from logservice_wire.v1 import (
 
 from logservice import config
 from logservice.bounds import ALLOCATE_IDS_MAX
-from logservice.cli.local_cluster import free_ports
+from logservice.cli.processes.local_cluster import free_ports
 from logservice.config import StoreConfig
 from logservice.server.store import Store
 from tests.server.served import block, typed

@@ -19,7 +19,7 @@ from logservice_client.sync import SyncLogClient
 from logservice_wire.errors import LogServiceError
 from logservice_wire.v1 import hakeeper_pb2
 
-from logservice.cli.local_cluster import LocalCluster
+from logservice.cli.processes.local_cluster import LocalCluster
 from tests.papers import uri
 
 pytestmark = [

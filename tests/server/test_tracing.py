@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from logservice import bounds, config
-from logservice.cli.local_cluster import free_ports
+from logservice.cli.processes.local_cluster import free_ports
 from logservice.config import StoreConfig, TracingSection
 from logservice.server.audit.chain import Trail, files_of
 from logservice.server.log_format import JsonFormat

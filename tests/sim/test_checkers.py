@@ -16,7 +16,7 @@ import pytest
 from logservice_wire.errors import Halted
 
 from logservice import bounds
-from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import ShardState, StoreState
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from logservice_client.sync import SyncLogClient
 
-from logservice.cli.local_cluster import LocalCluster
-from logservice.server.monitor.cluster_rows import OperatorRow
+from logservice.cli.processes.local_cluster import LocalCluster
+from logservice.server.monitor.cluster.rows import OperatorRow
 from tests.ui.chromium import Chromium, program
 
 SHARDS = 60

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from logservice.access import AccessList, Grant
-from logservice.hakeeper.proposals import AccessGrant
-from logservice.hakeeper.wire_types import Natural
+from logservice.hakeeper.commands.proposals import AccessGrant
+from logservice.hakeeper.commands.wire_types import Natural
 from logservice.nodehost.agent.remembered_file import Copy, PageForm, RememberedFile
 
 logger = logging.getLogger(__name__)

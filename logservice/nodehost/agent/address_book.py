@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from logservice.hakeeper.replies import DirectoryEntry
+from logservice.hakeeper.commands.replies import DirectoryEntry
+from logservice.hakeeper.commands.wire_types import MembershipBytes
 from logservice.hakeeper.state import decoded
-from logservice.hakeeper.wire_types import MembershipBytes
 from logservice.ids import StoreId
 from logservice.membership import Membership, MembershipCorrupt
 from logservice.nodehost.agent.remembered_file import Copy, PageForm, RememberedFile

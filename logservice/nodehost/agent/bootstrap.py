@@ -34,8 +34,8 @@ from logservice_wire.errors import Halted, InvalidArgument, LogServiceError, Not
 from msgspec import Struct
 
 from logservice import bounds
-from logservice.hakeeper.bootstrap import initial_membership
-from logservice.hakeeper.wire_types import MembershipBytes, Store, StoreIncarnation
+from logservice.hakeeper.commands.wire_types import MembershipBytes, Store, StoreIncarnation
+from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, StoreId
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.nodehost.agent.address_book import AddressBook

@@ -41,8 +41,9 @@ from logservice_wire.errors import (
 )
 
 from logservice import bounds
-from logservice.hakeeper import proposals, queries, replies
-from logservice.hakeeper.views import AccessView, ClusterView, ShardView
+from logservice.hakeeper.answers import queries
+from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardView
+from logservice.hakeeper.commands import proposals, replies
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.host import AgentHost

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from logservice_wire.errors import LogServiceError
 
 from logservice import bounds
-from logservice.hakeeper import proposals, queries
-from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.answers import queries
+from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.phase import Phase
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Term
 from logservice.nodehost.agent.host import AgentHost
 from logservice.nodehost.info import ReplicaInfo

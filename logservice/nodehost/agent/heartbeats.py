@@ -42,9 +42,9 @@ from logservice_wire.errors import (
 
 from logservice import bounds
 from logservice.events import Event, emit
-from logservice.hakeeper import proposals, replies
-from logservice.hakeeper.proposals import DirectoryReport, ReplicaReport
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.proposals import DirectoryReport, ReplicaReport
+from logservice.hakeeper.commands.store_commands import (
     AnyCommand,
     ChangeMembership,
     CommandResult,

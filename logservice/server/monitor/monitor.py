@@ -16,12 +16,12 @@ from logservice.config import Address, StoreConfig
 from logservice.events import Event, emit
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.transport.link.stats import TransportStats
-from logservice.server.monitor.board import Board
-from logservice.server.monitor.cluster_report import ClusterReporter
-from logservice.server.monitor.cluster_rows import ClusterReport
-from logservice.server.monitor.event_ring import EventRing
-from logservice.server.monitor.reporter import StatusReporter
-from logservice.server.monitor.watch import Watch
+from logservice.server.monitor.cluster.report import ClusterReporter
+from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.own.event_ring import EventRing
+from logservice.server.monitor.own.reporter import StatusReporter
+from logservice.server.monitor.own.watch import Watch
+from logservice.server.monitor.port.board import Board
 from logservice.server.tls.store_tls import StoreTls
 
 logger = logging.getLogger(__name__)
@@ -32,9 +32,9 @@ class Monitor:
 
     def __init__(self, config: StoreConfig, rpc_errors: Callable[[], Mapping[str, int]]) -> None:
         """Binds the admin port. Raises OSError when it is in use."""
-        from logservice.server.monitor.http_app import AdminApp
-        from logservice.server.monitor.http_server import AdminServer
-        from logservice.server.monitor.metrics import Metrics
+        from logservice.server.monitor.port.app import AdminApp
+        from logservice.server.monitor.port.metrics import Metrics
+        from logservice.server.monitor.port.server import AdminServer
 
         self._cluster: ClusterReporter | None = None
         self._events = EventRing(bounds.EVENTS_KEPT)

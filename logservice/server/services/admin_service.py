@@ -11,8 +11,13 @@ from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
 from logservice.server.edge.effects import effect
 from logservice.server.edge.errors import Context, handler
-from logservice.server.monitor.cluster_rows import ClusterReport
-from logservice.server.monitor.status import DirectoryStatus, ReplicaStatus, StoreStatus, to_json
+from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.own.status import (
+    DirectoryStatus,
+    ReplicaStatus,
+    StoreStatus,
+    to_json,
+)
 from logservice.server.services.context import StoreContext, shard_not_found
 from logservice.server.services.deadlines import timeout_s
 

@@ -19,9 +19,9 @@ from logservice_wire.rpcs import RequestT, ResponseT, Rpc
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
 
 from logservice.config import LimitsSection
-from logservice.hakeeper import proposals, replies
-from logservice.hakeeper.store_commands import ServiceOrder
-from logservice.hakeeper.views import ClusterView, ShardView
+from logservice.hakeeper.answers.views import ClusterView, ShardView
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.store_commands import ServiceOrder
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient, SelfMade

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from logservice.hakeeper import heartbeats
+from logservice.hakeeper.stores import heartbeats
 from logservice.ids import Index
 from logservice.raft import quiesce
 from logservice.raft.ready import Role

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logservice import bounds
-from logservice.hakeeper import enrolment, heartbeats
+from logservice.hakeeper.stores import enrolment, heartbeats
 from logservice.ids import ReplicaId
 from logservice.nodehost import forwarding, router
 from logservice.nodehost.agent import hakeeper_client

@@ -13,16 +13,17 @@ from dataclasses import replace
 import msgspec
 
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange, encode_change
-from logservice.hakeeper import proposals, queries, replies
-from logservice.hakeeper.phase import Phase
-from logservice.hakeeper.proposals import (
+from logservice.hakeeper.answers import queries
+from logservice.hakeeper.commands import proposals, replies
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.proposals import (
     DirectoryReport,
     Order,
     ReplicaReport,
     ShardSpec,
     StoreHeartbeat,
 )
-from logservice.hakeeper.store_commands import (
+from logservice.hakeeper.commands.store_commands import (
     CommandResult,
     QueuedCommand,
     RemoveReplica,

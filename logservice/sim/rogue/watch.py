@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from logservice_wire.errors import LogServiceError
 
-from logservice.hakeeper.phase import Phase
+from logservice.hakeeper.commands.phase import Phase
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import State
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from logservice.hakeeper.views import (
+from logservice.hakeeper.answers.views import (
     ClusterView,
     DirectoryView,
     OperatorView,
@@ -20,8 +20,8 @@ from logservice.logdb.space.stats import Histogram, LogDbStats
 from logservice.nodehost.assembly.store_parts import INTEGRITY
 from logservice.nodehost.integrity.scrub import ScrubPass
 from logservice.nodehost.transport.link.stats import TransportStats
-from logservice.server.monitor.reporter import buckets, figures
-from logservice.server.monitor.status import (
+from logservice.server.monitor.own.reporter import buckets, figures
+from logservice.server.monitor.own.status import (
     DirectoryStatus,
     EventLine,
     FollowerStatus,

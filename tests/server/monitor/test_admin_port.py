@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from logservice import bounds
 from logservice.config import Address
-from logservice.server.monitor.board import Board
-from logservice.server.monitor.http_app import AdminApp
-from logservice.server.monitor.http_server import AdminServer
-from logservice.server.monitor.metrics import Metrics
-from logservice.server.monitor.status import StoreStatus
+from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.monitor.port.app import AdminApp
+from logservice.server.monitor.port.board import Board
+from logservice.server.monitor.port.metrics import Metrics
+from logservice.server.monitor.port.server import AdminServer
 from logservice.server.store import Store
 from tests.server.monitor.samples import status
 from tests.server.test_store import Client, configured

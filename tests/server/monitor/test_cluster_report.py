@@ -12,13 +12,13 @@ from logservice_wire.errors import NotReady
 from logservice import bounds
 from logservice.clock import ManualClock
 from logservice.config import parse
-from logservice.hakeeper.views import ClusterView
+from logservice.hakeeper.answers.views import ClusterView
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.server.monitor.cluster_report import ClusterReporter
-from logservice.server.monitor.cluster_rows import ClusterReport
-from logservice.server.monitor.event_ring import EventRing
-from logservice.server.monitor.reporter import StatusReporter
-from logservice.server.monitor.status import StoreStatus
+from logservice.server.monitor.cluster.report import ClusterReporter
+from logservice.server.monitor.cluster.rows import ClusterReport
+from logservice.server.monitor.own.event_ring import EventRing
+from logservice.server.monitor.own.reporter import StatusReporter
+from logservice.server.monitor.own.status import StoreStatus
 from tests.server.monitor.samples import view
 from tests.server.monitor.test_watch import CONFIG
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from logservice.server.monitor.cluster_rows import ClusterReport, HAKeeperWord, StoreWord, build
-from logservice.server.monitor.status import StoreStatus, decode, encode
+from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperWord, StoreWord, build
+from logservice.server.monitor.own.status import StoreStatus, decode, encode
 from tests.server.monitor.samples import not_ready, replica, shard_view, status, view
 
 FOLLOWER = replica(1, "follower", replica=11, applied_index=80, followers=())

@@ -11,8 +11,10 @@ from prometheus_client.core import Metric
 from logservice import bounds
 from logservice.nodehost.assembly.store_parts import INTEGRITY
 from logservice.nodehost.integrity.scrub import ScrubPass
-from logservice.server.monitor.cluster_rows import HAKeeperWord, StoreWord, build
-from logservice.server.monitor.metrics import (
+from logservice.server.monitor.cluster.rows import HAKeeperWord, StoreWord, build
+from logservice.server.monitor.own.reporter import figures
+from logservice.server.monitor.own.status import DirectoryStatus
+from logservice.server.monitor.port.metrics import (
     _INTEGRITY,
     _LOGDB,
     _SCRUB,
@@ -20,8 +22,6 @@ from logservice.server.monitor.metrics import (
     replica_families,
     store_families,
 )
-from logservice.server.monitor.reporter import figures
-from logservice.server.monitor.status import DirectoryStatus
 from tests.server.monitor.samples import directory, logdb_stats, replica, shard_view, status, view
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations" / "metrics.md"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from logservice import bounds
-from logservice.server.monitor.readiness import Code, reasons, without_hakeeper
-from logservice.server.monitor.status import ReplicaStatus
+from logservice.server.monitor.own.readiness import Code, reasons, without_hakeeper
+from logservice.server.monitor.own.status import ReplicaStatus
 from tests.server.monitor.samples import directory, replica
 
 PLENTY = [directory()]

@@ -12,9 +12,9 @@ import pytest
 
 from logservice import bounds
 from logservice.config import Address
-from logservice.server.monitor.http_app import AdminApp
-from logservice.server.monitor.http_server import AdminServer
-from logservice.server.monitor.status import StoreStatus
+from logservice.server.monitor.own.status import StoreStatus
+from logservice.server.monitor.port.app import AdminApp
+from logservice.server.monitor.port.server import AdminServer
 
 PROBE_S = 5.0
 """A guard: a probe that starves waits for waitress's half minute."""

@@ -10,9 +10,9 @@ from logservice import bounds
 from logservice.clock import ManualClock
 from logservice.config import parse
 from logservice.events import Event, emit
-from logservice.server.monitor.event_ring import EventRing
-from logservice.server.monitor.reporter import StatusReporter
-from logservice.server.monitor.watch import Watch
+from logservice.server.monitor.own.event_ring import EventRing
+from logservice.server.monitor.own.reporter import StatusReporter
+from logservice.server.monitor.own.watch import Watch
 from tests.server.monitor.samples import not_ready, status
 
 CONFIG = """

@@ -1,0 +1,244 @@
+"""`logctl shards`, `stores`, `store`, `shard create`, `transfer`, `repairs`, `ids`: the cluster."""
+
+from __future__ import annotations
+
+import click
+from logservice_client import LogClient
+from logservice_client.endpoints import check_address
+from logservice_wire.errors import LogServiceError
+from logservice_wire.rpcs import GET_STORE_STATUS, TRANSFER_LEADER
+from logservice_wire.v1 import admin_pb2
+
+from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.ctl.direct_call import call_leader, call_store
+from logservice.cli.ctl.without_hakeeper import (
+    remembered,
+    show_repairs,
+    show_shards,
+    show_stores,
+    state_of,
+)
+from logservice.cli.shell import exit_codes
+from logservice.cli.shell.output import output_option, say, show_fields, show_rows
+from logservice.safe_text import safe_text
+
+_shard = click.argument("shard_id", metavar="SHARD", type=click.IntRange(min=0))
+
+
+@click.command()
+@output_option
+@pass_session
+def shards(session: Session, form: str) -> int:
+    """All shards and where their replicas are.
+
+    Exit code 4 when HAKeeper does not answer: what is shown then is what the stores know.
+    """
+    state = state_of(session)
+    if isinstance(state, LogServiceError):
+        return show_shards(form, remembered(session, state))
+    rows = [
+        {
+            "shard": found.shard_id,
+            "name": found.name,
+            "leader": found.leader_store or None,
+            "term": found.term,
+            "replicas": [
+                item.store_id if item.role == "voter" else f"{item.store_id} ({item.role})"
+                for item in found.replicas
+            ],
+            "wanted": found.wanted_replicas,
+            "running": sum(item.reported for item in found.replicas),
+            "first_lsn": max((item.first_lsn for item in found.replicas), default=0),
+            "applied_lsn": max((item.applied_lsn for item in found.replicas), default=0),
+            "epoch": found.membership_epoch,
+            "joint": found.joint,
+        }
+        for found in state.shards
+    ]
+    show_rows(form, rows, "shards")
+    return exit_codes.OK
+
+
+@click.command()
+@output_option
+@pass_session
+def stores(session: Session, form: str) -> int:
+    """All stores as HAKeeper sees them.
+
+    Exit code 4 when HAKeeper does not answer: what is shown then is what the stores know.
+    """
+    state = state_of(session)
+    if isinstance(state, LogServiceError):
+        return show_stores(form, remembered(session, state))
+    rows = [
+        {
+            "store": found.store_id,
+            "alive": not found.expired,
+            "ticks_since_heartbeat": found.ticks_since_heartbeat,
+            "host": found.host,
+            "client": found.client_address,
+            "peer": found.peer_address,
+            "replicas": found.replicas,
+            "disk_used_bytes": found.disk_used_bytes,
+            "disk_free_bytes": found.disk_free_bytes,
+            "directories": len(found.directories),
+            "failed_directories": [one.path for one in found.directories if one.failed],
+            "full_directories": [one.path for one in found.directories if one.full],
+        }
+        for found in state.stores
+    ]
+    show_rows(form, rows, f"cluster {state.cluster_id}: {state.state}")
+    return exit_codes.OK
+
+
+@click.command()
+@click.argument("address")
+@output_option
+@pass_session
+def store(session: Session, address: str, form: str) -> None:
+    """What the store at ADDRESS (host:port) says about itself and its replicas."""
+    check_address(address)
+    found = call_store(
+        address, GET_STORE_STATUS, admin_pb2.GetStoreStatusRequest(), session.timeout_s, session.tls
+    )
+    if form == "json":
+        from google.protobuf.json_format import MessageToJson
+
+        say(MessageToJson(found, preserving_proto_field_name=True, indent=None))
+        return
+    show_fields(
+        form,
+        {
+            "store": found.store_id,
+            "cluster": found.cluster_id,
+            "version": found.version,
+            "uptime_s": found.uptime_ms // 1000,
+            "segment_bytes": found.segment_bytes,
+            "segment_files": found.segment_files,
+            "durable_writes": found.durable_writes,
+            "durable_write_p50_us": found.durable_write_p50_us,
+            "durable_write_p99_us": found.durable_write_p99_us,
+            "truncation": dict(found.truncation_counts),
+        },
+    )
+    rows = [
+        {
+            "directory": one.path,
+            "incarnation": one.incarnation,
+            "replicas": one.replicas,
+            "used_bytes": one.used_bytes,
+            "free_bytes": one.free_bytes,
+            "full": one.full,
+            "failed": one.failed,
+        }
+        for one in found.directories
+    ]
+    show_rows(form, rows, "data directories")
+    paths = {one.incarnation: one.path for one in found.directories}
+    rows = [
+        {
+            "shard": item.shard_id,
+            "replica": item.replica_id,
+            "role": item.role,
+            "term": item.term,
+            "applied_index": item.applied_index,
+            "last_index": item.last_index,
+            "first_lsn": item.first_lsn,
+            "applied_lsn": item.applied_lsn,
+            "truncated_lsn": item.truncated_lsn,
+            "exports": item.exported_snapshots,
+            "directory": paths.get(item.incarnation, ""),
+            "halted": item.halted,
+        }
+        for item in found.replicas
+    ]
+    show_rows(form, rows, "replicas")
+
+
+@click.group()
+def shard() -> None:
+    """Create shards."""
+
+
+@shard.command()
+@click.option("--id", "shard_id", type=click.IntRange(min=1), help="Default: the next free one.")
+@click.option("--name", default="")
+@click.option("--replicas", type=click.IntRange(1, 9), help="Default: the cluster's.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until it accepts appends.")
+@output_option
+@pass_session
+def create(
+    session: Session,
+    shard_id: int | None,
+    name: str,
+    replicas: int | None,
+    no_wait: bool,
+    form: str,
+) -> None:
+    """Create a log; prints its id once it accepts appends."""
+
+    async def work(client: LogClient) -> int:
+        created = await client.hakeeper.create_shard(
+            shard_id=shard_id or 0, name=name, replicas=replicas or 0, timeout=session.timeout_s
+        )
+        if not no_wait:
+            await client.shard(created).connect(timeout=session.timeout_s)
+        return created
+
+    show_fields(form, {"shard": session.run(work)})
+
+
+@click.command()
+@_shard
+@click.argument("store_id", metavar="STORE", required=False, default="")
+@output_option
+@pass_session
+def transfer(session: Session, shard_id: int, store_id: str, form: str) -> None:
+    """Hand the leadership of SHARD to its replica on STORE (default: any other)."""
+    info = session.run(
+        lambda client: client.hakeeper.shard_info(shard_id, timeout=session.timeout_s)
+    )
+    address = info.leader_address or info.client_addresses[0]
+    request = admin_pb2.TransferLeaderRequest(shard_id=shard_id, store_id=store_id)
+    found = call_leader(address, TRANSFER_LEADER, request, session.timeout_s, session.tls)
+    show_fields(form, {"shard": shard_id, "leader": found.leader_store})
+
+
+@click.command()
+@output_option
+@pass_session
+def repairs(session: Session, form: str) -> int:
+    """Repairs under way, and flags. Exit code 1 when there is a flag: a person must look.
+
+    Exit code 4 when HAKeeper does not answer: nothing is repaired then, and what is shown is old.
+    """
+    state = state_of(session)
+    if isinstance(state, LogServiceError):
+        return show_repairs(form, remembered(session, state))
+    rows = [
+        {
+            "operator": found.operator_id,
+            "shard": found.shard_id,
+            "kind": found.kind,
+            "step": found.step,
+            "age_ticks": found.age_ticks,
+        }
+        for found in state.operators
+    ]
+    show_rows(form, rows, "repairs")
+    for flag in state.flags:
+        say(f"flag: {safe_text(flag)}", err=True)
+    return exit_codes.NEGATIVE if state.flags else exit_codes.OK
+
+
+@click.command()
+@click.argument("count", type=click.IntRange(min=1), default=1)
+@click.option("--key", default="", help="Which counter.")
+@output_option
+@pass_session
+def ids(session: Session, count: int, key: str, form: str) -> None:
+    """Allocate COUNT unique ids: [first, next)."""
+    found = session.run(
+        lambda client: client.hakeeper.allocate_ids(count, key=key, timeout=session.timeout_s)
+    )
+    show_fields(form, {"first": found.start, "next": found.stop})

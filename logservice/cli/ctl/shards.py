@@ -1,0 +1,178 @@
+"""`logctl truncate`, `status`, `writer`, `hold`, `timestamps`: the state of one shard."""
+
+from __future__ import annotations
+
+import click
+from logservice_client import LogClient
+
+from logservice.cli.ctl.client_session import Session, pass_session
+from logservice.cli.shell.output import output_option, show_fields
+
+_shard = click.argument("shard", type=click.IntRange(min=1))
+
+
+@click.command()
+@_shard
+@click.argument("lsn", type=click.IntRange(min=1))
+@click.option("--epoch", type=click.IntRange(min=0), default=0, help="Writer epoch.")
+@output_option
+@pass_session
+def truncate(session: Session, shard: int, lsn: int, epoch: int, form: str) -> None:
+    """Let every record up to and including LSN go. Holds may keep some of them."""
+
+    async def work(client: LogClient) -> int:
+        log = client.shard(shard)
+        log.writer_epoch = epoch
+        return await log.truncate(lsn, timeout=session.timeout_s)
+
+    show_fields(form, {"truncated_lsn": session.run(work)})
+
+
+_override = click.option(
+    "--override",
+    is_flag=True,
+    help="Even if it belongs to another identity; needs the role admin over the shard.",
+)
+
+
+@click.command()
+@_shard
+@click.option("--stale", is_flag=True, help="As one replica has applied it.")
+@output_option
+@pass_session
+def status(session: Session, shard: int, stale: bool, form: str) -> None:
+    """Positions, writer and holds."""
+
+    async def work(client: LogClient) -> dict[str, object]:
+        found = await client.shard(shard).status(stale=stale, timeout=session.timeout_s)
+        return {
+            "shard": shard,
+            "first_lsn": found.position.first_lsn,
+            "applied_lsn": found.position.applied_lsn,
+            "truncated_lsn": found.truncated_lsn,
+            "requested_truncation_lsn": found.requested_truncation_lsn,
+            "leader_store": found.position.leader_store,
+            "leader_address": found.position.leader_address,
+            "term": found.term,
+            "committed_index": found.committed_index,
+            "applied_index": found.applied_index,
+            "writer_holder": found.writer_holder,
+            "writer_owner": found.writer_owner,
+            "writer_epoch": found.writer_epoch,
+            "holds": {item.name: item.lsn for item in found.holds},
+            "hold_owners": {item.name: item.owner for item in found.holds},
+            "sessions": found.sessions,
+            "next_timestamp": found.next_timestamp,
+            "answered_by": found.store_id,
+        }
+
+    show_fields(form, session.run(work))
+
+
+@click.group()
+def writer() -> None:
+    """The right to append, granted by compare-and-swap on the writer epoch."""
+
+
+@writer.command()
+@_shard
+@click.argument("holder")
+@click.option(
+    "--expected-epoch",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The epoch as you know it; 0 when none was ever granted.",
+)
+@click.option("--takeover", is_flag=True, help="Whoever holds it, and whatever the epoch is.")
+@_override
+@output_option
+@pass_session
+def acquire(
+    session: Session,
+    shard: int,
+    holder: str,
+    expected_epoch: int,
+    takeover: bool,
+    override: bool,
+    form: str,
+) -> None:
+    """Become the writer; prints the new epoch."""
+
+    async def work(client: LogClient) -> int:
+        return await client.shard(shard).acquire_writer(
+            holder,
+            expected_epoch=expected_epoch,
+            takeover=takeover,
+            override=override,
+            timeout=session.timeout_s,
+        )
+
+    show_fields(form, {"epoch": session.run(work), "holder": holder})
+
+
+@writer.command()
+@_shard
+@click.argument("epoch", type=click.IntRange(min=1))
+@_override
+@output_option
+@pass_session
+def release(session: Session, shard: int, epoch: int, override: bool, form: str) -> None:
+    """Give EPOCH back; nobody may append until the next grant."""
+    session.run(
+        lambda client: client.shard(shard).release_writer(
+            epoch=epoch, override=override, timeout=session.timeout_s
+        )
+    )
+    show_fields(form, {"released_epoch": epoch})
+
+
+@click.group()
+def hold() -> None:
+    """Named LSNs from which on records stay, whatever is truncated."""
+
+
+@hold.command("set")
+@_shard
+@click.argument("name")
+@click.argument("lsn", type=click.IntRange(min=1))
+@_override
+@output_option
+@pass_session
+def set_hold(session: Session, shard: int, name: str, lsn: int, override: bool, form: str) -> None:
+    """Keep the records from LSN on; moves the hold when it exists."""
+    session.run(
+        lambda client: client.shard(shard).set_hold(
+            name, lsn, override=override, timeout=session.timeout_s
+        )
+    )
+    show_fields(form, {"name": name, "lsn": lsn})
+
+
+@hold.command("release")
+@_shard
+@click.argument("name")
+@_override
+@output_option
+@pass_session
+def release_hold(session: Session, shard: int, name: str, override: bool, form: str) -> None:
+    """Drop a hold."""
+    session.run(
+        lambda client: client.shard(shard).release_hold(
+            name, override=override, timeout=session.timeout_s
+        )
+    )
+    show_fields(form, {"released": name})
+
+
+@click.command()
+@_shard
+@click.argument("count", type=click.IntRange(min=1), default=1)
+@output_option
+@pass_session
+def timestamps(session: Session, shard: int, count: int, form: str) -> None:
+    """Allocate COUNT timestamps that nobody else gets: [first, next)."""
+    found = session.run(
+        lambda client: client.shard(shard).allocate_timestamps(count, timeout=session.timeout_s)
+    )
+    show_fields(form, {"first": found.start, "next": found.stop})

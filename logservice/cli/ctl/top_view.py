@@ -1,0 +1,252 @@
+"""top_view: one screen of `logctl top`, from one report and the one before it; pure.
+
+The screen holds what fits: stores first, then the shards that need attention or do most, then the
+newest events. Rates come from the difference of two reports of the same store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from logservice.safe_text import safe_text
+from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
+
+SORTS = ("state", "rate", "lag", "shard")
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_FIXED_LINES = 10
+"""Titles, heads of tables and the lines between them."""
+
+_EVENTS = 5
+
+_WIDE = 120
+"""Columns from which on every figure of a shard has room; below it the dispensable ones go."""
+
+_DISPENSABLE = frozenset(
+    {"name", "first LSN", "truncated", "writer", "durable p50", "durable/s", "written/s"}
+)
+_STATE_NARROW = 24
+"""Columns for the reasons of a store below `_WIDE`; the doctor has all of them."""
+
+_SHORTENED = frozenset({"state", "name", "replicas", "writer"})
+"""What may lose its end where a screen is narrow; half a number or half of a store's name tells
+nothing."""
+
+
+def screen(
+    report: ClusterReport, before: ClusterReport | None, sort: str, lines: int, columns: int
+) -> RenderableType:
+    """What to draw on a terminal of so many lines and columns."""
+    rates = Rates(report, before)
+    room = max(3, lines - _FIXED_LINES - len(report.stores) - _EVENTS)
+    return Group(
+        _head(report, rates), _alarms(report), _stores(report, rates, wide=columns >= _WIDE),
+        _shards(report, rates, sort, room, wide=columns >= _WIDE), _events(report),
+    )  # fmt: skip
+
+
+class Rates:
+    """Per second, between two reports."""
+
+    def __init__(self, report: ClusterReport, before: ClusterReport | None) -> None:
+        """`before`: None at the first screen."""
+        self._seconds = 0.0
+        self._shards: dict[int, int] = {}
+        self._stores: dict[str, StoreRow] = {}
+        if before is not None and before.cluster.asked_store == report.cluster.asked_store:
+            self._seconds = (report.cluster.time_us - before.cluster.time_us) / 1e6
+            self._shards = {shard.shard: shard.applied_lsn for shard in before.shards}
+            self._stores = {store.store: store for store in before.stores}
+
+    def records(self, shard: ShardRow) -> float:
+        """Records applied per second; 0 when unknown."""
+        return self._per_second(shard.applied_lsn, self._shards.get(shard.shard))
+
+    def written(self, store: StoreRow) -> float:
+        """Bytes written per second."""
+        old = self._stores.get(store.store)
+        return self._per_second(store.bytes_written, old.bytes_written if old else None)
+
+    def durable_writes(self, store: StoreRow) -> float:
+        """Fsyncs per second."""
+        old = self._stores.get(store.store)
+        return self._per_second(store.durable_writes, old.durable_writes if old else None)
+
+    def _per_second(self, now: int, old: int | None) -> float:
+        if old is None or self._seconds <= 0 or now < old:
+            return 0.0
+        return (now - old) / self._seconds
+
+
+def trouble(shard: ShardRow) -> tuple[int, str]:
+    """How bad, 9 for not at all, and in a word."""
+    down = sum(item.health not in ("", "alive") for item in shard.replicas)
+    if not shard.leader_store:
+        return 0, "no leader"
+    if down:
+        return 1, f"{down} down"
+    if shard.stalled:
+        return 2, "truncation stalled"
+    if len(shard.replicas) < shard.wanted:
+        return 3, f"{len(shard.replicas)} of {shard.wanted}"
+    if shard.joint:
+        return 4, "changing"
+    return 9, "ok"
+
+
+def size(number: float) -> str:
+    """Bytes for people."""
+    for unit in _UNITS[:-1]:
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} {_UNITS[-1]}"
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """What a store said: no markup, and nothing that the terminal would obey."""
+    return Text(safe_text(text), style)
+
+
+def _cell(found: RenderableType) -> RenderableType:
+    return _plain(found) if isinstance(found, str) else found
+
+
+def _head(report: ClusterReport, rates: Rates) -> Text:
+    row = report.cluster
+    records = sum(rates.records(shard) for shard in report.shards)
+    good = row.stores_ready == row.stores and not row.shards_without_leader
+    return Text.assemble(
+        (safe_text(row.cluster), "bold"), f"  {safe_text(row.phase)}  ",
+        (f"stores {row.stores_ready}/{row.stores}", "green" if good else "bold red"),
+        f"  shards {row.shards - row.shards_without_leader}/{row.shards}"
+        f"  repairs {row.operators}  {records:,.0f} records/s"
+        f"  seen by {safe_text(row.asked_store)}",
+    )  # fmt: skip
+
+
+def _alarms(report: ClusterReport) -> RenderableType:
+    lines = []
+    if report.cluster.hakeeper_error:
+        lines.append(_plain(f"HAKeeper: {report.cluster.hakeeper_error}", "bold red"))
+    lines += [_plain(flag, "yellow") for flag in report.cluster.flags[:3]]
+    return Group(*lines)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
+    for column in columns:
+        left = column in ("store", "state", "shard", "name", "leader", "replicas", "writer")
+        table.add_column(column, justify="left" if left else "right", no_wrap=True)
+    return table
+
+
+def _filled(
+    columns: Sequence[str], rows: Sequence[Mapping[str, RenderableType]], *, wide: bool
+) -> Table:
+    table = _table(*columns)
+    for column in table.columns:
+        name = str(column.header)
+        if name not in _SHORTENED:
+            column.min_width = max(len(str(row[name])) for row in [*rows, {name: name}])
+        elif name == "state" and not wide:
+            column.max_width = _STATE_NARROW
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in columns))
+    return table
+
+
+def _stores(report: ClusterReport, rates: Rates, *, wide: bool) -> Table:
+    rows = [_store_cells(store, rates) for store in report.stores]
+    named = [
+        name for name in _store_cells(StoreRow(store=""), rates) if wide or name not in _DISPENSABLE
+    ]
+    return _filled(named, rows, wide=wide)
+
+
+def _store_cells(store: StoreRow, rates: Rates) -> dict[str, RenderableType]:
+    state, style = _store_state(store)
+    return {
+        "store": _plain(store.store),
+        "state": _plain(state, style),
+        "leads": f"{store.leaders}/{store.replicas}",
+        "log": size(store.disk_used_bytes),
+        "disk free": size(store.disk_free_bytes),
+        "durable p50": f"{store.durable_write_p50_us / 1000:.1f} ms",
+        "durable p99": f"{store.durable_write_p99_us / 1000:.1f} ms",
+        "durable/s": f"{rates.durable_writes(store):.0f}",
+        "written/s": size(rates.written(store)),
+    }
+
+
+def _store_state(store: StoreRow) -> tuple[str, str]:
+    if not store.answers:
+        return ("silent" if store.alive else "down"), "bold red"
+    if not store.ready:
+        codes = {reason.code.replace("_", " ") for reason in store.reasons}
+        return ", ".join(sorted(codes)), "yellow"
+    return "ready", "green"
+
+
+def _shards(report: ClusterReport, rates: Rates, sort: str, room: int, *, wide: bool) -> Table:
+    keys = {
+        "state": lambda shard: (trouble(shard)[0], -rates.records(shard), shard.shard),
+        "rate": lambda shard: (-rates.records(shard), shard.shard),
+        "lag": lambda shard: (-shard.lag_entries, shard.shard),
+        "shard": lambda shard: shard.shard,
+    }
+    ordered = sorted(report.shards, key=keys[sort])
+    rows = [_shard_cells(shard, rates) for shard in ordered[:room]]
+    shown = [
+        name for name in _shard_cells(ShardRow(shard=0), rates)
+        if wide or name not in _DISPENSABLE
+    ]  # fmt: skip
+    table = _filled(shown, rows, wide=wide)
+    if len(ordered) > room:
+        table.caption = f"and {len(ordered) - room} more"
+        table.caption_justify = "left"
+    return table
+
+
+def _shard_cells(shard: ShardRow, rates: Rates) -> dict[str, RenderableType]:
+    rank, state = trouble(shard)
+    style = "green" if rank == 9 else "bold red" if rank == 0 else "yellow"
+    return {
+        "shard": str(shard.shard),
+        "name": shard.name,
+        "state": _plain(state, style),
+        "leader": shard.leader_store or "-",
+        "replicas": _members(shard),
+        "lag": str(shard.lag_entries) if shard.lag_entries >= 0 else "?",
+        "records/s": f"{rates.records(shard):,.0f}",
+        "first LSN": str(shard.first_lsn),
+        "applied LSN": str(shard.applied_lsn),
+        "truncated": str(shard.truncated_lsn),
+        "writer": shard.writer_holder or "-",
+    }
+
+
+def _members(shard: ShardRow) -> Text:
+    text = Text()
+    for item in shard.replicas:
+        bad = item.health not in ("", "alive")
+        text.append(safe_text(item.store), "red" if bad else "bold" if item.leader else "")
+        text.append(" ")
+    return text
+
+
+def _events(report: ClusterReport) -> RenderableType:
+    lines = [
+        Text.assemble(
+            (safe_text(f"{event.store}  "), "bold"),
+            safe_text(event.message),
+            overflow="ellipsis",
+            no_wrap=True,
+        )
+        for event in report.cluster.events[:_EVENTS]
+    ]
+    return Group(Text("newest events", "dim"), *lines)

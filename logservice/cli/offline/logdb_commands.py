@@ -1,0 +1,197 @@
+"""`logservice logdb`: look at a data directory offline, and rebuild its derived index.
+
+Nothing here changes a segment. While a store has the directory open the commands refuse, unless
+--live says that a picture of a moving log is good enough.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import click
+from logservice_wire.block import Block
+from logservice_wire.errors import CorruptBlock
+
+from logservice.cli.offline.stored_records import stored_blocks
+from logservice.cli.shell import exit_codes
+from logservice.cli.shell.output import output_option, record_line, say, show_fields, show_rows
+from logservice.logdb.io.posix_vfs import PosixVfs
+from logservice.logdb.recovery import offline
+
+_directory = click.argument(
+    "directory", type=click.Path(path_type=Path, exists=True, file_okay=False)
+)
+_live = click.option("--live", is_flag=True, help="Even while a store has it open.")
+
+
+@click.group()
+def logdb() -> None:
+    """Inspect the log storage in a data DIRECTORY offline."""
+
+
+@logdb.command()
+@_directory
+@_live
+@click.option("--headers-only", is_flag=True, help="Do not read the entries themselves.")
+@output_option
+def check(directory: Path, live: bool, headers_only: bool, form: str) -> int:
+    """Verify every checksum and every chain, and every row of the derived index.
+
+    Exit code 1 when something is damaged. The index is read from a copy, and not with --live.
+    """
+    from logservice.logdb.io.leveldb_kv import LevelDbEngine
+
+    vfs = PosixVfs()
+    report = offline.check(
+        vfs, str(directory), kv=LevelDbEngine(vfs), read_entries=not headers_only, live=live
+    )
+    _show_check(form, report)
+    return exit_codes.OK if report.ok else exit_codes.NEGATIVE
+
+
+@logdb.command()
+@_directory
+@_live
+@output_option
+def dump(directory: Path, live: bool, form: str) -> None:
+    """Every run of records of every segment, damaged places included, in the order on disk."""
+    for record in offline.dump(PosixVfs(), str(directory), live=live):
+        if form == "json":
+            say(json.dumps(dataclasses.asdict(record)))
+            continue
+        where = f"{record.segment:>6}:{record.offset:<10} group {record.group:<8}"
+        text = f"{record.kind:<12} shard {record.shard} replica {record.replica}"
+        if record.last_index:
+            text += f" {record.first_index}..{record.last_index}"
+            if record.next_lsn > record.first_lsn:
+                text += f" LSN {record.first_lsn}..{record.next_lsn - 1}"
+        elif record.first_index:
+            text += f" at {record.first_index}"
+        rewrite = " (copy)" if record.rewrite else ""
+        say(f"{where} {text}{rewrite} {record.detail}".rstrip())
+
+
+@logdb.command()
+@_directory
+@_live
+@output_option
+def stats(directory: Path, live: bool, form: str) -> None:
+    """Per segment: used and live bytes, and which replicas keep it."""
+    rows = [
+        {
+            "segment": found.name,
+            "size": found.size,
+            "used_bytes": found.used_bytes,
+            "live_bytes": found.live_bytes,
+            "groups": found.groups,
+            "pinned_by": [f"{shard}/{replica}" for shard, replica in found.pinned_by],
+        }
+        for found in offline.statistics(PosixVfs(), str(directory), live=live)
+    ]
+    show_rows(form, rows, "segments")
+
+
+@logdb.command()
+@_directory
+@click.argument("shard", type=click.IntRange(min=1))
+@_live
+@click.option("--from", "start", type=click.IntRange(min=1), default=1, help="First LSN.")
+@click.option("--until", type=click.IntRange(min=1), help="Last LSN.")
+@click.option("--raw", is_flag=True, help="Records only, one per line, without LSNs.")
+@output_option
+def records(
+    directory: Path,
+    shard: int,
+    live: bool,
+    start: int,
+    until: int | None,
+    raw: bool,
+    form: str,
+) -> int:
+    """Print the records of SHARD that the replica in DIRECTORY has, halted or not.
+
+    For a person who has to decide which replica is right: what is printed here was not agreed on
+    with the others. What cannot be read, gaps, and what may never have been committed, is said on
+    stderr. Exit code 1 when something cannot be read.
+    """
+    with offline.stored_log(PosixVfs(), str(directory), shard, live=live) as log:
+        if log.faulty:
+            say(f"# replica {log.replica} is halted: {log.faulty}", err=True)
+        return _print_records(log, start, until, raw=raw, form=form)
+
+
+def _print_records(
+    log: offline.StoredLog, start: int, until: int | None, *, raw: bool, form: str
+) -> int:
+    code = exit_codes.OK
+    for item in stored_blocks(log):
+        if isinstance(item, str):
+            say(f"# {item}", err=True)
+            code = exit_codes.NEGATIVE
+            continue
+        end = item.first_lsn + item.record_count
+        if end <= start or (until is not None and item.first_lsn > until):
+            continue
+        notes = [] if item.committed else ["perhaps never committed"]
+        notes += [] if item.judged else ["perhaps refused"]
+        notes += [f"no records ({item.gap.name.lower()})"] if item.gap is not None else []
+        if item.gap is None:
+            try:
+                found = Block.parse(item.block).records()
+            except CorruptBlock as error:
+                notes.append(f"{error.message}: {error.metadata.get('detail', '')}")
+                code = exit_codes.NEGATIVE
+                found = []
+            for lsn, record in enumerate(found, item.first_lsn):
+                if start <= lsn <= (until or lsn):
+                    _print_record(lsn, record, raw=raw, form=form)
+        if notes:
+            say(f"# {item.first_lsn}..{end - 1}: {', '.join(notes)}", err=True)
+    return code
+
+
+def _print_record(lsn: int, record: bytes, *, raw: bool, form: str) -> None:
+    line = record_line(lsn, record, raw=raw, form=form, terminal=sys.stdout.isatty())
+    sys.stdout.buffer.write(line + b"\n")
+
+
+@logdb.command("rebuild-index")
+@_directory
+@output_option
+def rebuild_index(directory: Path, form: str) -> int:
+    """Throw the derived index away and write it anew from the segments."""
+    from logservice.logdb.io.leveldb_kv import LevelDbEngine
+
+    vfs = PosixVfs()
+    report = offline.rebuild_index(vfs, str(directory), LevelDbEngine(vfs))
+    _show_check(form, report)
+    return exit_codes.OK if report.ok else exit_codes.NEGATIVE
+
+
+def _show_check(form: str, report: offline.CheckReport) -> None:
+    fields: dict[str, object] = {
+        "store": report.identity.store_id,
+        "cluster": report.identity.cluster_id,
+        "incarnation": report.identity.incarnation,
+        "ok": report.ok,
+        "segments": report.segments,
+        "bytes": report.bytes,
+        "groups": report.groups,
+        "entries": report.entries,
+        "torn_bytes": report.torn_bytes,
+        "damages": list(report.damages),
+        "harmless": list(report.harmless),
+        "verdicts": list(report.verdicts),
+        "index": list(report.index),
+    }
+    replicas = [dataclasses.asdict(replica) for replica in report.replicas]
+    if form == "json":
+        say(json.dumps({**fields, "replicas": replicas}))
+        return
+    show_fields(form, fields)
+    shown = ("shard", "replica", "term", "commit", "first_index", "last_index", "first_lsn",
+             "next_lsn", "live_bytes", "removed", "faulty")  # fmt: skip
+    show_rows(form, [{name: row[name] for name in shown} for row in replicas], "replicas")

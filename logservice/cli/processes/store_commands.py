@@ -1,0 +1,120 @@
+"""`logservice store`: one store process."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+import click
+from logservice_wire.errors import LogServiceError
+
+from logservice.cli.shell import exit_codes
+from logservice.cli.shell.output import say
+
+_PROBE_TIMEOUT_S: Final = 3.0
+"""Below the time-out of a container's health check, so that the answer is ours."""
+
+_config = click.option(
+    "-c",
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file; deploy/store.example.toml documents every key.",
+)
+_set = click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Set a key beside the file, so that several stores can share one.",
+)
+
+
+@click.group()
+def store() -> None:
+    """Run one store process."""
+
+
+@store.command()
+@_config
+@_set
+def run(config_path: Path, assignments: tuple[str, ...]) -> int:
+    """Run a store in the foreground until SIGTERM or SIGINT."""
+    before = signal.signal(signal.SIGTERM, _stop_before_start)
+    try:
+        from logservice import config
+        from logservice.server.process import run_store
+
+        loaded = config.load(config_path, assignments)
+        config.check_files(loaded)
+        _say_doubts(config.doubts(loaded))
+        try:
+            return run_store(loaded)
+        except (LogServiceError, OSError) as error:
+            say(f"error: {loaded.store.store_id} cannot start: {error}", err=True)
+            return exit_codes.CANNOT_START
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say_doubts(doubts: Sequence[str]) -> None:
+    for doubt in doubts:
+        say(f"warning: {doubt}", err=True)
+
+
+def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
+    """Until the store takes signals itself, seconds later on a busy machine.
+
+    As the first process of a container it would not even die of one: the kernel drops what such a
+    process does not handle, and the container would be killed at the end of its grace period.
+    """
+    raise SystemExit(exit_codes.OK)
+
+
+@store.command()
+@_config
+@_set
+def check_config(config_path: Path, assignments: tuple[str, ...]) -> None:
+    """Check a configuration file, and the certificates it names; silent when all is right.
+
+    What is allowed and most likely not meant is a warning, and no failure.
+    """
+    from logservice import config
+
+    loaded = config.load(config_path, assignments)
+    config.check_files(loaded)
+    if loaded.tls.enabled:
+        from logservice.server.tls.store_tls import StoreTls
+
+        for alarm in StoreTls(loaded, lambda: None).alarms():
+            say(f"warning: {alarm}", err=True)
+    _say_doubts(config.doubts(loaded))
+
+
+@store.command()
+@click.argument("address", default="127.0.0.1:7601")
+@click.option("--ready", is_flag=True, help="Ask whether it is ready, not only whether it lives.")
+def probe(address: str, ready: bool) -> int:
+    """Ask the admin port at ADDRESS whether the store is well: for health checks of containers.
+
+    Exit code 1 when it is not, or does not answer; what it says is printed.
+    """
+    from logservice.config import Address
+
+    target = Address.parse(address, "address")
+    connection = http.client.HTTPConnection(target.host, target.port, timeout=_PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz" if ready else "/healthz")
+        answer = connection.getresponse()
+        say(answer.read().decode(errors="replace").rstrip())
+    except (OSError, http.client.HTTPException) as error:
+        say(f"no answer from {target}: {error}")
+        return exit_codes.NEGATIVE
+    finally:
+        connection.close()
+    return exit_codes.OK if answer.status == http.client.OK else exit_codes.NEGATIVE

@@ -1,0 +1,91 @@
+"""exit_codes: what a script may conclude from how a command ended; `TABLE` is shown by --help.
+
+A reader that has enough (``logctl read 1 | head``) is no failure: the command ends quietly with 0.
+What was buffered for it is dropped, or the interpreter would complain about it at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Final, NoReturn, TextIO
+
+import click
+from logservice_wire.errors import InvalidArgument, LogServiceError, Outcome, TooLarge
+
+from logservice.cli.shell.output import say
+from logservice.safe_text import safe_text
+
+TABLE: Final = """\
+   0  done
+   1  the command looked, and the answer is no (a check found damage, a store does not run)
+   2  the command line, the configuration or an argument is wrong; nothing was done
+   3  refused: as asked it will not succeed (fenced, truncated, exists ...); no effect
+   4  unavailable: it may succeed later or elsewhere (no leader, busy ...); no effect
+   5  unknown outcome: it may have taken effect (deadline, connection lost)
+   6  the store cannot start here (port, data directory, permissions)
+  70  internal error: please report it with the output
+ 130  interrupted"""
+
+OK: Final = 0
+NEGATIVE: Final = 1
+USAGE: Final = 2
+REFUSED: Final = 3
+UNAVAILABLE: Final = 4
+UNKNOWN: Final = 5
+CANNOT_START: Final = 6
+INTERNAL: Final = 70
+INTERRUPTED: Final = 130
+
+
+def exit_code(error: LogServiceError) -> int:
+    """The row of the table for an operating error."""
+    if isinstance(error, InvalidArgument | TooLarge):
+        return USAGE
+    if error.outcome is Outcome.UNKNOWN:
+        return UNKNOWN
+    return UNAVAILABLE if error.retryable else REFUSED
+
+
+def run(command: click.Command, program: str) -> NoReturn:
+    """Run a command line and exit; an operating error becomes one line on stderr."""
+    stdout = sys.stdout
+    code = _outcome(lambda: command.main(prog_name=program, standalone_mode=False))
+    try:
+        stdout.flush()
+    except BrokenPipeError:
+        _drop_output(stdout)
+    raise SystemExit(code)
+
+
+def _outcome(call: Callable[[], object]) -> int:
+    stdout = sys.stdout
+    try:
+        result = call()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return OK
+    except SystemExit:
+        # click makes exit code 1 of a broken pipe, and puts something in the place of stdout.
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout
+        return OK
+    except LogServiceError as error:
+        say(f"error: {safe_text(str(error))}", err=True)
+        return exit_code(error)
+    return result if isinstance(result, int) else OK
+
+
+def _drop_output(stdout: TextIO) -> None:
+    """Nobody reads what is still in its buffer."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,306 @@
+"""Proposals: what can be proposed to shard 0, and its byte form.
+
+Theory of operation. One version byte, then a MessagePack array whose first element is the tag.
+`decode` is the only door into the state machine: it either gives a well-formed value or raises
+ProposalCorrupt, which the machine answers with INVALID_ARGUMENT. Bounds sit on the field types
+(`wire_types`).
+
+A heartbeat reports replicas as a difference to an earlier one (`base`), because a store with a
+thousand idle replicas should cost one small entry a second and not a thousand reports.
+
+Reference: DESIGN section 10; the update types of MatrixOne's HAKeeper, without its panics.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from logservice import bounds
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.store_commands import AnyCommand, CommandResult
+from logservice.hakeeper.commands.wire_types import (
+    AccessText,
+    Detail,
+    Labels,
+    LogIndex,
+    LogLsn,
+    MaybeReplica,
+    MembershipBytes,
+    Name,
+    Natural,
+    Owner,
+    Path,
+    Positive,
+    RaftTerm,
+    Replica,
+    RoleNames,
+    Shard,
+    Store,
+    StoreIncarnation,
+    Text,
+)  # fmt: skip
+from logservice.ids import NO_REPLICA, Index, Lsn
+
+_VERSION = b"\x04"
+
+Wanted = Annotated[int, Meta(ge=0, le=bounds.HAKEEPER_REPLICAS_MAX)]
+
+
+class ProposalCorrupt(ValueError):
+    """The bytes are not a proposal of a version this code knows."""
+
+
+class Tick(Struct, tag="tick", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Time goes on by one tick. Counts only if `term` is the term of the entry that carries it."""
+
+    term: RaftTerm
+
+
+class ShardSpec(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A log shard to create at the first start."""
+
+    name: Name
+    replicas: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_REPLICAS_MAX)]
+
+
+class Joining(enum.StrEnum):
+    """How a store that was never heard of becomes one of the cluster's."""
+
+    AUTOMATIC = "automatic"
+    """By its first heartbeat."""
+    BY_VERB = "by-verb"
+    """By its first heartbeat after a person admitted it."""
+
+
+class InitialCluster(
+    Struct, tag="initial", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """The first configuration. Takes effect once; afterwards it answers with the present phase.
+
+    `membership` is shard 0's own initial one. `replicas` is the default of later CreateShard calls.
+    """
+
+    cluster_id: Name
+    membership: MembershipBytes
+    log_shards: Annotated[
+        tuple[ShardSpec, ...], Meta(max_length=bounds.HAKEEPER_OPERATORS_MAX * 256)
+    ]
+    replicas: Annotated[int, Meta(ge=1, le=bounds.HAKEEPER_REPLICAS_MAX)]
+    store_timeout_ticks: Positive
+    joining: Joining = Joining.AUTOMATIC
+
+
+class AdmitStore(Struct, tag="admit", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A person's word that this store belongs to the cluster; `hakeeper`: and may run shard 0."""
+
+    store: Store
+    hakeeper: bool = False
+
+
+class SetJoining(Struct, tag="joining", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A person's decision about stores that come from now on."""
+
+    joining: Joining
+
+
+class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """One data directory of a store. Bytes of log storage, and bytes that can still be written.
+
+    `failed`: why the store does not use it any more, else empty. `path` is for people. `full`: its
+    disk is above the high-water mark.
+    """
+
+    incarnation: StoreIncarnation
+    used: Natural = 0
+    free: Natural = 0
+    failed: Detail = ""
+    path: Path = ""
+    full: bool = False
+
+
+class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """One running replica as its store sees it, and the data directory it is in. `epoch` is the
+    membership's change epoch.
+
+    `match` and `active` are the leader's: last durable index per follower, and who was heard from
+    within an election timeout. `halted`: why it stopped serving, else empty; `repairing`: and its
+    store is restoring it from its peers.
+    """
+
+    shard: Shard
+    replica: Replica
+    incarnation: StoreIncarnation
+    epoch: LogIndex
+    membership: MembershipBytes
+    leads: bool = False
+    term: Natural = 0
+    leader: MaybeReplica = NO_REPLICA
+    first_index: LogIndex = Index(0)
+    last_index: LogIndex = Index(0)
+    committed: LogIndex = Index(0)
+    applied: LogIndex = Index(0)
+    first_lsn: LogLsn = Lsn(0)
+    applied_lsn: LogLsn = Lsn(0)
+    truncated_lsn: LogLsn = Lsn(0)
+    match: tuple[tuple[Replica, LogIndex], ...] = ()
+    active: tuple[Replica, ...] = ()
+    halted: Detail = ""
+    repairing: bool = False
+
+
+class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """What a store is and runs. `sequence` grows by one per heartbeat of a process (`boot_id`).
+
+    `base`: 0 for a full report, else the sequence whose state `replicas` and `gone` (shards no
+    longer running) are the difference to. `stored`: (shard, replica) with data here that do not
+    run; None when unchanged. `results` acknowledge commands. `unattributed_loss`: data
+    directories that had lost something when this process opened them, and nobody knows whose it
+    was.
+    """
+
+    store: Store
+    host: Text
+    peer_address: Text
+    client_address: Text
+    directories: Annotated[
+        tuple[DirectoryReport, ...], Meta(min_length=1, max_length=bounds.DATA_DIRECTORIES_MAX)
+    ]
+    boot_id: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    sequence: Positive
+    base: Natural = 0
+    labels: Labels = {}
+    replicas: tuple[ReplicaReport, ...] = ()
+    gone: tuple[Shard, ...] = ()
+    stored: tuple[tuple[Shard, Replica], ...] | None = None
+    results: tuple[CommandResult, ...] = ()
+    access_version: Natural = 0
+    """Of the access list that the store has."""
+    unattributed_loss: Annotated[
+        tuple[StoreIncarnation, ...], Meta(max_length=bounds.DATA_DIRECTORIES_MAX)
+    ] = ()
+
+
+class ServiceHeartbeat(
+    Struct, tag="service", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """One of the database's own services (TN, CN, proxy). `owner`: whose it is."""
+
+    service: Name
+    kind: Name
+    address: Text
+    labels: Labels = {}
+    acked: tuple[Natural, ...] = ()
+    owner: Owner = ""
+
+
+class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A new log shard. `shard` 0: choose an id; `name` empty: ``shard-<id>``; `replicas` 0:
+    default.
+    """
+
+    shard: Shard
+    name: Text
+    replicas: Wanted
+
+
+class SetPhase(Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A person's decision about the cluster's phase; only listed transitions take effect."""
+
+    phase: Phase
+
+
+class Order(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A command and the store or service it is for."""
+
+    target: Name
+    command: AnyCommand
+
+
+class ScheduleCommands(
+    Struct, tag="schedule", array_like=True, frozen=True, forbid_unknown_fields=True
+):
+    """Queue commands that a person or the database asks for. Fenced: `term` must be the entry's.
+
+    Only what cannot lower a shard's fault tolerance is accepted: orders for services, and
+    leadership transfers. Membership belongs to the checkers alone (G8).
+    """
+
+    term: RaftTerm
+    orders: Annotated[tuple[Order, ...], Meta(min_length=1, max_length=bounds.HAKEEPER_QUEUE_MAX)]
+
+
+class AllocateIds(Struct, tag="ids", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A range of unique ids of `key`. A repeated non-empty `request_id` gets the same range, if it
+    is of the same `owner`.
+    """
+
+    key: Text
+    count: Annotated[int, Meta(ge=1, le=bounds.ALLOCATE_IDS_MAX)]
+    request_id: Text = ""
+    owner: Owner = ""
+
+
+class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """`access.Grant`, as it is stored and sent."""
+
+    identity: AccessText
+    scope: AccessText
+    roles: RoleNames
+
+
+class ChangeAccess(Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Add the roles `grant` to, and take the roles `revoke` from, what `identity` may over
+    `scope`.
+    """
+
+    identity: AccessText
+    scope: AccessText
+    grant: RoleNames = ()
+    revoke: RoleNames = ()
+
+
+class AckCommands(Struct, tag="ack", array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Acknowledge outside of a heartbeat. `target` is a store or a service."""
+
+    target: Name
+    results: tuple[CommandResult, ...]
+
+
+Proposal = (
+    Tick
+    | InitialCluster
+    | StoreHeartbeat
+    | ServiceHeartbeat
+    | CreateShard
+    | SetPhase
+    | ScheduleCommands
+    | AllocateIds
+    | AckCommands
+    | ChangeAccess
+    | AdmitStore
+    | SetJoining
+)
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder: msgspec.msgpack.Decoder[Proposal] = msgspec.msgpack.Decoder(Proposal)
+
+
+def encode(proposal: Proposal) -> bytes:
+    """The byte form; equal proposals give equal bytes."""
+    return _VERSION + _encoder.encode(proposal)
+
+
+def decode(data: bytes) -> Proposal:
+    """Inverse of `encode`; raises ProposalCorrupt for anything else."""
+    if len(data) > bounds.COMMAND_BYTES_MAX:
+        raise ProposalCorrupt(f"{len(data)} bytes")
+    if data[:1] != _VERSION:
+        raise ProposalCorrupt(f"proposal version {data[:1].hex()}")
+    try:
+        return _decoder.decode(memoryview(data)[1:])
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ProposalCorrupt(str(error)) from error

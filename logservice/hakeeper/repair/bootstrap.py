@@ -1,0 +1,195 @@
+"""Bootstrap: the first life of the cluster and of every shard.
+
+Theory of operation. A shard is born by deciding, once, in the replicated state, on which stores
+(and in which data directories) its first replicas live. That membership is recorded as `initial`
+and never decided again: not when no replica is reported, not when all stores are gone
+(INV-HK-BOOTSTRAP-ONCE: a shard's initial membership is written at most once). Starting the replicas
+is then the same work as starting any member that its live store does not run, with the same
+redelivery.
+
+All initial replicas begin from the same snapshot at (index 1, term 1), so the initial membership's
+change epoch is 1. Replica ids come from one counter and are never reused; those of shard 0's first
+replicas are below HAKEEPER_FIRST_REPLICA_ID.
+
+The deadline of the first start counts replicated ticks; see `phase` for what it may lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logservice_wire.errors import Reason
+
+from logservice import bounds
+from logservice.hakeeper.commands.phase import BY_PERSON, Phase
+from logservice.hakeeper.commands.proposals import CreateShard, InitialCluster, Joining, SetPhase
+from logservice.hakeeper.repair.placement import Placement
+from logservice.hakeeper.state import ShardState, State
+from logservice.hakeeper.stores.health import Health, healths, leader_report, majority
+from logservice.ids import HAKEEPER_SHARD, Incarnation, Index, ReplicaId, ShardId, StoreId
+from logservice.invariants import invariant
+from logservice.membership import Member, Membership, MembershipCorrupt
+from logservice.outcome import Applied, Outcome, Rejected
+
+FIRST_EPOCH = Index(1)
+
+Place = tuple[StoreId, Incarnation]
+"""A store, and the data directory in it."""
+
+
+def initial_membership(members: Sequence[Member]) -> Membership:
+    """The membership a shard is born with: all voters, change epoch 1."""
+    ordered = tuple(sorted(members, key=lambda member: member.replica_id))
+    return Membership(
+        voters=tuple(member.replica_id for member in ordered),
+        change_epoch=FIRST_EPOCH,
+        members=ordered,
+    )
+
+
+def set_phase(state: State, phase: Phase) -> None:
+    """Enter a phase; its deadline starts now."""
+    state.phase = phase
+    state.phase_tick = state.tick
+    state.dirty = True
+
+
+def apply_initial(state: State, proposal: InitialCluster) -> Outcome:
+    """The first configuration; later ones change nothing. `data` of the outcome is the phase.
+
+    Rejected: INVALID_ARGUMENT{field}.
+    """
+    if state.phase is not Phase.CREATED:
+        return Applied(data=state.phase.encode(), duplicate=True)
+    try:
+        membership = Membership.decode(proposal.membership)
+    except MembershipCorrupt:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "membership"})
+    if initial_membership(membership.members) != membership or not membership.voters:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "membership"})
+    if max(membership.voters) >= bounds.HAKEEPER_FIRST_REPLICA_ID:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "membership"})
+    names = {spec.name for spec in proposal.log_shards} | {"hakeeper"}
+    if len(names) != len(proposal.log_shards) + 1:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "log_shards"})
+    state.cluster_id = proposal.cluster_id
+    state.default_replicas = proposal.replicas
+    state.store_timeout_ticks = proposal.store_timeout_ticks
+    state.joining = proposal.joining
+    if proposal.joining is not Joining.AUTOMATIC:
+        # Whoever was quicker than the configuration has to ask again.
+        known = {member.store_id for member in membership.members}
+        state.stores = {name: store for name, store in state.stores.items() if name in known}
+    hakeeper = ShardState(HAKEEPER_SHARD, "hakeeper", len(membership.voters), state.tick)
+    _bear(hakeeper, membership)
+    state.shards[HAKEEPER_SHARD] = hakeeper
+    for spec in proposal.log_shards:
+        shard_id = _unused_shard_id(state)
+        state.shards[shard_id] = ShardState(shard_id, spec.name, spec.replicas, state.tick)
+    set_phase(state, Phase.BOOTSTRAPPING)
+    return Applied(data=state.phase.encode())
+
+
+def apply_create(state: State, proposal: CreateShard) -> Outcome:
+    """A new log shard, placed at once; `value` of the outcome is its id.
+
+    Rejected: NOT_READY before the first shards are placed, SHARD_EXISTS{shard},
+    INVALID_ARGUMENT{field}, NOT_ENOUGH_STORES{wanted, available}, BUSY when there are
+    HAKEEPER_SHARDS_MAX.
+    """
+    if state.phase not in (Phase.COMMANDS_RECEIVED, Phase.RUNNING):
+        return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
+    if proposal.shard != HAKEEPER_SHARD and proposal.shard in state.shards:
+        return Rejected(Reason.SHARD_EXISTS, {"shard": str(proposal.shard)})
+    if len(state.shards) >= bounds.HAKEEPER_SHARDS_MAX:
+        return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_SHARDS_MAX)})
+    shard_id = proposal.shard or _unused_shard_id(state)
+    name = proposal.name or f"shard-{shard_id}"
+    for known in state.sorted_shards():
+        if known.name == name:
+            return Rejected(Reason.SHARD_EXISTS, {"shard": str(known.shard), "name": name})
+    shard = ShardState(shard_id, name, proposal.replicas or state.default_replicas, state.tick)
+    placement = Placement(state)
+    stores = placement.choose(None, shard.wanted)
+    if len(stores) < shard.wanted:
+        return Rejected(
+            Reason.NOT_ENOUGH_STORES,
+            {"wanted": str(shard.wanted), "available": str(len(stores))},
+        )
+    state.shards[shard_id] = shard
+    _place(state, shard, [(store.store, placement.directory(store)) for store in stores])
+    return Applied(value=shard_id)
+
+
+def apply_set_phase(state: State, proposal: SetPhase) -> Outcome:
+    """A person's transition; `data` is the phase afterwards, changed or not."""
+    if (state.phase, proposal.phase) in BY_PERSON:
+        set_phase(state, proposal.phase)
+    return Applied(data=state.phase.encode())
+
+
+def place_first_shards(state: State) -> str:
+    """Place every log shard of InitialCluster, or none; the answer says what is missing."""
+    newest = max((store.first_tick for store in state.stores.values()), default=0)
+    quiet_since = max(newest, state.phase_tick)
+    if quiet_since + bounds.HAKEEPER_PLACEMENT_QUIET_TICKS > state.tick:
+        state.dirty = True
+        return "bootstrap: waiting for stores"
+    placement = Placement(state)
+    choices: list[tuple[ShardState, Sequence[Place]]] = []
+    for shard in state.sorted_shards():
+        if shard.initial:
+            continue
+        stores = placement.choose(None, shard.wanted)
+        if len(stores) < shard.wanted:
+            return f"bootstrap: shard {shard.shard} wants {shard.wanted} stores, {len(stores)} fit"
+        places = [(store.store, placement.directory(store)) for store in stores]
+        for place in places:
+            placement.take(shard.shard, *place)
+        choices.append((shard, places))
+    for shard, chosen in choices:
+        _place(state, shard, chosen)
+    set_phase(state, Phase.COMMANDS_RECEIVED)
+    return ""
+
+
+def judge(state: State) -> str:
+    """Whether the first start has succeeded or failed; the answer says what is missing.
+
+    Success counts replicas that are *running* and a leader, not what a membership lists.
+    """
+    for shard in state.sorted_shards():
+        up = sum(1 for found in healths(state, shard).values() if found is Health.ALIVE)
+        if up >= majority(shard.wanted) and leader_report(state, shard) is not None:
+            continue
+        if state.phase_tick + bounds.HAKEEPER_BOOTSTRAP_TICKS_MAX < state.tick:
+            set_phase(state, Phase.BOOTSTRAP_FAILED)
+        return f"bootstrap: shard {shard.shard} has {up} of {shard.wanted} replicas up or no leader"
+    set_phase(state, Phase.RUNNING)
+    return ""
+
+
+def allocate_replica_id(state: State) -> ReplicaId:
+    """The next replica id; no other shard or replica ever has it."""
+    replica = ReplicaId(state.next_replica_id)
+    state.next_replica_id += 1
+    return replica
+
+
+def _unused_shard_id(state: State) -> ShardId:
+    # Numbers that people chose for their shards are skipped; at most all of them once.
+    while state.next_shard_id in state.shards:
+        state.next_shard_id += 1
+    return ShardId(state.next_shard_id)
+
+
+def _place(state: State, shard: ShardState, places: Sequence[Place]) -> None:
+    members = [Member(allocate_replica_id(state), *place) for place in places]
+    _bear(shard, initial_membership(members))
+    shard.created_tick = state.tick
+    state.dirty = True
+
+
+def _bear(shard: ShardState, membership: Membership) -> None:
+    invariant(not shard.initial, "INV-HK-BOOTSTRAP-ONCE", shard=shard.shard)
+    shard.initial = shard.membership = membership.encode()

@@ -1,0 +1,143 @@
+"""Check: one pass of HAKeeper's reasoning, run inside the state machine when a tick is applied.
+
+Theory of operation. The alternative, a leader that looks at its state, decides and proposes the
+result, has to fence that result against everything committed in between. Here the decision *is* the
+application of an entry: the view is exact by construction, every replica comes to the same result,
+and a deposed leader can decide nothing, because all it can do is propose a tick, which counts only
+in the term of its entry. The price is that the pass must be deterministic and cheap; it runs at
+once when a report changed something (`dirty`), every few ticks while operators are under way, and
+now and then anyway.
+
+A pass: notice expired stores; advance the first start; drive the operators under way; let the
+checkers begin new ones; collect the flags. Driving an operator means: keep its wanted command
+queued until its effect is reported, send it again when it was acknowledged and had no effect,
+replace it when another is wanted. Before a command is queued it passes `safety.objection`.
+"""
+
+from __future__ import annotations
+
+from logservice import bounds
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.repair import bootstrap, safety
+from logservice.hakeeper.repair.checkers import Checkers
+from logservice.hakeeper.repair.operators import Finish, Send, Wait, plan
+from logservice.hakeeper.state import Operator, Repair, State
+from logservice.hakeeper.stores import delivery, enrolment, services
+from logservice.hakeeper.stores.health import settling_ticks, silent
+from logservice.hakeeper.stores.heartbeats import learn_again
+
+
+def on_tick(state: State) -> None:
+    """Run a pass if one is due. The caller has advanced `state.tick`."""
+    _expire(state)
+    busy = state.operators or state.phase is not Phase.RUNNING
+    due = bounds.HAKEEPER_OPERATOR_CHECK_TICKS if busy else bounds.HAKEEPER_IDLE_CHECK_TICKS
+    if state.dirty or state.tick % due == 0:
+        state.dirty = False
+        run(state)
+
+
+def run(state: State) -> None:
+    """One pass, whatever the time."""
+    flags: list[str] = []
+    if state.phase is Phase.BOOTSTRAPPING:
+        flags.append(bootstrap.place_first_shards(state))
+    if state.phase is Phase.COMMANDS_RECEIVED:
+        flags.append(bootstrap.judge(state))
+    if state.phase is Phase.BOOTSTRAP_FAILED:
+        flags.append(
+            "bootstrap failed: look at the stores, then set the phase to commands_received"
+        )
+    flags += _full_disks(state)
+    flags += enrolment.flags(state)
+    for operator in state.sorted_operators():
+        shard = state.shards.get(operator.shard)
+        if shard is not None and shard.initial:
+            learn_again(state, shard)
+        flags += _drive(state, operator)
+    if state.phase in (Phase.COMMANDS_RECEIVED, Phase.RUNNING):
+        checkers = Checkers(state)
+        if state.phase is Phase.RUNNING:
+            checkers.check_all()
+        else:
+            checkers.check_starts()
+        flags += checkers.flags
+        for operator in checkers.found:
+            flags += _drive(state, operator)
+    state.flags = {flag: state.flags.get(flag, state.tick) for flag in sorted(set(flags)) if flag}
+
+
+def _full_disks(state: State) -> list[str]:
+    """Nothing that HAKeeper could repair: the shards there need a truncation, or the disk room."""
+    return [
+        f"disk full: {store.store} {directory.path}"
+        for store in state.sorted_stores()
+        if not silent(state, store.last_tick)
+        for directory in store.directories
+        if directory.full and not directory.failed
+    ]
+
+
+def _expire(state: State) -> None:
+    """Notice what only the passing of time changes. The order of the stores does not matter."""
+    enrolment.expire(state)
+    services.expire(state)
+    for store in state.stores.values():
+        if not store.expired and silent(state, store.last_tick):
+            store.expired = True
+            state.dirty = True
+        if state.tick in (
+            store.directories_tick + state.store_timeout_ticks + 1,
+            store.live_since + settling_ticks(state),
+        ):
+            state.dirty = True
+
+
+def _drive(state: State, operator: Operator) -> list[str]:
+    """Bring one operator a step further; returns flags."""
+    wanted = plan(state, operator)
+    if isinstance(wanted, Finish):
+        _finish(state, operator)
+        return []
+    flags = []
+    if operator.created_tick + bounds.HAKEEPER_SLOW_OPERATOR_TICKS < state.tick:
+        flags.append(
+            f"shard {operator.shard}: {operator.kind} of replica {operator.old or operator.replica}"
+            f" is slow: {wanted.step}"
+        )
+    operator.step = wanted.step
+    if isinstance(wanted, Wait):
+        delivery.recall(state, operator)
+        operator.command = None
+        return flags
+    if operator.command == wanted.command and operator.target == wanted.target:
+        if delivery.pending(state, operator):
+            return flags
+        if operator.issued_tick + bounds.HAKEEPER_COMMAND_RETRY_TICKS > state.tick:
+            return flags
+    return flags + _send(state, operator, wanted)
+
+
+def _send(state: State, operator: Operator, wanted: Send) -> list[str]:
+    objection = safety.objection(state, wanted.target, wanted.command)
+    if objection:
+        delivery.recall(state, operator)
+        operator.command = None
+        return [f"shard {operator.shard}: {wanted.step} was refused: {objection}"]
+    delivery.send(state, operator, wanted.target, wanted.command)
+    return []
+
+
+def _finish(state: State, operator: Operator) -> None:
+    delivery.recall(state, operator)
+    del state.operators[operator.id]
+    shard = state.shards.get(operator.shard)
+    if shard is None or operator.kind not in (Repair.REPLACE, Repair.ADD):
+        return
+    members = shard.members
+    if operator.failures >= bounds.HAKEEPER_STEP_FAILURES_MAX:
+        shard.avoid[operator.store] = state.tick + bounds.HAKEEPER_AVOID_TICKS
+    known = members.contains(operator.replica) or operator.replica in members.removed
+    if operator.command_id and not known:
+        # Its addition may still be on the way at this epoch; at a later one it changes nothing.
+        shard.abandoned[operator.replica] = members.change_epoch

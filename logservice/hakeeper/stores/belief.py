@@ -1,0 +1,95 @@
+"""Belief: whose word about a shard moves what HAKeeper knows of it.
+
+Theory of operation. A heartbeat proves which store sends it and nothing more; what it says of a
+shard may be a lie. So a report counts only from a replica that speaks for itself: one that the
+known membership lists, or that an operator is bringing, on exactly that store in exactly that data
+directory. And one store's word alone moves no membership that others are in: a higher epoch is
+believed when two stores report the same bytes. Every change that is committed is soon known to a
+majority of the voters before it, so with three or more of them two can always tell; of fewer, one
+has to do, and each of them could stop the shard as it is.
+
+Where all others are down, nobody is left to confirm what may be true, and whoever could help may be
+waiting to be started. Then one word is enough for the very change that an operator asked for: it
+names nobody whom HAKeeper did not choose.
+
+INV-HK-BELIEF: nothing about a shard changes by the word of a store that has no replica of it; and
+by the word of one, the membership of a shard with three or more voters changes only to what an
+operator wants of it, when no other voter is up.
+"""
+
+from __future__ import annotations
+
+from logservice.hakeeper.commands.proposals import ReplicaReport
+from logservice.hakeeper.state import (
+    CHANGES_MEMBERSHIP,
+    Operator,
+    ShardState,
+    State,
+    StoreState,
+    decoded,
+)
+from logservice.hakeeper.stores.health import Health, healths
+from logservice.ids import ReplicaId, StoreId
+from logservice.membership import Member
+
+_TELL_MIN = 3
+"""Voters of which a majority is more than one."""
+
+
+def speaks(state: State, shard: ShardState, store: StoreState, report: ReplicaReport) -> bool:
+    """The report is of a replica that is, or shall be, a member there."""
+    place = (store.store, report.incarnation)
+    member = shard.members.member(report.replica)
+    if member is not None and shard.members.contains(report.replica):
+        return (member.store_id, member.incarnation) == place
+    return any(
+        (operator.replica, operator.store, operator.incarnation) == (report.replica, *place)
+        for operator in _changes(state, shard)
+    )
+
+
+def confirmed(state: State, shard: ShardState, report: ReplicaReport) -> bool:
+    """Enough is known to believe the report's membership; `report` is in the state already."""
+    if len(shard.members.voters) < _TELL_MIN:
+        return True
+    stores: set[StoreId] = {member.store_id for member in shard.members.members}
+    stores.update(operator.store for operator in _changes(state, shard))
+    found = 0
+    for name in stores:
+        store = state.stores.get(name)
+        same = store.replicas.get(shard.shard) if store is not None else None
+        if store is not None and same is not None and same.membership == report.membership:
+            found += speaks(state, shard, store, same)
+    return found > 1 or (_alone(state, shard, report.replica) and _asked_for(state, shard, report))
+
+
+def _changes(state: State, shard: ShardState) -> list[Operator]:
+    return [
+        operator
+        for operator in state.operators.values()
+        if operator.shard == shard.shard and operator.kind in CHANGES_MEMBERSHIP
+    ]
+
+
+def _alone(state: State, shard: ShardState, replica: ReplicaId) -> bool:
+    """No other voter is up that could confirm it. Who is to go may never hear of it."""
+    going = {operator.old for operator in _changes(state, shard)}
+    voters = {*shard.members.voters, *shard.members.outgoing} - {replica, *going}
+    found = healths(state, shard)
+    return all(found[voter] is not Health.ALIVE for voter in voters)
+
+
+def _asked_for(state: State, shard: ShardState, report: ReplicaReport) -> bool:
+    """It is the known membership with what one operator wants done to it."""
+    before, after = shard.members, decoded(report.membership)
+    known = {member for member in before.members if before.contains(member.replica_id)}
+    named = {member for member in after.members if after.contains(member.replica_id)}
+    voters, learners = set(before.voters), set(before.learners)
+    for operator in _changes(state, shard):
+        new, old = operator.replica, operator.old
+        if not named <= {*known, Member(new, operator.store, operator.incarnation)}:
+            continue
+        wanted = (voters, voters | {new}, (voters | {new}) - {old}, voters - {old})
+        if set(after.voters) in wanted and set(after.learners) <= {*learners, new}:
+            return True
+    return False

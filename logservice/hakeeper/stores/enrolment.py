@@ -1,0 +1,120 @@
+"""Enrolment: which stores belong to the cluster, and which of them may run HAKeeper.
+
+Theory of operation. A store joins by its first heartbeat, and by nothing else. A certificate proves
+a name; what the name may bring along is decided here. The setting `joining` says whether any name
+that the peer CA signed is taken ("automatic"), or only one that a person has admitted ("by-verb").
+The initial members of shard 0 need no admission. Who is turned away is remembered for a store
+timeout, a bounded number of them, so that a flag can name it.
+
+Shard 0 decides about all others. So no store gets a replica of it for having joined: only its
+initial members, and those that a person has admitted for it.
+
+INV-HK-JOIN: no heartbeat takes a data directory that is enrolled for another store, nor does one
+that joins take the address of another store that is heard from. INV-HK-ELIGIBLE: a new replica of
+shard 0 is placed only on a store that was one of its initial members or was admitted for it.
+"""
+
+from __future__ import annotations
+
+from logservice_wire.errors import Reason
+
+from logservice import bounds
+from logservice.hakeeper.commands.phase import Phase
+from logservice.hakeeper.commands.proposals import AdmitStore, Joining, SetJoining, StoreHeartbeat
+from logservice.hakeeper.state import Applicant, State, decoded
+from logservice.hakeeper.stores.health import silent
+from logservice.ids import HAKEEPER_SHARD, StoreId
+from logservice.outcome import Applied, Outcome, Rejected
+
+
+def eligible(state: State, store: StoreId) -> bool:
+    """INV-HK-ELIGIBLE: whether it may get a replica of shard 0."""
+    return _initial(state, store) or state.admitted.get(store, False)
+
+
+def refusal(state: State, beat: StoreHeartbeat) -> Rejected | None:
+    """Why the sender is not taken for what it says it is, noted for the flags; None when it is."""
+    known = state.stores.get(beat.store)
+    why = _taken(state, beat)
+    if not why and known is None and not _may_join(state, beat.store):
+        why = "not admitted"
+    if not why:
+        state.applicants.pop(beat.store, None)
+        return None
+    if beat.store not in state.applicants:
+        while len(state.applicants) >= bounds.HAKEEPER_APPLICANTS_MAX:
+            oldest = min(state.applicants.items(), key=lambda one: (one[1].tick, one[0]))
+            del state.applicants[oldest[0]]
+        state.dirty = True
+    state.applicants[beat.store] = Applicant(state.tick, why)
+    return Rejected(Reason.PERMISSION_DENIED, {"joining": why})
+
+
+def apply_admit(state: State, admit: AdmitStore) -> Outcome:
+    """A person's word for a store, joined already or not. Rejected: NOT_READY, BUSY."""
+    if state.phase is Phase.CREATED:
+        return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
+    if admit.store not in state.admitted and len(state.admitted) >= bounds.HAKEEPER_STORES_MAX:
+        return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_STORES_MAX)})
+    state.admitted[admit.store] = admit.hakeeper or state.admitted.get(admit.store, False)
+    state.applicants.pop(admit.store, None)
+    state.dirty = True
+    return Applied()
+
+
+def apply_joining(state: State, change: SetJoining) -> Outcome:
+    """From now on; who has joined stays. Rejected: NOT_READY."""
+    if state.phase is Phase.CREATED:
+        return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
+    state.joining = change.joining
+    return Applied()
+
+
+def flags(state: State) -> list[str]:
+    """Who was turned away lately."""
+    found = []
+    for name, applicant in sorted(state.applicants.items()):
+        if applicant.why == "not admitted":
+            found.append(f"store {name} waits to be admitted: logctl admit {name}")
+        else:
+            found.append(f"store {name} was turned away: {applicant.why}")
+    return found
+
+
+def expire(state: State) -> None:
+    """Forget who does not ask any more."""
+    for name, applicant in list(state.applicants.items()):
+        if silent(state, applicant.tick):
+            del state.applicants[name]
+            state.dirty = True
+
+
+def _initial(state: State, store: StoreId) -> bool:
+    shard = state.shards.get(HAKEEPER_SHARD)
+    members = decoded(shard.initial).members if shard is not None else ()
+    return any(member.store_id == store for member in members)
+
+
+def _may_join(state: State, store: StoreId) -> bool:
+    if state.joining is Joining.AUTOMATIC:
+        return True
+    return store in state.admitted or _initial(state, store)
+
+
+def _taken(state: State, beat: StoreHeartbeat) -> str:
+    """INV-HK-JOIN: what the heartbeat names that is another store's."""
+    known = state.stores.get(beat.store)
+    own = {one.incarnation for one in known.directories} if known is not None else set()
+    new = {one.incarnation for one in beat.directories} - own
+    if known is not None and not new:
+        return ""
+    for other in state.sorted_stores():
+        if other.store == beat.store:
+            continue
+        if any(one.incarnation in new for one in other.directories):
+            return f"a data directory that is enrolled for {other.store}"
+        if known is None and not silent(state, other.last_tick):
+            theirs = {other.peer_address, other.client_address} - {""}
+            if theirs & {beat.peer_address, beat.client_address}:
+                return f"an address of {other.store}, which is alive"
+    return ""

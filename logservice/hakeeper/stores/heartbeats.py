@@ -1,0 +1,335 @@
+"""Heartbeats: how reports become state.
+
+Theory of operation. A heartbeat is accepted in the order of its process: `sequence` grows within a
+`boot_id`, and a boot id that was followed by another never counts again, so a late one cannot take
+the view back. Whoever is refused for that learns which boot id of which data directory holds the
+store: if a late heartbeat of a process that was never seen came between, the living one has to come
+back under a new id. Reports are differences to an earlier heartbeat; when that one is not the last
+we applied, the reports are ignored and the answer asks for all of them.
+
+A shard's membership only ever moves to a higher change epoch, by reports that count (`belief`):
+changes are compare-and-swap on the epoch, so there is one history and a higher epoch is later in
+it. Two
+different memberships of one epoch are a bug or a broken disk somewhere: the known one is kept and a
+flag is raised, HAKeeper goes on (in MatrixOne it panics on every replica). A shard that HAKeeper
+did not create is never touched; reports of it are only shown.
+
+INV-HK-LOST-TRACK: a replica that may have voted or acknowledged is never begun again under its id.
+Normally HAKeeper knows from reports who has run (`started`). But what a store was told to begin it
+may have begun, and lost before its next heartbeat, together with every trace of it. A process whose
+data directory has lost track of something says so; from its first heartbeat on every member that is
+bound to that directory counts as one that has run, and what was queued for the store before is
+dropped: it was planned without knowing that. Members that come later are none that this process can
+have lost. A member that really never ran is replaced under a new id, which is the price.
+
+INV-HK-GONE-BACK: a data directory that was put back from an older copy of itself is noticed, and
+what is bound to it is replaced. It keeps its incarnation, and nothing inside tells, but it has
+forgotten votes and acknowledgements. What a replica reported as applied was durable in its
+directory; a later process whose log ends before that has lost it. The evidence is kept, and sent
+with every answer until the store has acted on it. The store looks for itself before it believes
+it: a heartbeat of an earlier process that arrives late reports less, too. What no report told of
+cannot be noticed: a copy that is put back within a heartbeat of being made, or all stores at once.
+
+Everything is checked before anything is changed, so a refused heartbeat changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from logservice_wire.errors import Reason
+
+from logservice import bounds
+from logservice.hakeeper.commands import replies
+from logservice.hakeeper.commands.proposals import (
+    AckCommands,
+    ReplicaReport,
+    StoreHeartbeat,
+)
+from logservice.hakeeper.state import ShardState, State, StoreState, decoded
+from logservice.hakeeper.stores import access, delivery, enrolment, services
+from logservice.hakeeper.stores.belief import confirmed, speaks
+from logservice.hakeeper.stores.health import silent
+from logservice.ids import NO_REPLICA, Incarnation, Index, ReplicaId, ShardId
+from logservice.membership import MembershipCorrupt
+from logservice.outcome import Applied, Outcome, Rejected
+
+_REPORT_BYTES = 128
+"""The numbers of one report."""
+
+
+def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
+    """Take in a store's heartbeat; the outcome carries its commands (`replies.HeartbeatReply`).
+
+    Rejected: INVALID_ARGUMENT for contradictory reports, BUSY when the table of stores is full,
+    STALE_EPOCH for a heartbeat of an earlier process, PERMISSION_DENIED for a store that may not
+    join, or not with what it brings (`enrolment`).
+    """
+    problem = _problem(state, beat)
+    if problem:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": problem})
+    refused = enrolment.refusal(state, beat)
+    if refused is not None:
+        return refused
+    store = state.stores.get(beat.store)
+    if store is None and len(state.stores) >= bounds.HAKEEPER_STORES_MAX:
+        return Rejected(Reason.BUSY, {"limit": str(bounds.HAKEEPER_STORES_MAX)})
+    if store is not None and beat.boot_id in store.old_boots:
+        incarnations = ",".join(str(one.incarnation) for one in store.directories)
+        holder = {"holder": str(store.boot_id), "incarnations": incarnations}
+        return Rejected(Reason.STALE_EPOCH, holder)
+    same_boot = store is not None and store.boot_id == beat.boot_id
+    if store is not None and same_boot and beat.sequence <= store.sequence:
+        return _reply(state, store, beat.access_version, need_full=False)
+    if beat.base and (store is None or not same_boot or beat.base != store.sequence):
+        if store is not None and same_boot:
+            _mark_alive(state, store)
+            delivery.acknowledge(state, store, beat.results)
+        return _reply(state, store, beat.access_version, need_full=True)
+    forgotten = {} if same_boot else _forgotten(store, beat)
+    store = _identify(state, store, beat)
+    if not same_boot and beat.unattributed_loss:
+        _distrust(state, store, frozenset(beat.unattributed_loss))
+    _mark_alive(state, store)
+    _take_reports(state, store, beat)
+    store.forgotten = {
+        shard: lost
+        for shard, lost in (store.forgotten | forgotten).items()
+        if _lacks(store.replicas.get(shard), lost)
+    }
+    delivery.acknowledge(state, store, beat.results)
+    return _reply(state, store, beat.access_version, need_full=False)
+
+
+def _forgotten(
+    before: StoreState | None, beat: StoreHeartbeat
+) -> dict[ShardId, tuple[ReplicaId, Index]]:
+    """INV-HK-GONE-BACK: per shard, whose log ends before what it had applied, and how far that
+    was.
+    """
+    found: dict[ShardId, tuple[ReplicaId, Index]] = {}
+    if before is None:
+        return found
+    for report in beat.replicas:
+        known = before.replicas.get(report.shard)
+        if known is not None and known.incarnation == report.incarnation:
+            lost = (known.replica, known.applied)
+            if _lacks(report, lost):
+                found[report.shard] = lost
+    return found
+
+
+def _lacks(report: ReplicaReport | None, lost: tuple[ReplicaId, Index]) -> bool:
+    """Whether the replica runs and does not have the entries through that one."""
+    replica, through = lost
+    return (
+        report is not None
+        and report.replica == replica
+        and not report.halted
+        and report.last_index < through
+    )
+
+
+def apply_ack(state: State, ack: AckCommands) -> Outcome:
+    """Acknowledgements outside of a heartbeat. Rejected: INVALID_ARGUMENT for an unknown target."""
+    for store in state.sorted_stores():
+        if store.store == ack.target:
+            delivery.acknowledge(state, store, ack.results)
+            return Applied()
+    service = state.services.get(ack.target)
+    if service is None:
+        return Rejected(Reason.INVALID_ARGUMENT, {"field": "target"})
+    acked = {result.id for result in ack.results}
+    service.queue = [item for item in service.queue if item.id not in acked]
+    return Applied()
+
+
+def _problem(state: State, beat: StoreHeartbeat) -> str:
+    """Which field contradicts itself; empty if none does."""
+    if len({report.shard for report in beat.replicas}) != len(beat.replicas):
+        return "replicas"
+    if services.text_bytes(beat.labels) > bounds.HAKEEPER_SERVICE_BYTES_MAX:
+        return "labels"
+    if beat.replicas and _reported_bytes(state, beat) > bounds.HAKEEPER_STORE_BYTES_MAX:
+        return "replicas"
+    incarnations = {directory.incarnation for directory in beat.directories}
+    if len(incarnations) != len(beat.directories):
+        return "directories"
+    if any(report.incarnation not in incarnations for report in beat.replicas):
+        return "incarnation"
+    for report in beat.replicas:
+        shard = state.shards.get(report.shard)
+        known = shard.membership if shard is not None else b""
+        if report.membership == known or not report.membership:
+            continue
+        try:
+            if decoded(report.membership).change_epoch != report.epoch:
+                return "epoch"
+        except MembershipCorrupt:
+            return "membership"
+    return ""
+
+
+def _reported_bytes(state: State, beat: StoreHeartbeat) -> int:
+    """About what the store's reports take in the state with this heartbeat."""
+    store = state.stores.get(beat.store) if beat.base else None
+    reports = {**(store.replicas if store is not None else {})}
+    reports.update((report.shard, report) for report in beat.replicas)
+    return sum(
+        _REPORT_BYTES + len(one.membership) + len(one.halted) + 32 * len(one.match)
+        + 16 * len(one.active)
+        for one in reports.values()
+    )  # fmt: skip
+
+
+def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> StoreState:
+    """The store's record, brought to this process, data directory and place."""
+    if store is None:
+        store = StoreState(
+            beat.store, "", "", "", beat.directories, beat.boot_id, 0,
+            first_tick=state.tick, last_tick=state.tick, live_since=state.tick,
+            directories_tick=state.tick,
+        )  # fmt: skip
+        state.stores[beat.store] = store
+        state.dirty = True
+    if store.boot_id != beat.boot_id:
+        store.old_boots = [*store.old_boots, store.boot_id][-bounds.HAKEEPER_BOOTS_REMEMBERED :]
+        store.boot_id = beat.boot_id
+        state.dirty = True
+    _take_directories(state, store, beat)
+    store.sequence = beat.sequence
+    store.host = beat.host
+    store.peer_address, store.client_address = beat.peer_address, beat.client_address
+    store.labels = dict(sorted(beat.labels.items()))
+    return store
+
+
+def _take_directories(state: State, store: StoreState, beat: StoreHeartbeat) -> None:
+    before, after = (
+        {one.incarnation: (bool(one.failed), one.full) for one in directories}
+        for directories in (store.directories, beat.directories)
+    )
+    if before.keys() - after.keys():
+        # What the store was to do may have been meant for the one that is gone.
+        store.directories_tick = state.tick
+        store.queue = []
+        store.stored = ()
+    if before != after:
+        state.dirty = True
+    store.directories = beat.directories
+
+
+def _distrust(state: State, store: StoreState, unattributed_loss: Set[Incarnation]) -> None:
+    """INV-HK-LOST-TRACK. Who runs there, or is stored there, is reported in the same heartbeat."""
+    store.queue = []
+    state.dirty = True
+    for shard in state.sorted_shards():
+        bound = {
+            member.replica_id
+            for member in (shard.members.members if shard.initial else ())
+            if member.store_id == store.store and member.incarnation in unattributed_loss
+        }
+        shard.started = sorted({*shard.started, *bound})
+
+
+def _mark_alive(state: State, store: StoreState) -> None:
+    if store.expired or silent(state, store.last_tick):
+        store.expired = False
+        store.live_since = state.tick
+        state.dirty = True
+    store.last_tick = state.tick
+
+
+def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None:
+    """Replace (base 0) or update what the store runs, and learn from it about its shards."""
+    if beat.stored is not None and beat.stored != store.stored:
+        store.stored = beat.stored
+        state.dirty = True
+    before = store.replicas
+    after: dict[ShardId, ReplicaReport] = dict(before) if beat.base else {}
+    for shard_id in beat.gone:
+        after.pop(shard_id, None)
+    after.update((report.shard, report) for report in beat.replicas)
+    store.replicas = after
+    if len(after) != len(before):
+        state.dirty = True
+    for report in beat.replicas:
+        if _changed(before.get(report.shard), report):
+            state.dirty = True
+        shard = state.shards.get(report.shard)
+        if shard is not None and shard.initial:
+            _learn(state, shard, store, report)
+
+
+def learn_again(state: State, shard: ShardState) -> None:
+    """What was not believed may be by now: others fell silent, or an operator began."""
+    for member in shard.members.members:
+        store = state.stores.get(member.store_id)
+        report = store.replicas.get(shard.shard) if store is not None else None
+        if store is not None and report is not None and report.epoch > shard.members.change_epoch:
+            _learn(state, shard, store, report)
+
+
+def _changed(before: ReplicaReport | None, after: ReplicaReport) -> bool:
+    """In anything the checkers decide on, positions in the log excepted."""
+    return before is None or (
+        before.replica != after.replica
+        or before.epoch != after.epoch
+        or before.leads != after.leads
+        or before.halted != after.halted
+        or before.repairing != after.repairing
+    )
+
+
+def _learn(state: State, shard: ShardState, store: StoreState, report: ReplicaReport) -> None:
+    """INV-HK-BELIEF."""
+    if not speaks(state, shard, store, report):
+        return
+    members = shard.members
+    if report.membership and report.membership != shard.membership:
+        if report.epoch > members.change_epoch:
+            if not confirmed(state, shard, report):
+                return
+            shard.membership = report.membership
+            shard.disagreement = ""
+            members = shard.members
+            shard.started = [one for one in shard.started if members.contains(one)]
+            shard.lost = [one for one in shard.lost if members.contains(one)]
+            state.dirty = True
+        elif report.epoch == members.change_epoch:
+            shard.disagreement = f"replica {report.replica} reports another membership"
+    if not members.contains(report.replica):
+        return
+    if report.replica not in shard.started:
+        shard.started = sorted([*shard.started, report.replica])
+    if report.leader != NO_REPLICA and report.term >= shard.leader_term:
+        shard.leader, shard.leader_term = report.leader, report.term
+
+
+def _reply(
+    state: State, store: StoreState | None, access_version: int, *, need_full: bool
+) -> Outcome:
+    reply = replies.HeartbeatReply(
+        state.phase,
+        state.tick,
+        need_full=need_full,
+        commands=delivery.due(store.queue) if store is not None else (),
+        forgotten=tuple(
+            replies.Forgotten(shard, *lost) for shard, lost in sorted(store.forgotten.items())
+        )
+        if store is not None
+        else (),
+        directory=tuple(
+            replies.DirectoryEntry(
+                known.store,
+                known.peer_address,
+                known.client_address,
+                tuple(directory.incarnation for directory in known.directories),
+            )
+            for known in state.sorted_stores()
+        ),
+        hakeeper=state.hakeeper_membership(),
+        access_version=state.access_version,
+        access=None if access_version == state.access_version else access.grants(state),
+    )
+    return Applied(data=replies.encode(reply))

@@ -1,0 +1,160 @@
+"""ClusterReporter: the picture of the whole cluster that any store can show.
+
+Theory of operation. Two sources are laid over each other. HAKeeper's view says what should be and
+what heartbeats reported; every store's own `StoreStatus`, asked for by peer request, says what is:
+latencies, writers, holds, lag, events. A store that does not answer within ADMIN_PEER_WAIT_S is
+shown as such, with what HAKeeper last knew of it. If HAKeeper cannot be asked, the newest view that
+was seen is shown with its age, and shards come from the stores' own words: an operator needs the
+picture most when the cluster is at its worst.
+
+A replica of shard 0 here may have applied more than was last heard. That is as old as HAKeeper's
+last answer to a heartbeat of this store; if it never gave one to this process, the age is unknown.
+
+Made when somebody asks; asked again within ADMIN_CLUSTER_AGE_S the same picture is given out, so
+that many pages cost one. Who decides by it what to do next (the doctor between two steps of an
+upgrade) says so and gets a picture begun after he asked: in one made a moment earlier the store
+that he has just stopped is still well. On the loop a picture costs one pass over the replicas of
+the cluster; to keep that below a tenth of the loop, the next one begins ten times as long after it,
+whoever asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from logservice_wire.errors import LogServiceError
+
+from logservice import bounds
+from logservice.hakeeper.answers.views import ClusterView
+from logservice.ids import HAKEEPER_SHARD, StoreId
+from logservice.nodehost.assembly.store_parts import StoreParts
+from logservice.nodehost.peers.question import NOTHING, Asker, Form, question
+from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.server.monitor.cluster import rows as cluster_rows
+from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperWord, StoreWord
+from logservice.server.monitor.own.reporter import StatusReporter
+from logservice.server.monitor.own.status import StoreStatus, decode, encode
+
+STATUS: Final = question("monitor.status", Asker.ENROLLED, NOTHING, Form(encode, decode))
+"""Asks a store for its status."""
+
+_BUSY_SHARE = 10
+"""After a picture that took t seconds of the loop there is none for ten times t."""
+
+
+class ClusterReporter:
+    """One per store, on the loop thread."""
+
+    def __init__(self, parts: StoreParts, reporter: StatusReporter) -> None:
+        """Answers other stores from now on."""
+        self._parts = parts
+        self._reporter = reporter
+        self._clock = parts.host.clock
+        self._view: ClusterView | None = None
+        self._view_s: float | None = None
+        self._error = ""
+        self._newest: ClusterReport | None = None
+        self._good_until_s = 0.0
+        self._rest_until_s = 0.0
+        self._making: asyncio.Task[tuple[ClusterReport, float]] | None = None
+        parts.host.requests.register(STATUS, self._answer)
+
+    async def report(self, *, made_now: bool = False) -> ClusterReport:
+        """The picture; `made_now`: one begun after this call. Those who wait share what is made."""
+        asked_s = self._clock.monotonic()
+        if not made_now and self._newest is not None and asked_s < self._good_until_s:
+            return self._newest
+        while True:
+            if self._making is None or self._making.done():
+                self._making = asyncio.get_running_loop().create_task(self._make())
+            report, begun_s = await asyncio.shield(self._making)
+            if not made_now or begun_s >= asked_s:
+                return report
+
+    async def _answer(self, peer: PeerIdentity, asked: None) -> StoreStatus:
+        return self._reporter.status()
+
+    async def _make(self) -> tuple[ClusterReport, float]:
+        """A picture, and when the first question for it was asked."""
+        await asyncio.sleep(self._rest_until_s - self._clock.monotonic())
+        begun_s = self._clock.monotonic()
+        await self._ask_hakeeper()
+        view = self._view
+        addresses: dict[StoreId, str] = dict(self._parts.book.peer_addresses())
+        if view is not None:
+            addresses |= {
+                store.store_id: store.peer_address for store in view.stores if store.peer_address
+            }
+        words = await self._ask_stores(addresses)
+        started_s = self._clock.monotonic()
+        report = cluster_rows.build(
+            HAKeeperWord(
+                view,
+                _since(self._view_s, started_s),
+                self._error,
+                _since(self._answered_s(), started_s),
+            ),
+            words,
+            self._reporter.status(),
+        )
+        now_s = self._clock.monotonic()
+        self._newest = report
+        self._rest_until_s = now_s + _BUSY_SHARE * (now_s - started_s)
+        self._good_until_s = max(now_s + bounds.ADMIN_CLUSTER_AGE_S, self._rest_until_s)
+        return report, begun_s
+
+    async def _ask_hakeeper(self) -> None:
+        try:
+            self._view = await self._parts.client.cluster(bounds.ADMIN_PEER_WAIT_S)
+            self._view_s = self._clock.monotonic()
+            self._error = ""
+        except LogServiceError as error:
+            self._error = str(error)
+            await self._look_here()
+
+    async def _look_here(self) -> None:
+        """What the replica of shard 0 here has applied, if that is newer than what was heard."""
+        if self._parts.host.replica_info(HAKEEPER_SHARD) is None:
+            return
+        try:
+            view = await self._parts.client.cluster(bounds.ADMIN_PEER_WAIT_S, stale=True)
+        except LogServiceError:
+            return
+        if self._view is None or view.tick > self._view.tick:
+            self._view, self._view_s = view, self._answered_s()
+
+    def _answered_s(self) -> float | None:
+        """When HAKeeper last answered this process, be it a heartbeat or a question."""
+        heartbeats = self._parts.heartbeats
+        beat_s = heartbeats.last_success_s if heartbeats is not None else None
+        return max((at_s for at_s in (self._view_s, beat_s) if at_s is not None), default=None)
+
+    async def _ask_stores(self, addresses: Mapping[StoreId, str]) -> dict[str, StoreWord]:
+        slots = asyncio.Semaphore(bounds.ADMIN_STORES_AT_ONCE)
+
+        async def ask(store: StoreId) -> StoreWord:
+            async with slots:
+                asked_s, asked_us = self._clock.monotonic(), self._clock.wall_us()
+                try:
+                    status = await self._parts.host.requests.ask(
+                        store, STATUS, None, bounds.ADMIN_PEER_WAIT_S
+                    )
+                except LogServiceError as error:
+                    return StoreWord(error=str(error))
+                took_us = (self._clock.monotonic() - asked_s) * 1_000_000
+                # As if it had looked at its clock half-way; how long the answer took may explain
+                # half of that time, so only what is beyond it is a difference.
+                offset_us = status.wall_time_us - asked_us - took_us / 2
+                certain_us = math.copysign(max(0.0, abs(offset_us) - took_us / 2), offset_us)
+                return StoreWord(status, took_us=int(took_us), clock_offset_us=int(certain_us))
+
+        stores = sorted(addresses)
+        found = await asyncio.gather(*(ask(store) for store in stores))
+        return dict(zip(stores, found, strict=True))
+
+
+def _since(at_s: float | None, now_s: float) -> float:
+    return -1.0 if at_s is None else now_s - at_s

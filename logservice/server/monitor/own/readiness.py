@@ -1,0 +1,118 @@
+"""readiness: whether clients should be sent to a store, and if not, why.
+
+Ready means: the store serves, it is known what it should run, every replica here runs and knows a
+leader that it can reach, the disks work and are below the mark, truncation is not stalled, and no
+replicas differ undecided. Each thing that is not so is a reason of its own, with the shard it
+concerns and words for a person. A pure function of what the reporter found.
+
+"Known what it should run": until HAKeeper has answered this process once, a store that has nothing,
+or that came back with another data directory than shard 0 was begun with, is of no use to anybody.
+One that has replicas serves them, whether HAKeeper answers or not.
+
+"A leader it can reach": a follower that hears nothing for an election timeout forgets its leader,
+and a leader that hears no majority for as long steps down, so a known leader is a reachable one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+from logservice import bounds
+from logservice.server.monitor.own.status import DirectoryStatus, Reason, ReplicaStatus
+
+
+class Code(enum.StrEnum):
+    """Why a store is not ready; the values are labels of a metric."""
+
+    STARTING = "starting"
+    STOPPING = "stopping"
+    NO_REPLY = "no_reply"
+    """The event loop did not answer the admin port in time."""
+    SHARD_0_REFUSED = "shard_0_refused"
+    """HAKeeper was begun with another data directory of this store, and has not said what now."""
+    NO_HAKEEPER = "no_hakeeper"
+    """Nothing runs here, and HAKeeper has not said yet what should."""
+    NO_LEADER = "no_leader"
+    HALTED = "halted"
+    DIVERGED = "diverged"
+    """Replicas differ, and nobody can tell yet which of them is right."""
+    DISK_FULL = "disk_full"
+    DIRECTORY_FAILED = "directory_failed"
+    TRUNCATION_STALLED = "truncation_stalled"
+
+
+def reasons(
+    phase: str,
+    replicas: Iterable[ReplicaStatus],
+    directories: Iterable[DirectoryStatus],
+    undecided: Iterable[int] = (),
+    own: Iterable[Reason] = (),
+) -> tuple[Reason, ...]:
+    """All of them; empty when ready. At most READY_REASONS_MAX, the store's own first.
+
+    `undecided`: shards led here whose replicas differ, without a majority that could tell.
+    `own`: what else concerns the whole store.
+    """
+    found: list[Reason] = []
+    if phase == "starting":
+        found.append(Reason(code=Code.STARTING, detail="recovery has not finished"))
+    elif phase == "stopping":
+        found.append(Reason(code=Code.STOPPING, detail="leaderships are handed away"))
+    found += own
+    for directory in directories:
+        reason = _of_directory(directory)
+        if reason is not None:
+            found.append(reason)
+    found += [
+        Reason(code=Code.DIVERGED, detail="replicas differ, and too few answer", shard=shard)
+        for shard in undecided
+    ]
+    for replica in replicas:
+        reason = _of_replica(replica)
+        if reason is not None:
+            found.append(reason)
+            if len(found) >= bounds.READY_REASONS_MAX:
+                break
+    return tuple(found[: bounds.READY_REASONS_MAX])
+
+
+def without_hakeeper(refused: str, waiting: str, *, empty: bool) -> tuple[Reason, ...]:
+    """Of a store that HAKeeper has not answered since its process began.
+
+    `refused`: why shard 0 does not start here; `waiting`: what its first start waits for, if
+    anything; `empty`: no replica runs here.
+    """
+    if refused:
+        return (Reason(code=Code.SHARD_0_REFUSED, detail=refused),)
+    if empty:
+        detail = waiting or "HAKeeper has not answered since the store started"
+        return (Reason(code=Code.NO_HAKEEPER, detail=detail),)
+    return ()
+
+
+def _of_directory(directory: DirectoryStatus) -> Reason | None:
+    if directory.failed:
+        return Reason(code=Code.DIRECTORY_FAILED, detail=f"{directory.path}: {directory.failed}")
+    if directory.logdb.get("disk_full"):
+        free = int(directory.logdb.get("free_bytes", 0))
+        return Reason(code=Code.DISK_FULL, detail=f"{directory.path}: {free} bytes free")
+    return None
+
+
+def _of_replica(replica: ReplicaStatus) -> Reason | None:
+    if replica.halted:
+        return Reason(code=Code.HALTED, detail=replica.halted, shard=replica.shard)
+    if replica.leader == 0:
+        return Reason(
+            code=Code.NO_LEADER,
+            detail=f"replica {replica.replica} knows no leader in term {replica.term}",
+            shard=replica.shard,
+        )
+    if replica.stalled:
+        return Reason(
+            code=Code.TRUNCATION_STALLED,
+            detail=f"{replica.stalled_bytes} bytes could go: {replica.stalled}",
+            shard=replica.shard,
+        )
+    return None

@@ -1,0 +1,326 @@
+"""StatusReporter: looks at the parts of this store and makes a `StoreStatus`.
+
+Theory of operation. All of it runs on the event loop, in one go, without waiting: so a status is a
+consistent picture of one moment. It costs about what a heartbeat costs, grows with the replicas
+here, and is made only when somebody asks, at most every ADMIN_STATUS_AGE_S. The hot path counts
+what it counts anyway; nothing is added to it.
+
+Before log storage is open (`attach`) and after the stop began the status says so, so that a probe
+can tell a store that recovers from one that is dead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from logservice import bounds
+from logservice.clock import Clock, SystemClock
+from logservice.config import StoreConfig
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId
+from logservice.logdb.space.stats import Histogram
+from logservice.nodehost.assembly.store_parts import StoreParts
+from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.integrity.scrub import ScrubPass
+from logservice.nodehost.transport.link.stats import TransportStats
+from logservice.nodehost.truncation.worker import TruncationAlarm
+from logservice.raft.ready import Role
+from logservice.rsm.queries import LogStatus, LogStatusQuery
+from logservice.server.monitor.own import readiness
+from logservice.server.monitor.own.event_ring import EventRing
+from logservice.server.monitor.own.status import (
+    Buckets,
+    DirectoryStatus,
+    FollowerStatus,
+    OldestPinStatus,
+    ReplicaStatus,
+    StoreStatus,
+    encode,
+)
+from logservice.server.tls.store_tls import CLIENT_PLANE, PEER_PLANE, StoreTls
+from logservice.server.version import server_version
+
+
+class StatusReporter:
+    """One per store process. Everything but the constructor must be called on the loop thread."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        events: EventRing,
+        rpc_errors: Callable[[], Mapping[str, int]],
+        clock: Clock | None = None,
+    ) -> None:
+        """`rpc_errors`: failed calls since the start, by ``Method/REASON``."""
+        self._config = config
+        self._events = events
+        self._rpc_errors = rpc_errors
+        self._clock = clock or SystemClock()
+        self._started_s = self._clock.monotonic()
+        self._parts: StoreParts | None = None
+        self._transport_stats: Callable[[], TransportStats] = TransportStats
+        self._tls: StoreTls | None = None
+        self._alarms: Callable[[], Sequence[str]] = tuple
+        self._newest: StoreStatus | None = None
+        self._newest_s = 0.0
+        self._made: dict[
+            ShardId, tuple[ReplicaInfo, TruncationAlarm | None, int, ReplicaStatus]
+        ] = {}
+        self.phase = "starting"
+        self.client_address = ""
+        self.peer_address = ""
+        self.admin_address = ""
+
+    def attach(
+        self,
+        parts: StoreParts,
+        transport_stats: Callable[[], TransportStats],
+        tls: StoreTls | None,
+        alarms: Callable[[], Sequence[str]],
+    ) -> None:
+        """Log storage is open: from now on there is something to look at."""
+        self._alarms = alarms
+        self._parts = parts
+        self._transport_stats = transport_stats
+        self._tls = tls
+
+    def set_phase(self, phase: str) -> None:
+        """starting, serving, stopping."""
+        self.phase = phase
+        self._newest = None
+
+    def status(self, age_s: float = bounds.ADMIN_STATUS_AGE_S) -> StoreStatus:
+        """The status, at most `age_s` old; the time in it is that of now, to compare clocks by."""
+        now_s = self._clock.monotonic()
+        if self._newest is None or now_s - self._newest_s > age_s:
+            self._newest, self._newest_s = self._make(now_s), now_s
+        return msgspec.structs.replace(self._newest, wall_time_us=self._clock.wall_us())
+
+    def encoded(self) -> bytes:
+        """For another store."""
+        return encode(self.status())
+
+    def _make(self, now_s: float) -> StoreStatus:
+        parts = self._parts
+        common = StoreStatus(
+            store=self._config.store.store_id,
+            cluster=self._config.store.cluster_id,
+            version=server_version(),
+            phase=self.phase,
+            wall_time_us=self._clock.wall_us(),
+            uptime_s=now_s - self._started_s,
+            client_address=self.client_address,
+            peer_address=self.peer_address,
+            admin_address=self.admin_address,
+            reasons=readiness.reasons(self.phase, (), ()),
+            rpc_errors=dict(self._rpc_errors()),
+            events=self._events.newest(bounds.EVENTS_PER_STATUS),
+        )
+        if parts is None or self.phase == "starting":
+            return common
+        scrubs = parts.scrub_passes()
+        directories = tuple(
+            directory_status(directory, scrubs[directory.incarnation])
+            for directory in parts.host.directories
+        ) + tuple(
+            DirectoryStatus(path=one.path, incarnation=one.incarnation, failed=one.failed)
+            for one in parts.unopened
+        )
+        replicas = self._replicas(parts)
+        heartbeats = parts.heartbeats
+        answered_s = heartbeats.last_success_s if heartbeats is not None else None
+        first = parts.bootstrapper
+        own = (
+            readiness.without_hakeeper(first.refused, first.waiting, empty=not replicas)
+            if answered_s is None
+            else ()
+        )
+        return msgspec.structs.replace(
+            common,
+            reasons=readiness.reasons(
+                self.phase, replicas, directories, parts.comparer.undecided, own
+            ),
+            heartbeat_age_s=-1.0 if answered_s is None else now_s - answered_s,
+            alarms=tuple(self._alarms()),
+            certificates=_certificates(self._tls),
+            directories=directories,
+            logdb=merged([directory.logdb for directory in directories]),
+            transport=figures(self._transport_stats()),
+            truncation=dict(parts.truncation_counts()),
+            integrity=dict(parts.integrity_counts()),
+            messages_refused=dict(parts.host.refusals.counts),
+            requests_refused={
+                f"{method}/{rule}": count
+                for (method, rule), count in parts.host.requests.refused.items()
+            },
+            compare_shards=parts.comparer.pass_shards,
+            compare_shards_done=parts.comparer.pass_shards_done,
+            replicas=replicas,
+        )
+
+    def _replicas(self, parts: StoreParts) -> tuple[ReplicaStatus, ...]:
+        alarms = {
+            (alarm.shard, alarm.replica): alarm
+            for worker in parts.workers
+            for alarm in worker.alarms
+        }
+        running = [
+            self._replica(parts, info, alarms.get((info.shard, info.replica)))
+            for info in parts.host.replica_infos()
+        ]
+        known = {replica.shard for replica in running}
+        if len(self._made) > len(known):
+            self._made = {shard: made for shard, made in self._made.items() if shard in known}
+        halted = [
+            ReplicaStatus(
+                shard=shard,
+                replica=one.replica,
+                incarnation=one.incarnation,
+                role="halted",
+                halted=one.reason,
+            )
+            for shard, one in sorted(parts.host.halted().items())
+            if shard not in known
+        ]
+        return (*running, *halted)
+
+    def _replica(
+        self, parts: StoreParts, info: ReplicaInfo, alarm: TruncationAlarm | None
+    ) -> ReplicaStatus:
+        """A sleeping replica's info is the same object again, and nothing else can have changed
+        but its exports and the alarm: thousands of them are looked at every second.
+        """
+        exports = parts.exports_count(info.shard, info.replica)
+        made = self._made.get(info.shard)
+        if made is not None and made[0] is info and made[1:3] == (alarm, exports):
+            return made[3]
+        status = _replica(parts, info, alarm, exports)
+        self._made[info.shard] = (info, alarm, exports, status)
+        return status
+
+
+def _certificates(tls: StoreTls | None) -> dict[str, float]:
+    if tls is None:
+        return {}
+    planes = (CLIENT_PLANE, PEER_PLANE)
+    return {plane: tls.material(plane).not_after.timestamp() for plane in planes}
+
+
+def _replica(
+    parts: StoreParts, info: ReplicaInfo, alarm: TruncationAlarm | None, exports: int
+) -> ReplicaStatus:
+    status = _log_status(parts, info)
+    holds = status.holds if status is not None else ()
+    lowest = min(holds, key=lambda hold: hold[1], default=("", 0))
+    return ReplicaStatus(
+        shard=info.shard,
+        replica=info.replica,
+        incarnation=info.incarnation,
+        role=info.role.name.lower(),
+        term=info.term,
+        leader=info.leader,
+        leader_store=parts.host.leader_store(info.shard) or "",
+        membership_epoch=info.membership.change_epoch,
+        voters=len(info.membership.voters),
+        learners=len(info.membership.learners),
+        first_index=info.first_index,
+        last_index=info.last_index,
+        committed_index=info.committed,
+        applied_index=info.applied,
+        first_lsn=info.first_lsn,
+        applied_lsn=info.applied_lsn,
+        truncated_lsn=info.truncated_lsn,
+        requested_truncation_lsn=status.requested_truncation_lsn if status is not None else 0,
+        writer_holder=status.writer_holder if status is not None else "",
+        writer_epoch=status.writer_epoch if status is not None else 0,
+        holds=len(holds),
+        hold_name=lowest[0],
+        hold_lsn=lowest[1],
+        sessions=status.session_count if status is not None else 0,
+        exports=exports,
+        followers=_followers(info) if info.role is Role.LEADER else (),
+        halted=info.halted,
+        stalled=alarm.reason.value if alarm is not None else "",
+        stalled_bytes=alarm.truncatable_bytes if alarm is not None else 0,
+    )
+
+
+def _log_status(parts: StoreParts, info: ReplicaInfo) -> LogStatus | None:
+    if info.shard == HAKEEPER_SHARD or info.halted:
+        return None
+    status = parts.host.stale_lookup(info.shard, LogStatusQuery())
+    return status if isinstance(status, LogStatus) else None
+
+
+def _followers(info: ReplicaInfo) -> tuple[FollowerStatus, ...]:
+    match, active = dict(info.match), set(info.recently_active)
+    return tuple(
+        FollowerStatus(
+            replica=member.replica_id,
+            store=member.store_id,
+            lag_entries=max(0, info.last_index - match.get(member.replica_id, NO_REPLICA)),
+            active=member.replica_id in active,
+        )
+        for member in info.membership.members
+        if member.replica_id != info.replica and info.membership.contains(member.replica_id)
+    )
+
+
+def directory_status(directory: Directory, scrub: ScrubPass) -> DirectoryStatus:
+    """One data directory; without figures once it has failed."""
+    common = DirectoryStatus(
+        path=directory.path, incarnation=directory.incarnation, failed=directory.failed
+    )
+    if directory.failed:
+        return common
+    stats = directory.logdb.stats()
+    return msgspec.structs.replace(
+        common,
+        logdb=figures(stats),
+        oldest_reason=stats.oldest_reason,
+        oldest_pins=tuple(
+            OldestPinStatus(shard=pin.shard, replica=pin.replica, live_bytes=pin.live_bytes)
+            for pin in stats.oldest_pins
+        ),
+        durable_write_seconds=buckets(stats.durable_write_us, 1e6),
+        group_bytes=buckets(stats.group_bytes, 1),
+        scrub=figures(scrub),
+    )
+
+
+def buckets(found: Histogram, per: float) -> Buckets:
+    """A histogram with its bounds divided by `per`."""
+    edges = tuple(bound / per for bound in found.bounds)
+    return Buckets(bounds=edges, counts=found.counts, total=found.total / per)
+
+
+def figures(stats: object) -> dict[str, float]:
+    """The numbers of a dataclass of figures, by field name; truth values count as 0 and 1.
+
+    Those of a dataclass inside it are named with the outer field in front.
+    """
+    assert dataclasses.is_dataclass(stats)
+    found: dict[str, float] = {}
+    for field in dataclasses.fields(stats):
+        number = getattr(stats, field.name)
+        if isinstance(number, int | float):
+            found[field.name] = float(number) if isinstance(number, float) else int(number)
+        elif dataclasses.is_dataclass(number):
+            inner = figures(number)
+            found |= {f"{field.name}_{name}": value for name, value in inner.items()}
+    return found
+
+
+def merged(directories: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """One figure for all data directories: the slowest disk counts, everything else adds up."""
+    found: dict[str, float] = {}
+    for one in directories:
+        for name, number in one.items():
+            slowest = "_p50" in name or "_p99" in name or name.startswith("oldest_")
+            found[name] = (
+                max(found.get(name, 0), number) if slowest else found.get(name, 0) + number
+            )
+    return found

@@ -1,0 +1,4 @@
+"""The admin port: HTTP for probes, metrics, the API and the page.
+
+Start with `app.py`, which answers; `board.py` is how its threads reach the event loop.
+"""
