@@ -9,23 +9,6 @@ from logservice.value import value
 
 
 @value
-class DirectoryInfo:
-    """One data directory. `failed`: why it is not used any more, else empty; then the bytes are 0.
-
-    used_bytes: of log storage. free_bytes: that can still be written. full: the disk is above the
-    high-water mark.
-    """
-
-    path: str
-    incarnation: Incarnation
-    used_bytes: int
-    free_bytes: int
-    replicas: int
-    failed: str
-    full: bool = False
-
-
-@value
 class HaltedReplica:
     """A replica that does not run because its data, or its disk, cannot be trusted, and why."""
 

@@ -24,6 +24,7 @@ from logservice_wire.errors import Halted, InvalidArgument, NotReady, ShardExist
 from logservice.clock import Clock
 from logservice.config_change import ConfigChange
 from logservice.events import Event, emit
+from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.hard_state import HardState
 from logservice.ids import (
     HAKEEPER_SHARD,
@@ -45,7 +46,7 @@ from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.engine import Engine
 from logservice.nodehost.hearing.refusals import Refusals
 from logservice.nodehost.hearing.vouching import Vouching
-from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
+from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.reading.log_reading import read_log
@@ -77,7 +78,7 @@ class NodeHost:
         *,
         identity: PeerIdentity,
         directories: Sequence[Directory],
-        unopened: Sequence[DirectoryInfo] = (),
+        unopened: Sequence[DirectoryReport] = (),
         transport: Transport,
         state_machines: Callable[[ShardId], StateMachine],
         clock: Clock,
@@ -312,7 +313,7 @@ class NodeHost:
         """The data directory for a replica for which nobody chose one."""
         return self.directories.roomiest().incarnation
 
-    def directory_infos(self) -> list[DirectoryInfo]:
+    def directory_infos(self) -> list[DirectoryReport]:
         """Every data directory, failed ones too."""
         return self.directories.infos()
 

@@ -442,7 +442,7 @@ class Model:
             shard, copy.replica, store.place(copy), copy.membership.change_epoch,
             copy.membership.encode(), leads, truth.term, truth.leader, Index(1),
             Index(copy.applied), Index(copy.applied), Index(copy.applied), match=match,
-            active=tuple(replica for replica, _ in match), halted=copy.halted,
+            recently_active=tuple(replica for replica, _ in match), halted=copy.halted,
             repairing=copy.repairing,
         )  # fmt: skip
 

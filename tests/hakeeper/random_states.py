@@ -66,7 +66,7 @@ def _store(dice: random.Random, number: int, hosts: int) -> StoreState:
         f"s{number}:1",
         f"s{number}:2",
         tuple(
-            DirectoryReport(Incarnation(one), free=dice.choice([0, 50, 100]))
+            DirectoryReport(Incarnation(one), free_bytes=dice.choice([0, 50, 100]))
             if dice.random() < 0.9 or len(there) == 1
             else DirectoryReport(Incarnation(one), failed="broken")
             for one in there
@@ -150,7 +150,9 @@ def _reports(dice: random.Random, state: State, store: StoreState) -> None:
                 for one in members.members
                 if leads and dice.random() < 0.85
             ),
-            active=tuple(one.replica_id for one in members.members if dice.random() < 0.85),
+            recently_active=tuple(
+                one.replica_id for one in members.members if dice.random() < 0.85
+            ),
             halted="damaged" if dice.random() < 0.07 else "",
             repairing=dice.random() < 0.3,
         )

@@ -48,7 +48,7 @@ BIG = 2**62
 MEMBERSHIP = initial_membership([Member(ReplicaId(1), StoreId("s1"), Incarnation(1))]).encode()
 REPORT = proposals.ReplicaReport(
     ShardId(0), ReplicaId(1), Incarnation(7), Index(1), MEMBERSHIP, True, 3, ReplicaId(1),
-    match=((ReplicaId(2), Index(5)),), active=(ReplicaId(2),), halted="x",
+    match=((ReplicaId(2), Index(5)),), recently_active=(ReplicaId(2),), halted="x",
 )  # fmt: skip
 PROPOSALS: list[proposals.Proposal] = [
     proposals.Tick(Term(1)),

@@ -122,7 +122,7 @@ def test_a_voter_without_a_member_record_is_lost() -> None:
 def test_who_keeps_up_is_alive_active_and_caught_up() -> None:
     state, shard = rig()
     assert health.keeping_up(state, shard) == {1, 2, 3}
-    report(state, 1, active=(ReplicaId(3),))
+    report(state, 1, recently_active=(ReplicaId(3),))
     assert health.keeping_up(state, shard) == {1, 3}
     behind = Index(5000 - bounds.HAKEEPER_CAUGHT_UP_ENTRIES - 1)
     report(state, 1, match=((ReplicaId(2), behind), (ReplicaId(3), Index(behind + 1))))
@@ -144,7 +144,7 @@ def test_an_old_report_of_the_leader_decides_nothing() -> None:
 
 def test_of_two_that_say_they_lead_the_higher_term_counts() -> None:
     state, shard = rig()
-    report(state, 3, leads=True, term=9, match=(), active=())
+    report(state, 3, leads=True, term=9, match=(), recently_active=())
     found = health.leader_report(state, shard)
     assert found is not None
     assert found[0].store == "s3"

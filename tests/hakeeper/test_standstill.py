@@ -39,7 +39,7 @@ class Standing(Model):
         return proposals.ReplicaReport(
             shard, report.replica, report.incarnation, report.epoch, report.membership, True,
             report.term, report.leader, report.first_index, report.last_index, report.committed,
-            report.applied, match=kept, active=report.active,
+            report.applied, match=kept, recently_active=report.recently_active,
         )  # fmt: skip
 
     def told(self) -> list[str]:

@@ -23,6 +23,7 @@ from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId, encode_command
 from logservice.hakeeper.commands import proposals
+from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.ids import (
     HAKEEPER_SHARD,
@@ -38,7 +39,7 @@ from logservice.ids import (
 )
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Membership
-from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
+from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.peers.question import Question
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.transport.seam import PeerIdentity
@@ -208,8 +209,8 @@ class FakeHost:
     def halted(self) -> dict[ShardId, HaltedReplica]:
         return self.halts
 
-    def directory_infos(self) -> list[DirectoryInfo]:
-        return [DirectoryInfo("/d", one, 10, 90, 0, "") for one in self.identity.incarnations]
+    def directory_infos(self) -> list[DirectoryReport]:
+        return [DirectoryReport(one, 10, 90, path="/d") for one in self.identity.incarnations]
 
     def roomiest(self) -> Incarnation:
         return self.identity.incarnations[-1]

@@ -118,7 +118,7 @@ async def test_a_heartbeat_says_who_and_what() -> None:
     report = store.replicas[ONE]
     assert (report.replica, report.leads, report.applied, report.applied_lsn) == (1024, True, 7, 70)
     assert report.match == ((2, 1),)
-    assert report.active == (2,)
+    assert report.recently_active == (2,)
     assert store.stored == ((TWO, 1030),)
 
 
@@ -145,7 +145,7 @@ async def test_followers_report_nothing_about_others() -> None:
     rig.run_here(ONE, 1024)
     await rig.sender.beat_once()
     report = rig.state.stores["s1"].replicas[ONE]
-    assert (report.leads, report.match, report.active) == (False, (), ())
+    assert (report.leads, report.match, report.recently_active) == (False, (), ())
 
 
 async def test_only_differences_are_sent() -> None:

@@ -14,6 +14,7 @@ from logservice.hakeeper.commands.proposals import AccessGrant
 from logservice.hakeeper.state import Operator, ShardState, State, StoreState
 from logservice.hakeeper.stores.health import Health, health, leader_report, report_of, silent
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
+from logservice.same_names import copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +155,12 @@ def store_view(state: State, store: StoreState) -> StoreView:
         state.tick - store.last_tick,
         len(store.replicas),
         tuple(
-            DirectoryView(
-                directory.path,
-                directory.incarnation,
-                directory.used,
-                directory.free,
-                sum(one.incarnation == directory.incarnation for one in store.replicas.values()),
-                directory.failed,
-                directory.full,
+            copied(
+                DirectoryView,
+                directory,
+                replicas=sum(
+                    one.incarnation == directory.incarnation for one in store.replicas.values()
+                ),
             )
             for directory in store.directories
         ),

@@ -108,15 +108,15 @@ class SetJoining(Struct, tag="joining", array_like=True, frozen=True, forbid_unk
 
 
 class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """One data directory of a store. Bytes of log storage, and bytes that can still be written.
+    """One data directory of a store. used_bytes: of log storage; free_bytes: can still be written.
 
     `failed`: why the store does not use it any more, else empty. `path` is for people. `full`: its
     disk is above the high-water mark.
     """
 
     incarnation: StoreIncarnation
-    used: Natural = 0
-    free: Natural = 0
+    used_bytes: Natural = 0
+    free_bytes: Natural = 0
     failed: Detail = ""
     path: Path = ""
     full: bool = False
@@ -126,9 +126,9 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     """One running replica as its store sees it, and the data directory it is in. `epoch` is the
     membership's change epoch.
 
-    `match` and `active` are the leader's: last durable index per follower, and who was heard from
-    within an election timeout. `halted`: why it stopped serving, else empty; `repairing`: and its
-    store is restoring it from its peers.
+    `match` and `recently_active` are the leader's: last durable index per follower, and who was
+    heard from within an election timeout. `halted`: why it stopped serving, else empty;
+    `repairing`: and its store is restoring it from its peers.
     """
 
     shard: Shard
@@ -147,7 +147,7 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     applied_lsn: LogLsn = Lsn(0)
     truncated_lsn: LogLsn = Lsn(0)
     match: tuple[tuple[Replica, LogIndex], ...] = ()
-    active: tuple[Replica, ...] = ()
+    recently_active: tuple[Replica, ...] = ()
     halted: Detail = ""
     repairing: bool = False
 

@@ -75,7 +75,7 @@ class Placement:
 
         def order(directory: DirectoryReport) -> tuple[bool, int, int, Incarnation]:
             load = self._load_of.get(directory.incarnation, 0)
-            share = directory.free // (load + 1)
+            share = directory.free_bytes // (load + 1)
             return directory.full, -share, load, directory.incarnation
 
         working = [directory for directory in store.directories if not directory.failed]

@@ -170,6 +170,6 @@ def keeping_up(state: State, shard: ShardState) -> frozenset[ReplicaId]:
         return frozenset()
     enough = leader.committed - bounds.HAKEEPER_CAUGHT_UP_ENTRIES
     matched = {replica for replica, index in leader.match if index >= enough}
-    good = (matched & set(leader.active)) | {leader.replica}
+    good = (matched & set(leader.recently_active)) | {leader.replica}
     living = healths(state, shard)
     return frozenset(replica for replica in good if living.get(replica) is Health.ALIVE)

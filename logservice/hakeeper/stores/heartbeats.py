@@ -177,7 +177,7 @@ def _reported_bytes(state: State, beat: StoreHeartbeat) -> int:
     reports.update((report.shard, report) for report in beat.replicas)
     return sum(
         _REPORT_BYTES + len(one.membership) + len(one.halted) + 32 * len(one.match)
-        + 16 * len(one.active)
+        + 16 * len(one.recently_active)
         for one in reports.values()
     )  # fmt: skip
 

@@ -32,6 +32,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from logservice_wire.errors import (
     InvalidArgument,
     LogServiceError,
@@ -60,8 +61,9 @@ from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
 from logservice.nodehost.agent.host import AgentHost
-from logservice.nodehost.info import DirectoryInfo, ReplicaInfo
+from logservice.nodehost.info import ReplicaInfo
 from logservice.raft.ready import Role
+from logservice.same_names import copied
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +211,7 @@ class HeartbeatSender:
             described.host,
             described.peer_address,
             described.client_address,
-            tuple(_directory(info) for info in self._host.directory_infos() if info.incarnation),
+            tuple(_bounded(one) for one in self._host.directory_infos() if one.incarnation),
             self._boot_id,
             self._sequence,
             self._base,
@@ -263,25 +265,16 @@ class HeartbeatSender:
         if known is None or known[0] is not info.membership:
             known = (info.membership, info.membership.encode())
             self._encoded[info.shard] = known
-        return ReplicaReport(
-            info.shard,
-            info.replica,
-            info.incarnation,
-            info.membership.change_epoch,
-            known[1],
-            leads,
-            info.term,
-            info.leader,
-            info.first_index,
-            info.last_index,
-            info.committed,
-            info.applied,
-            info.first_lsn,
-            info.applied_lsn,
-            info.truncated_lsn,
+        return copied(
+            ReplicaReport,
+            info,
+            epoch=info.membership.change_epoch,
+            membership=known[1],
+            leads=leads,
             match=info.match if leads else (),
-            active=info.recently_active if leads else (),
+            recently_active=info.recently_active if leads else (),
             halted=info.halted[:_DETAIL_CHARACTERS],
+            repairing=False,
         )
 
     # --- commands ---------------------------------------------------------------------------------
@@ -362,12 +355,7 @@ class HeartbeatSender:
         )
 
 
-def _directory(info: DirectoryInfo) -> DirectoryReport:
-    return DirectoryReport(
-        info.incarnation,
-        info.used_bytes,
-        info.free_bytes,
-        info.failed[:_DETAIL_CHARACTERS],
-        info.path[:_PATH_CHARACTERS],
-        info.full,
-    )
+def _bounded(report: DirectoryReport) -> DirectoryReport:
+    """The report with its texts cut to what HAKeeper takes."""
+    failed, path = report.failed[:_DETAIL_CHARACTERS], report.path[:_PATH_CHARACTERS]
+    return msgspec.structs.replace(report, failed=failed, path=path)

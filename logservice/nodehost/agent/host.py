@@ -10,10 +10,11 @@ from typing import Protocol
 
 from logservice.clock import Clock
 from logservice.config_change import ConfigChange
+from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Membership
-from logservice.nodehost.info import DirectoryInfo, HaltedReplica, ReplicaInfo
+from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
@@ -82,7 +83,7 @@ class AgentHost(Protocol):
         """Replicas whose data here cannot be trusted."""
         ...
 
-    def directory_infos(self) -> Sequence[DirectoryInfo]:
+    def directory_infos(self) -> Sequence[DirectoryReport]:
         """Every data directory."""
         ...
 

@@ -20,6 +20,7 @@ from logservice_wire.errors import Halted, ShardNotFound, WrongCluster
 
 from logservice.clock import Clock
 from logservice.events import Event, emit
+from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.data_directory import DataDirectory, read_identity
 from logservice.logdb.io.kv import KvEngine, KvError
@@ -27,7 +28,7 @@ from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.disks.directory import Directory
-from logservice.nodehost.info import DirectoryInfo, ReplicaInfo
+from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.integrity.scrub import Scrubber
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.threads.executor import Executor
@@ -230,7 +231,7 @@ def disk_failed(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _DISK_ERRORS
 
 
-def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryInfo:
+def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryReport:
     """What to report of a directory that could not be opened; closes what waits for its disk.
 
     Its incarnation is 0 when not even its identity can be read: its replicas are then missed only
@@ -240,7 +241,7 @@ def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryInfo:
     incarnation = Incarnation(0)
     with contextlib.suppress(OSError, WrongCluster):
         incarnation = read_identity(seams.vfs, path).incarnation
-    return DirectoryInfo(path, incarnation, 0, 0, 0, f"{type(error).__name__}: {error}")
+    return DirectoryReport(incarnation, failed=f"{type(error).__name__}: {error}", path=path)
 
 
 class _Within:

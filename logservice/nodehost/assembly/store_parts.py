@@ -28,6 +28,7 @@ from logservice_wire.errors import InvalidArgument, NotReady, ShardNotFound
 
 from logservice import bounds
 from logservice.clock import Clock
+from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.hakeeper.rsm import HAKeeperRsm
 from logservice.hakeeper.state import decoded
 from logservice.ids import (
@@ -56,7 +57,6 @@ from logservice.nodehost.assembly.store_directory import (
     disk_failed,
     unopened,
 )
-from logservice.nodehost.info import DirectoryInfo
 from logservice.nodehost.integrity.comparison import Comparer
 from logservice.nodehost.integrity.repair import Repairer
 from logservice.nodehost.integrity.scrub import ScrubPass
@@ -138,7 +138,7 @@ class StoreParts:
         self.settings = settings
         self._seams = seams
         self.directories: list[StoreDirectory] = []
-        self.unopened: list[DirectoryInfo] = []
+        self.unopened: list[DirectoryReport] = []
         try:
             self._open_directories()
             self._assemble()

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from logservice_wire.errors import Halted, InvalidArgument
 
 from logservice.clock import Clock
+from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.ids import Incarnation, ReplicaId, ShardId
 from logservice.logdb.format.update import Bootstrap
 from logservice.logdb.space.stats import LogDbStats
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.engine import Engine
-from logservice.nodehost.info import DirectoryInfo
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.seam import Transport
 
@@ -31,7 +31,7 @@ class Directories:
     """Those of one store, in the order of the configuration; at least one."""
 
     def __init__(
-        self, directories: Sequence[Directory], unopened: Sequence[DirectoryInfo] = ()
+        self, directories: Sequence[Directory], unopened: Sequence[DirectoryReport] = ()
     ) -> None:
         """`unopened`: others that the store has, for reports.
 
@@ -76,7 +76,7 @@ class Directories:
             )
             directory.logdb.on_fault = on_fault
 
-    def infos(self) -> list[DirectoryInfo]:
+    def infos(self) -> list[DirectoryReport]:
         """What is to be told about each, those that failed or were not opened too."""
         return [*(directory.info() for directory in self._all), *self._unopened]
 

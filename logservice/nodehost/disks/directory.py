@@ -18,11 +18,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from logservice.clock import SystemClock
+from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.space.disk_space import DiskState, OutOfSpace
 from logservice.nodehost.engine import Engine
-from logservice.nodehost.info import DirectoryInfo
 from logservice.nodehost.threads.executor import Executor
 from logservice.nodehost.threads.read_budget import ReadBudget
 from logservice.snapshot import Snapshot
@@ -96,15 +96,17 @@ class Directory:
         if not self.failed:
             self.engine.own_group_soon(lambda: self.logdb.begin(()))
 
-    def info(self) -> DirectoryInfo:
+    def info(self) -> DirectoryReport:
         """What operators and HAKeeper are told; `look_at_disk` says how much is free."""
         if self.failed:
-            return DirectoryInfo(self.path, self.incarnation, 0, 0, 0, self.failed)
-        used, replicas = self.logdb.segment_bytes, len(self.logdb.replicas())
-        return DirectoryInfo(
-            self.path, self.incarnation, used, max(0, self.disk.free_bytes), replicas, "",
-            self.disk.full,
-        )  # fmt: skip
+            return DirectoryReport(self.incarnation, failed=self.failed, path=self.path)
+        return DirectoryReport(
+            self.incarnation,
+            self.logdb.segment_bytes,
+            max(0, self.disk.free_bytes),
+            path=self.path,
+            full=self.disk.full,
+        )
 
     @property
     def path(self) -> str:

@@ -9,6 +9,7 @@ from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
+from logservice.same_names import copied
 from logservice.server.edge.effects import effect
 from logservice.server.edge.errors import Context, handler
 from logservice.server.monitor.cluster.rows import ClusterReport
@@ -86,34 +87,23 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
 
 def _replica(replica: ReplicaStatus) -> admin_pb2.StoreReplica:
-    return admin_pb2.StoreReplica(
+    return copied(
+        admin_pb2.StoreReplica,
+        replica,
         shard_id=replica.shard,
         replica_id=replica.replica,
-        role=replica.role,
-        term=replica.term,
         leader_replica=replica.leader,
-        committed_index=replica.committed_index,
-        applied_index=replica.applied_index,
-        first_index=replica.first_index,
-        last_index=replica.last_index,
-        first_lsn=replica.first_lsn,
-        applied_lsn=replica.applied_lsn,
-        truncated_lsn=replica.truncated_lsn,
         exported_snapshots=replica.exports,
-        membership_epoch=replica.membership_epoch,
-        incarnation=replica.incarnation,
-        halted=replica.halted,
     )
 
 
 def _directory(status: StoreStatus, directory: DirectoryStatus) -> admin_pb2.StoreDirectory:
-    return admin_pb2.StoreDirectory(
-        path=directory.path,
-        incarnation=directory.incarnation,
+    return copied(
+        admin_pb2.StoreDirectory,
+        directory,
         used_bytes=int(directory.logdb.get("segment_bytes", 0)),
         free_bytes=int(directory.logdb.get("free_bytes", 0)),
         replicas=sum(one.incarnation == directory.incarnation for one in status.replicas),
-        failed=directory.failed,
         full=bool(directory.logdb.get("disk_full", 0)),
     )
 

@@ -19,13 +19,14 @@ from logservice_wire.rpcs import RequestT, ResponseT, Rpc
 from logservice_wire.v1 import hakeeper_pb2, hakeeper_pb2_grpc
 
 from logservice.config import LimitsSection
-from logservice.hakeeper.answers.views import ClusterView, ShardView
+from logservice.hakeeper.answers.views import ClusterView, ShardView, StoreView
 from logservice.hakeeper.commands import proposals, replies
 from logservice.hakeeper.commands.store_commands import ServiceOrder
 from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.outcome import Applied
+from logservice.same_names import copied
 from logservice.server.edge.effects import effect
 from logservice.server.edge.errors import Context, Method, handler
 from logservice.server.services.deadlines import in_time, timeout_s
@@ -210,76 +211,21 @@ def _check(proposal: proposals.Proposal) -> None:
 
 
 def _cluster(view: ClusterView) -> hakeeper_pb2.ClusterState:
-    return hakeeper_pb2.ClusterState(
-        cluster_id=view.cluster_id,
+    return copied(
+        hakeeper_pb2.ClusterState,
+        view,
         state=view.phase,
-        tick=view.tick,
-        term=view.term,
-        stores=[
-            hakeeper_pb2.StoreInfo(
-                store_id=store.store_id,
-                host=store.host,
-                peer_address=store.peer_address,
-                client_address=store.client_address,
-                expired=store.expired,
-                ticks_since_heartbeat=store.ticks_since_heartbeat,
-                disk_used_bytes=store.disk_used_bytes,
-                disk_free_bytes=store.disk_free_bytes,
-                replicas=store.replicas,
-                labels=dict(store.labels),
-                directories=[
-                    hakeeper_pb2.DirectoryInfo(
-                        path=one.path,
-                        incarnation=one.incarnation,
-                        used_bytes=one.used_bytes,
-                        free_bytes=one.free_bytes,
-                        replicas=one.replicas,
-                        failed=one.failed,
-                        full=one.full,
-                    )
-                    for one in store.directories
-                ],
-            )
-            for store in view.stores
-        ],
+        stores=[_store(store) for store in view.stores],
         shards=[_shard(shard) for shard in view.shards],
-        operators=[
-            hakeeper_pb2.OperatorInfo(
-                operator_id=operator.operator_id,
-                shard_id=operator.shard_id,
-                kind=operator.kind,
-                step=operator.step,
-                age_ticks=operator.age_ticks,
-            )
-            for operator in view.operators
-        ],
-        flags=view.flags,
+        operators=[copied(hakeeper_pb2.OperatorInfo, one) for one in view.operators],
     )
+
+
+def _store(view: StoreView) -> hakeeper_pb2.StoreInfo:
+    directories = [copied(hakeeper_pb2.DirectoryInfo, one) for one in view.directories]
+    return copied(hakeeper_pb2.StoreInfo, view, directories=directories)
 
 
 def _shard(view: ShardView) -> hakeeper_pb2.ShardInfo:
-    return hakeeper_pb2.ShardInfo(
-        shard_id=view.shard_id,
-        name=view.name,
-        wanted_replicas=view.wanted_replicas,
-        replicas=[
-            hakeeper_pb2.ReplicaInfo(
-                replica_id=replica.replica_id,
-                store_id=replica.store_id,
-                role=replica.role,
-                reported=replica.reported,
-                leader=replica.leader,
-                applied_index=replica.applied_index,
-                first_lsn=replica.first_lsn,
-                applied_lsn=replica.applied_lsn,
-                incarnation=replica.incarnation,
-            )
-            for replica in view.replicas
-        ],
-        leader_store=view.leader_store,
-        leader_address=view.leader_address,
-        term=view.term,
-        membership_epoch=view.membership_epoch,
-        joint=view.joint,
-        client_addresses=view.client_addresses,
-    )
+    replicas = [copied(hakeeper_pb2.ReplicaInfo, one) for one in view.replicas]
+    return copied(hakeeper_pb2.ShardInfo, view, replicas=replicas)

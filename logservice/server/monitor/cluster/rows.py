@@ -15,8 +15,8 @@ from msgspec import Struct
 from logservice import bounds
 from logservice.hakeeper.answers.views import ClusterView, ReplicaView, ShardView, StoreView
 from logservice.ids import ShardId, StoreId
+from logservice.same_names import copied
 from logservice.server.monitor.own.status import (
-    EventLine,
     FollowerStatus,
     Reason,
     ReplicaStatus,
@@ -200,15 +200,13 @@ def build(hakeeper: HAKeeperWord, words: Mapping[str, StoreWord], me: StoreStatu
     )
     shards = _shards(view if not hakeeper.error else None, view, words)
     operators = tuple(
-        OperatorRow(
+        copied(
+            OperatorRow,
+            item,
             operator=item.operator_id,
             shard=item.shard_id,
-            kind=item.kind,
-            step=item.step,
-            age_ticks=item.age_ticks,
             replica=item.replica_id,
             store=item.store_id,
-            error=item.error,
         )
         for item in (view.operators if view is not None else ())
     )
@@ -240,18 +238,8 @@ def _lacks_replicas(shard: ShardRow) -> bool:
 
 
 def _events(words: Mapping[str, StoreWord]) -> tuple[StoreEvent, ...]:
-    def line(store: str, event: EventLine) -> StoreEvent:
-        return StoreEvent(
-            store=store,
-            number=event.number,
-            time_us=event.time_us,
-            level=event.level,
-            event=event.event,
-            message=event.message,
-        )
-
     found = [
-        line(store, event)
+        copied(StoreEvent, event, store=store)
         for store, word in words.items()
         if word.status is not None
         for event in word.status.events
@@ -264,7 +252,9 @@ def _store(store: str, view: StoreView | None, word: StoreWord, hakeeper: HAKeep
     status = word.status or StoreStatus()
     figures = status.logdb
     serving = word.status is not None and bool(figures)
-    return StoreRow(
+    return copied(
+        StoreRow,
+        status,
         store=store,
         host=view.host if view is not None else "",
         alive=view is not None
@@ -274,14 +264,10 @@ def _store(store: str, view: StoreView | None, word: StoreWord, hakeeper: HAKeep
         error=word.error,
         phase=status.phase if word.status is not None else "",
         ready=word.status is not None and not status.reasons,
-        reasons=status.reasons,
-        alarms=status.alarms,
-        version=status.version,
         uptime_s=round(status.uptime_s, 1),
         heartbeat_age_ticks=_heard_ticks(view, hakeeper),
         client_address=status.client_address or (view.client_address if view else ""),
         peer_address=status.peer_address or (view.peer_address if view else ""),
-        admin_address=status.admin_address,
         disk_used_bytes=_disk(figures, "segment_bytes", view.disk_used_bytes if view else 0),
         disk_free_bytes=_disk(figures, "free_bytes", view.disk_free_bytes if view else 0),
         replicas=len(status.replicas) if serving else (view.replicas if view else 0),
@@ -368,7 +354,9 @@ def _shard(
     else:
         replicas = tuple(_own_word(name, item, leader, followers) for name, item in here.items())
     stalled = next((item for item in here.values() if item.stalled), ReplicaStatus())
-    return ShardRow(
+    return copied(
+        ShardRow,
+        best,
         shard=shard,
         name=view.name if view is not None else "",
         wanted=view.wanted_replicas if view is not None else 0,
@@ -377,16 +365,8 @@ def _shard(
         term=max(best.term, view.term if view is not None else 0),
         epoch=max(best.membership_epoch, view.membership_epoch if view is not None else 0),
         joint=view is not None and view.joint,
-        writer_holder=best.writer_holder,
-        writer_epoch=best.writer_epoch,
         first_lsn=best.first_lsn or max((item.first_lsn for item in replicas), default=0),
         applied_lsn=best.applied_lsn or max((item.applied_lsn for item in replicas), default=0),
-        truncated_lsn=best.truncated_lsn,
-        requested_truncation_lsn=best.requested_truncation_lsn,
-        holds=best.holds,
-        hold_name=best.hold_name,
-        hold_lsn=best.hold_lsn,
-        sessions=best.sessions,
         lag_entries=max((item.lag_entries for item in replicas), default=-1),
         stalled=stalled.stalled,
         stalled_bytes=stalled.stalled_bytes,
@@ -427,15 +407,15 @@ def _replica(
     health = view.health
     if health == "alive" and status is None:
         health = "silent" if silent else "missing" if serving else health
-    return ReplicaRow(
+    return copied(
+        ReplicaRow,
+        # What the store says of it now is newer than what it reported.
+        status if status is not None else view,
         replica=view.replica_id,
         store=view.store_id,
         role=view.role,
         health="halted" if status is not None and status.halted else health,
         leader=leader is not None and leader.replica == view.replica_id,
-        applied_index=status.applied_index if status is not None else view.applied_index,
-        applied_lsn=status.applied_lsn if status is not None else view.applied_lsn,
-        first_lsn=status.first_lsn if status is not None else view.first_lsn,
         lag_entries=_lag(view.replica_id, leader, followers),
     )
 
@@ -446,14 +426,11 @@ def _own_word(
     leader: ReplicaStatus | None,
     followers: Mapping[int, FollowerStatus],
 ) -> ReplicaRow:
-    return ReplicaRow(
-        replica=status.replica,
+    return copied(
+        ReplicaRow,
+        status,
         store=store,
-        role=status.role,
         health="halted" if status.halted else "",
         leader=leader is not None and leader.replica == status.replica,
-        applied_index=status.applied_index,
-        applied_lsn=status.applied_lsn,
-        first_lsn=status.first_lsn,
         lag_entries=_lag(status.replica, leader, followers),
     )

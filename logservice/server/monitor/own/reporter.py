@@ -29,6 +29,7 @@ from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.nodehost.truncation.worker import TruncationAlarm
 from logservice.raft.ready import Role
 from logservice.rsm.queries import LogStatus, LogStatusQuery
+from logservice.same_names import copied
 from logservice.server.monitor.own import readiness
 from logservice.server.monitor.own.event_ring import EventRing
 from logservice.server.monitor.own.status import (
@@ -215,24 +216,16 @@ def _replica(
     status = _log_status(parts, info)
     holds = status.holds if status is not None else ()
     lowest = min(holds, key=lambda hold: hold[1], default=("", 0))
-    return ReplicaStatus(
-        shard=info.shard,
-        replica=info.replica,
-        incarnation=info.incarnation,
+    return copied(
+        ReplicaStatus,
+        info,
         role=info.role.name.lower(),
-        term=info.term,
-        leader=info.leader,
         leader_store=parts.host.leader_store(info.shard) or "",
         membership_epoch=info.membership.change_epoch,
         voters=len(info.membership.voters),
         learners=len(info.membership.learners),
-        first_index=info.first_index,
-        last_index=info.last_index,
         committed_index=info.committed,
         applied_index=info.applied,
-        first_lsn=info.first_lsn,
-        applied_lsn=info.applied_lsn,
-        truncated_lsn=info.truncated_lsn,
         requested_truncation_lsn=status.requested_truncation_lsn if status is not None else 0,
         writer_holder=status.writer_holder if status is not None else "",
         writer_epoch=status.writer_epoch if status is not None else 0,
@@ -242,7 +235,6 @@ def _replica(
         sessions=status.session_count if status is not None else 0,
         exports=exports,
         followers=_followers(info) if info.role is Role.LEADER else (),
-        halted=info.halted,
         stalled=alarm.reason.value if alarm is not None else "",
         stalled_bytes=alarm.truncatable_bytes if alarm is not None else 0,
     )
@@ -281,10 +273,7 @@ def directory_status(directory: Directory, scrub: ScrubPass) -> DirectoryStatus:
         common,
         logdb=figures(stats),
         oldest_reason=stats.oldest_reason,
-        oldest_pins=tuple(
-            OldestPinStatus(shard=pin.shard, replica=pin.replica, live_bytes=pin.live_bytes)
-            for pin in stats.oldest_pins
-        ),
+        oldest_pins=tuple(copied(OldestPinStatus, pin) for pin in stats.oldest_pins),
         durable_write_seconds=buckets(stats.durable_write_us, 1e6),
         group_bytes=buckets(stats.group_bytes, 1),
         scrub=figures(scrub),
