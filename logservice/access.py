@@ -12,8 +12,9 @@ granted is denied. A scope is one of::
 Roles are independent of each other: ADMIN over a shard does not read its records. Whoever has ADMIN
 over the cluster can grant itself anything, and leaves a trail by it.
 
-The list is replicated in shard 0 (`hakeeper.access`) and changes as a whole; its version tells two
-states apart. This file alone decides what a grant means. It is pure, and the same on every store.
+The list is replicated in shard 0 (`hakeeper.stores.access`) and changes as a whole; its version
+tells two states apart. This file alone decides what a grant means. It is pure, and the same on
+every store.
 
 References: DESIGN sections 10 and 12; reference/reliability.md section 5.
 """

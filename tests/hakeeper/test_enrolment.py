@@ -39,7 +39,7 @@ def test_a_store_joins_by_its_heartbeat_and_everybody_hears_of_its_directories()
 
 
 def test_nobody_joins_with_the_data_directory_of_another_store() -> None:
-    """Also when that store is long silent: its disk may be what came back under another name."""
+    """INV-HK-JOIN, also when that store is long silent: its disk may have come back renamed."""
     model = started()
     theirs = model.stores[StoreId("s1")].incarnation
     for _ in range(2):
@@ -56,6 +56,7 @@ def test_nobody_joins_with_the_data_directory_of_another_store() -> None:
 
 
 def test_an_enrolled_store_does_not_take_another_ones_directory_either() -> None:
+    """INV-HK-JOIN."""
     model = started()
     s2 = model.state.stores[StoreId("s2")]
     theirs = proposals.DirectoryReport(model.stores[StoreId("s1")].incarnation)
@@ -68,6 +69,7 @@ def test_an_enrolled_store_does_not_take_another_ones_directory_either() -> None
 
 @pytest.mark.parametrize("taken", [{"peer": "s1:1"}, {"client": "s1:2"}, {"peer": "s1:2"}])
 def test_nobody_joins_under_the_address_of_a_store_that_is_alive(taken: dict[str, str]) -> None:
+    """INV-HK-JOIN."""
     model = started()
     assert rejected(model.propose(beat("new", 77, **taken))) is Reason.PERMISSION_DENIED
     model.kill("s1")
@@ -138,6 +140,7 @@ def test_who_was_turned_away_is_remembered_within_bounds_and_for_a_while() -> No
 
 
 def test_a_newly_joined_store_gets_no_replica_of_shard_0_without_a_verb() -> None:
+    """INV-HK-ELIGIBLE."""
     model = started(4)
     model.kill("s1")
     model.run(expiry(model) + 1500)

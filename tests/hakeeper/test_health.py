@@ -46,7 +46,7 @@ def report(state: State, number: int, **fields: object) -> None:
         "term": 4,
         "committed": Index(5000),
         "match": ((ReplicaId(2), Index(5000)), (ReplicaId(3), Index(5000))),
-        "active": (ReplicaId(2), ReplicaId(3)),
+        "recently_active": (ReplicaId(2), ReplicaId(3)),
     }
     values.update(fields)
     state.stores[StoreId(f"s{number}")].replicas[ONE] = ReplicaReport(

@@ -452,7 +452,7 @@ _STANDSTILL = re.compile(
     r"shard (?P<shard>\d+): replica (?P<replica>\d+) on (?P<store>.+) does not catch up:"
     r" behind, at entry \d+ since tick (?P<tick>\d+)"
 )
-"""HAKeeper's flag, as `hakeeper.standstill` writes it."""
+"""HAKeeper's flag, as `hakeeper.repair.standstill` writes it."""
 
 
 def _standing(report: ClusterReport) -> dict[tuple[int, int], re.Match[str]]:

@@ -1,4 +1,7 @@
-"""`logctl admit`, `logctl joining`: which stores belong to the cluster (`hakeeper.enrolment`)."""
+"""`logctl admit`, `logctl joining`: which stores belong to the cluster.
+
+What follows from it is decided in `hakeeper.stores.enrolment`.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from logservice.outcome import Applied, Outcome, Rejected
 
 
 def eligible(state: State, store: StoreId) -> bool:
-    """INV-HK-ELIGIBLE: whether it may get a replica of shard 0."""
+    """INV-HK-ELIGIBLE: whether the store may get a replica of shard 0."""
     return _initial(state, store) or state.admitted.get(store, False)
 
 

@@ -6,7 +6,8 @@ interval, each with the term in which it was proposed. A tick counts only if its
 term, so a leader that was deposed meanwhile cannot make time pass twice as fast.
 
 At most one proposal is under way: when shard 0 is slow, time slows down with it, and nobody is
-declared dead because HAKeeper was busy. All decisions are the state machine's (`hakeeper.check`).
+declared dead because HAKeeper was busy. All decisions are the state machine's
+(`hakeeper.repair.check`).
 
 Shard 0 compacts itself: the truncation worker visits it like any other replica.
 """

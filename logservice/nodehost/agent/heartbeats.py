@@ -6,7 +6,7 @@ is carried out in a task of its own, because a slow one must not silence the sto
 success or failure, is sent with every heartbeat until one of them was applied. A command that is
 delivered again while it runs, or before HAKeeper has seen its result, is recognised by its id and
 not repeated. After a restart it may be repeated, so all commands are idempotent
-(`hakeeper.store_commands`).
+(`hakeeper.commands.store_commands`).
 
 This file alone decides that a replica is created here only in the data directory that the command
 names, and only if HAKeeper knows that it has never run (`fresh`). Where any other replica's data is
