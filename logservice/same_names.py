@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection
+import operator
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -22,13 +23,19 @@ T = TypeVar("T")
 def copied(target: type[T], source: object, /, **others: Any) -> T:
     """A `target` with the values that `source` has under the same names; `others` are the rest."""
     form: Any = target
-    for name in _names(form):
-        if name not in others:
-            others[name] = getattr(source, name)
-    return target(**others)
+    names, values_of = _shared(form, tuple(others))
+    return target(**dict(zip(names, values_of(source), strict=True)), **others)
 
 
 @functools.cache
+def _shared(form: Any, given: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[object], Any]]:
+    """The fields that are not given, and what gets their values, as a tuple, from a source."""
+    names = tuple(name for name in _names(form) if name not in given)
+    if len(names) > 1:
+        return names, operator.attrgetter(*names)
+    return names, lambda source: tuple(getattr(source, name) for name in names)
+
+
 def _names(form: Any) -> Collection[str]:
     """The fields of a dataclass, of a msgspec struct, or of a protobuf message."""
     if dataclasses.is_dataclass(form):

@@ -40,33 +40,60 @@ changed = msgspec.structs.replace
 
 def store(name: str, **changes: Any) -> StoreRow:
     values: dict[str, Any] = {
-        "alive": True, "answers": True, "phase": "serving", "ready": True, "version": "1.0",
-        "client_address": f"{name}:1", "replicas": 2, "bytes_written": 1000, "durable_writes": 10,
-    }  # fmt: skip
+        "alive": True,
+        "answers": True,
+        "phase": "serving",
+        "ready": True,
+        "version": "1.0",
+        "client_address": f"{name}:1",
+        "replicas": 2,
+        "bytes_written": 1000,
+        "durable_writes": 10,
+    }
     return StoreRow(store=name, **(values | changes))
 
 
 def shard(number: int, **changes: Any) -> ShardRow:
     members = tuple(
         ReplicaRow(
-            replica=place, store=f"s{place}", role="voter", health="alive", leader=place == 1,
+            replica=place,
+            store=f"s{place}",
+            role="voter",
+            health="alive",
+            leader=place == 1,
             lag_entries=0,
         )
         for place in (1, 2, 3)
-    )  # fmt: skip
+    )
     values: dict[str, Any] = {
-        "name": f"log-{number}", "wanted": 3, "leader_store": "s1", "replicas": members,
-    }  # fmt: skip
+        "name": f"log-{number}",
+        "wanted": 3,
+        "leader_store": "s1",
+        "replicas": members,
+    }
     return ShardRow(shard=number, **(values | changes))
 
 
 def report(**changes: Any) -> ClusterReport:
     row = ClusterRow(
-        cluster="c", phase="running", term=2, tick=9, asked_store="s1", time_us=1_000_000,
-        hakeeper_age_s=0.0, hakeeper_error="", stores=4, stores_alive=4, stores_ready=4, shards=2,
-        shards_without_leader=0, shards_lacking_replicas=0, operators=0, flags=(),
+        cluster="c",
+        phase="running",
+        term=2,
+        tick=9,
+        asked_store="s1",
+        time_us=1_000_000,
+        hakeeper_age_s=0.0,
+        hakeeper_error="",
+        stores=4,
+        stores_alive=4,
+        stores_ready=4,
+        shards=2,
+        shards_without_leader=0,
+        shards_lacking_replicas=0,
+        operators=0,
+        flags=(),
         events=(StoreEvent(store="s1", number=1, time_us=1, level="info", event="e", message="m"),),
-    )  # fmt: skip
+    )
     values: dict[str, Any] = {
         "cluster": row,
         "stores": tuple(store(f"s{number}") for number in (1, 2, 3, 4)),
@@ -116,9 +143,15 @@ BEHIND = tuple(
     for item in shard(1).replicas
 )
 OPERATOR = OperatorRow(
-    operator=1, shard=1, kind="replace", step="catch up", age_ticks=5, replica=9, store="s4",
+    operator=1,
+    shard=1,
+    kind="replace",
+    step="catch up",
+    age_ticks=5,
+    replica=9,
+    store="s4",
     error="",
-)  # fmt: skip
+)
 OLD = changed(OPERATOR, age_ticks=bounds.HAKEEPER_SLOW_OPERATOR_TICKS + 1)
 
 
@@ -217,14 +250,15 @@ def test_stores_that_came_back_empty_come_first_and_are_not_asked_to_return() ->
             report().cluster, hakeeper_error="deadline", hakeeper_age_s=95.0, hakeeper_silent_s=90.0
         ),
         stores=(
-            store("s1", ready=False), store("s2", ready=False, reasons=EMPTY),
+            store("s1", ready=False),
+            store("s2", ready=False, reasons=EMPTY),
             store("s3", ready=False, reasons=EMPTY),
         ),
         shards=tuple(
             without(shard(number), "s2", "s3", health="missing", leader_store="", voters=3)
             for number in (0, 1)
         ),
-    )  # fmt: skip
+    )
     found = findings(seen)
     assert [one.code for one in found] == ["shard_0_refused", "hakeeper_silent", "majority_gone"]
     assert "it last answered s1 90 s ago" in found[1].what
@@ -268,8 +302,10 @@ def test_flags_lead_to_their_page_and_are_not_told_twice() -> None:
     seen = with_store(2, ready=False, reasons=reason("disk_full"))
     found = findings(changed(seen, cluster=changed(seen.cluster, flags=flags)))
     assert [(one.code, one.page) for one in found] == [
-        ("disk_full", "disk-full.md"), ("flags", "disk-full.md"), ("flags", "lost-store.md"),
-    ]  # fmt: skip
+        ("disk_full", "disk-full.md"),
+        ("flags", "disk-full.md"),
+        ("flags", "lost-store.md"),
+    ]
     assert "s2 /d" not in found[1].what
     silent = changed(seen.cluster, flags=flags, hakeeper_error="deadline")
     (*_, last) = findings(changed(seen, cluster=silent))
@@ -341,11 +377,16 @@ def test_names_and_sizes_are_shown_whole(width: int) -> None:
     )
     stores = tuple(
         store(
-            f"store-{number}", ready=False, reasons=many, disk_used_bytes=999 << 30,
-            disk_free_bytes=999 << 30, durable_write_p50_us=123_456, durable_write_p99_us=987_654,
+            f"store-{number}",
+            ready=False,
+            reasons=many,
+            disk_used_bytes=999 << 30,
+            disk_free_bytes=999 << 30,
+            durable_write_p50_us=123_456,
+            durable_write_p99_us=987_654,
         )
         for number in (1, 2, 3)
-    )  # fmt: skip
+    )
     here = tuple(ReplicaRow(replica=n, store=f"store-{n}", role="voter") for n in (1, 2, 3))
     rows = tuple(shard(number, leader_store="store-1", replicas=here) for number in (0, 1000))
     text = drawn(report(stores=stores, shards=rows), None, "state", width)

@@ -151,9 +151,18 @@ def test_a_disk_that_cannot_be_written(cluster: LocalCluster, ctl: Program, smal
 def test_a_slow_disk(cluster: LocalCluster, ctl: Program) -> None:
     pid = cluster.pids()[ILL]
     command = [
-        "strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", "-e", "trace=fdatasync,pwritev2",
-        "-e", "inject=fdatasync,pwritev2:delay_exit=150000",
-    ]  # fmt: skip
+        "strace",
+        "-f",
+        "-qq",
+        "-p",
+        str(pid),
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=fdatasync,pwritev2",
+        "-e",
+        "inject=fdatasync,pwritev2:delay_exit=150000",
+    ]
     tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 90
@@ -209,9 +218,11 @@ def test_damaged_data(cluster: LocalCluster, ctl: Program) -> None:
 
 def test_a_certificate_that_is_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     cluster = LocalCluster.create(
-        tmp_path / "c", stores=1, tls=True,
+        tmp_path / "c",
+        stores=1,
+        tls=True,
         settings={**SETTINGS, "tls": {"reload_interval_s": 0.2}},
-    )  # fmt: skip
+    )
     try:
         cluster.up(60)
         ca, certificate, key = cluster.client_files()

@@ -118,5 +118,6 @@ def test_lists_are_what_the_stores_know_and_say_so(
         assert [row["store"] for row in rows] == list(cluster.stores)
     if command == "shards":
         assert [(row["shard"], row["leader"], row["running"]) for row in rows] == [
-            (0, None, 1), (1, None, 1),
-        ]  # fmt: skip
+            (0, None, 1),
+            (1, None, 1),
+        ]

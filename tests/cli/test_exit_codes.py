@@ -101,9 +101,14 @@ def read_by_nobody(command: list[str]) -> tuple[int, str]:
     path = os.pathsep.join(entry for entry in sys.path if entry)
     try:
         ended = subprocess.run(
-            command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+            command,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
             env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
+        )
     finally:
         os.close(writing)
     return ended.returncode, ended.stderr

@@ -81,9 +81,12 @@ def test_bash_completes(tmp_path: Path) -> None:
     )
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=True,
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "PATH": path, "PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
+    )
     assert done.stdout.split() == ["doctor"]
 
 

@@ -236,9 +236,14 @@ def test_transfer(ctl: Program, shard: int) -> None:
 
 def test_wrong_command_lines(ctl: Program, service: Program) -> None:
     for arguments in (
-        ["read"], ["read", "0"], ["read", "one"], ["append", "1", "--batch", "0"],
-        ["append", "1", "--expected-lsn", "1"], ["nothing"], ["status", "1", "-o", "xml"],
-    ):  # fmt: skip
+        ["read"],
+        ["read", "0"],
+        ["read", "one"],
+        ["append", "1", "--batch", "0"],
+        ["append", "1", "--expected-lsn", "1"],
+        ["nothing"],
+        ["status", "1", "-o", "xml"],
+    ):
         assert ctl(*arguments).code == exit_codes.USAGE, arguments
     assert service("cluster", "status", "--dir", "/nowhere/at/all").code == exit_codes.USAGE
 
@@ -285,8 +290,11 @@ def run_store(directory: Path, config: str) -> subprocess.CompletedProcess[str]:
     path.write_text(config)
     return subprocess.run(
         [sys.executable, "-m", "logservice", "store", "run", "-c", str(path)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_a_store_that_cannot_start(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -299,9 +307,10 @@ def test_a_store_that_cannot_start(cluster: LocalCluster, tmp_path: Path) -> Non
         good.replace("tick_ms = 20", "tick_ms = 0"): (2, "raft.tick_ms: expected int >= 1, got 0"),
         good: (6, f"cannot listen for clients on {port}"),
         good.replace('["data"]', f'["{cluster.directory}/store-1/data"]'): (
-            6, "another process uses the data directory",
+            6,
+            "another process uses the data directory",
         ),
-    }  # fmt: skip
+    }
     for config, (code, words) in cases.items():
         ended = run_store(tmp_path, config)
         assert (ended.returncode, ended.stdout) == (code, "")

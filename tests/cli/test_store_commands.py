@@ -123,11 +123,13 @@ NO_FILES = "[tls]\n" + "".join(
     ("more", "words"),
     [
         (NO_FILES, "tls.client_ca: cannot read"),
-        ("[listen]\ninsecure_plaintext = true\nclient = '127.0.0.1:7'\npeer = '127.0.0.1:7'",
-         "listen.peer"),
+        (
+            "[listen]\ninsecure_plaintext = true\nclient = '127.0.0.1:7'\npeer = '127.0.0.1:7'",
+            "listen.peer",
+        ),
         ("[listen]\ninsecure_plaintext = true\nclient = 'localhost'", "expected 'host:port'"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_configuration_ends_with_2_before_anything_is_done(
     command: str, more: str, words: str, tmp_path: Path
 ) -> None:
@@ -136,8 +138,10 @@ def test_a_wrong_configuration_ends_with_2_before_anything_is_done(
     config.write_text(WRONG + more)
     done = subprocess.run(
         [sys.executable, "-m", "logservice", "store", command, "-c", str(config)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (exit_codes.USAGE, "")
     assert words in done.stderr
     assert "=)" not in done.stderr

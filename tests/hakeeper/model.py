@@ -328,9 +328,12 @@ class Model:
     ) -> None:
         truth.last += 1
         values = {
-            "voters": base.voters, "outgoing": base.outgoing, "learners": base.learners,
-            "removed": base.removed, "members": base.members,
-        }  # fmt: skip
+            "voters": base.voters,
+            "outgoing": base.outgoing,
+            "learners": base.learners,
+            "removed": base.removed,
+            "members": base.members,
+        }
         values |= fields
         kept = {*values["voters"], *values["outgoing"], *values["learners"]}
         members = tuple(member for member in values["members"] if member.replica_id in kept)
@@ -368,10 +371,15 @@ class Model:
         changed = set(voters) ^ set(old.voters)
         joint = len(changed) > 1
         self._enter(
-            command.shard, truth, old, "+".join(step.kind.name for step in command.steps),
-            voters=voters, outgoing=old.voters if joint else (), learners=tuple(sorted(learners)),
+            command.shard,
+            truth,
+            old,
+            "+".join(step.kind.name for step in command.steps),
+            voters=voters,
+            outgoing=old.voters if joint else (),
+            learners=tuple(sorted(learners)),
             members=tuple(members[replica] for replica in sorted(members)),
-        )  # fmt: skip
+        )
         truth.leave_at = self.now + 2
         after = self._tolerance(Membership(voters=voters), command.shard)
         # What happened since the reports that the decision rests on, nobody could know.
@@ -394,12 +402,16 @@ class Model:
         store.sequence += 1
         full = store.base == 0
         beat = proposals.StoreHeartbeat(
-            store.name, store.host, f"{store.name}:1", f"{store.name}:2",
+            store.name,
+            store.host,
+            f"{store.name}:1",
+            f"{store.name}:2",
             tuple(
                 proposals.DirectoryReport(one, 0, 100, store.failed.get(one, ""))
                 for one in store.directories
             ),
-            store.boot_id, store.sequence,
+            store.boot_id,
+            store.sequence,
             store.base,
             replicas=tuple(
                 report
@@ -414,7 +426,7 @@ class Model:
             ),
             results=tuple(store.results),
             unattributed_loss=store.unattributed_loss,
-        )  # fmt: skip
+        )
         outcome = self.propose(beat)
         if lose_reply or self.drop_reply(store.name):
             return
@@ -439,12 +451,23 @@ class Model:
             if leads and member.replica_id in up and member.replica_id != copy.replica
         )
         return proposals.ReplicaReport(
-            shard, copy.replica, store.place(copy), copy.membership.change_epoch,
-            copy.membership.encode(), leads, truth.term, truth.leader, Index(1),
-            Index(copy.applied), Index(copy.applied), Index(copy.applied), match=match,
-            recently_active=tuple(replica for replica, _ in match), halted=copy.halted,
+            shard,
+            copy.replica,
+            store.place(copy),
+            copy.membership.change_epoch,
+            copy.membership.encode(),
+            leads,
+            truth.term,
+            truth.leader,
+            Index(1),
+            Index(copy.applied),
+            Index(copy.applied),
+            Index(copy.applied),
+            match=match,
+            recently_active=tuple(replica for replica, _ in match),
+            halted=copy.halted,
             repairing=copy.repairing,
-        )  # fmt: skip
+        )
 
     def execute(self, store: Store, queued: QueuedCommand) -> None:
         """Carry out one command; the result goes with the next heartbeat."""
@@ -488,9 +511,11 @@ class Model:
         if not command.fresh:
             return CommandResult(0, Reason.SHARD_NOT_FOUND.value)
         store.copies[command.shard] = Copy(
-            command.replica, 0 if command.join else 1,
-            Membership() if command.join else membership, incarnation=command.incarnation,
-        )  # fmt: skip
+            command.replica,
+            0 if command.join else 1,
+            Membership() if command.join else membership,
+            incarnation=command.incarnation,
+        )
         return None
 
 

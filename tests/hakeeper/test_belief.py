@@ -27,14 +27,28 @@ def lie(model: Model, name: str, replica: int, shard: ShardId = SHARD) -> None:
     known = model.state.stores[StoreId(name)]
     incarnation = known.directories[0].incarnation
     report = proposals.ReplicaReport(
-        shard, ReplicaId(replica), incarnation, Index(10**9),
-        forged(name, incarnation, replica), leads=True, term=2**60, leader=ReplicaId(replica),
-        committed=Index(2**60), match=tuple((ReplicaId(one), Index(2**60)) for one in range(1, 9)),
-    )  # fmt: skip
+        shard,
+        ReplicaId(replica),
+        incarnation,
+        Index(10**9),
+        forged(name, incarnation, replica),
+        leads=True,
+        term=2**60,
+        leader=ReplicaId(replica),
+        committed=Index(2**60),
+        match=tuple((ReplicaId(one), Index(2**60)) for one in range(1, 9)),
+    )
     beat = proposals.StoreHeartbeat(
-        StoreId(name), "", known.peer_address, known.client_address, known.directories,
-        known.boot_id, known.sequence + 1, known.sequence, replicas=(report,),
-    )  # fmt: skip
+        StoreId(name),
+        "",
+        known.peer_address,
+        known.client_address,
+        known.directories,
+        known.boot_id,
+        known.sequence + 1,
+        known.sequence,
+        replicas=(report,),
+    )
     model.propose(beat)
     model.stores[name].sequence = known.sequence
 

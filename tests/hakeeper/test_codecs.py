@@ -47,17 +47,35 @@ from tests.owners import CLAIM
 BIG = 2**62
 MEMBERSHIP = initial_membership([Member(ReplicaId(1), StoreId("s1"), Incarnation(1))]).encode()
 REPORT = proposals.ReplicaReport(
-    ShardId(0), ReplicaId(1), Incarnation(7), Index(1), MEMBERSHIP, True, 3, ReplicaId(1),
-    match=((ReplicaId(2), Index(5)),), recently_active=(ReplicaId(2),), halted="x",
-)  # fmt: skip
+    ShardId(0),
+    ReplicaId(1),
+    Incarnation(7),
+    Index(1),
+    MEMBERSHIP,
+    True,
+    3,
+    ReplicaId(1),
+    match=((ReplicaId(2), Index(5)),),
+    recently_active=(ReplicaId(2),),
+    halted="x",
+)
 PROPOSALS: list[proposals.Proposal] = [
     proposals.Tick(Term(1)),
     proposals.InitialCluster("c", MEMBERSHIP, (proposals.ShardSpec("a", 3),), 3, 100),
     proposals.StoreHeartbeat(
-        StoreId("s1"), "h", "p", "c",
-        (proposals.DirectoryReport(Incarnation(7), 1, 2, "why", "/d"),), 5, 1, 0,
-        {"b": "1", "a": "2"}, (REPORT,), (ShardId(7),),
-        ((ShardId(0), ReplicaId(9)),), (CommandResult(1, "BUSY", "x"),),
+        StoreId("s1"),
+        "h",
+        "p",
+        "c",
+        (proposals.DirectoryReport(Incarnation(7), 1, 2, "why", "/d"),),
+        5,
+        1,
+        0,
+        {"b": "1", "a": "2"},
+        (REPORT,),
+        (ShardId(7),),
+        ((ShardId(0), ReplicaId(9)),),
+        (CommandResult(1, "BUSY", "x"),),
     ),
     proposals.ServiceHeartbeat("cn", "cn", "h:1", {"z": "1"}, (1, 2)),
     proposals.CreateShard(ShardId(0), "n", 3),
@@ -65,7 +83,7 @@ PROPOSALS: list[proposals.Proposal] = [
     proposals.ScheduleCommands(Term(1), (proposals.Order("cn", ServiceOrder("k", b"p")),)),
     proposals.AllocateIds("k", 5, "r"),
     proposals.AckCommands("s1", (CommandResult(1),)),
-]  # fmt: skip
+]
 
 VERSION = proposals._VERSION
 

@@ -30,19 +30,28 @@ def beat(
     sequence: int, *, base: int = 0, boot: int = 1, incarnation: int = 1, **fields: object
 ) -> proposals.StoreHeartbeat:
     return proposals.StoreHeartbeat(
-        S1, "", "s1:1", "s1:2", (proposals.DirectoryReport(Incarnation(incarnation)),),
-        boot, sequence, base,
+        S1,
+        "",
+        "s1:1",
+        "s1:2",
+        (proposals.DirectoryReport(Incarnation(incarnation)),),
+        boot,
+        sequence,
+        base,
         **fields,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def report(
     shard: int, replica: int, incarnation: int = 1, epoch: int = 0, membership: bytes = b""
 ) -> proposals.ReplicaReport:
     return proposals.ReplicaReport(
-        ShardId(shard), ReplicaId(replica), Incarnation(incarnation), Index(epoch),
+        ShardId(shard),
+        ReplicaId(replica),
+        Incarnation(incarnation),
+        Index(epoch),
         membership or Membership().encode(),
-    )  # fmt: skip
+    )
 
 
 def reply_of(outcome: Outcome) -> replies.HeartbeatReply:
@@ -165,9 +174,14 @@ def test_the_table_of_stores_is_bounded() -> None:
     model = Model(0)
     for number in range(bounds.HAKEEPER_STORES_MAX):
         heartbeat = proposals.StoreHeartbeat(
-            StoreId(f"x{number}"), "", "", "",
-            (proposals.DirectoryReport(Incarnation(100 + number)),), 1, 1,
-        )  # fmt: skip
+            StoreId(f"x{number}"),
+            "",
+            "",
+            "",
+            (proposals.DirectoryReport(Incarnation(100 + number)),),
+            1,
+            1,
+        )
         model.propose(heartbeat)
     assert rejected(model.propose(beat(1))) is Reason.BUSY
 

@@ -105,9 +105,10 @@ def test_without_a_spare_store_they_come_back_on_the_other_disk_under_new_ids() 
     lost = Incarnation(2001)
     ids = {m.replica_id for truth in model.shards.values() for m in truth.membership.members}
     mine = [
-        shard for shard, truth in model.shards.items()
+        shard
+        for shard, truth in model.shards.items()
         if any(one.incarnation == lost for one in truth.membership.members)
-    ]  # fmt: skip
+    ]
     model.lose_disk("s1", lost)
     model.run_until(model.healthy, 600)
     assert mine
@@ -135,9 +136,10 @@ def test_shard_0_waits_for_a_failed_directory_that_may_work_again() -> None:
     ]
     assert all(
         one.incarnation != failed
-        for shard, truth in model.shards.items() if shard != HAKEEPER_SHARD
+        for shard, truth in model.shards.items()
+        if shard != HAKEEPER_SHARD
         for one in truth.membership.members
-    )  # fmt: skip
+    )
     # Started without it, the store says that the directory is gone.
     store = model.stores[StoreId("s1")]
     store.failed.clear()
@@ -156,9 +158,10 @@ def test_a_swap_in_place_leaves_no_fewer_voters_for_the_next_lost_disk(works_aga
     model = two_disks(stores=3)
     model.lose_disk("s1", Incarnation(2001))
     mine = [
-        shard for shard, truth in model.shards.items()
+        shard
+        for shard, truth in model.shards.items()
         if any(one.incarnation == 2001 for one in truth.membership.members)
-    ]  # fmt: skip
+    ]
     model.run_until(lambda: all(model.shards[shard].changes for shard in mine), 600)
     model.kill("s1")
     model.run(5)

@@ -18,9 +18,14 @@ def beat(
     name: str, incarnation: int, *, peer: str = "", client: str = "", sequence: int = 1
 ) -> proposals.StoreHeartbeat:
     return proposals.StoreHeartbeat(
-        StoreId(name), "", peer or f"{name}:1", client or f"{name}:2",
-        (proposals.DirectoryReport(Incarnation(incarnation)),), 5, sequence,
-    )  # fmt: skip
+        StoreId(name),
+        "",
+        peer or f"{name}:1",
+        client or f"{name}:2",
+        (proposals.DirectoryReport(Incarnation(incarnation)),),
+        5,
+        sequence,
+    )
 
 
 def started(stores: int = 3) -> Model:
@@ -119,9 +124,13 @@ def test_by_verb_from_the_first_configuration_on() -> None:
 
 def _by_verb(one: proposals.InitialCluster) -> proposals.InitialCluster:
     return proposals.InitialCluster(
-        one.cluster_id, one.membership, one.log_shards, one.replicas, one.store_timeout_ticks,
+        one.cluster_id,
+        one.membership,
+        one.log_shards,
+        one.replicas,
+        one.store_timeout_ticks,
         Joining.BY_VERB,
-    )  # fmt: skip
+    )
 
 
 def test_who_was_turned_away_is_remembered_within_bounds_and_for_a_while() -> None:

@@ -26,23 +26,39 @@ class Beats:
     ) -> replies.HeartbeatReply:
         self.sequence += 1
         beat = proposals.StoreHeartbeat(
-            StoreId("s1"), "", "p:1", "c:1",
+            StoreId("s1"),
+            "",
+            "p:1",
+            "c:1",
             (proposals.DirectoryReport(HERE), proposals.DirectoryReport(OTHER)),
-            boot, self.sequence, base, replicas=reports,
-        )  # fmt: skip
+            boot,
+            self.sequence,
+            base,
+            replicas=reports,
+        )
         outcome = self.model.propose(beat)
         assert isinstance(outcome, Applied)
         return replies.decode(outcome.data)
 
 
 def report(
-    applied: int, last: int, shard: ShardId = ONE, replica: int = 5, incarnation: int = HERE,
+    applied: int,
+    last: int,
+    shard: ShardId = ONE,
+    replica: int = 5,
+    incarnation: int = HERE,
     halted: str = "",
-) -> proposals.ReplicaReport:  # fmt: skip
+) -> proposals.ReplicaReport:
     return proposals.ReplicaReport(
-        shard, ReplicaId(replica), Incarnation(incarnation), Index(0), b"",
-        last_index=Index(last), applied=Index(applied), halted=halted,
-    )  # fmt: skip
+        shard,
+        ReplicaId(replica),
+        Incarnation(incarnation),
+        Index(0),
+        b"",
+        last_index=Index(last),
+        applied=Index(applied),
+        halted=halted,
+    )
 
 
 def lost(reply: replies.HeartbeatReply) -> list[tuple[int, int, int]]:

@@ -21,9 +21,18 @@ NOW, TIMEOUT = 1000, 100
 
 def store(number: int, *, silent: int = 0, host: str = "", live_since: int = 0) -> StoreState:
     return StoreState(
-        StoreId(f"s{number}"), host, "", "", (DirectoryReport(Incarnation(number)),), number, 1,
-        first_tick=0, last_tick=NOW - silent, live_since=live_since, directories_tick=0,
-    )  # fmt: skip
+        StoreId(f"s{number}"),
+        host,
+        "",
+        "",
+        (DirectoryReport(Incarnation(number)),),
+        number,
+        1,
+        first_tick=0,
+        last_tick=NOW - silent,
+        live_since=live_since,
+        directories_tick=0,
+    )
 
 
 def rig(stores: int = 5) -> tuple[State, ShardState]:
@@ -50,9 +59,13 @@ def report(state: State, number: int, **fields: object) -> None:
     }
     values.update(fields)
     state.stores[StoreId(f"s{number}")].replicas[ONE] = ReplicaReport(
-        ONE, ReplicaId(number), Incarnation(number), Index(1), state.shards[ONE].membership,
+        ONE,
+        ReplicaId(number),
+        Incarnation(number),
+        Index(1),
+        state.shards[ONE].membership,
         **values,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def health_of(state: State, shard: ShardState, number: int) -> Health:

@@ -275,9 +275,15 @@ def test_operators_about_what_is_gone_finish() -> None:
 
     def operator(kind: Repair, replica: int, shard_id: ShardId = ONE) -> Operator:
         return Operator(
-            1, kind, shard_id, ReplicaId(replica), ReplicaId(replica), StoreId("s1"),
-            model.stores[StoreId("s1")].incarnation, 0,
-        )  # fmt: skip
+            1,
+            kind,
+            shard_id,
+            ReplicaId(replica),
+            ReplicaId(replica),
+            StoreId("s1"),
+            model.stores[StoreId("s1")].incarnation,
+            0,
+        )
 
     for kind in Repair:
         assert plan(model.state, operator(kind, 5, ShardId(99))) == Finish("the shard is gone")
@@ -300,9 +306,15 @@ def test_a_change_goes_to_a_live_voter_when_no_leader_is_known() -> None:
                 shard, report.replica, report.incarnation, report.epoch, report.membership
             )
     arrival = Operator(
-        1, Repair.REPLACE, HAKEEPER_SHARD, ReplicaId(2000), ReplicaId(1), StoreId("s4"),
-        Incarnation(1004), 0,
-    )  # fmt: skip
+        1,
+        Repair.REPLACE,
+        HAKEEPER_SHARD,
+        ReplicaId(2000),
+        ReplicaId(1),
+        StoreId("s4"),
+        Incarnation(1004),
+        0,
+    )
     model.kill("s1")
     model.state.stores[StoreId("s1")].last_tick = -1000
     wanted = plan(model.state, arrival)

@@ -299,12 +299,17 @@ def test_two_memberships_of_one_epoch_raise_a_flag_and_stop_nothing() -> None:
     true = copy.membership
     lie = Membership(voters=true.voters[:1], change_epoch=true.change_epoch, members=true.members)
     beat = proposals.StoreHeartbeat(
-        StoreId("s1"), "", "a", "b", (proposals.DirectoryReport(here),),
-        model.stores[StoreId("s1")].boot_id, 10_000,
+        StoreId("s1"),
+        "",
+        "a",
+        "b",
+        (proposals.DirectoryReport(here),),
+        model.stores[StoreId("s1")].boot_id,
+        10_000,
         replicas=(
             proposals.ReplicaReport(ONE, copy.replica, here, lie.change_epoch, lie.encode()),
         ),
-    )  # fmt: skip
+    )
     assert isinstance(model.propose(beat), Applied)
     assert model.state.shards[ONE].membership == known
     model.run(5)

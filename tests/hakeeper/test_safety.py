@@ -104,9 +104,10 @@ def judge(here: State) -> Counter[str]:
 
 def judge_operators(here: State, before: set[int]) -> None:
     changing = Counter(
-        one.shard for one in here.operators.values()
+        one.shard
+        for one in here.operators.values()
         if one.kind in CHANGES_MEMBERSHIP and one.id not in before
-    )  # fmt: skip
+    )
     assert all(count == 1 for count in changing.values())
     assert len(here.operators) - len(before) <= bounds.HAKEEPER_OPERATORS_MAX + 100
     ids = [queued.id for store in here.sorted_stores() for queued in store.queue]

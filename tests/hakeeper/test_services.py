@@ -96,18 +96,29 @@ def test_what_one_store_reports_is_bounded_however_it_adds_up() -> None:
     for round_ in range(12):
         reports = tuple(
             proposals.ReplicaReport(
-                ShardId(1000 + 50 * round_ + number), ReplicaId(9),
-                known.directories[0].incarnation, Index(0), b"", halted="x" * 1000,
+                ShardId(1000 + 50 * round_ + number),
+                ReplicaId(9),
+                known.directories[0].incarnation,
+                Index(0),
+                b"",
+                halted="x" * 1000,
                 match=tuple((ReplicaId(one + 1), Index(1)) for one in range(625)),
             )
             for number in range(50)
-        )  # fmt: skip
+        )
         outcome = model.propose(
             proposals.StoreHeartbeat(
-                StoreId("s1"), "", "s1:1", "s1:2", known.directories, known.boot_id, sequence + 1,
-                sequence, replicas=reports,
+                StoreId("s1"),
+                "",
+                "s1:1",
+                "s1:2",
+                known.directories,
+                known.boot_id,
+                sequence + 1,
+                sequence,
+                replicas=reports,
             )
-        )  # fmt: skip
+        )
         if not isinstance(outcome, Applied):
             assert rejected(outcome) is Reason.INVALID_ARGUMENT
             refused = True
@@ -122,7 +133,13 @@ def test_the_labels_of_a_store_are_bounded() -> None:
     model.start()
     labels = {f"{number:0100}": "x" * 100 for number in range(bounds.HAKEEPER_LABELS_MAX)}
     new = proposals.StoreHeartbeat(
-        StoreId("s9"), "", "s9:1", "s9:2", (proposals.DirectoryReport(Incarnation(99)),), 1, 1,
+        StoreId("s9"),
+        "",
+        "s9:1",
+        "s9:2",
+        (proposals.DirectoryReport(Incarnation(99)),),
+        1,
+        1,
         labels=labels,
-    )  # fmt: skip
+    )
     assert rejected(model.propose(new)) is Reason.INVALID_ARGUMENT

@@ -37,10 +37,21 @@ class Standing(Model):
         match = ((one, self.claims.get(one, index)) for one, index in report.match)
         kept = tuple((one, Index(index)) for one, index in match if index is not None)
         return proposals.ReplicaReport(
-            shard, report.replica, report.incarnation, report.epoch, report.membership, True,
-            report.term, report.leader, report.first_index, report.last_index, report.committed,
-            report.applied, match=kept, recently_active=report.recently_active,
-        )  # fmt: skip
+            shard,
+            report.replica,
+            report.incarnation,
+            report.epoch,
+            report.membership,
+            True,
+            report.term,
+            report.leader,
+            report.first_index,
+            report.last_index,
+            report.committed,
+            report.applied,
+            match=kept,
+            recently_active=report.recently_active,
+        )
 
     def told(self) -> list[str]:
         return [flag for flag in self.state.flags if "does not catch up" in flag]
@@ -197,9 +208,17 @@ def test_what_a_store_that_does_not_lead_says_of_followers_is_not_heard(index: i
     assert member is not None
     honest = model.state.stores[member.store_id].replicas[ONE]
     lie = proposals.ReplicaReport(
-        ONE, liar, member.incarnation, honest.epoch, honest.membership, True, 2**61, liar,
-        committed=Index(2**61), match=((model.stuck, Index(index)),),
-    )  # fmt: skip
+        ONE,
+        liar,
+        member.incarnation,
+        honest.epoch,
+        honest.membership,
+        True,
+        2**61,
+        liar,
+        committed=Index(2**61),
+        match=((model.stuck, Index(index)),),
+    )
     model.state.stores[member.store_id].replicas[ONE] = lie
     shard = model.state.shards[ONE]
     standstill.observe(model.state, shard, healths(model.state, shard))

@@ -46,9 +46,10 @@ def begun_and_not_reported(spare: int) -> tuple[Model, Store, ReplicaId]:
 
     model.run_until(begun, expiry(model) + 600)
     [store] = [
-        store for store in model.stores.values()
+        store
+        for store in model.stores.values()
         if ONE in store.copies and store.copies[ONE].replica not in before
-    ]  # fmt: skip
+    ]
     replica = store.copies[ONE].replica
     assert replica not in model.state.shards[ONE].started, "HAKeeper has not heard of it"
     return model, store, replica
@@ -131,8 +132,14 @@ def test_a_heartbeat_names_directories_within_bounds() -> None:
     model.start(shards=1, replicas=1)
     many = tuple(Incarnation(number) for number in range(1, 1000))
     beat = proposals.StoreHeartbeat(
-        StoreId("s9"), "", "", "", (proposals.DirectoryReport(Incarnation(1)),), 1, 1,
+        StoreId("s9"),
+        "",
+        "",
+        "",
+        (proposals.DirectoryReport(Incarnation(1)),),
+        1,
+        1,
         unattributed_loss=many,
-    )  # fmt: skip
+    )
     with pytest.raises(proposals.ProposalCorrupt):
         proposals.decode(proposals.encode(beat))

@@ -70,8 +70,10 @@ def test_the_cluster_is_shown_whole() -> None:
     assert view.tick == model.state.tick
     assert [one.shard_id for one in view.shards] == [0, 1, 2]
     assert [(one.store_id, one.host) for one in view.stores] == [
-        ("s1", "rack"), ("s2", "s2"), ("s3", "s3"),
-    ]  # fmt: skip
+        ("s1", "rack"),
+        ("s2", "s2"),
+        ("s3", "s3"),
+    ]
     assert all(one.replicas == 3 and not one.expired for one in view.stores)
     assert view.operators == ()
     assert view.flags == ()

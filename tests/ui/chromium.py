@@ -21,10 +21,19 @@ from typing import Any
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-dev-shm-usage", "--hide-scrollbars", "--no-proxy-server", "--remote-debugging-pipe",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--no-proxy-server",
+    "--remote-debugging-pipe",
+)
 
 
 def program() -> str | None:
@@ -55,9 +64,13 @@ class Chromium:
         self._log = (directory.parent / f"{directory.name}.log").open("wb")
         self._process = subprocess.Popen(
             [found, *FLAGS, f"--user-data-dir={directory}", "about:blank"],
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
-            close_fds=False, preexec_fn=descriptors, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            close_fds=False,
+            preexec_fn=descriptors,
+            start_new_session=True,
+        )
         os.close(to_read)
         os.close(to_write)
 
@@ -108,8 +121,11 @@ class Chromium:
         """Open `url` in a window of that size and wait until the page has drawn."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
-            width=width, height=height, deviceScaleFactor=1, mobile=mobile,
-        )  # fmt: skip
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=mobile,
+        )
         scheme = "dark" if dark else "light"
         self.call(
             "Emulation.setEmulatedMedia",

@@ -169,9 +169,15 @@ def test_repairs_and_events_are_listed(browser: Chromium, cluster: LocalCluster)
     browser.show(page(cluster), 1600, 1000)
     complaints = list(browser.console)
     row = OperatorRow(
-        operator=1, shard=7, kind="replace", step="<b>catch up</b>", age_ticks=1200, replica=9,
-        store="store-4", error="no room",
-    )  # fmt: skip
+        operator=1,
+        shard=7,
+        kind="replace",
+        step="<b>catch up</b>",
+        age_ticks=1200,
+        replica=9,
+        store="store-4",
+        error="no room",
+    )
     said = json.dumps(msgspec.json.encode([row]).decode())
     browser.run(
         f"const real = window.fetch; window.fetch = (path, ...rest) => path.includes('operators')"

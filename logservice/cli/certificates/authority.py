@@ -250,10 +250,16 @@ class Authority:
         text = f"{self.cluster_id[:24]} {plane} authority {serial % 10_000:04}"
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
         usage = x509.KeyUsage(
-            key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False,
-            key_encipherment=False, data_encipherment=False, key_agreement=False,
-            encipher_only=False, decipher_only=False,
-        )  # fmt: skip
+            key_cert_sign=True,
+            crl_sign=True,
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
         built = (
             _begun(name, name, key.public_key(), serial, days)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -287,9 +293,11 @@ class Authority:
             .sign(signing, hashes.SHA256())
         )
         one = {
-            "serial": f"{serial:x}", "uri": uri, "issuer": signer.subject.rfc4514_string(),
+            "serial": f"{serial:x}",
+            "uri": uri,
+            "issuer": signer.subject.rfc4514_string(),
             "end": built.not_valid_after_utc.isoformat(timespec="seconds"),
-        }  # fmt: skip
+        }
         self._keep(plane, [*self._signed(plane), one])
         write_private(stem.with_suffix(".key"), _key_pem(key))
         write_private(stem.with_suffix(".pem"), built.public_bytes(serialization.Encoding.PEM))

@@ -96,9 +96,10 @@ def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:
             others = [
                 row.client_address
                 for row in report.stores
-                if row.client_address and row.client_address not in known
+                if row.client_address
+                and row.client_address not in known
                 and row.store not in stores
-            ]  # fmt: skip
+            ]
             knocks += knock(others)
     return Look(tuple(knocks), report, error, tuple(reports[1:]))
 

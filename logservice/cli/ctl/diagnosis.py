@@ -126,10 +126,11 @@ def _hakeeper(report: ClusterReport) -> Iterator[Finding]:
             "not_running",
             f"The cluster is not running yet: {row.phase.replace('_', ' ')}.",
             "Shards are placed and repaired only in a running cluster.",
-            "Nothing: a first start takes seconds. Run doctor again." if _young(report) else
-            "Start every store of bootstrap.hakeeper_members; their logs say what the first start"
-            " waits for.",
-        )  # fmt: skip
+            "Nothing: a first start takes seconds. Run doctor again."
+            if _young(report)
+            else "Start every store of bootstrap.hakeeper_members; their logs say what the first"
+            " start waits for.",
+        )
 
 
 def _how_old(report: ClusterReport) -> str:
@@ -424,11 +425,13 @@ def _alarm(store: str, alarm: str) -> Finding:
             "peer-port.md",
         )
     return Finding(
-        Severity.WARNING, "alarm", f"{store}: {alarm}",
+        Severity.WARNING,
+        "alarm",
+        f"{store}: {alarm}",
         "With an expired certificate nobody can connect to the store, nor it to others.",
         "Issue new certificates into the same files; they are taken up without a restart.",
         "certificates.md",
-    )  # fmt: skip
+    )
 
 
 def _repairs(report: ClusterReport) -> Iterator[Finding]:
@@ -494,8 +497,12 @@ _FLAG_PAGES = {
 
 def _flags(report: ClusterReport) -> Iterator[Finding]:
     by_page: dict[str, list[str]] = {}
-    told = {store.store for store in report.stores for reason in store.reasons
-            if reason.code == "disk_full"}  # fmt: skip
+    told = {
+        store.store
+        for store in report.stores
+        for reason in store.reasons
+        if reason.code == "disk_full"
+    }
     for flag in report.cluster.flags:
         # The store itself says more about its disk; and a first start is told of above.
         if any(flag.startswith(f"disk full: {store} ") for store in told):

@@ -76,7 +76,11 @@ def _wrapped(text: str, indent: str, first: int) -> str:
     """Lines of 96; `first`: columns taken in the first line, -1 when it is indented, too."""
     start = indent if first < 0 else " " * first
     lines = textwrap.wrap(
-        text, 96, initial_indent=start, subsequent_indent=indent, break_long_words=False,
+        text,
+        96,
+        initial_indent=start,
+        subsequent_indent=indent,
+        break_long_words=False,
         break_on_hyphens=False,
-    )  # fmt: skip
+    )
     return "\n".join(lines)[max(0, first) :]

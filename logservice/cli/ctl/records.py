@@ -29,11 +29,19 @@ CommandT = TypeVar("CommandT", bound=Callable[..., object])
 @click.command()
 @click.argument("shard", type=click.IntRange(min=1))
 @click.argument("records", nargs=-1)
-@click.option("--batch", type=click.IntRange(1, 1_000_000), default=1000, show_default=True,
-              help="Lines of standard input that become durable together.")  # fmt: skip
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="Lines of standard input that become durable together.",
+)
 @click.option("--epoch", type=click.IntRange(min=0), default=0, help="Writer epoch.")
-@click.option("--expected-lsn", type=click.IntRange(min=1),
-              help="Append only if the first record lands there (arguments only).")  # fmt: skip
+@click.option(
+    "--expected-lsn",
+    type=click.IntRange(min=1),
+    help="Append only if the first record lands there (arguments only).",
+)
 @output_option
 @pass_session
 def append(
@@ -114,15 +122,19 @@ def _reading_options(command: CommandT) -> CommandT:
     for option in reversed(
         (
             click.argument("shard", type=click.IntRange(min=1)),
-            click.option("--from", "start", type=click.IntRange(min=1),
-                         help="First LSN; default: the oldest record."),
+            click.option(
+                "--from",
+                "start",
+                type=click.IntRange(min=1),
+                help="First LSN; default: the oldest record.",
+            ),
             click.option("--until", type=click.IntRange(min=1), help="Last LSN."),
             click.option("--count", type=click.IntRange(min=1), help="Stop after so many records."),
             click.option("--raw", is_flag=True, help="Records only, one per line, without LSNs."),
             output_option,
             pass_session,
         )
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command
 

@@ -44,9 +44,12 @@ def screen(
     rates = Rates(report, before)
     room = max(3, lines - _FIXED_LINES - len(report.stores) - _EVENTS)
     return Group(
-        _head(report, rates), _alarms(report), _stores(report, rates, wide=columns >= _WIDE),
-        _shards(report, rates, sort, room, wide=columns >= _WIDE), _events(report),
-    )  # fmt: skip
+        _head(report, rates),
+        _alarms(report),
+        _stores(report, rates, wide=columns >= _WIDE),
+        _shards(report, rates, sort, room, wide=columns >= _WIDE),
+        _events(report),
+    )
 
 
 class Rates:
@@ -121,12 +124,13 @@ def _head(report: ClusterReport, rates: Rates) -> Text:
     records = sum(rates.records(shard) for shard in report.shards)
     good = row.stores_ready == row.stores and not row.shards_without_leader
     return Text.assemble(
-        (safe_text(row.cluster), "bold"), f"  {safe_text(row.phase)}  ",
+        (safe_text(row.cluster), "bold"),
+        f"  {safe_text(row.phase)}  ",
         (f"stores {row.stores_ready}/{row.stores}", "green" if good else "bold red"),
         f"  shards {row.shards - row.shards_without_leader}/{row.shards}"
         f"  repairs {row.operators}  {records:,.0f} records/s"
         f"  seen by {safe_text(row.asked_store)}",
-    )  # fmt: skip
+    )
 
 
 def _alarms(report: ClusterReport) -> RenderableType:
@@ -202,9 +206,8 @@ def _shards(report: ClusterReport, rates: Rates, sort: str, room: int, *, wide: 
     ordered = sorted(report.shards, key=keys[sort])
     rows = [_shard_cells(shard, rates) for shard in ordered[:room]]
     shown = [
-        name for name in _shard_cells(ShardRow(shard=0), rates)
-        if wide or name not in _DISPENSABLE
-    ]  # fmt: skip
+        name for name in _shard_cells(ShardRow(shard=0), rates) if wide or name not in _DISPENSABLE
+    ]
     table = _filled(shown, rows, wide=wide)
     if len(ordered) > room:
         table.caption = f"and {len(ordered) - room} more"

@@ -192,6 +192,17 @@ def _show_check(form: str, report: offline.CheckReport) -> None:
         say(json.dumps({**fields, "replicas": replicas}))
         return
     show_fields(form, fields)
-    shown = ("shard", "replica", "term", "commit", "first_index", "last_index", "first_lsn",
-             "next_lsn", "live_bytes", "removed", "faulty")  # fmt: skip
+    shown = (
+        "shard",
+        "replica",
+        "term",
+        "commit",
+        "first_index",
+        "last_index",
+        "first_lsn",
+        "next_lsn",
+        "live_bytes",
+        "removed",
+        "faulty",
+    )
     show_rows(form, [{name: row[name] for name in shown} for row in replicas], "replicas")

@@ -61,8 +61,9 @@ def stored_blocks(log: StoredLog) -> Iterator[StoredBlock | str]:
             found = machine.lookup(RejectedRangesQuery(entry.lsn, entry.next_lsn))
             assert isinstance(found, tuple)
             gaps = {item.first_lsn: item.reason for item in found}
-        yield from _blocks(entry, gaps, committed=entry.index <= log.commit,
-                           judged=machine is not None)  # fmt: skip
+        yield from _blocks(
+            entry, gaps, committed=entry.index <= log.commit, judged=machine is not None
+        )
 
 
 def _continues(machine: LogRsm, entry: Entry) -> bool:

@@ -57,9 +57,12 @@ class StoreProcess:
         with append_private(self.log_path) as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "logservice", "store", "run", "-c", str(self.config_path)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         _CHILDREN[process.pid] = process
         # Nobody but this process can reap the child, so the pid cannot be another's yet.
         started = _start_time(process.pid)

@@ -42,7 +42,7 @@ from logservice.hakeeper.commands.wire_types import (
     Store,
     StoreIncarnation,
     Text,
-)  # fmt: skip
+)
 from logservice.ids import NO_REPLICA, Index, Lsn
 
 _VERSION = b"\x04"

@@ -30,7 +30,7 @@ from logservice.hakeeper.commands.wire_types import (
     Shard,
     StoreIncarnation,
     Text,
-)  # fmt: skip
+)
 from logservice.ids import Incarnation, StoreId
 
 

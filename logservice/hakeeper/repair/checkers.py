@@ -117,9 +117,15 @@ class Checkers:
         incarnation: Incarnation = _NO_DIRECTORY,
     ) -> None:
         operator = Operator(
-            self._state.next_operator_id, kind, shard.shard, replica, old, store, incarnation,
+            self._state.next_operator_id,
+            kind,
+            shard.shard,
+            replica,
+            old,
+            store,
+            incarnation,
             self._state.tick,
-        )  # fmt: skip
+        )
         self._state.next_operator_id += 1
         self._state.operators[operator.id] = operator
         self._note(operator)

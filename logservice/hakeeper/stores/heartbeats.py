@@ -176,20 +176,31 @@ def _reported_bytes(state: State, beat: StoreHeartbeat) -> int:
     reports = {**(store.replicas if store is not None else {})}
     reports.update((report.shard, report) for report in beat.replicas)
     return sum(
-        _REPORT_BYTES + len(one.membership) + len(one.halted) + 32 * len(one.match)
+        _REPORT_BYTES
+        + len(one.membership)
+        + len(one.halted)
+        + 32 * len(one.match)
         + 16 * len(one.recently_active)
         for one in reports.values()
-    )  # fmt: skip
+    )
 
 
 def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> StoreState:
     """The store's record, brought to this process, data directory and place."""
     if store is None:
         store = StoreState(
-            beat.store, "", "", "", beat.directories, beat.boot_id, 0,
-            first_tick=state.tick, last_tick=state.tick, live_since=state.tick,
+            beat.store,
+            "",
+            "",
+            "",
+            beat.directories,
+            beat.boot_id,
+            0,
+            first_tick=state.tick,
+            last_tick=state.tick,
+            live_since=state.tick,
             directories_tick=state.tick,
-        )  # fmt: skip
+        )
         state.stores[beat.store] = store
         state.dirty = True
     if store.boot_id != beat.boot_id:

@@ -50,7 +50,9 @@ def logdb_stats() -> LogDbStats:
 def directory(**changes: Any) -> DirectoryStatus:
     stats = logdb_stats()
     values: dict[str, Any] = {
-        "path": "/d", "incarnation": 5, "logdb": figures(stats),
+        "path": "/d",
+        "incarnation": 5,
+        "logdb": figures(stats),
         "oldest_reason": stats.oldest_reason,
         "oldest_pins": tuple(
             OldestPinStatus(shard=pin.shard, replica=pin.replica, live_bytes=pin.live_bytes)
@@ -59,39 +61,64 @@ def directory(**changes: Any) -> DirectoryStatus:
         "durable_write_seconds": buckets(stats.durable_write_us, 1e6),
         "group_bytes": buckets(stats.group_bytes, 1),
         "scrub": figures(ScrubPass(4096.0, 300, 100, 7.5)),
-    }  # fmt: skip
+    }
     return DirectoryStatus(**(values | changes))
 
 
 def replica(shard: int = 1, role: str = "leader", **changes: Any) -> ReplicaStatus:
     values: dict[str, Any] = {
-        "shard": shard, "replica": 10 * shard, "role": role, "term": 3, "leader": 10 * shard,
-        "leader_store": "s1", "membership_epoch": 2, "voters": 3, "first_index": 5,
-        "last_index": 90, "committed_index": 89, "applied_index": 88, "first_lsn": 11,
-        "applied_lsn": 110, "truncated_lsn": 10, "requested_truncation_lsn": 40, "holds": 1,
-        "hold_lsn": 11, "hold_name": "backup", "sessions": 2, "exports": 4,
+        "shard": shard,
+        "replica": 10 * shard,
+        "role": role,
+        "term": 3,
+        "leader": 10 * shard,
+        "leader_store": "s1",
+        "membership_epoch": 2,
+        "voters": 3,
+        "first_index": 5,
+        "last_index": 90,
+        "committed_index": 89,
+        "applied_index": 88,
+        "first_lsn": 11,
+        "applied_lsn": 110,
+        "truncated_lsn": 10,
+        "requested_truncation_lsn": 40,
+        "holds": 1,
+        "hold_lsn": 11,
+        "hold_name": "backup",
+        "sessions": 2,
+        "exports": 4,
         "followers": (
             FollowerStatus(replica=10 * shard + 1, store="s2", lag_entries=0, active=True),
             FollowerStatus(replica=10 * shard + 2, store="s3", lag_entries=7, active=False),
         ),
-    }  # fmt: skip
+    }
     return ReplicaStatus(**(values | changes))
 
 
 def status(store: str = "s1", **changes: Any) -> StoreStatus:
     values: dict[str, Any] = {
-        "store": store, "cluster": "c", "version": "0.1.0", "phase": "serving", "uptime_s": 5.0,
-        "heartbeat_age_s": 0.5, "logdb": figures(logdb_stats()), "directories": (directory(),),
+        "store": store,
+        "cluster": "c",
+        "version": "0.1.0",
+        "phase": "serving",
+        "uptime_s": 5.0,
+        "heartbeat_age_s": 0.5,
+        "logdb": figures(logdb_stats()),
+        "directories": (directory(),),
         "transport": figures(TransportStats(messages_sent=7, round_trip_us=1500)),
-        "truncation": {"installed": 3}, "integrity": dict.fromkeys(INTEGRITY, 4),
-        "messages_refused": {"stranger": 3}, "requests_refused": {"shard.append/member": 6},
-        "compare_shards": 12, "compare_shards_done": 5,
+        "truncation": {"installed": 3},
+        "integrity": dict.fromkeys(INTEGRITY, 4),
+        "messages_refused": {"stranger": 3},
+        "requests_refused": {"shard.append/member": 6},
+        "compare_shards": 12,
+        "compare_shards_done": 5,
         "rpc_errors": {"Append/FENCED": 2},
         "certificates": {"peer": 2e9},
         "replicas": (replica(),),
         "events": (EventLine(number=1, time_us=5, level="info", event="x", message="m"),),
         "reasons": (),
-    }  # fmt: skip
+    }
     return StoreStatus(**(values | changes))
 
 
@@ -101,29 +128,49 @@ def not_ready(code: str, shard: int = -1) -> Reason:
 
 def member(number: int, store: str, **changes: Any) -> ReplicaView:
     values: dict[str, Any] = {
-        "replica_id": ReplicaId(number), "store_id": StoreId(store),
-        "incarnation": Incarnation(1), "role": "voter", "reported": True, "leader": False,
-        "health": "alive", "applied_index": Index(50), "first_lsn": Lsn(11),
+        "replica_id": ReplicaId(number),
+        "store_id": StoreId(store),
+        "incarnation": Incarnation(1),
+        "role": "voter",
+        "reported": True,
+        "leader": False,
+        "health": "alive",
+        "applied_index": Index(50),
+        "first_lsn": Lsn(11),
         "applied_lsn": Lsn(100),
-    }  # fmt: skip
+    }
     return ReplicaView(**(values | changes))
 
 
 def shard_view(shard: int = 1) -> ShardView:
     return ShardView(
-        ShardId(shard), f"log-{shard}", 3,
+        ShardId(shard),
+        f"log-{shard}",
+        3,
         (member(10, "s1", leader=True), member(11, "s2"), member(12, "s3")),
-        "s1", "h1:1", 3, Index(2), False, ("h1:1",),
-    )  # fmt: skip
+        "s1",
+        "h1:1",
+        3,
+        Index(2),
+        False,
+        ("h1:1",),
+    )
 
 
 def view(*shards: ShardView) -> ClusterView:
     stores = tuple(
-        StoreView(StoreId(f"s{number}"), f"h{number}", f"h{number}:2", f"h{number}:1",
-                  number == 3, number, 1,
-                  (DirectoryView("/d", Incarnation(number), 100, 200, 1, ""),))
+        StoreView(
+            StoreId(f"s{number}"),
+            f"h{number}",
+            f"h{number}:2",
+            f"h{number}:1",
+            number == 3,
+            number,
+            1,
+            (DirectoryView("/d", Incarnation(number), 100, 200, 1, ""),),
+        )
         for number in (1, 2, 3)
-    )  # fmt: skip
+    )
     operator = OperatorView(
         7, ShardId(1), "replace", "add learner", 40, ReplicaId(13), StoreId("s4"), ""
     )

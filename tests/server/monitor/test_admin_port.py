@@ -156,10 +156,14 @@ async def test_read_only(port: Port) -> None:
 @pytest.mark.parametrize(
     ("host", "status"),
     [
-        ("localhost", 200), ("127.0.0.1:99", 200), ("[::1]:7", 200),
-        ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("10.0.0.1", 421),
+        ("localhost", 200),
+        ("127.0.0.1:99", 200),
+        ("[::1]:7", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("10.0.0.1", 421),
     ],
-)  # fmt: skip
+)
 async def test_names_that_point_here_are_refused(port: Port, host: str, status: int) -> None:
     assert (await port.get("/readyz", Host=host)).status in ({200, 503} if status == 200 else {421})
 

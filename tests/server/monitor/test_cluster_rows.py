@@ -23,8 +23,10 @@ def test_the_leader_says_who_lags() -> None:
     (shard,) = whole().shards
     assert (shard.leader_store, shard.lag_entries, shard.hold_name) == ("s1", 7, "backup")
     assert [(item.store, item.lag_entries, item.leader) for item in shard.replicas] == [
-        ("s1", 0, True), ("s2", 0, False), ("s3", 7, False),
-    ]  # fmt: skip
+        ("s1", 0, True),
+        ("s2", 0, False),
+        ("s3", 7, False),
+    ]
     # What a store says itself is newer than what HAKeeper was told.
     assert [item.applied_index for item in shard.replicas] == [88, 80, 50]
 

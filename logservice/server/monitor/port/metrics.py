@@ -78,7 +78,7 @@ _LOGDB: Final[Mapping[str, _Figure]] = {
     "disk_room": _Figure("disk_room_bytes", False, "Promised to the leader of each shard here."),
     "ballast": _Figure("ballast_present", False, "The reserve for a full disk is there."),
     "faulty_replicas": _Figure("faulty_replicas", False, "Replicas whose log is damaged."),
-}  # fmt: skip
+}
 
 _SCRUB: Final[Mapping[str, _Figure]] = {
     "rate": _Figure(
@@ -213,9 +213,10 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     )
     yield _gauge("alarms", "What a person must look at although it is ready.", len(status.alarms))
     expiry = GaugeMetricFamily(
-        "logservice_certificate_expiry_timestamp_seconds", "When the certificate in use expires.",
+        "logservice_certificate_expiry_timestamp_seconds",
+        "When the certificate in use expires.",
         labels=["plane"],
-    )  # fmt: skip
+    )
     for plane, moment in sorted(status.certificates.items()):
         expiry.add_metric([plane], moment)
     yield expiry
@@ -223,9 +224,10 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
     for name, number in sorted(status.transport.items()):
         yield _peer(name, number)
     visits = CounterMetricFamily(
-        "logservice_truncation_visits", "Visits of the truncation worker, by outcome.",
+        "logservice_truncation_visits",
+        "Visits of the truncation worker, by outcome.",
         labels=["outcome"],
-    )  # fmt: skip
+    )
     for outcome, count in sorted(status.truncation.items()):
         visits.add_metric([outcome], count)
     yield visits
@@ -235,16 +237,18 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
         family.add_metric([], number)
         yield family
     refused = CounterMetricFamily(
-        "logservice_messages_refused", "Raft messages of other stores that were not heard.",
+        "logservice_messages_refused",
+        "Raft messages of other stores that were not heard.",
         labels=["reason"],
-    )  # fmt: skip
+    )
     for reason, count in sorted(status.messages_refused.items()):
         refused.add_metric([reason], count)
     yield refused
     requests = CounterMetricFamily(
-        "logservice_peer_requests_refused", "Requests of other stores that a rule refused.",
+        "logservice_peer_requests_refused",
+        "Requests of other stores that a rule refused.",
         labels=["method", "rule"],
-    )  # fmt: skip
+    )
     for key, count in sorted(status.requests_refused.items()):
         method, _, rule = key.partition("/")
         requests.add_metric([method, rule], count)
@@ -298,9 +302,10 @@ def replica_families(replicas: Sequence[ReplicaStatus]) -> Iterator[Metric]:
         ((r, r.applied_lsn - r.hold_lsn + 1 if r.holds else 0) for r in shown),
     )
     lag = GaugeMetricFamily(
-        "logservice_shard_follower_lag_entries", "Entries not yet durable on a follower.",
+        "logservice_shard_follower_lag_entries",
+        "Entries not yet durable on a follower.",
         labels=["shard", "follower"],
-    )  # fmt: skip
+    )
     for item in shown:
         for follower in item.followers:
             lag.add_metric([str(item.shard), follower.store], follower.lag_entries)
@@ -342,13 +347,15 @@ def _held_back(replica: ReplicaStatus) -> int:
 def _directories(directories: Sequence[DirectoryStatus]) -> Iterator[Metric]:
     """One series per figure and data directory; the label is its place in the configuration."""
     working = GaugeMetricFamily(
-        "logservice_directory_working", "0 when the data directory failed.",
+        "logservice_directory_working",
+        "0 when the data directory failed.",
         labels=["directory", "path"],
-    )  # fmt: skip
+    )
     kept = GaugeMetricFamily(
-        "logservice_oldest_segment_kept", "1: why the oldest segment is still there.",
+        "logservice_oldest_segment_kept",
+        "1: why the oldest segment is still there.",
         labels=["directory", "reason"],
-    )  # fmt: skip
+    )
     pinned = GaugeMetricFamily(
         "logservice_oldest_segment_pinned_bytes",
         f"Whose live bytes are in it: the {bounds.METRIC_PINS_MAX} replicas with most of them.",
