@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.logdb_bench import Shape, Store
 from logservice.logdb.segment_writer import CommitGroup
-from logservice.nodehost.threads.executor import ThreadExecutor
+from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.server.process import tune_interpreter
 
 SHAPES = (

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.nodehost.threads.executor import ThreadExecutor
+from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.server.process import tune_interpreter
 
 FILE_BYTES = 64 << 20

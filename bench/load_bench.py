@@ -3,7 +3,7 @@
     python -m bench.load_bench DIRECTORY [--seconds 3] [--rounds 3]
 
 The writer is the store's: the engine's passes, its executor, LogDb. Each shard keeps a number of
-proposals of 1 KiB under way, and, as in a store (`nodehost.requests.intake`), what waits for a
+proposals of 1 KiB under way, and, as in a store (`nodehost.replica.intake`), what waits for a
 shard while its entry is on its way shares the next one; when an entry is durable its proposals are
 answered, and proposed again at once. What makes proposals here is next to nothing, so that the disk
 and log storage are all there is. The log is truncated and collected as it goes, two gibibytes at a
@@ -34,9 +34,9 @@ from logservice.hard_state import HardState
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.nodehost.engine import Engine, Write
+from logservice.nodehost.disks.engine import Engine, Write
+from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.server.process import tune_interpreter

@@ -40,7 +40,7 @@ from logservice.ids import Index, ReplicaId, ShardId
 from logservice.logdb.format.segment import segment_name
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.read.replica_log import ReplicaLog
-from logservice.nodehost.threads.executor import ThreadExecutor
+from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.server.process import tune_interpreter
 
 SHARDS = 48

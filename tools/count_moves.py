@@ -45,8 +45,8 @@ from logservice.membership import Member, Membership
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.threads.executor import InlineExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.owner import ANONYMOUS
 from logservice.server.services.context import StoreContext

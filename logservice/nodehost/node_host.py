@@ -39,24 +39,22 @@ from logservice.ids import (
 from logservice.invariants import InvariantViolation
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
-from logservice.nodehost.beginning import first_update
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.disks.engine import Engine
 from logservice.nodehost.disks.halts import Halts
-from logservice.nodehost.engine import Engine
 from logservice.nodehost.hearing.refusals import Refusals
+from logservice.nodehost.hearing.strangers import Strangers
 from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
-from logservice.nodehost.reading.log_reading import read_log
-from logservice.nodehost.reading.log_slice import LogSlice
-from logservice.nodehost.replica import Replica
-from logservice.nodehost.role_log import RoleLog
-from logservice.nodehost.router import Router
-from logservice.nodehost.sleeping import Sleeping
-from logservice.nodehost.start_point import ReplicaStart, choose_start
-from logservice.nodehost.strangers import Strangers
+from logservice.nodehost.quiesce import Sleeping
+from logservice.nodehost.replica.log_reading import LogSlice, read_log
+from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.role_log import RoleLog
+from logservice.nodehost.replica.start import ReplicaStart, choose_start, first_update
+from logservice.nodehost.routing.router import Router
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.outcome import Applied
 from logservice.raft.messages import Message, TimeoutNow

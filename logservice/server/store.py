@@ -34,8 +34,8 @@ from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
+from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
 from logservice.raft.ready import Role

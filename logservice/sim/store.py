@@ -34,9 +34,9 @@ from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
+from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.replica import Replica
-from logservice.nodehost.threads.executor import InlineExecutor
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.truncation.worker import TruncationWorker
 from logservice.sim.disk import PowerCut, SimDisk, SimExecutor

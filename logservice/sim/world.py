@@ -21,8 +21,8 @@ from logservice_wire.errors import Halted, LogServiceError
 
 from logservice.checksum import crc32
 from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId
-from logservice.nodehost.reading.log_reading import read_log_here
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.log_reading import read_log_here
+from logservice.nodehost.replica.replica import Replica
 from logservice.raft.messages import Message, RequestVote
 from logservice.rsm import commands
 from logservice.sim.checkers import ALL

@@ -62,12 +62,13 @@ from logservice.ids import (
     StoreId,
     Term,
 )
-from logservice.nodehost import forwarding, sleeping
+from logservice.nodehost import quiesce
 from logservice.nodehost.agent import access_book, address_book, bootstrap
-from logservice.nodehost.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.hearing import vouching
 from logservice.nodehost.integrity import digests, repair
 from logservice.nodehost.peers.applied import APPLIED_ARRAY, APPLIED_FIXED
+from logservice.nodehost.routing import forwarding
+from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.nodehost.transport.wire import chunks, codec, control, frame
 from logservice.nodehost.transport.wire.codec import CodecError
@@ -334,8 +335,8 @@ _PEER: tuple[Sample, ...] = (
         lambda data: repair.FETCH.decode_answer(data, repair.Fetch(SHARD, HERE, 41)),
     ),
     Sample(
-        "beat of sleepers", (2**64 - 1, 5), sleeping.BEAT.encode,
-        lambda data: sleeping.BEAT.decode(data, STORE),
+        "beat of sleepers", (2**64 - 1, 5), quiesce.BEAT.encode,
+        lambda data: quiesce.BEAT.decode(data, STORE),
     ),
     *(
         Sample(type(message).__name__, message, _encode_message, _decode_message)

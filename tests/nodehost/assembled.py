@@ -26,8 +26,8 @@ from logservice.nodehost.assembly.store_parts import (
     StoreSettings,
     state_machine_for,
 )
+from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.threads.executor import ThreadExecutor
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.state_machine import StateMachine
 

@@ -17,8 +17,8 @@ from logservice.logdb.io.memory_kv import MemoryKvEngine
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
-from logservice.nodehost.engine import Engine, Write
-from logservice.nodehost.threads.executor import InlineExecutor
+from logservice.nodehost.disks.engine import Engine, Write
+from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 

@@ -19,8 +19,8 @@ from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
 from logservice.ids import Index, Lsn, Term
 from logservice.invariants import InvariantViolation
-from logservice.nodehost.requests.pending import Pending, PendingBook
-from logservice.nodehost.requests.reads import ReadBook
+from logservice.nodehost.replica.pending import Pending, PendingBook
+from logservice.nodehost.replica.reads import ReadBook
 from logservice.outcome import Applied, Rejected
 from logservice.raft.ready import ReadState
 

@@ -12,7 +12,7 @@ from logservice.logdb.format.update import Bootstrap, Update
 from logservice.membership import Membership
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
-from logservice.nodehost.threads.executor import InlineExecutor
+from logservice.nodehost.disks.executor import InlineExecutor
 from tests.nodehost.logdb_files import OpenLogDb
 
 ONE = ShardId(1)

@@ -16,7 +16,7 @@ from logservice.logdb.format.update import InstalledSnapshot, Update, merge
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.space.disk_space import OutOfSpace
 from logservice.membership import Membership
-from logservice.nodehost.engine import Write
+from logservice.nodehost.disks.engine import Write
 from logservice.snapshot import Snapshot
 from tests.nodehost.engine_bench import (
     Bench,

@@ -16,8 +16,8 @@ from logservice.ids import Index, Lsn, ReplicaId, ShardId, Term
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.membership import Membership
-from logservice.nodehost.engine import Write
-from logservice.nodehost.threads.executor import InlineExecutor, ThreadExecutor
+from logservice.nodehost.disks.engine import Write
+from logservice.nodehost.disks.executor import InlineExecutor, ThreadExecutor
 from logservice.snapshot import Snapshot
 from tests.nodehost.engine_bench import (
     Bench,

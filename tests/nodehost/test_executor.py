@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logservice.nodehost.threads.executor import Executor, InlineExecutor, ThreadExecutor
+from logservice.nodehost.disks.executor import Executor, InlineExecutor, ThreadExecutor
 
 
 @pytest.fixture(params=[InlineExecutor, lambda: ThreadExecutor("test")], ids=["inline", "thread"])

@@ -11,8 +11,8 @@ import pytest
 from logservice.ids import Index
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.read.replica_log import ReplicaLog
-from logservice.nodehost.threads.executor import ThreadExecutor
-from logservice.nodehost.threads.fetching import run_fetch
+from logservice.nodehost.disks.executor import ThreadExecutor
+from logservice.nodehost.disks.fetching import run_fetch
 from tests.logdb.helpers import World, entries, log_of, real_world, update
 
 

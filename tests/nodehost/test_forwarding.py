@@ -9,9 +9,9 @@ from logservice_wire.errors import CorruptBlock, InvalidArgument, TooLarge, Unkn
 
 from logservice import bounds
 from logservice.ids import ShardId
-from logservice.nodehost import forwarding
-from logservice.nodehost.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.peers.applied import APPLIED_FIXED
+from logservice.nodehost.routing import forwarding
+from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.rsm import commands
 from logservice.trace import Carried
 from tests.nodehost.cluster import request

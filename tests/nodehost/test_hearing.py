@@ -29,7 +29,7 @@ from logservice.logdb.format.update import Update
 from logservice.membership import Member, Membership
 from logservice.nodehost.hearing.members import Members
 from logservice.nodehost.hearing.refusals import Refusal, Refusals
-from logservice.nodehost.strangers import Strangers
+from logservice.nodehost.hearing.strangers import Strangers
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Outcome
 from logservice.raft.messages import (

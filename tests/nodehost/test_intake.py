@@ -18,8 +18,8 @@ from logservice_wire.errors import (
 from logservice.entry import Entry, EntryKind, Proposal
 from logservice.envelope import NO_PROPOSAL, encode_command
 from logservice.ids import Index, Lsn, SessionId, Term
-from logservice.nodehost.requests.intake import Intake
-from logservice.nodehost.requests.pending import PendingBook
+from logservice.nodehost.replica.intake import Intake
+from logservice.nodehost.replica.pending import PendingBook
 from logservice.outcome import Applied
 from logservice.raft.messages import ROOM_MAX
 from logservice.raft.ready import Role

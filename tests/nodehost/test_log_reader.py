@@ -23,8 +23,8 @@ from logservice.logdb.options import LogDbOptions
 from logservice.logdb.read import replica_log
 from logservice.logdb.read.entry_read import Fetch
 from logservice.logdb.read.replica_log import ReplicaLog
-from logservice.nodehost.requests import log_reader
-from logservice.nodehost.requests.log_reader import LogReader
+from logservice.nodehost.replica import log_reader
+from logservice.nodehost.replica.log_reader import LogReader
 from logservice.raft.log.storage import CompactedError, LogStorage, UnavailableError
 from logservice.snapshot import Snapshot
 from tests.logdb.helpers import World, entries, log_of, update

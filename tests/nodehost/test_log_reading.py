@@ -13,7 +13,7 @@ from logservice_wire.errors import Truncated
 
 from logservice.ids import Lsn
 from logservice.logdb.read.replica_log import ReplicaLog
-from logservice.nodehost.reading.log_slice import LogSlice
+from logservice.nodehost.replica.log_reading import LogSlice
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
 from tests.owners import APP

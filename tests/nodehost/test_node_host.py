@@ -33,9 +33,9 @@ from logservice.logdb.format.update import Bootstrap
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.read.entry_read import EntryRead
 from logservice.membership import Membership
-from logservice.nodehost import forwarding
-from logservice.nodehost.forwarding import ForwardedCommand
-from logservice.nodehost.reading import log_reading
+from logservice.nodehost.replica import log_reading
+from logservice.nodehost.routing import forwarding
+from logservice.nodehost.routing.forwarding import ForwardedCommand
 from logservice.owner import Author
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said

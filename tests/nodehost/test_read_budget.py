@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from logservice.clock import SystemClock
-from logservice.nodehost.threads.read_budget import ReadBudget
+from logservice.nodehost.disks.read_budget import ReadBudget
 
 
 class Clock(SystemClock):

@@ -11,9 +11,9 @@ import pytest
 from logservice.clock import ManualClock
 from logservice.ids import ReplicaId, ShardId
 from logservice.logdb.log_db import LogDb
+from logservice.nodehost.disks.executor import InlineExecutor
+from logservice.nodehost.disks.read_budget import ReadBudget
 from logservice.nodehost.integrity.scrub import Scrubber, ScrubPass
-from logservice.nodehost.threads.executor import InlineExecutor
-from logservice.nodehost.threads.read_budget import ReadBudget
 from tests.logdb.helpers import World, entries, update
 
 RATE = 1000.0

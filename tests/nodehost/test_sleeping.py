@@ -11,8 +11,8 @@ import pytest
 from logservice_wire.errors import InvalidArgument
 
 from logservice.ids import ReplicaId, ShardId
-from logservice.nodehost import sleeping
-from logservice.nodehost.replica import Replica
+from logservice.nodehost import quiesce
+from logservice.nodehost.replica.replica import Replica
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request
 
 
@@ -136,7 +136,7 @@ async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> 
     identity = follower.host.identity
     reborn = dataclasses.replace(identity, boot_id=identity.boot_id + 1)
     assert asleep(cluster) == {1, 2, 3}
-    await host.on_request(reborn, sleeping.BEAT.method, sleeping._BEAT.pack(0, 0))
+    await host.on_request(reborn, quiesce.BEAT.method, quiesce._BEAT.pack(0, 0))
     assert not host.replica(SHARD).asleep
     assert not host.replica(SHARD).raft.quiesced
 
@@ -183,7 +183,7 @@ async def test_garbage_instead_of_a_beat(cluster: Cluster) -> None:
     host = cluster.host(leader)
     for body in (b"", b"x" * 15, b"x" * 17):
         with pytest.raises(InvalidArgument):
-            await host.on_request(cluster.host(leader % 3 + 1).identity, sleeping.BEAT.method, body)
+            await host.on_request(cluster.host(leader % 3 + 1).identity, quiesce.BEAT.method, body)
     assert asleep(cluster) == {1, 2, 3}
 
 

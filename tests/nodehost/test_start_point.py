@@ -12,7 +12,7 @@ from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.membership import Membership
-from logservice.nodehost.start_point import choose_start
+from logservice.nodehost.replica.start import choose_start
 from logservice.raft.messages import InstallSnapshot
 from logservice.rsm.log_rsm import LogRsm
 from logservice.rsm.snapshot_codec import encode_state

@@ -20,7 +20,7 @@ from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
-from logservice.nodehost.threads.executor import InlineExecutor
+from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from tests.logdb.helpers import entries, update
 

@@ -16,8 +16,8 @@ from logservice.bounds import TRUNCATION_ALARM_VISITS
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.membership import Membership
+from logservice.nodehost.disks.executor import InlineExecutor, ThreadExecutor
 from logservice.nodehost.info import ReplicaInfo
-from logservice.nodehost.threads.executor import InlineExecutor, ThreadExecutor
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.worker import Step, TruncationReport, TruncationWorker
 from logservice.raft.ready import Role

@@ -10,7 +10,7 @@ import pytest
 
 from logservice import bounds
 from logservice.ids import Index, ReplicaId, ShardId
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from tests.nodehost.cluster import SHARD, eventually, request
 from tests.nodehost.compared import RECORDS, Compared, compared, spoil
 

@@ -23,9 +23,9 @@ from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
 from logservice.nodehost.assembly.store_directory import DiskSeams
+from logservice.nodehost.disks.executor import InlineExecutor
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.threads.executor import InlineExecutor
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.owner import ANONYMOUS
 from logservice.rsm.log_rsm import LogRsm

@@ -23,7 +23,7 @@ import msgspec
 
 from logservice.checksum import crc32
 from logservice.logdb.io.vfs import Vfs, read_file, write_file
-from logservice.nodehost.threads.executor import Executor, InlineExecutor
+from logservice.nodehost.disks.executor import Executor, InlineExecutor
 
 logger = logging.getLogger(__name__)
 

@@ -28,11 +28,11 @@ from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.disks.directory import Directory
+from logservice.nodehost.disks.executor import Executor
+from logservice.nodehost.disks.read_budget import ReadBudget
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.integrity.scrub import Scrubber
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.threads.executor import Executor
-from logservice.nodehost.threads.read_budget import ReadBudget
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogDbMeter
 from logservice.nodehost.truncation.worker import TruncationWorker

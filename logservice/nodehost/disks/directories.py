@@ -22,7 +22,7 @@ from logservice.ids import Incarnation, ReplicaId, ShardId
 from logservice.logdb.format.update import Bootstrap
 from logservice.logdb.space.stats import LogDbStats
 from logservice.nodehost.disks.directory import Directory
-from logservice.nodehost.engine import Engine
+from logservice.nodehost.disks.engine import Engine
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.seam import Transport
 

@@ -22,9 +22,9 @@ from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.ids import Incarnation, Index, ReplicaId, ShardId
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.space.disk_space import DiskState, OutOfSpace
-from logservice.nodehost.engine import Engine
-from logservice.nodehost.threads.executor import Executor
-from logservice.nodehost.threads.read_budget import ReadBudget
+from logservice.nodehost.disks.engine import Engine
+from logservice.nodehost.disks.executor import Executor
+from logservice.nodehost.disks.read_budget import ReadBudget
 from logservice.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)

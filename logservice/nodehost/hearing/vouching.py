@@ -25,7 +25,7 @@ from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import TimeoutNow
 
 if TYPE_CHECKING:
-    from logservice.nodehost.replica import Replica
+    from logservice.nodehost.replica.replica import Replica
 
 _VERSION: Final = b"\x01"
 _YES: Final = b"\x01"

@@ -59,7 +59,7 @@ from logservice.nodehost.integrity.digests import (
     read_digest,
 )
 from logservice.nodehost.integrity.divergence import Judgement, Verdict, judge
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.raft.ready import Role
 from logservice.value import value
 

@@ -36,7 +36,7 @@ from logservice.nodehost.integrity.digests import (
 )
 from logservice.nodehost.integrity.divergence import Verdict, judge
 from logservice.nodehost.peers.requests import PeerRequests
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.value import value
 

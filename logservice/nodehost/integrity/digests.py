@@ -38,11 +38,11 @@ from logservice import bounds
 from logservice.entry import Entry
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.invariants import invariant
+from logservice.nodehost.disks.fetching import run_fetch
 from logservice.nodehost.integrity.divergence import holders
 from logservice.nodehost.peers.question import NOTHING, Asker, Form, Question, packed, question
 from logservice.nodehost.peers.requests import PeerRequests
-from logservice.nodehost.replica import Replica
-from logservice.nodehost.threads.fetching import run_fetch
+from logservice.nodehost.replica.replica import Replica
 
 DIGEST_BYTES: Final = 16
 """Two different ranges have the same digest once in 2^64 pairs; nobody forges them on purpose."""

@@ -46,8 +46,8 @@ from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.hearing.contents import state_problem
 from logservice.nodehost.peers.question import Asker, packed, question
 from logservice.nodehost.peers.requests import PeerRequests
-from logservice.nodehost.reading.log_reading import read_entries
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.log_reading import read_entries
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine

@@ -21,8 +21,8 @@ from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.scrub import ScrubTarget, Slice, read_slice
-from logservice.nodehost.threads.executor import Executor
-from logservice.nodehost.threads.read_budget import ReadBudget
+from logservice.nodehost.disks.executor import Executor
+from logservice.nodehost.disks.read_budget import ReadBudget
 
 
 @dataclass(slots=True)

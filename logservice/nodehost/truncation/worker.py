@@ -50,8 +50,8 @@ from logservice.bounds import (
 )
 from logservice.ids import HAKEEPER_SHARD, Index, Lsn, ReplicaId, ShardId
 from logservice.invariants import invariant
+from logservice.nodehost.disks.executor import Executor
 from logservice.nodehost.info import ReplicaInfo
-from logservice.nodehost.threads.executor import Executor
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogMeter
 from logservice.snapshot import Snapshot

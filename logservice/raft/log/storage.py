@@ -1,6 +1,6 @@
 """LogStorage: the seam through which the core reads what is durable. It never writes through it.
 
-`nodehost.requests.log_reader.LogReader` is the real one (over logdb),
+`nodehost.replica.log_reader.LogReader` is the real one (over logdb),
 `raft.log.memory_storage.MemoryStorage` its twin; both pass `tests/raft/storage_conformance.py`.
 """
 

@@ -19,7 +19,7 @@ are proposed:
 
 A closed quorum is somebody else's doing: promises alone leave the reserve its floor. What was
 appended before it closed, and all behind it, then waits for room (`Tracker.closed`); who proposes
-must not be left to wait with it (`nodehost.requests.intake`).
+must not be left to wait with it (`nodehost.replica.intake`).
 
 A member counts as having room until it says something else in this term, so that a new leader does
 not refuse what it was never told about; one that is not heard of for an election timeout counts as

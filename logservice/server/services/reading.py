@@ -22,7 +22,7 @@ from logservice_wire.v1 import log_pb2
 from logservice import bounds
 from logservice.ids import Lsn, ShardId
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.reading.log_slice import LogRun, LogSlice
+from logservice.nodehost.replica.log_reading import LogRun, LogSlice
 from logservice.server.edge.answers import until_gone
 from logservice.server.edge.errors import Context
 from logservice.server.services.context import StoreContext, log_shard

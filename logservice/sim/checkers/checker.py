@@ -14,7 +14,7 @@ from logservice.ids import ReplicaId, ShardId
 from logservice.logdb.format.update import Update
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.raft.messages import Message
 from logservice.sim.interfaces import ObservedStore
 from logservice.sim.oracle import Oracle

@@ -6,7 +6,7 @@ The checkers look at what a replica says as a leader, when it hands the message 
 from __future__ import annotations
 
 from logservice.ids import Index, ShardId
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.raft.messages import AppendEntries, Heartbeat, InstallSnapshot, Message
 from logservice.sim.checkers.checker import Checker, Violate
 from logservice.sim.interfaces import ObservedStore

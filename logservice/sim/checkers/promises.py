@@ -18,7 +18,7 @@ from logservice.logdb.log_db import LogDb
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.raft.messages import AppendResponse, Message, RequestVote, VoteResponse
 from logservice.raft.ready import Role
 from logservice.sim.checkers.checker import Checker, Violate

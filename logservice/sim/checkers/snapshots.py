@@ -12,7 +12,7 @@ from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.logdb.format.update import Update
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.nodehost.assembly.store_parts import StoreParts
-from logservice.nodehost.reading.log_reading import read_log_here
+from logservice.nodehost.replica.log_reading import read_log_here
 from logservice.rsm.log_rsm import LogRsm
 from logservice.sim.checkers.checker import Checker, Violate
 from logservice.sim.disk import PowerCut

@@ -29,7 +29,7 @@ from logservice_wire.errors import (
 
 from logservice.ids import NO_SESSION, Lsn, SessionId, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.reading.log_slice import LogSlice
+from logservice.nodehost.replica.log_reading import LogSlice
 from logservice.outcome import Applied
 from logservice.owner import NO_NONCE, Author
 from logservice.rsm import commands

@@ -16,7 +16,7 @@ from logservice_wire.errors import (
 
 from logservice.ids import Lsn, SessionId
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.reading.log_slice import LogSlice
+from logservice.nodehost.replica.log_reading import LogSlice
 from logservice.owner import NONCE_BYTES
 from logservice.rsm import commands
 from logservice.sim.clients.client import (

@@ -17,7 +17,7 @@ from logservice.entry import EntryKind
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.logdb.format.record import decode_header, segment_seed
 from logservice.logdb.format.segment import segment_name
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.sim.faults.forgery import forged
 from logservice.sim.interfaces import Crash, Store, World
 from logservice.sim.oracle import facts_of

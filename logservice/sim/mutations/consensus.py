@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from logservice.ids import Index, Lsn, ReplicaId, Term
-from logservice.nodehost.requests.reads import ReadBook
+from logservice.nodehost.replica.reads import ReadBook
 from logservice.raft import core, election, following
 from logservice.raft.leading import reading, replication, sending
 from logservice.raft.log.log import RaftLog

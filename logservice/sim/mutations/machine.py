@@ -14,8 +14,8 @@ from logservice.nodehost.agent.heartbeats import HeartbeatSender
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.node_host import NodeHost
-from logservice.nodehost.replica import Replica
-from logservice.nodehost.requests.pending import PendingBook
+from logservice.nodehost.replica.pending import PendingBook
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.outcome import Applied
 from logservice.raft.log.log import RaftLog

@@ -12,8 +12,8 @@ from logservice.logdb.index.replica_state import ReplicaState
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.recovery import recovery
 from logservice.logdb.segment_writer import SegmentWriter
-from logservice.nodehost import engine
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.disks import engine
+from logservice.nodehost.replica.replica import Replica
 from logservice.raft import election, following
 from logservice.raft.leading import replication
 from logservice.raft.messages import AppendResponse, VoteResponse

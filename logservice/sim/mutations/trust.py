@@ -12,7 +12,6 @@ from typing import Any
 from logservice import bounds
 from logservice.hakeeper.stores import enrolment, heartbeats
 from logservice.ids import ReplicaId
-from logservice.nodehost import forwarding, router
 from logservice.nodehost.agent import hakeeper_client
 from logservice.nodehost.hearing import hearing
 from logservice.nodehost.hearing.leadership import Leadership
@@ -23,6 +22,7 @@ from logservice.nodehost.integrity.digests import Finding
 from logservice.nodehost.integrity.divergence import judge
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.routing import forwarding, router
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.sim.config import SimConfig
 from logservice.sim.mutations.registry import mutation_in, wrap

@@ -10,7 +10,7 @@ import asyncio
 import random
 
 from logservice.ids import Index, ReplicaId, Term
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.raft.errors import MessageRejected
 from logservice.raft.messages import AppendResponse
 from logservice.sim.interfaces import Crash, Store, World

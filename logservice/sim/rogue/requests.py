@@ -40,9 +40,8 @@ from logservice.ids import (
     Term,
 )
 from logservice.membership import Member, Membership
-from logservice.nodehost import forwarding, sleeping
+from logservice.nodehost import quiesce
 from logservice.nodehost.agent import bootstrap, hakeeper_client
-from logservice.nodehost.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.hearing.vouching import ANNOUNCE, VOUCH
 from logservice.nodehost.integrity import repair
 from logservice.nodehost.integrity.digests import (
@@ -53,6 +52,8 @@ from logservice.nodehost.integrity.digests import (
     Finding,
     NoAnswer,
 )
+from logservice.nodehost.routing import forwarding
+from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.owner import NONCE_BYTES, Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
@@ -297,7 +298,7 @@ def vouching(rogue: Adversary, victim: Victim) -> None:
 def beat(rogue: Adversary, victim: Victim) -> None:
     """Something else sleeps."""
     body = rogue.chance.randbytes(rogue.chance.choice((0, 16, 16, 17)))
-    rogue.ask(victim.store, sleeping.BEAT.method, body)
+    rogue.ask(victim.store, quiesce.BEAT.method, body)
 
 
 def question(rogue: Adversary, victim: Victim) -> None:
@@ -331,7 +332,7 @@ _METHODS = (
     repair.FETCH.method,
     DIGEST.method,
     FINDING.method,
-    sleeping.BEAT.method,
+    quiesce.BEAT.method,
 )
 
 

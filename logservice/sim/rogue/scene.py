@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.sim.interfaces import Store, World
 
 

@@ -24,13 +24,13 @@ from logservice_wire.errors import (
 
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import BLOCKS_OFFSET, HEADER_BYTES, decode_blocks
-from logservice.ids import Index, Lsn
+from logservice.ids import Index, Lsn, Term
 from logservice.invariants import invariant
 from logservice.logdb.read.entry_read import Fetch
-from logservice.nodehost.reading.log_slice import LogRun, LogSlice
-from logservice.nodehost.replica import Replica
-from logservice.nodehost.threads.fetching import run_fetch
+from logservice.nodehost.disks.fetching import run_fetch
+from logservice.nodehost.replica.replica import Replica
 from logservice.rsm.queries import RejectedRangesQuery
+from logservice.value import value
 
 _ENTRIES_AT_ONCE = 1024
 """Entries asked for in one read; of a log of small blocks still a megabyte."""
@@ -38,6 +38,30 @@ _ENTRIES_AT_ONCE = 1024
 
 _BESIDE_BLOCK_BYTES = BLOCKS_OFFSET + HEADER_BYTES + 7
 """What an entry with one block has besides it, at most."""
+
+
+@value
+class LogRun:
+    """`record_count` LSNs from `first_lsn` on. `gap` is None for a block, else why there is none.
+
+    `first_lsn` may lie below the LSN asked for, when that is inside the block: blocks are opaque.
+    """
+
+    first_lsn: Lsn
+    record_count: int
+    term: Term
+    block: bytes | memoryview
+    gap: Reason | None = None
+
+
+@value
+class LogSlice:
+    """Consecutive runs. `next_lsn` is where to go on; equal to the LSN asked for at the tail."""
+
+    runs: tuple[LogRun, ...]
+    next_lsn: Lsn
+    first_lsn: Lsn
+    applied_lsn: Lsn
 
 
 async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:

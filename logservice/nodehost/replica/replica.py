@@ -45,20 +45,18 @@ from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.kv import KvError
 from logservice.logdb.read.entry_read import Fetch
 from logservice.membership import Membership
-from logservice.nodehost.describing import describe
 from logservice.nodehost.disks.directory import Directory
-from logservice.nodehost.engine import Write
+from logservice.nodehost.disks.engine import Write
+from logservice.nodehost.disks.fetching import start_fetch
 from logservice.nodehost.hearing.hearing import Hearing
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.replica_host import ReplicaHost
-from logservice.nodehost.requests.intake import Intake
-from logservice.nodehost.requests.log_reader import LogReader
-from logservice.nodehost.requests.lsn_waiters import LsnWaiters
-from logservice.nodehost.requests.pending import Pending, PendingBook
-from logservice.nodehost.requests.reads import ReadBook
-from logservice.nodehost.start_point import ReplicaStart
-from logservice.nodehost.threads.fetching import start_fetch
+from logservice.nodehost.replica.host import ReplicaHost
+from logservice.nodehost.replica.intake import Intake
+from logservice.nodehost.replica.log_reader import LogReader
+from logservice.nodehost.replica.pending import Pending, PendingBook
+from logservice.nodehost.replica.reads import LsnWaiters, ReadBook
+from logservice.nodehost.replica.start import ReplicaStart
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.raft.core import Raft
@@ -601,10 +599,36 @@ class Replica:
         """
         known = self._asleep_info
         if known is None:
-            known = describe(self)
+            known = self._describe()
             if self.asleep:
                 self._asleep_info = known
         return known
+
+    def _describe(self) -> ReplicaInfo:
+        status = self.raft.status()
+        rsm = self._log_rsm
+        truncated = rsm.truncated_lsn if rsm is not None else Lsn(0)
+        return ReplicaInfo(
+            shard=self.shard,
+            replica=self.replica_id,
+            store_id=self.store_id,
+            incarnation=self.incarnation,
+            membership=self.raft.membership,
+            role=self.raft.role,
+            term=self.raft.term,
+            leader=self.raft.leader,
+            first_index=self.reader.first_index(),
+            last_index=self.raft.last_index,
+            committed=self.raft.commit,
+            applied=self.applied,
+            first_lsn=self.first_lsn,
+            applied_lsn=Lsn(rsm.next_lsn - 1) if rsm is not None else Lsn(0),
+            truncated_lsn=truncated,
+            match=tuple(sorted((rid, p.match) for rid, p in status.progress.items())),
+            recently_active=tuple(sorted(r for r, p in status.progress.items() if p.active)),
+            halted="",
+            quiesced=self.raft.quiesced,
+        )
 
     def changed(self) -> None:
         """It wakes up, or its log was compacted: what `info` said is old."""

@@ -32,11 +32,11 @@ from logservice import trace
 from logservice.config_change import ConfigChange
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
-from logservice.nodehost import forwarding
-from logservice.nodehost.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.peers.requests import REFUSED_BY
-from logservice.nodehost.replica import Replica
-from logservice.nodehost.requests.intake import Waiting
+from logservice.nodehost.replica.intake import Waiting
+from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.routing import forwarding
+from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 from logservice.raft.ready import Role

@@ -1,9 +1,10 @@
-"""ReadBook: linearizable reads of one replica, many to one Raft round.
+"""Who waits for one replica to have applied something: a read index, or a record.
 
-Every read that waits when a round begins shares its context (Raft paper section 8, thesis 6.4: a
-read may be served at the leader's commit index once a majority has confirmed, after the read
-arrived, that it still leads, and that index is applied here). A read never joins a round that began
-before it arrived: the confirmation could be older than a write the reader knows of.
+ReadBook holds the linearizable reads, many to one Raft round. Every read that waits when a round
+begins shares its context (Raft paper section 8, thesis 6.4: a read may be served at the leader's
+commit index once a majority has confirmed, after the read arrived, that it still leads, and that
+index is applied here). A read never joins a round that began before it arrived: the confirmation
+could be older than a write the reader knows of.
 
 Contexts are ``boot nonce, round number``: unique over restarts, so that an answer to the old
 process cannot confirm a read of the new one.
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 
 from logservice_wire.errors import Busy, LogServiceError, NotReady
 
-from logservice.ids import Index
+from logservice.ids import Index, Lsn
 from logservice.raft.ready import ReadState
 
 _CONTEXT = struct.Struct("<QQ")
@@ -35,7 +36,7 @@ class _Waiting:
 
 
 class ReadBook:
-    """See the module's text."""
+    """The linearizable reads of one replica; see the module's text."""
 
     def __init__(self, nonce: int, reads_max: int) -> None:
         """`nonce` differs at every process start."""
@@ -129,3 +130,45 @@ class ReadBook:
         for item in batch:
             if not item.future.done():
                 item.future.set_result(index)
+
+
+class LsnWaiters:
+    """Who waits until a record is applied at one replica."""
+
+    def __init__(self) -> None:
+        """Nobody waits."""
+        self._waiting: list[tuple[Lsn, asyncio.Future[bool]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    async def wait(self, lsn: Lsn, next_lsn: Lsn, timeout_s: float) -> bool:
+        """Whether a record with `lsn` is applied in time; `next_lsn`: what is applied now."""
+        if lsn < next_lsn:
+            return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting = [item for item in self._waiting if not item[1].done()]
+        self._waiting.append((lsn, future))
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            return False
+
+    def applied(self, next_lsn: Lsn) -> None:
+        """Everything below `next_lsn` is applied."""
+        waiting = []
+        for lsn, future in self._waiting:
+            if future.done():
+                continue
+            if lsn < next_lsn:
+                future.set_result(True)
+            else:
+                waiting.append((lsn, future))
+        self._waiting = waiting
+
+    def stop(self) -> None:
+        """Nothing is applied any more."""
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_result(False)
+        self._waiting = []

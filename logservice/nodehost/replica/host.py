@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 from logservice.clock import Clock
 from logservice.invariants import InvariantViolation
 from logservice.nodehost.hearing.refusals import Refusals
+from logservice.nodehost.hearing.strangers import Strangers
 from logservice.nodehost.hearing.vouching import Vouching
-from logservice.nodehost.strangers import Strangers
 from logservice.raft.messages import Message
 
 if TYPE_CHECKING:
-    from logservice.nodehost.replica import Replica
+    from logservice.nodehost.replica.replica import Replica
 
 
 class ReplicaHost(Protocol):

@@ -11,7 +11,7 @@ import logging
 
 from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId, Term
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.raft.ready import Role
 
 logger = logging.getLogger(__name__)

@@ -55,7 +55,7 @@ from logservice.logdb.io.kv import KvError
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.segment_writer import CommitGroup
 from logservice.logdb.space.disk_space import OutOfSpace
-from logservice.nodehost.threads.executor import Executor
+from logservice.nodehost.disks.executor import Executor
 from logservice.nodehost.transport.seam import Transport
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class _UnderWay:
 
 
 class Active(Protocol):
-    """What the engine drives; `nodehost.replica.Replica`."""
+    """What the engine drives; `nodehost.replica.replica.Replica`."""
 
     def collect(self) -> Write | None:
         """Do what needs no disk; return what does, None for nothing."""

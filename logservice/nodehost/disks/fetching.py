@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from logservice.entry import Entry
 from logservice.logdb.read.entry_read import Fetch
 from logservice.logdb.read.replica_log import ReplicaLog
-from logservice.nodehost.threads.executor import Executor
+from logservice.nodehost.disks.executor import Executor
 
 
 async def run_fetch(

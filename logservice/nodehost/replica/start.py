@@ -1,4 +1,8 @@
-"""Start point: the snapshot a replica starts from, or the proof that it must not start.
+"""Start: the first record of a replica, and what it starts from every time after.
+
+A shard begins on every initial replica as an installed snapshot at index 1 and term 1, with the
+initial membership. So a replica that joins later with an empty log gets a snapshot first, and with
+it the membership.
 
 Raft and the state machine start from the same snapshot: the newest export if the log knows its
 entry, else the installed one. Choosing is also where two files that were written apart from each
@@ -18,13 +22,18 @@ import logging
 from logservice_wire.errors import Halted
 
 from logservice.hard_state import HardState
+from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, Term
+from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.logdb.read.replica_log import ReplicaLog
+from logservice.membership import Membership
 from logservice.nodehost.hearing.contents import state_problem
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
 from logservice.value import value
 
 logger = logging.getLogger(__name__)
+
+_FIRST_INDEX, _FIRST_TERM, _FIRST_LSN = Index(1), Term(1), Lsn(1)
 
 
 @value
@@ -34,6 +43,24 @@ class ReplicaStart:
     log: ReplicaLog
     snapshot: Snapshot | None
     hard_state: HardState
+
+
+def first_update(
+    shard: ShardId, replica: ReplicaId, membership: Membership, *, join: bool
+) -> Update:
+    """What makes the replica durable. `join`: it waits for its leader's snapshot, and until then
+    hears the members that are named here.
+    """
+    if join:
+        return Update(shard, replica, bootstrap=Bootstrap(membership, True))
+    first = Snapshot(_FIRST_INDEX, _FIRST_TERM, _FIRST_LSN, membership, b"")
+    return Update(
+        shard,
+        replica,
+        hard_state=HardState(_FIRST_TERM, NO_REPLICA, _FIRST_INDEX),
+        snapshot=InstalledSnapshot(first, Lsn(0)),
+        bootstrap=Bootstrap(membership, False),
+    )
 
 
 def choose_start(

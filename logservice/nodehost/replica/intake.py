@@ -46,7 +46,7 @@ from logservice.envelope import (
 )
 from logservice.ids import NO_SESSION, Index, Lsn, SessionId
 from logservice.invariants import invariant
-from logservice.nodehost.requests.pending import Pending, PendingBook
+from logservice.nodehost.replica.pending import Pending, PendingBook
 from logservice.outcome import Applied
 from logservice.raft.core import Raft
 from logservice.raft.errors import ProposalDropped

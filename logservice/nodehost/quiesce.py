@@ -36,7 +36,7 @@ from logservice.ids import ReplicaId, ShardId, StoreId
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.question import NOTHING, Asker, Form, question
 from logservice.nodehost.peers.requests import PeerRequests
-from logservice.nodehost.replica import Replica
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.ready import Role
 

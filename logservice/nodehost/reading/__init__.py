@@ -1,1 +1,0 @@
-"""Reading a range of the log for a caller."""

@@ -1,1 +1,0 @@
-"""Requests of one replica, from their arrival to their outcome."""

@@ -1,1 +1,0 @@
-"""Where blocking disk work runs, off the event loop."""
