@@ -113,7 +113,7 @@ class NodeHost:
         self._stopping = False
         self._router = Router(self)
         self._role_log = RoleLog()
-        self._sleeping = Sleeping(options, self.requests, self._router.route)
+        self._sleeping = Sleeping(options, self.requests)
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class NodeHost:
         self._replicas[shard] = replica
         self.halts.forget(shard)
         replica.set_room()
-        self.activate(replica)
+        replica.activate()
 
     # --- what runs here ---------------------------------------------------------------------------
 
@@ -328,10 +328,9 @@ class NodeHost:
         if replica.log_rsm is None:
             raise ShardNotFound("the shard holds no records", shard=shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        replica.intake.add(
+        replica.submit(
             future, self.clock.monotonic() + timeout_s, append=request, local_only=local_only
         )
-        self._router.route(replica)
         return future
 
     async def append(self, shard: ShardId, request: AppendRequest, timeout_s: float) -> Applied:
@@ -347,11 +346,10 @@ class NodeHost:
         """
         replica = self.replica(shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        replica.intake.add(
+        replica.submit(
             future, self.clock.monotonic() + timeout_s, command=command, local_only=local_only,
             forwarded=shard != HAKEEPER_SHARD and commands.is_forwarded(command),
         )  # fmt: skip
-        self._router.route(replica)
         return await future
 
     async def read_index(self, shard: ShardId, timeout_s: float) -> Index:
@@ -359,7 +357,7 @@ class NodeHost:
         replica = self.replica(shard)
         future: asyncio.Future[Index] = asyncio.get_running_loop().create_future()
         replica.reads.add(future, self.clock.monotonic() + timeout_s)
-        self.activate(replica)
+        replica.activate()
         return await future
 
     def expire(self, shard: ShardId) -> None:
@@ -490,11 +488,13 @@ class NodeHost:
 
     # --- what replicas need (`replica.ReplicaHost`) -----------------------------------------------
 
-    def activate(self, replica: Replica) -> None:
+    def woke(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
-        if replica.asleep:
-            self._sleeping.touch(replica)
-        self._engine(replica.directory).activate(replica)
+        self._sleeping.touch(replica)
+
+    def route(self, replica: Replica) -> None:
+        """See `ReplicaHost`."""
+        self._router.route(replica)
 
     def send(self, replica: Replica, message: Message) -> None:
         """See `ReplicaHost`."""
@@ -507,8 +507,8 @@ class NodeHost:
     def leader_changed(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
         self._role_log.role_changed(replica)
-        if len(replica.intake):
-            self._router.route(replica)
+        if replica.intake.waiting:
+            replica.serve_intake()
 
     def halt(self, replica: Replica, reason: str) -> None:
         """See `ReplicaHost`."""
@@ -595,9 +595,10 @@ class NodeHost:
     def leader_store(self, shard: ShardId) -> StoreId | None:
         """Where the leader of a shard is, as known here; a hint."""
         replica = self._replicas.get(shard)
-        if replica is None or replica.raft.leader == NO_REPLICA:
+        leader = NO_REPLICA if replica is None else replica.raft.leader
+        if replica is None or leader == NO_REPLICA:
             return None
-        return replica.store_of(replica.raft.leader)
+        return replica.hearing.members.store_of(leader)
 
     def _tick_directory(self, directory: Directory) -> None:
         """Let every replica there know what the disk takes, when that has changed."""

@@ -26,7 +26,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -91,12 +90,10 @@ class Sleeping:
         self,
         options: NodeHostOptions,
         requests: PeerRequests,
-        route: Callable[[Replica], None],
     ) -> None:
-        """Hear the beats of others. `route` looks after requests that wait at an awake replica."""
+        """Hear the beats of others."""
         self._options = options
         self._requests = requests
-        self._route = route
         self._beat_ticks = max(1, options.election_ticks // 4)
         self._silent_ticks = options.election_ticks + self._beat_ticks
         self._ticks = 0
@@ -150,8 +147,8 @@ class Sleeping:
                     del self._awake[shard]
                 continue
             replica.tick(now_s)
-            if len(replica.intake):
-                self._route(replica)
+            if replica.intake.waiting:
+                replica.serve_intake()
             elif replica.idle and not replica.damaged:
                 self._fall_asleep(replica)
         if self._ticks % self._beat_ticks == 0:

@@ -72,7 +72,8 @@ class ReplicaLog:
 
         A faulty replica must not vote, acknowledge, or lead.
         """
-        return self._state.faulty
+        fault = self._state.fault
+        return "" if fault is None else fault.reason
 
     @property
     def fault(self) -> Fault | None:

@@ -70,16 +70,13 @@ _ROUNDS_PER_PASS_MAX = 8
 @dataclass(slots=True)
 class Write:
     """Updates that go into one group together, and what to do when they are durable. size: bytes of
-    their entries.
+    their entries, which the engine counts.
     """
 
     updates: Sequence[Update]
     sync: bool
     done: Callable[[], None]
-    size: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.size = sum([len(e.payload) for update in self.updates for e in update.entries])
+    size: int = field(init=False, default=0)
 
 
 @dataclass(slots=True, eq=False)
@@ -259,6 +256,7 @@ class Engine:
         self._transport.flush()
 
     def _add(self, write: Write) -> None:
+        write.size = sum([len(e.payload) for update in write.updates for e in update.entries])
         self._writes.append(write)
         self._waiting_bytes += write.size
 

@@ -26,8 +26,12 @@ class ReplicaHost(Protocol):
     """Who asks the voters whether they stand behind one who says that it leads."""
     clock: Clock
 
-    def activate(self, replica: Replica) -> None:
-        """Look at it in the next pass."""
+    def woke(self, replica: Replica) -> None:
+        """It was quiesced, and something concerns it."""
+        ...
+
+    def route(self, replica: Replica) -> None:
+        """Another replica leads, or none: what waits in its intake goes there, or is sent back."""
         ...
 
     def send(self, replica: Replica, message: Message) -> None:

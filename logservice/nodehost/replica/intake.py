@@ -107,7 +107,8 @@ class Intake:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._entry_bytes_target = entry_bytes_target
-        self._waiting: deque[Waiting] = deque()
+        self.waiting: deque[Waiting] = deque()
+        """What is neither in the log nor on its way to another store."""
         self._waiting_bytes = 0
         self._away = 0
         self._away_bytes = 0
@@ -115,7 +116,7 @@ class Intake:
         self._block_room = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def add(
         self,
@@ -130,11 +131,11 @@ class Intake:
         """Take a request. Raises Busy when a bound is reached: nothing was taken then."""
         size = len(append.block) + 128 if append is not None else len(command) + 128
         if (
-            len(self._waiting) + self._away + self._book.count >= self._count_max
+            len(self.waiting) + self._away + self._book.count >= self._count_max
             or self._waiting_bytes + self._away_bytes + self._book.bytes + size > self._bytes_max
         ):
             raise Busy("too many proposals wait", retry_after_ms=20)
-        self._waiting.append(
+        self.waiting.append(
             Waiting(
                 Pending(future, deadline_s, size), append, command, local_only, forwarded,
                 trace.current.get(),
@@ -158,7 +159,7 @@ class Intake:
 
     def put_back(self, item: Waiting) -> None:
         """A forwarded request surely did not reach a leader; it waits for the next one."""
-        self._waiting.append(item)
+        self.waiting.append(item)
         self._waiting_bytes += item.pending.size
 
     def drain(self, applied: int, *, ready: bool) -> None:
@@ -166,29 +167,32 @@ class Intake:
 
         ready: its term's first entry is applied. Before that nothing is moved.
         """
+        if not self.waiting:
+            return
         if not ready:
             self._refuse_unready()
             return
         block_room = self._block_room = self._raft.block_room
-        if not self._waiting or (block_room and self._worth_waiting(applied)):
+        if block_room and self._worth_waiting(applied):
             return
         if self._admission is not None and self._raft.term != self._admission_term:
             # What admission remembers of an older term's tail may have been cut since.
             self._admission.reset()
             self._admission_term = self._raft.term
-            for item in self._waiting:
+            for item in self.waiting:
                 item.park_until = 0
         batch = _Batch(self._raft.next_lsn, self._raft.last_index)
         parked: list[Waiting] = []
         behind: set[SessionId] = set()
         closed = not block_room and self._raft.quorum_closed
-        room = _DEPTH_BYTES_MAX - self._raft.uncommitted_bytes
-        disk_room = block_room and block_room - self._raft.uncommitted_bytes
-        while self._waiting and room > 0:
-            item = self._waiting[0]
+        uncommitted = self._raft.uncommitted_bytes
+        room = _DEPTH_BYTES_MAX - uncommitted
+        disk_room = block_room and block_room - uncommitted
+        while self.waiting and room > 0:
+            item = self.waiting[0]
             if item.append is not None and item.pending.size > disk_room < block_room:
                 break  # what is on its way goes first: these disks take no more at a time
-            self._waiting.popleft()
+            self.waiting.popleft()
             self._waiting_bytes -= item.pending.size
             if item.pending.future.done():
                 continue
@@ -212,7 +216,7 @@ class Intake:
         finally:
             for item in reversed(parked):
                 item.park_until = max(item.park_until, self._raft.last_index)
-                self._waiting.appendleft(item)
+                self.waiting.appendleft(item)
                 self._waiting_bytes += item.pending.size
 
     def _worth_waiting(self, applied: int) -> bool:
@@ -226,12 +230,12 @@ class Intake:
 
     def expire(self, now_s: float) -> None:
         """Requests whose deadline passed were never proposed: definitely not applied."""
-        for item in self._waiting:
+        for item in self.waiting:
             if item.pending.deadline_s <= now_s:
                 item.pending.fail(NotReady("no leader took the request in time"))
-        if any(item.pending.future.done() for item in self._waiting):
-            live = [item for item in self._waiting if not item.pending.future.done()]
-            self._waiting = deque(live)
+        if any(item.pending.future.done() for item in self.waiting):
+            live = [item for item in self.waiting if not item.pending.future.done()]
+            self.waiting = deque(live)
             self._waiting_bytes = sum(item.pending.size for item in live)
 
     def fail_all(self, error: LogServiceError) -> None:
@@ -247,7 +251,7 @@ class Intake:
         def goes(item: Waiting) -> bool:
             return item.local_only or (leader_known and not item.forwarded)
 
-        if any(goes(item) for item in self._waiting):
+        if any(goes(item) for item in self.waiting):
             for item in self._take_all():
                 if goes(item):
                     item.pending.fail(make_error())
@@ -255,8 +259,8 @@ class Intake:
                     self.put_back(item)
 
     def _take_all(self) -> list[Waiting]:
-        taken = list(self._waiting)
-        self._waiting.clear()
+        taken = list(self.waiting)
+        self.waiting.clear()
         self._waiting_bytes = 0
         return taken
 
@@ -307,7 +311,7 @@ class Intake:
 
     def _refuse_unready(self) -> None:
         """The term's first entry may wait behind a block that the disks do not take."""
-        if not (self._waiting and self._raft.quorum_closed):
+        if not self._raft.quorum_closed:
             return
         for item in self._take_all():
             if not self._refused_on_closed_disks(item, None):

@@ -42,7 +42,8 @@ class LogReader:
         self._log = log
         self._submit = submit
         self._under_way: set[Index] = set()
-        self._arrived: list[tuple[Future[None], Fetch]] = []
+        self.fetched: list[tuple[Future[None], Fetch]] = []
+        """What has run since the last pass; see `take_arrived`."""
         self._read: list[tuple[Entry, ...]] = []
         self._indexed: set[Index] = set()
 
@@ -103,13 +104,13 @@ class LogReader:
         """The fetch has run; loop thread."""
         self._log.end_fetch(fetch)
         self._under_way.discard(fetch.first)
-        self._arrived.append((work, fetch))
+        self.fetched.append((work, fetch))
 
     def take_arrived(self) -> bool:
         """Give what was read to `entries` until `forget`; False when nothing was. Raises Halted
         when it does not verify.
         """
-        arrived, self._arrived = self._arrived, []
+        arrived, self.fetched = self.fetched, []
         for work, fetch in arrived:
             work.result()
             entries = self._log.fetched(fetch)

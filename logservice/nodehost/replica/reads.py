@@ -43,9 +43,11 @@ class ReadBook:
         self._nonce = nonce
         self._reads_max = reads_max
         self._round = 0
-        self._waiting: list[_Waiting] = []
+        self.waiting: list[_Waiting] = []
+        """What no round was begun for."""
         self._rounds: dict[bytes, tuple[int, list[_Waiting]]] = {}
-        self._confirmed: deque[tuple[Index, list[_Waiting]]] = deque()
+        self.unapplied: deque[tuple[Index, list[_Waiting]]] = deque()
+        """What is confirmed, at an index that is not applied here yet."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -56,20 +58,20 @@ class ReadBook:
         if self._count >= self._reads_max:
             raise Busy("too many reads wait", retry_after_ms=50)
         self._count += 1
-        self._waiting.append(_Waiting(future, deadline_s))
+        self.waiting.append(_Waiting(future, deadline_s))
 
     def begin_round(self, ask: Callable[[bytes], bool], tick: int) -> None:
         """Send one context for all that wait. `ask` says whether a leader could be asked."""
-        if not self._waiting or len(self._rounds) >= _ROUNDS_MAX:
+        if not self.waiting or len(self._rounds) >= _ROUNDS_MAX:
             return
         self._round += 1
         context = _CONTEXT.pack(self._nonce, self._round)
         # Registered first: on a single-voter shard the answer comes back from within the call.
-        batch, self._waiting = self._waiting, []
+        batch, self.waiting = self.waiting, []
         self._rounds[context] = (tick, batch)
         if not ask(context):
             del self._rounds[context]
-            self._waiting = batch + self._waiting
+            self.waiting = batch + self.waiting
 
     def confirmed(self, states: tuple[ReadState, ...], applied: Index) -> None:
         """A majority confirmed contexts; their reads wait for the index to be applied."""
@@ -80,12 +82,12 @@ class ReadBook:
             if state.index <= applied:
                 self._serve(state.index, found[1])
             else:
-                self._confirmed.append((state.index, found[1]))
+                self.unapplied.append((state.index, found[1]))
 
     def applied(self, index: Index) -> None:
         """Everything up to `index` is applied."""
-        while self._confirmed and self._confirmed[0][0] <= index:
-            wanted, batch = self._confirmed.popleft()
+        while self.unapplied and self.unapplied[0][0] <= index:
+            wanted, batch = self.unapplied.popleft()
             self._serve(wanted, batch)
 
     def retry_lost(self, tick: int, ticks_max: int) -> bool:
@@ -94,8 +96,8 @@ class ReadBook:
         """
         lost = [key for key, (began, _) in self._rounds.items() if tick - began >= ticks_max]
         for key in lost:
-            self._waiting = self._rounds.pop(key)[1] + self._waiting
-        return bool(self._waiting)
+            self.waiting = self._rounds.pop(key)[1] + self.waiting
+        return bool(self.waiting)
 
     def expire(self, now_s: float) -> None:
         """Answer those whose deadline passed. A read changes nothing, so it may say so."""
@@ -103,9 +105,9 @@ class ReadBook:
             for item in batch:
                 if item.deadline_s <= now_s and not item.future.done():
                     item.future.set_exception(NotReady("no leader confirmed the read in time"))
-        live = [item for item in self._waiting if not item.future.done()]
-        self._count -= len(self._waiting) - len(live)
-        self._waiting = live
+        live = [item for item in self.waiting if not item.future.done()]
+        self._count -= len(self.waiting) - len(live)
+        self.waiting = live
 
     def fail_all(self, error: LogServiceError) -> None:
         """The replica stops."""
@@ -113,16 +115,16 @@ class ReadBook:
             for item in batch:
                 if not item.future.done():
                     item.future.set_exception(error)
-        self._waiting = []
+        self.waiting = []
         self._rounds = {}
-        self._confirmed.clear()
+        self.unapplied.clear()
         self._count = 0
 
     def _batches(self) -> list[list[_Waiting]]:
         return [
-            self._waiting,
+            self.waiting,
             *(batch for _, batch in self._rounds.values()),
-            *(batch for _, batch in self._confirmed),
+            *(batch for _, batch in self.unapplied),
         ]
 
     def _serve(self, index: Index, batch: list[_Waiting]) -> None:
@@ -137,18 +139,15 @@ class LsnWaiters:
 
     def __init__(self) -> None:
         """Nobody waits."""
-        self._waiting: list[tuple[Lsn, asyncio.Future[bool]]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waiting: list[tuple[Lsn, asyncio.Future[bool]]] = []
 
     async def wait(self, lsn: Lsn, next_lsn: Lsn, timeout_s: float) -> bool:
         """Whether a record with `lsn` is applied in time; `next_lsn`: what is applied now."""
         if lsn < next_lsn:
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting = [item for item in self._waiting if not item[1].done()]
-        self._waiting.append((lsn, future))
+        self.waiting = [item for item in self.waiting if not item[1].done()]
+        self.waiting.append((lsn, future))
         try:
             return await asyncio.wait_for(future, timeout_s)
         except TimeoutError:
@@ -157,18 +156,18 @@ class LsnWaiters:
     def applied(self, next_lsn: Lsn) -> None:
         """Everything below `next_lsn` is applied."""
         waiting = []
-        for lsn, future in self._waiting:
+        for lsn, future in self.waiting:
             if future.done():
                 continue
             if lsn < next_lsn:
                 future.set_result(True)
             else:
                 waiting.append((lsn, future))
-        self._waiting = waiting
+        self.waiting = waiting
 
     def stop(self) -> None:
         """Nothing is applied any more."""
-        for _, future in self._waiting:
+        for _, future in self.waiting:
             if not future.done():
                 future.set_result(False)
-        self._waiting = []
+        self.waiting = []

@@ -66,6 +66,7 @@ from logservice.raft.messages import Message
 from logservice.raft.ready import Ready, Role
 from logservice.raft.tracker.progress import ProgressState
 from logservice.rsm.admission import Admission
+from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
@@ -123,7 +124,8 @@ class Replica:
         self.directory = directory
         self.incarnation = directory.incarnation
         self.state_machine = state_machine
-        self._log_rsm = state_machine if isinstance(state_machine, LogRsm) else None
+        self.log_rsm = state_machine if isinstance(state_machine, LogRsm) else None
+        """The state machine when this is a log shard."""
         self._host = host
         self._options = options
         self._log = start.log
@@ -147,7 +149,7 @@ class Replica:
         )
         self.book = PendingBook()
         self.reads = ReadBook(identity.boot_id, options.pending_reads_max)
-        self.admission = Admission(self._log_rsm) if self._log_rsm is not None else None
+        self.admission = Admission(self.log_rsm) if self.log_rsm is not None else None
         self.intake = Intake(
             self.raft,
             self.admission,
@@ -189,6 +191,40 @@ class Replica:
 
     # --- inputs ----------------------------------------------------------------------------------
 
+    def activate(self) -> None:
+        """It may have something to do: it is awake, and in the next pass of its engine."""
+        if self.asleep:
+            self._host.woke(self)
+        self.directory.engine.activate(self)
+
+    def submit(
+        self,
+        future: asyncio.Future[Applied],
+        deadline_s: float,
+        *,
+        append: AppendRequest | None = None,
+        command: bytes = b"",
+        local_only: bool = False,
+        forwarded: bool = True,
+    ) -> None:
+        """Take a request; see `Intake.add`."""
+        self.intake.add(
+            future,
+            deadline_s,
+            append=append,
+            command=command,
+            local_only=local_only,
+            forwarded=forwarded,
+        )
+        self.serve_intake()
+
+    def serve_intake(self) -> None:
+        """What waits in the intake gets on: here if this replica leads, else by way of the host."""
+        if self.raft.role is Role.LEADER:
+            self.activate()
+        else:
+            self._host.route(self)
+
     def hear(self, peer: PeerIdentity, message: Message) -> None:
         """A message from a peer; what is not believed, or what the core refuses, is dropped."""
         self._step(functools.partial(self.hearing.hear, peer, message))
@@ -220,7 +256,7 @@ class Replica:
         except _BREAKS as error:
             self.fail(error)
             return
-        self._host.activate(self)
+        self.activate()
 
     @contextlib.contextmanager
     def contained(self) -> Iterator[None]:
@@ -280,7 +316,7 @@ class Replica:
             self.reads.retry_lost(self._ticks, self._options.election_ticks)
             or self.raft.has_ready()
         ):
-            self._host.activate(self)
+            self.activate()
         if self._ticks % self._snapshot_retry_ticks == 0 and self.raft.role is Role.LEADER:
             self._retry_snapshots()
         if self._ticks % _EXPIRE_TICKS == 0:
@@ -303,17 +339,17 @@ class Replica:
             with self.contained():
                 self.raft.report_unreachable(peer)
                 self.raft.report_snapshot(peer, ok=False)
-                self._host.activate(self)
+                self.activate()
         elif peer == self.raft.leader:
             self.raft.forget_leader()
             self._campaign_tick = self._ticks + 1 + self._random(_HURRIED_CAMPAIGN_TICKS)
-            self._host.activate(self)
+            self.activate()
 
     def wake(self) -> None:
         """Its leader may be gone, or awake and not heard here; see `Raft.wake`."""
         with self.contained():
             self.raft.wake()
-            self._host.activate(self)
+            self.activate()
 
     def set_room(self) -> None:
         """What its disk takes has changed."""
@@ -351,13 +387,13 @@ class Replica:
         if placed is None:
             raise NotLeader("not the leader")
         self.book.register(placed[0], placed[1], [Pending(future, deadline_s, 256)])
-        self._host.activate(self)
+        self.activate()
 
     async def wait_lsn(self, lsn: Lsn, timeout_s: float) -> bool:
         """See `NodeHost.wait_applied`."""
-        if self._log_rsm is None:
+        if self.log_rsm is None:
             raise ShardNotFound("the shard holds no records", shard=self.shard)
-        return await self._lsn_waiters.wait(lsn, self._log_rsm.next_lsn, timeout_s)
+        return await self._lsn_waiters.wait(lsn, self.log_rsm.next_lsn, timeout_s)
 
     # --- the pass --------------------------------------------------------------------------------
 
@@ -365,8 +401,9 @@ class Replica:
         """See `engine.Active`."""
         if self.stopped or self._halts_damaged():
             return None
+        fetched = bool(self.reader.fetched)
         try:
-            if self.reader.take_arrived():
+            if fetched and self.reader.take_arrived():
                 self.raft.retry_reads()
             return self._collect()
         except _BREAKS as error:
@@ -374,7 +411,8 @@ class Replica:
             self.fail(error)
             return None
         finally:
-            self.reader.forget()
+            if fetched:
+                self.reader.forget()
 
     def _read_elsewhere(self, fetch: Fetch) -> None:
         start_fetch(self.directory.read_executor, fetch, self._read_done)
@@ -382,12 +420,13 @@ class Replica:
     def _read_done(self, work: Future[None], fetch: Fetch) -> None:
         self.reader.arrived(work, fetch)
         if not self.stopped:
-            self._host.activate(self)
+            self.activate()
 
     def _collect(self) -> Write | None:
-        if self.raft.role is Role.LEADER:
-            self.intake.drain(self.applied, ready=self.ready_to_lead)
-        self.reads.begin_round(self._ask_read_index, self._ticks)
+        if self.intake.waiting and self.raft.role is Role.LEADER:
+            self.intake.drain(self.applied, ready=self.applied_term == self.raft.term)
+        if self.reads.waiting:
+            self.reads.begin_round(self._ask_read_index, self._ticks)
         accepted: list[_Accepted] = []
         for _ in range(_READY_ROUNDS_MAX):
             ready = self.raft.take_ready()
@@ -396,10 +435,10 @@ class Replica:
             accepted.append(self._accept(ready))
             if ready.snapshot is not None:
                 # It goes to the disk in a group of its own, and what follows rests on it.
-                self._host.activate(self)
+                self.activate()
                 break
         else:
-            self._host.activate(self)
+            self.activate()
         if not accepted:
             return None
         return Write(
@@ -474,8 +513,8 @@ class Replica:
             for message in item.ready.messages_after_append:
                 if message.to != self.replica_id:
                     self._host.send(self, message)
-        if self.raft.has_ready() or len(self.intake):
-            self._host.activate(self)
+        if self.raft.has_ready() or self.intake.waiting:
+            self.activate()
 
     # --- applying --------------------------------------------------------------------------------
 
@@ -499,11 +538,12 @@ class Replica:
         self.raft.applied(self.applied)
         if self.admission is not None and self.applied == self.raft.last_index:
             self.admission.tail_applied()
-        self.reads.applied(self.applied)
-        if self._lsn_waiters:
+        if self.reads.unapplied:
+            self.reads.applied(self.applied)
+        if self._lsn_waiters.waiting:
             self._wake_lsn_waiters()
         if self._intake_waits():
-            self._host.activate(self)
+            self.activate()
 
     def _update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
         try:
@@ -553,15 +593,15 @@ class Replica:
         self._host.membership_changed(self)
 
     def _wake_lsn_waiters(self) -> None:
-        if self._log_rsm is not None:
-            self._lsn_waiters.applied(self._log_rsm.next_lsn)
+        if self.log_rsm is not None:
+            self._lsn_waiters.applied(self.log_rsm.next_lsn)
 
     # --- roles -----------------------------------------------------------------------------------
 
     def _role_changed(self) -> None:
         self._host.leader_changed(self)
         if self._intake_waits():
-            self._host.activate(self)
+            self.activate()
 
     def _retry_snapshots(self) -> None:
         # A follower may lose a snapshot without a broken connection to tell of it (its replica was
@@ -569,10 +609,10 @@ class Replica:
         for peer, progress in self.raft.status().progress.items():
             if progress.state is ProgressState.SNAPSHOT:
                 self.raft.report_snapshot(peer, ok=False)
-                self._host.activate(self)
+                self.activate()
 
     def _intake_waits(self) -> bool:
-        return len(self.intake) > 0 and self.ready_to_lead
+        return bool(self.intake.waiting) and self.ready_to_lead
 
     def _ask_read_index(self, context: bytes) -> bool:
         try:
@@ -606,7 +646,7 @@ class Replica:
 
     def _describe(self) -> ReplicaInfo:
         status = self.raft.status()
-        rsm = self._log_rsm
+        rsm = self.log_rsm
         truncated = rsm.truncated_lsn if rsm is not None else Lsn(0)
         return ReplicaInfo(
             shard=self.shard,
@@ -641,16 +681,11 @@ class Replica:
     @property
     def first_lsn(self) -> Lsn:
         """The oldest LSN that may be read here: above what was truncated and what is gone."""
-        if self._log_rsm is None:
+        if self.log_rsm is None:
             return Lsn(0)
         installed = self._log.installed
         gone = installed.snapshot.next_lsn - 1 if installed is not None else 0
-        return Lsn(max(self._log_rsm.truncated_lsn, gone) + 1)
-
-    @property
-    def log_rsm(self) -> LogRsm | None:
-        """The state machine when this is a log shard."""
-        return self._log_rsm
+        return Lsn(max(self.log_rsm.truncated_lsn, gone) + 1)
 
     def stop(self) -> None:
         """Answer everybody; nothing is collected any more. The log stays as it is."""

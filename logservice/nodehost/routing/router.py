@@ -64,10 +64,7 @@ class Router:
             task.cancel()
 
     def route(self, replica: Replica) -> None:
-        """Move what waits in the intake of `replica` on its way, if there is one."""
-        if replica.raft.role is Role.LEADER:
-            self._host.activate(replica)
-            return
+        """Move what waits in the intake of `replica`, which does not lead, on its way."""
         store = self._host.leader_store(replica.shard)
         elsewhere = store is not None and store != self._host.identity.store_id
         replica.intake.send_back(
@@ -120,7 +117,7 @@ class Router:
                 # The core gives a transfer up after an election timeout; it is asked for again.
                 asked_s = now_s
                 replica.raft.transfer_leader(target)
-                host.activate(replica)
+                replica.activate()
             await asyncio.sleep(self._retry_s / 2)
 
     def _check_leader(self, shard: ShardId) -> None:
@@ -157,7 +154,7 @@ class Router:
                 pending.fail(NotReady("the replica stopped"))
             else:
                 replica.intake.put_back(item)
-                self.route(replica)
+                replica.serve_intake()
         except LogServiceError as error:
             if REFUSED_BY in error.metadata:
                 # The leader does not know this store as a member (any more): its caller goes there.

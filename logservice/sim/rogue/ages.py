@@ -50,7 +50,7 @@ class Ages:
             if any(one.store_id == away.store_id for one in others):
                 _tell(replica, others[0].replica_id)
                 assert store.parts is not None
-                store.parts.host.activate(replica)
+                replica.activate()
 
 
 def _tell(replica: Replica, sender: ReplicaId) -> None:
