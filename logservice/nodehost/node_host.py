@@ -49,7 +49,7 @@ from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import PeerRequests
-from logservice.nodehost.quiesce import Sleeping
+from logservice.nodehost.quiesce import Quiescence
 from logservice.nodehost.replica.log_reading import LogSlice, read_log
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.replica.role_log import RoleLog
@@ -111,9 +111,9 @@ class NodeHost:
         self._ticker: asyncio.TimerHandle | None = None
         self._next_tick_s = 0.0
         self._stopping = False
-        self._router = Router(self)
+        self._router = Router(self, self._tick_s, options.election_timeout_s)
         self._role_log = RoleLog()
-        self._sleeping = Sleeping(options, self.requests)
+        self._quiescence = Quiescence(options, self.requests)
 
     # --- life cycle -------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class NodeHost:
             self.options,
             self._on_fatal,
             self._directory_failed,
-            self._sleeping.damaged,
+            self._quiescence.damaged,
         )
         self._started = True
         await self.transport.start(self)
@@ -159,7 +159,7 @@ class NodeHost:
             replica.stop()
         self._replicas.clear()
         self._router.stop()
-        await self._sleeping.stop()
+        await self._quiescence.stop()
         await self.vouching.stop()
         if self._started:
             for directory in self.directories:
@@ -206,7 +206,7 @@ class NodeHost:
         replica = self._replicas.pop(shard, None)
         if replica is not None:
             replica.stop()
-            self._sleeping.forget(replica)
+            self._quiescence.forget(replica)
             self._engine(replica.directory).deactivate(replica)
 
     async def remove_replica(self, shard: ShardId, replica_id: ReplicaId) -> None:
@@ -490,7 +490,7 @@ class NodeHost:
 
     def woke(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
-        self._sleeping.touch(replica)
+        self._quiescence.touch(replica)
 
     def route(self, replica: Replica) -> None:
         """See `ReplicaHost`."""
@@ -514,7 +514,7 @@ class NodeHost:
         """See `ReplicaHost`."""
         self._replicas.pop(replica.shard, None)
         replica.stop()
-        self._sleeping.forget(replica)
+        self._quiescence.forget(replica)
         self.halts.note(replica.shard, replica.replica_id, replica.directory, reason)
 
     def broken(self, replica: Replica, error: InvariantViolation) -> None:
@@ -621,6 +621,6 @@ class NodeHost:
         try:
             for directory in self.directories.working:
                 self._tick_directory(directory)
-            self._sleeping.tick(now_s)
+            self._quiescence.tick(now_s)
         except BaseException as error:  # noqa: BLE001 - reported, and the process ends
             self._on_fatal(error)

@@ -1,4 +1,4 @@
-"""Sleeping: which replicas are ticked, and how those that are not learn of another store's death.
+"""Quiescence: which replicas are ticked, and how those that are not learn of another store's death.
 
 A replica whose core is quiesced (`raft.quiesce`) and that nobody waits for leaves the set of awake
 ones, so a tick costs what is active, however many shards there are. Whatever concerns a replica
@@ -83,7 +83,7 @@ class _Peer:
     shards: dict[ShardId, None] = field(default_factory=dict)
 
 
-class Sleeping:
+class Quiescence:
     """See the module's text. One per NodeHost, on its loop thread."""
 
     def __init__(

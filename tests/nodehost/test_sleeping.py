@@ -30,7 +30,7 @@ def asleep(cluster: Cluster) -> set[int]:
     return {
         number
         for number, store in cluster.stores.items()
-        if store.host is not None and len(store.host._sleeping)
+        if store.host is not None and len(store.host._quiescence)
     }
 
 
@@ -43,7 +43,7 @@ async def sleep_of(cluster: Cluster) -> int:
 
 
 async def ticks_pass(cluster: Cluster, number: int, ticks: int) -> None:
-    counter = cluster.host(number)._sleeping
+    counter = cluster.host(number)._quiescence
     until = counter._ticks + ticks
     await eventually(lambda: counter._ticks >= until)
 
@@ -148,15 +148,15 @@ async def test_damage_is_noticed_in_sleep(cluster: Cluster) -> None:
     replica._log.blame("a bit flipped")
     assert not replica.asleep
     await eventually(lambda: SHARD in follower.halted())
-    assert len(follower._sleeping) == 0
+    assert len(follower._quiescence) == 0
 
 
 async def test_damage_of_another_replica_of_the_shard_wakes_nobody(cluster: Cluster) -> None:
     """The data of one that was replaced here may still be read."""
     leader = await sleep_of(cluster)
     host = cluster.host(leader)
-    host._sleeping.damaged(SHARD, ReplicaId(99))
-    host._sleeping.damaged(ShardId(99), host.replica(SHARD).replica_id)
+    host._quiescence.damaged(SHARD, ReplicaId(99))
+    host._quiescence.damaged(ShardId(99), host.replica(SHARD).replica_id)
     assert asleep(cluster) == {1, 2, 3}
 
 
@@ -196,9 +196,9 @@ async def test_digests_agree_whatever_the_order(cluster: Cluster) -> None:
                 shard, ReplicaId(number), cluster.membership(), join=False
             )
     hosts = [cluster.host(number) for number in (1, 2, 3)]
-    await eventually(lambda: all(len(host._sleeping) == 13 for host in hosts))
+    await eventually(lambda: all(len(host._quiescence) == 13 for host in hosts))
     terms = [host.replica(shard).raft.term for host in hosts for shard in shards]
     await ticks_pass(cluster, 1, 100)
-    assert all(len(host._sleeping) == 13 for host in hosts)
+    assert all(len(host._quiescence) == 13 for host in hosts)
     assert terms == [host.replica(shard).raft.term for host in hosts for shard in shards]
     await asyncio.gather(*(hosts[0].append(shard, request(), 30.0) for shard in shards))

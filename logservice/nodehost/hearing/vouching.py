@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from logservice_wire.errors import LogServiceError, PermissionDenied, ShardNotFound
 from msgspec import Struct
 
 from logservice.clock import Clock
 from logservice.ids import ReplicaId, ShardId, StoreId, Term
+from logservice.nodehost.hearing.hearing import Hearing
 from logservice.nodehost.hearing.leadership import Claim
 from logservice.nodehost.peers.question import NOTHING, Asker, Form, Question, packed, question
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.transport.seam import PeerIdentity
+from logservice.raft.core import Raft
 from logservice.raft.messages import TimeoutNow
-
-if TYPE_CHECKING:
-    from logservice.nodehost.replica.replica import Replica
 
 _VERSION: Final = b"\x01"
 _YES: Final = b"\x01"
@@ -63,6 +62,37 @@ VOUCH: Final[Question[Asked, bool]] = question(
 ANNOUNCE: Final = question("hearing.announce", Asker.MEMBER, ASKED, NOTHING, _shard_of)
 
 
+class Voter(Protocol):
+    """A replica, as far as it stands behind somebody or asks others to (`replica.Replica`)."""
+
+    @property
+    def shard(self) -> ShardId: ...
+
+    @property
+    def replica_id(self) -> ReplicaId: ...
+
+    @property
+    def stopped(self) -> bool: ...
+
+    @property
+    def raft(self) -> Raft: ...
+
+    @property
+    def hearing(self) -> Hearing: ...
+
+    def store_of(self, member: ReplicaId) -> StoreId | None:
+        """Where a member of the shard lives, as far as known here."""
+        ...
+
+    def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> None:
+        """`voter` stands behind one who says that it leads `term`."""
+        ...
+
+    def vouches(self, term: Term, leader: ReplicaId) -> bool:
+        """Whether it stands behind `leader` itself."""
+        ...
+
+
 class VouchingHost(Protocol):
     """What is needed of a NodeHost."""
 
@@ -71,7 +101,7 @@ class VouchingHost(Protocol):
         """For how long an announcement holds."""
         ...
 
-    def running(self, shard: ShardId) -> Replica | None:
+    def running(self, shard: ShardId) -> Voter | None:
         """The replica that runs here."""
         ...
 
@@ -98,7 +128,7 @@ class Vouching:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def ask(self, replica: Replica, claimant: ReplicaId, claim: Claim) -> None:
+    def ask(self, replica: Voter, claimant: ReplicaId, claim: Claim) -> None:
         """Ask the voters whether they stand behind the claimant."""
 
         def answered(voter: ReplicaId, yes: bool) -> None:
@@ -108,7 +138,7 @@ class Vouching:
         for voter in replica.hearing.leadership.voters_to_ask(claimant, claim):
             self._request(replica, VOUCH, voter, claim.term, claimant, answered)
 
-    def announce(self, replica: Replica, message: TimeoutNow) -> None:
+    def announce(self, replica: Voter, message: TimeoutNow) -> None:
         """This leader is about to let `message.to` campaign: tell everybody else."""
         now_s = self._host.clock.monotonic()
         replica.hearing.transfers.announced(message.term, message.to, now_s)
@@ -119,7 +149,7 @@ class Vouching:
 
     def _request(
         self,
-        replica: Replica,
+        replica: Voter,
         question: Question[Asked, A],
         voter: ReplicaId,
         term: Term,
@@ -164,7 +194,7 @@ class Vouching:
         now_s = self._host.clock.monotonic()
         replica.hearing.transfers.announced(term, ReplicaId(asked.who), now_s)
 
-    def _asked(self, peer: PeerIdentity, asked: Asked) -> Replica:
+    def _asked(self, peer: PeerIdentity, asked: Asked) -> Voter:
         replica = self._host.running(ShardId(asked.shard))
         if replica is None or replica.replica_id != asked.replica:
             raise ShardNotFound(f"replica {asked.replica} does not run here", shard=asked.shard)

@@ -171,7 +171,7 @@ class Replica:
         self.hearing = self._make_hearing(start)
         self.stopped = False
         self.asleep = True
-        """Not ticked; `sleeping.Sleeping` alone changes it. So until it is first activated."""
+        """Not ticked; `quiesce.Quiescence` alone changes it. So until it is first activated."""
         self._asleep_info: ReplicaInfo | None = None
 
     def _make_hearing(self, start: ReplicaStart) -> Hearing:

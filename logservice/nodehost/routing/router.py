@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from logservice_wire.errors import (
     DeadlineExceeded,
@@ -29,10 +29,11 @@ from logservice_wire.errors import (
 )
 
 from logservice import trace
+from logservice.clock import Clock
 from logservice.config_change import ConfigChange
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
-from logservice.nodehost.peers.requests import REFUSED_BY
+from logservice.nodehost.peers.requests import REFUSED_BY, PeerRequests
 from logservice.nodehost.replica.intake import Waiting
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.routing import forwarding
@@ -40,20 +41,40 @@ from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCom
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 from logservice.raft.ready import Role
+from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.commands import is_forwarded
-from logservice.trace import Call
+from logservice.trace import Call, Tracing
 
-if TYPE_CHECKING:
-    from logservice.nodehost.node_host import NodeHost
+
+class RouterHost(Protocol):
+    """What is needed of a NodeHost; it says what each method does."""
+
+    identity: PeerIdentity
+    clock: Clock
+    tracing: Tracing
+    requests: PeerRequests
+
+    def replica(self, shard: ShardId) -> Replica: ...
+
+    def leader_store(self, shard: ShardId) -> StoreId | None: ...
+
+    def submit_append(
+        self, shard: ShardId, request: AppendRequest, timeout_s: float, *, local_only: bool = False
+    ) -> asyncio.Future[Applied]: ...
+
+    async def propose(
+        self, shard: ShardId, command: bytes, timeout_s: float, *, local_only: bool = False
+    ) -> Applied: ...
 
 
 class Router:
     """One per NodeHost."""
 
-    def __init__(self, host: NodeHost) -> None:
+    def __init__(self, host: RouterHost, tick_s: float, election_timeout_s: float) -> None:
         """Take the peers' forwarded requests of `host`."""
         self._host = host
-        self._retry_s = host.options.tick_ms / 1000
+        self._retry_s = tick_s
+        self._election_s = election_timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
         host.requests.register(forwarding.APPEND, self._on_append)
         host.requests.register(forwarding.PROPOSE, self._on_propose)
@@ -99,7 +120,7 @@ class Router:
         """See `NodeHost.transfer_leadership`."""
         host = self._host
         deadline_s = host.clock.monotonic() + timeout_s
-        asked_s = -host.options.election_timeout_s
+        asked_s = -self._election_s
         replica = host.replica(shard)
         if target not in replica.raft.membership.voters:
             raise InvalidArgument("not a voter of the shard", field="target")
@@ -113,7 +134,7 @@ class Router:
                 raise DeadlineExceeded("leadership was not transferred in time")
             if replica.raft.role is not Role.LEADER:
                 self._check_leader(shard)
-            elif now_s - asked_s >= host.options.election_timeout_s:
+            elif now_s - asked_s >= self._election_s:
                 # The core gives a transfer up after an election timeout; it is asked for again.
                 asked_s = now_s
                 replica.raft.transfer_leader(target)
