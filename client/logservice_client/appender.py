@@ -1,11 +1,12 @@
 """Appender: one shard's appends, batched naturally over one stream, each applied at most once.
 
-Theory of operation. Callers put records into the BatchQueue and wait for a future. One worker task
-numbers batches (`sequence`), sends them and lets the acks settle the futures. There is no linger
-timer: a block leaves as soon as fewer than `NATURAL_BLOCKS_INFLIGHT_MAX` are in flight, and whoever
-comes meanwhile shares the next one. So one caller pays no delay and a thousand share a few blocks.
+Theory of operation. A caller puts records into the BatchQueue and waits for a future. One worker
+task gives each batch its number (`sequence`) and sends it; the acks settle the futures. There is no
+linger timer: a block leaves as soon as fewer than `NATURAL_BLOCKS_INFLIGHT_MAX` are in flight, and
+records that come meanwhile share the next one. So one caller pays no delay, and a thousand callers
+share a few blocks.
 
-What may happen to a numbered batch is decided by its session, never by one attempt:
+The session of a numbered batch decides what becomes of it, never a single attempt:
 
 INV-APPENDER-1: a batch is repeated only under the same session, sequence and bytes; the server
 applies that at most once and answers the original LSN.
@@ -16,12 +17,15 @@ cannot be applied twice.
 INV-APPENDER-4: what the caller is told is never more than what is known: "not applied" only if no
 attempt can have been applied or can still be.
 
-Failures, in these terms. The stream breaks, the leader changes, a queue is full: pause, connect to
-wherever the route says, resend everything unsettled, go on. A batch is refused for good (fenced,
-wrong LSN, corrupt): its callers get the error, its sequence becomes a hole, what was sent behind it
-moves to a new session. The session expired: unsettled batches are of unknown outcome. A deadline
-passes: the callers are told; a batch that was sent stays in its place and is resent as long as
-anybody behind it waits.
+Failures, in these terms:
+
+- The stream breaks, the leader changes or a queue is full: the worker pauses, connects to wherever
+  the route says, and resends everything unsettled.
+- A batch is refused for good (fenced, wrong LSN, corrupt): its callers get the error, its sequence
+  becomes a hole, and what was sent behind it moves to a new session.
+- The session has expired: every unsettled batch is of unknown outcome.
+- A deadline passes: the callers are told. A batch that was sent stays in its place, and is resent
+  as long as anybody behind it waits.
 """
 
 from __future__ import annotations
@@ -74,7 +78,7 @@ _FOR_GOOD: Final = frozenset(
 _FOR_EVERYBODY: Final = frozenset(
     {Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED, Reason.WRONG_CLUSTER}
 )
-"""Refusals of the client, not of one block."""
+"""Refusals of the whole client, not of one block."""
 
 
 class Appender:
@@ -101,7 +105,7 @@ class Appender:
         self._closed = False
 
     def started(self) -> None:
-        """Something was queued: make sure that the worker looks at it."""
+        """Wake the worker, because something was queued."""
         if not self._wake.is_set():
             self._wake.set()
         if self._worker is None:

@@ -26,7 +26,7 @@ SCHEMA: Final = pa.schema(
         pa.field("value", pa.binary(), nullable=False),
     ]
 )
-"""Of `record_batch`."""
+"""The schema of `record_batch`."""
 
 
 def values(block: Block, skipped: int, count: int) -> pa.BinaryArray:

@@ -1,12 +1,12 @@
 """Batch and BatchQueue: callers' records on their way into blocks. No I/O, no clock.
 
-A Batch is the future block of one or many callers. `put_record` is the hottest code of the client:
+A Batch will be one block, of one caller or of many. `put_record` is the hottest code of the client:
 per record it makes one future and appends to three lists; everything else happens once per batch.
-Position k of the batch belongs to LSN ``lsn + k``, so an ack settles every caller from one number.
+The record at position k gets LSN ``lsn + k``, so one number in an ack settles every caller.
 
-INV-BATCH-1: a batch is merged into only while it is the last in the queue and not yet numbered;
-once it has a sequence its records and their order never change, because a resend under the same
-sequence must carry the same block.
+INV-BATCH-1: records are merged into a batch only while it is the last in the queue and not yet
+numbered; once it has a sequence its records and their order never change, because a resend under
+the same sequence must carry the same block.
 """
 
 from __future__ import annotations
@@ -30,19 +30,34 @@ from logservice_client.bounds import (
 
 
 class Batch:
-    """Records that will be one block, and who waits for them.
+    """Records that will be one block, and the callers who wait for them.
 
-    sequence: 0 until it is numbered. maybe_applied: an attempt ended without telling its outcome.
-    on_wire: sent on the stream that is open now. abandoned: callers that went away before it was
-    numbered; their records are left out. last_error: why the last attempt failed. traceparent: of
-    the first caller that had one.
+    sequence: 0 until the batch is numbered. maybe_applied: an attempt ended and its outcome is not
+    known. on_wire: the stream that is open now carried it. abandoned: how many callers went away
+    before it was numbered; their records are left out. last_error: why the last attempt failed.
+    traceparent: that of the first caller that had one.
     """
 
     __slots__ = (
-        "abandoned", "attempts", "block", "deadline_s", "epoch", "expected_lsn", "futures",
-        "last_error", "maybe_applied", "mergeable", "on_wire", "positions", "ready",
-        "record_count", "records", "sequence", "size", "traceparent",
-    )  # fmt: skip
+        "abandoned",
+        "attempts",
+        "block",
+        "deadline_s",
+        "epoch",
+        "expected_lsn",
+        "futures",
+        "last_error",
+        "maybe_applied",
+        "mergeable",
+        "on_wire",
+        "positions",
+        "ready",
+        "record_count",
+        "records",
+        "sequence",
+        "size",
+        "traceparent",
+    )
 
     def __init__(self, epoch: int, deadline_s: float, expected_lsn: int) -> None:
         """An empty batch; `deadline_s` is on the loop's clock."""

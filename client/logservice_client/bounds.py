@@ -44,7 +44,7 @@ WAITING_RECORDS_MAX: Final = 1_000_000
 # --- time --------------------------------------------------------------------------------------
 
 TIMEOUT_DEFAULT_S: Final = 30.0
-"""Of every call that names no timeout: several elections."""
+"""For a call that names no timeout: as long as several elections."""
 
 CONNECT_STAGGER_S: Final = 0.3
 """After this long without a connection the next address is tried beside it (RFC 8305: 250 ms)."""
@@ -58,7 +58,7 @@ up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse. A 
 and a leader that is frozen rather than dead is noticed by nothing else."""
 
 STALL_TIMEOUT_MAX_S: Final = 24.0
-"""What the doubling ends at."""
+"""Where the doubling ends."""
 
 WATCH_INTERVAL_S: Final = 0.1
 """How often deadlines and stalls of a shard's queue are looked at while it has work."""

@@ -1,12 +1,12 @@
 """Failures of gRPC calls as typed errors, and which of them a call may be repeated after.
 
-A store's own errors carry ErrorInfo and come back as they were raised. What gRPC itself reports has
-none, and then the one question is whether the request can have taken effect: it cannot when no
-connection existed (the caller checks that before, `ChannelPool.connect`); after that a lost
-connection leaves a mutating call's outcome unknown. The rule for all other codes: those by which a
-call is refused before it is served say that it is not applied (INVALID_ARGUMENT, UNIMPLEMENTED,
-UNAUTHENTICATED, PERMISSION_DENIED, a request over the length limit); after any other, whoever
-changed something knows nothing.
+A store's own errors carry ErrorInfo and come back as they were raised. Errors of gRPC itself have
+none. Then there is one question: can the request have taken effect? It cannot when no connection
+existed (the caller checks that before, `ChannelPool.connect`). Once it was sent, a lost connection
+leaves a mutating call's outcome unknown. Of the other codes, those that refuse a call before it is
+served mean that it was not applied (INVALID_ARGUMENT, UNIMPLEMENTED, UNAUTHENTICATED,
+PERMISSION_DENIED, a request over the length limit); after any other code the outcome of a mutating
+call is unknown.
 """
 
 from __future__ import annotations

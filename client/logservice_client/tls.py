@@ -29,7 +29,7 @@ class Tls:
     server_name: str = ""
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """For gRPC."""
+        """What gRPC makes a channel with."""
         return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
 
     def options(self) -> tuple[tuple[str, str], ...]:

@@ -4,8 +4,7 @@ Every failure a caller can see is one row here. Two columns decide what a caller
 
 - *retryable*: the same request may succeed later or elsewhere without a change by the caller.
 - *outcome*: what is known of the attempt. NOT_APPLIED: it took no effect and never will. UNKNOWN:
-it
-  may have taken effect or may still; only a retry with the same session and sequence is safe.
+  it may have taken effect or may still; only a retry with the same session and sequence is safe.
 
 On the wire: gRPC status + ``google.rpc.ErrorInfo{domain: "logservice", reason, metadata}``. The
 module knows status codes by name only, so it needs no grpc.

@@ -29,7 +29,7 @@ from pyspark_logservice.options import ReadOptions
 from pyspark_logservice.plan import LsnRange, check_loss, tls_of
 
 ATTEMPT_TIMEOUT_S: Final = 10.0
-"""Of one answer: a few megabytes even from a busy store."""
+"""For one answer: a few megabytes, even from a busy store."""
 
 BACKOFF_MAX_S: Final = 0.5
 """Between attempts once every replica has failed."""

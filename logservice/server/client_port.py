@@ -40,7 +40,7 @@ from logservice.server.tls.store_tls import StoreTls
 from logservice.trace import Tracing
 
 _CALLS_GRACE_S: Final = 1.0
-"""For calls under way at a stop."""
+"""How long a stop waits for calls under way."""
 
 
 class ClientPort:

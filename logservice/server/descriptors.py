@@ -1,10 +1,10 @@
-"""descriptors: how many files and sockets this process may have open, and who gets how many.
+"""descriptors: how many files and sockets this process may have open, and how they are divided.
 
 Theory of operation. A connection that is accepted takes a descriptor, so whoever may open
 connections can take them all, and a store that cannot open a file any more cannot roll a segment.
-So the process takes what the system gives it (the hard limit), sets aside what disks, peers and
-operators need, and lets clients have the rest, up to a bound of their own: gRPC turns away
-connections above it (``grpc.max_allowed_incoming_connections``).
+So the process raises its limit to the hard one, sets aside what disks, peers and operators need,
+and lets clients have the rest, up to a bound of their own: gRPC turns away connections above it
+(``grpc.max_allowed_incoming_connections``).
 
 INV-DESCRIPTORS-1: the shares add up to no more than the limit.
 """
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @value
 class Shares:
-    """Of the descriptors of this process."""
+    """How the descriptors of this process are divided."""
 
     limit: int
     own: int

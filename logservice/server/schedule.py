@@ -20,7 +20,7 @@ from logservice.events import Event, emit
 from logservice.nodehost.truncation.worker import TruncationWorker
 
 _STOP_WAIT_S: Final = 5.0
-"""For the visit under way at a stop; then it is cancelled."""
+"""How long a stop waits for the visit under way before it cancels it."""
 
 logger = logging.getLogger(__name__)
 

@@ -131,6 +131,22 @@ async def test_returned_batches_come_first_and_are_numbered_anew() -> None:
     assert not any(batch.maybe_applied for batch in waiting.pending)
 
 
+async def test_a_batch_that_was_numbered_keeps_its_records() -> None:
+    """INV-BATCH-1: whether it is on its way or was returned, nothing is merged into it."""
+    waiting = queue()
+    waiting.put_record(b"a", 0, 1.0)
+    sent = waiting.pop()
+    assert sent is not None
+    sent.sequence = 1
+    block = sent.encode(5)
+    waiting.put_record(b"b", 0, 1.0)
+    waiting.pop()
+    waiting.put_back([sent])
+    waiting.put_record(b"c", 0, 1.0)
+    assert [batch.records for batch in waiting.pending] == [[b"a"], [b"c"]]
+    assert sent.encode(6) == block
+
+
 async def test_a_crowded_queue_makes_callers_wait(
     client: LogClient, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

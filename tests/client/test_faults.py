@@ -56,6 +56,7 @@ async def append_all(client: LogClient, records: list[bytes]) -> list[int | Base
 async def test_a_lost_answer_is_not_a_second_append(
     client: LogClient, cluster: FakeCluster, lost: str
 ) -> None:
+    """INV-APPENDER-1."""
     shard = client.shard(1)
     assert await shard.append(b"a") == 1
     cluster.faults.append(Fault(lost=lost))
@@ -77,6 +78,7 @@ async def test_a_lost_answer_is_not_a_second_append(
 async def test_passing_failures_are_retried_in_order(
     client: LogClient, cluster: FakeCluster, error: LogServiceError
 ) -> None:
+    """INV-APPENDER-2."""
     shard = client.shard(1)
     await shard.append(b"first")
     cluster.faults += [Fault(), Fault(error), Fault(error)]

@@ -192,8 +192,9 @@ async def test_more_calls_than_the_store_takes(tmp_path: Path) -> None:
         await stream.read()
         status = log_pb2.GetShardStatusRequest(shard_id=1)
         assert await refused(log.GetShardStatus(status)) == (
-            grpc.StatusCode.RESOURCE_EXHAUSTED, None,
-        )  # fmt: skip
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            None,
+        )
         stream.cancel()
         async with asyncio.timeout(60):
             while isinstance(  # noqa: ASYNC110 - the store has no event for it

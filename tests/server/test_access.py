@@ -125,10 +125,18 @@ async def test_the_configured_admin_may_do_everything(store: Store, path: str) -
         (CLIENTS.issue(hosts=(), common_name=uri("client", "admin")), Reason.UNAUTHENTICATED),
     ],
     ids=[
-        "a-stores", "two-names", "another-cluster", "another-domain", "another-case",
-        "another-dot", "no-spiffe", "dns-only", "common-name", "uri-as-common-name",
+        "a-stores",
+        "two-names",
+        "another-cluster",
+        "another-domain",
+        "another-case",
+        "another-dot",
+        "no-spiffe",
+        "dns-only",
+        "common-name",
+        "uri-as-common-name",
     ],
-)  # fmt: skip
+)
 async def test_who_is_nobody(store: Store, papers: Papers, reason: Reason) -> None:
     async with channel_of(store, papers) as channel:
         assert await attempt(channel, "/logservice.v1.Log/Connect") is reason

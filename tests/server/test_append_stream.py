@@ -102,8 +102,10 @@ async def test_blocks_are_proposed_before_the_first_is_answered() -> None:
     call.send(3)
     await turn()
     assert [(item.session, item.sequence, item.writer_epoch) for item in host.proposed] == [
-        (9, 1, 3), (9, 2, 3), (9, 3, 3),
-    ]  # fmt: skip
+        (9, 1, 3),
+        (9, 2, 3),
+        (9, 3, 3),
+    ]
     assert host.proposed[0].record_count == 2
     assert call.sent == []
     task.cancel()
@@ -150,8 +152,10 @@ async def test_acks_keep_the_order_and_share_a_message() -> None:
     await task
     assert len(call.sent) == 1
     assert [(ack.sequence, ack.lsn, ack.record_count) for ack in call.sent[0].acks] == [
-        (1, 1, 2), (2, 3, 2), (3, 5, 2),
-    ]  # fmt: skip
+        (1, 1, 2),
+        (2, 3, 2),
+        (3, 5, 2),
+    ]
     assert call.sent[0].position.applied_lsn == 7
 
 

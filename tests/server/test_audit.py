@@ -68,7 +68,7 @@ def written(directory: Path, count: int = 20, **options: int) -> None:
 
 
 def test_the_chain_goes_on_over_restarts(tmp_path: Path) -> None:
-    """In one file: who makes a store start again and again pushes nothing out."""
+    """INV-AUDIT-1, in one file: who makes a store start again and again pushes nothing out."""
     for _ in range(3):
         written(tmp_path)
     found = verify(tmp_path, Trail.CALLS)
@@ -149,10 +149,20 @@ Change = Callable[[list[bytes]], list[bytes]]
         lambda all_: [*all_[:5], all_[5].replace(b'"seq":6', b'"seq":"6"'), *all_[6:]],
     ],
     ids=[
-        "changed", "removed", "swapped", "doubled", "empty-object", "no-object", "empty-line",
-        "spaces", "renumbered", "first-removed", "garbage", "text-for-a-number",
+        "changed",
+        "removed",
+        "swapped",
+        "doubled",
+        "empty-object",
+        "no-object",
+        "empty-line",
+        "spaces",
+        "renumbered",
+        "first-removed",
+        "garbage",
+        "text-for-a-number",
     ],
-)  # fmt: skip
+)
 def test_doctored_files_are_found(tmp_path: Path, change: Change) -> None:
     written(tmp_path)
     written(tmp_path)
@@ -201,9 +211,10 @@ def in_files(directory: Path, count: int) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "removed", [[0], [1], [0, 1], [0, 1, 2], [2], [1, 2]],
+    "removed",
+    [[0], [1], [0, 1], [0, 1, 2], [2], [1, 2]],
     ids=["oldest", "middle", "two-oldest", "all-but-the-last", "third", "two-in-the-middle"],
-)  # fmt: skip
+)
 def test_a_removed_file_is_found(tmp_path: Path, removed: list[int]) -> None:
     files = in_files(tmp_path, 4)
     for number in removed:
@@ -328,7 +339,7 @@ def test_many_different_denials_are_bounded(tmp_path: Path) -> None:
 
 
 def test_one_identity_fills_no_more_than_its_share(tmp_path: Path) -> None:
-    """Of data calls; and what it is denied is seen beside them."""
+    """INV-AUDIT-2: of data calls; and what it is denied is seen beside them."""
     log = opened(tmp_path, identity_bytes_per_s=1024)
     share = 1024 * AUDIT_BURST_S
     for number in range(2000):
@@ -385,8 +396,9 @@ async def test_administration_is_pushed_out_by_nobody(tmp_path: Path) -> None:
     assert verify(tmp_path, Trail.CALLS).ok
     assert len(files_of(tmp_path, Trail.CALLS)) == 2
     assert {line["what"] for line in told(tmp_path, Trail.ADMINISTRATION)} <= {
-        "ChangeAccess", "CreateShard",
-    }  # fmt: skip
+        "ChangeAccess",
+        "CreateShard",
+    }
 
 
 def test_what_stores_are_refused_is_written(tmp_path: Path) -> None:
@@ -397,8 +409,10 @@ def test_what_stores_are_refused_is_written(tmp_path: Path) -> None:
     log.close()
     first, joined, folded = told(tmp_path)
     assert (first["who"], first["decision"], first["reason"]) == (
-        "store/store-9", "denied", "enrolled",
-    )  # fmt: skip
+        "store/store-9",
+        "denied",
+        "enrolled",
+    )
     assert (joined["what"], joined["decision"]) == ("hakeeper.join", "allowed")
     assert folded["count"] == 9
 
@@ -434,8 +448,10 @@ async def test_a_full_disk_refuses_administration_and_comes_back(
     log.close()
     assert verify(tmp_path, Trail.ADMINISTRATION).ok
     assert [line["what"] for line in told(tmp_path, Trail.ADMINISTRATION)] == [
-        "ChangeAccess", "TransferLeader", "ChangeAccess",
-    ]  # fmt: skip
+        "ChangeAccess",
+        "TransferLeader",
+        "ChangeAccess",
+    ]
 
 
 async def test_a_full_queue_counts_data_and_refuses_administration(

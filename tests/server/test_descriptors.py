@@ -51,8 +51,10 @@ def test_the_limit_is_raised_as_far_as_it_goes() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 2048)),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == "2048"
 
 

@@ -26,12 +26,14 @@ DISK_BYTES = 24 * MIB
 RESERVE_BYTES = 6 * MIB
 SETTINGS: dict[str, dict[str, object]] = {
     "storage": {
-        "segment_bytes": MIB, "ballast_bytes": 4 * MIB, "reserve_bytes": RESERVE_BYTES,
+        "segment_bytes": MIB,
+        "ballast_bytes": 4 * MIB,
+        "reserve_bytes": RESERVE_BYTES,
     },
     "raft": {"tick_ms": 20},
     "hakeeper": {"heartbeat_interval_s": 0.2, "store_timeout_s": 300},
     "truncation": {"interval_s": 0.3},
-}  # fmt: skip
+}
 
 
 class Disks:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from logservice_wire.errors import PermissionDenied
-from logservice_wire.rpcs import READ
+from logservice_wire.errors import NotReady, PermissionDenied
+from logservice_wire.rpcs import READ, TRUNCATE
 
 from logservice import bounds
 from logservice.access import AccessList, Grant
@@ -27,6 +27,47 @@ def gate_of(*grants: Grant) -> tuple[Gate, list[ShardId]]:
 
     access: Any = SimpleNamespace(list=AccessList(1, grants))
     return Gate(access, Identities("d", "c"), name_of), asked
+
+
+class _Lists:
+    """The access list in force; a test puts another one there."""
+
+    def __init__(self, *grants: Grant) -> None:
+        self.list = AccessList(1, grants)
+
+
+async def test_what_is_not_granted_is_denied() -> None:
+    """INV-GATE-1: no grant, a grant over something else, and no answer about a shard's name."""
+
+    async def name_of(_: ShardId) -> str:
+        raise NotReady("no HAKeeper")
+
+    access: Any = _Lists(Grant("other", "*", ("read",)), Grant("named", "name/*", ("read",)))
+    gate = Gate(access, Identities("d", "c"), name_of)
+    for identity in ("nobody", "named"):
+        with pytest.raises(PermissionDenied):
+            await gate.admit(gate._known(b"x", identity, FOREVER), READ, ShardId(1))
+        gate._callers.clear()
+    with pytest.raises(PermissionDenied):
+        await gate.admit(gate._known(b"o", "other", FOREVER), TRUNCATE, ShardId(1))
+    await gate.admit(gate._known(b"o", "other", FOREVER), READ, ShardId(1))
+    assert gate.denied == 3
+
+
+async def test_a_decision_lasts_as_long_as_what_it_rests_on() -> None:
+    """INV-GATE-2: the list, and the certificate."""
+    gate, _ = gate_of()
+    access: Any = _Lists(Grant("me", "*", ("read",)))
+    gate.access = access
+    me = gate._known(b"me", "me", FOREVER)
+    listed = await gate.admit(me, READ, ShardId(1))
+    assert gate.in_force(me, listed)
+    access.list = AccessList(2, ())
+    assert not gate.in_force(me, listed)
+    with pytest.raises(PermissionDenied):
+        await gate.admit(me, READ, ShardId(1))
+    expired = gate._known(b"late", "me", 0.0)
+    assert not gate.in_force(expired, access.list)
 
 
 def test_so_many_callers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

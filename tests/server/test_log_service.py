@@ -193,8 +193,9 @@ async def test_follow_by_time(served: Served, shard: int) -> None:
     for timestamp in (100, 200, 300, 400):
         await append(leader, shard, b"a", timestamp_us=timestamp)
     assert await follow(leader, shard, 1, from_timestamp_us=200, until_tail=True) == (
-        [(2, 1), (3, 1), (4, 1)], 5,
-    )  # fmt: skip
+        [(2, 1), (3, 1), (4, 1)],
+        5,
+    )
     assert await follow(leader, shard, 1, until_timestamp_us=300) == ([(1, 1), (2, 1)], 3)
     # Everything was skipped: the caller still learns where to go on.
     assert await follow(leader, shard, 1, from_timestamp_us=999, until_tail=True) == ([], 5)

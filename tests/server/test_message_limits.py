@@ -81,9 +81,20 @@ def test_requests_without_blocks_are_small(message: Any) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\x12", b"\x12\x05x", b"\x80" * 11, b"\x0b", b"\x0c", b"\x0f\x01", b"\x09\x01", b"\x0d\x01",
-     b"\x12\xff\xff\xff\xff\x0f", b"\x00", b"\x12\x02\x08\x80"],
-)  # fmt: skip
+    [
+        b"\x12",
+        b"\x12\x05x",
+        b"\x80" * 11,
+        b"\x0b",
+        b"\x0c",
+        b"\x0f\x01",
+        b"\x09\x01",
+        b"\x0d\x01",
+        b"\x12\xff\xff\xff\xff\x0f",
+        b"\x00",
+        b"\x12\x02\x08\x80",
+    ],
+)
 def test_garbage_gets_its_error(data: bytes) -> None:
     refused(parser(STREAM)(data), InvalidArgument)
 

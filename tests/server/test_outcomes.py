@@ -337,6 +337,7 @@ async def outcome_of(channel: grpc.aio.Channel, path: str, request: Any) -> LogS
 async def test_g5_nobody_is_told_not_applied_of_what_took_effect(
     served: Served, path: str, what: str
 ) -> None:
+    """INV-EFFECT-1."""
     host = served.stores[0].host
     broken = Broken(host)
     if what == "its span fails":

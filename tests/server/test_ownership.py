@@ -212,9 +212,12 @@ async def test_the_client_library_appends_beside_a_neighbour_who_knows_its_sessi
         assert session.nonce.hex() not in repr(session)
         assert repr(session.nonce) not in repr(session)
         stolen = append(
-            b"theirs", session_id=session.session_id, session_nonce=session.nonce, sequence=2,
+            b"theirs",
+            session_id=session.session_id,
+            session_nonce=session.nonce,
+            sequence=2,
             writer_epoch=shard.writer_epoch,
-        )  # fmt: skip
+        )
         assert (await refused(logs[B].Append(stolen)))[0] is Reason.SESSION_EXPIRED
         assert await shard.append(b"two") == first + 1
         await shard.release_writer()

@@ -36,8 +36,10 @@ def test_good_files_are_taken(paths: PemPaths) -> None:
     found = read(paths)
     assert found.identity.uri == uri("store", "s1")
     assert (found.ca, found.certificate, found.key) == (
-        AUTHORITY.pem, GOOD.certificate, GOOD.key,
-    )  # fmt: skip
+        AUTHORITY.pem,
+        GOOD.certificate,
+        GOOD.key,
+    )
     assert found.not_before < datetime.datetime.now(datetime.UTC) < found.not_after
 
 

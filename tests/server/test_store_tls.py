@@ -68,10 +68,15 @@ async def test_the_owner_of_a_certificate_is_served(store: Store) -> None:
         credentials(OWNER, STORES.pem),
     ],
     ids=[
-        "plaintext", "no-certificate", "wrong-authority", "expired", "not-yet-valid",
-        "wrong-purpose", "client-distrusts-store",
+        "plaintext",
+        "no-certificate",
+        "wrong-authority",
+        "expired",
+        "not-yet-valid",
+        "wrong-purpose",
+        "client-distrusts-store",
     ],
-)  # fmt: skip
+)
 async def test_the_handshake_refuses(store: Store, shown: grpc.ChannelCredentials | None) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await called(store.client_address, shown)
@@ -112,6 +117,7 @@ async def test_a_clients_certificate_does_not_open_the_peer_plane(store: Store) 
 
 
 async def test_certificates_are_replaced_while_it_runs(store: Store, directory: Path) -> None:
+    """INV-TLS-1: a set that does not fit together is not used."""
     tls = store._tls
     assert tls is not None
     before = tls.material("client plane").certificate
@@ -136,6 +142,7 @@ async def test_certificates_are_replaced_while_it_runs(store: Store, directory: 
 async def test_damaged_files_change_nothing(
     store: Store, directory: Path, name: str, damage: bytes
 ) -> None:
+    """INV-TLS-1."""
     good = (directory / name).read_bytes()
     (directory / name).write_bytes(damage)
     await eventually(store.alarms)

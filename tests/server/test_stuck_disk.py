@@ -43,9 +43,18 @@ def hanging_disk(pid: int) -> Iterator[None]:
     the end of the context.
     """
     command = [
-        "strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", "-e", "trace=fdatasync,pwritev2",
-        "-e", "inject=fdatasync,pwritev2:delay_enter=60000000",
-    ]  # fmt: skip
+        "strace",
+        "-f",
+        "-qq",
+        "-p",
+        str(pid),
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=fdatasync,pwritev2",
+        "-e",
+        "inject=fdatasync,pwritev2:delay_enter=60000000",
+    ]
     tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
     try:
         eventually(lambda: tracer.poll() is not None or traced(pid))

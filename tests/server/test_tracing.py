@@ -165,11 +165,13 @@ async def test_appends_of_a_stream_are_traced_block_by_block(tmp_path: Path) -> 
             with pytest.raises(StaleTruncate):
                 await client.shard(1).truncate(1)
                 await client.shard(1).truncate(1)
-        blocks = [one for _, spans, tracing in stores
-                  for one in spans_of(spans, tracing, "append block")]  # fmt: skip
+        blocks = [
+            one for _, spans, tracing in stores for one in spans_of(spans, tracing, "append block")
+        ]
         assert [parent_of(one) for one in blocks] == [PARENT]
-        truncates = [one for _, spans, tracing in stores
-                     for one in spans_of(spans, tracing, "Truncate")]  # fmt: skip
+        truncates = [
+            one for _, spans, tracing in stores for one in spans_of(spans, tracing, "Truncate")
+        ]
         failed = [one for one in truncates if not one.status.is_ok]
         assert [dict(one.attributes or {})["error.type"] for one in failed] == [
             "FAILED_PRECONDITION"
@@ -196,8 +198,11 @@ async def test_log_and_audit_lines_name_the_span(
         assert dict(one.attributes or {})["logservice.request_id"] == "req-7"
     ids = {"request_id": "req-7", "trace_id": TRACE, "span_id": id_of(one)}
     assert next(line for line in lines if line["message"] == "asked").items() >= ids.items()
-    audited = [json.loads(line) for path in files_of(tmp_path / "data" / "audit", Trail.CALLS)
-               for line in path.read_text().splitlines()]  # fmt: skip
+    audited = [
+        json.loads(line)
+        for path in files_of(tmp_path / "data" / "audit", Trail.CALLS)
+        for line in path.read_text().splitlines()
+    ]
     found = next(line for line in audited if line.get("request_id") == "req-7")
     assert found.items() >= ids.items()
 
@@ -235,9 +240,10 @@ async def test_without_an_exporter_the_ids_are_the_clients_own(
         lines = logged(store, monkeypatch)
         ca, certificate, key = written(OWNER, tmp_path)
         async with LogClient(
-            store.client_address, tls=TlsFiles(ca, certificate, key),
+            store.client_address,
+            tls=TlsFiles(ca, certificate, key),
             traceparent=lambda: TRACEPARENT,
-        ) as client:  # fmt: skip
+        ) as client:
             await client.shard(1).status()
     ids = {"trace_id": TRACE, "span_id": PARENT}
     assert next(line for line in lines if line["message"] == "asked").items() >= ids.items()

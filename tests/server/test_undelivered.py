@@ -35,6 +35,7 @@ def chosen(connections: list[One], of_group: int, in_all: int) -> list[str]:
 
 
 def test_at_the_bound_nobody_goes_and_above_it_the_greediest() -> None:
+    """INV-UNDELIVERED-1, of one identity."""
     both = [One("a", 60), One("b", 40)]
     assert chosen(both, 100, 1000) == []
     assert chosen([*both, One("c", 1)], 100, 1000) == ["a"]
@@ -43,6 +44,7 @@ def test_at_the_bound_nobody_goes_and_above_it_the_greediest() -> None:
 
 
 def test_in_all_the_greediest_group_goes_first() -> None:
+    """INV-UNDELIVERED-1, in all."""
     every = [One("a1", 40, "a"), One("a2", 40, "a"), One("b", 50, "b"), One("c", 10, "c")]
     assert chosen(every, 100, 140) == []
     assert chosen(every, 100, 139) == ["a2"]

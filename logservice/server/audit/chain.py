@@ -45,7 +45,7 @@ _LINE_BYTES_MAX: Final = 64 * 1024
 
 
 class Trail(enum.StrEnum):
-    """What the files of a trail begin with."""
+    """A trail, by what the names of its files begin with."""
 
     ADMINISTRATION = "audit"
     CALLS = "calls"
@@ -53,7 +53,7 @@ class Trail(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A line that is known from elsewhere."""
+    """A line whose number and hash were written down elsewhere."""
 
     trail: Trail
     seq: int
@@ -100,7 +100,7 @@ def files_of(directory: Path, trail: Trail) -> list[Path]:
 
 
 def file_name(trail: Trail, number: int) -> str:
-    """Of the `number`-th file."""
+    """The name of the `number`-th file."""
     return f"{trail}-{number:08}.jsonl"
 
 

@@ -93,8 +93,9 @@ class Folding:
             key = ("others", "several", line.get("reason"))
             head: Line = {
                 **{name: line[name] for name in ("decision", "reason", "store") if name in line},
-                "who": "others", "what": "several",
-            }  # fmt: skip
+                "who": "others",
+                "what": "several",
+            }
             self._folds.setdefault(key, _Fold(head, now_s)).add(line)
             return False
 
@@ -127,10 +128,10 @@ class _Share:
 
 
 class Shares:
-    """Of one trail. Not thread-safe: each trail asks on one thread only."""
+    """The shares of one trail. Not thread-safe: each trail asks on one thread only."""
 
     def __init__(self, bytes_per_s: float) -> None:
-        """A share grows by so much; what is not used adds up for AUDIT_BURST_S."""
+        """How fast a share grows; what is not used adds up for AUDIT_BURST_S."""
         self._rate = bytes_per_s
         self._most = bytes_per_s * bounds.AUDIT_BURST_S
         self._shares: dict[tuple[str, bool], _Share] = {}
@@ -171,11 +172,15 @@ class Shares:
             share = self._over.popleft()
             found.append(
                 {
-                    "at": share.last, "what": "audit.left_out", "who": share.who,
-                    "count": share.over, "decision": "denied" if share.denied else "allowed",
-                    "first": share.first, "last": share.last,
+                    "at": share.last,
+                    "what": "audit.left_out",
+                    "who": share.who,
+                    "count": share.over,
+                    "decision": "denied" if share.denied else "allowed",
+                    "first": share.first,
+                    "last": share.last,
                 }
-            )  # fmt: skip
+            )
             share.over = 0
         return found
 
@@ -193,7 +198,7 @@ class Shares:
         return share
 
     def _forget(self, now_s: float) -> None:
-        """Those whose share is whole again; looked for once in a while, for it takes time."""
+        """Forget identities whose share is whole again; only now and then, for it takes time."""
         if now_s < self._forget_s:
             return
         self._forget_s = now_s + bounds.AUDIT_BURST_S

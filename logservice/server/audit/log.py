@@ -112,7 +112,7 @@ class AuditLog:
             raise NotReady("the audit log cannot be written in time") from error
 
     def record(self, line: Line, *, admin: bool = False) -> None:
-        """Write a line some time soon. `admin`: about a call of administration."""
+        """Queue a line. `admin`: it is about a call of administration."""
         trail = self._administration if admin else self._calls
         if not trail.put(self._stamped(line)):
             trail.lost += 1

@@ -243,7 +243,7 @@ class AuditTrail:
 
 
 def stamped(line: Line) -> Line:
-    """With the time."""
+    """`line` with the present time."""
     now = datetime.datetime.now(datetime.UTC)
     return {"at": now.isoformat(timespec="milliseconds"), **line}
 

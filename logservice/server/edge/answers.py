@@ -3,8 +3,9 @@
 Theory of operation. An answer stays in memory, several times over, until the caller's side takes
 it; a caller may ask for many and take none. So an answer is paid for: a reader takes the most that
 its answer can be from the budget *before* anything is read from the log, gives back what was not
-needed once the answer is there, and the rest when gRPC is done with the call. Who finds too little
-waits, in order, for a moment that is short for a person and long for a disk, and is told BUSY then.
+needed once the answer is there, and the rest when gRPC is done with the call. A reader that finds
+too little waits its turn, for a moment that is short for a person and long for a disk, and is told
+BUSY after that.
 
 A caller who does not take an answer is cut after ANSWER_STALL_S, and a second for every
 ANSWER_BYTES_PER_S_MIN bytes.
@@ -28,7 +29,7 @@ from logservice.invariants import invariant
 from logservice.server.edge.gate import calling
 
 ANYBODY: Final = "anybody"
-"""Whose answers they are where nobody asks for identities."""
+"""The identity of every caller where no identities are asked for."""
 
 paid: Final[ContextVar[bool]] = ContextVar("paid", default=False)
 """Whether the answer of the call that this task serves is in the budget."""
@@ -36,7 +37,7 @@ paid: Final[ContextVar[bool]] = ContextVar("paid", default=False)
 
 @dataclass(slots=True, eq=False)
 class Taken:
-    """A part of the budget. `give_back` may be called again."""
+    """A part of the budget. `give_back` may be called more than once."""
 
     budget: AnswerBudget
     whose: str
@@ -95,7 +96,7 @@ class AnswerBudget:
             self._leave(waiting)
 
     def take_now(self, size: int) -> Taken:
-        """For an answer that is there already. Raises Busy: it must go then."""
+        """Take for an answer that is there already. Raises Busy: then it must be dropped."""
         whose = calling.get(ANYBODY)
         if not self._fits(whose, min(size, self._of_identity)):
             raise self._busy()
@@ -129,7 +130,7 @@ class AnswerBudget:
         return any(one.whose == whose for one in self._waiting)
 
     def _serve_waiting(self) -> None:
-        """In order; who waits for his own share holds up nobody else."""
+        """Serve in order; whoever waits for its own share holds up nobody else."""
         full: set[str] = set()
         for one in [*self._waiting]:
             if one.granted.done() or one.whose in full:

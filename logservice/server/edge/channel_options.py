@@ -1,4 +1,4 @@
-"""limits: gRPC channel arguments, from the configuration."""
+"""channel_options: gRPC channel arguments, from the configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from logservice import bounds
 from logservice.config import StoreConfig
 
 _KEEPALIVE_MS: Final = 20_000
-"""A vanished client's streams end within two of these."""
+"""The streams of a client that vanished end within twice this time."""
 
 SERVER_OPTIONS: Final = (
     # Two stores told to use one port must clash, not share it.

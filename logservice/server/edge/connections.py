@@ -1,20 +1,20 @@
-"""connections: who may hold how many connections to the client port, and the one who cuts them.
+"""connections: how many connections to the client port one identity or address may hold.
 
-Theory of operation. gRPC accepts by itself and bounds the number in all and the time of a
-handshake; of whom a connection comes it knows nothing, and it offers no way to end one. So a thread
-looks at this process's own sockets (``/proc/self/fd``), finds those of the client port, and shuts
-down what is over a bound; gRPC then sees a connection that broke and frees what it held for it.
+Theory of operation. gRPC accepts by itself, and bounds the number of connections in all and the
+time of a handshake. It does not know whose a connection is, and offers no way to end one. So a
+thread looks at this process's own sockets (``/proc/self/fd``), finds those of the client port, and
+shuts down what is over a bound; gRPC then sees a broken connection and frees what it held for it.
 
 A connection is *heard* once a call with an accepted identity came over it. What is not heard is
 half open: it said nothing yet, or is in its handshake, or idles. Half-open connections are bounded
 per address and in all, and over the bound the oldest goes: it has had the most time to say
-something. So a stranger who holds many pushes out his own, while a client is heard with its first
+something. So a stranger who holds many pushes out its own, while a client is heard with its first
 call. An identity over its bound is told BUSY on the new connection, which is cut.
 
-A connection can be cut by name, too: its client was caught with what no client of gRPC can send.
-And it is cut when too much of what it sent waits to become a whole request (`undelivered`).
+A connection is also cut by name, when its client sent what no client of gRPC can send (`dispatch`),
+and when too much of what it sent waits to become a whole request (`undelivered`).
 
-INV-CONN-1: only a socket whose own and remote address are looked at on a descriptor of our own
+INV-CUT-1: only a socket whose own and remote address are looked at on a descriptor of our own
 (`dup`) is shut down; the number that gRPC knows it by may belong to somebody else meanwhile.
 """
 
@@ -59,7 +59,7 @@ _NOTHING: Final = Delivered()
 
 @value
 class ConnectionLimits:
-    """Of the client port."""
+    """How many connections, and how many waiting bytes, the client port takes."""
 
     identity: int = bounds.IDENTITY_CONNECTIONS_MAX
     address: int = bounds.ADDRESS_CONNECTIONS_MAX
@@ -95,13 +95,13 @@ class _Connection:
     undelivered: Undelivered
     waiting: float = 0.0
     group: str = ""
-    """Whose bytes they are that wait: an identity's, or an address's."""
+    """Whose bytes wait: an identity, or an address before a call has told the identity."""
     cut: bool = False
 
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """At the last look."""
+    """Connections as they were at the last look."""
 
     open: int = 0
     half_open: int = 0
@@ -166,7 +166,7 @@ class Connections:
         )
 
     def delivered(self, name: str) -> Delivered:
-        """To be added to when a call on the connection that gRPC calls `name` got a message."""
+        """The account to add to when a call on the connection `name` of gRPC gets a message."""
         found = self._delivered.get(name)
         if found is None:
             found = peer_of(name), Delivered()
@@ -290,14 +290,14 @@ class Connections:
             found.detach()
 
     def _forget_delivered(self, known: list[str]) -> None:
-        """Of connections that were there before the last look."""
+        """Drop the accounts of connections that ended; `known` were there before the look."""
         there = {one.peer for one in self._sockets.values()}
         for name in known:
             if self._delivered[name][0] not in there:
                 del self._delivered[name]
 
     def _forget_gone(self, known: list[str]) -> None:
-        """Of those that were heard before the last look."""
+        """Drop the identities of connections that ended; `known` were heard before the look."""
         there = {one.peer for one in self._sockets.values()}
         gone = [name for name in known if self._heard[name][0] not in there]
         for name in gone:
@@ -309,7 +309,7 @@ class Connections:
                 del self._of_identity[identity]
 
     def _shut(self, one: _Connection, why: str) -> None:
-        """INV-CONN-1."""
+        """INV-CUT-1."""
         with self._one_descriptor(), contextlib.suppress(OSError):
             mine = os.dup(one.descriptor)
             if self._client_of(mine) != one.peer:
@@ -327,12 +327,15 @@ class Connections:
             self._told_s = now_s
             logger.warning(
                 "a connection of %s was cut (%s): %d open, %d of them half open",
-                one.peer[0], why, self.counts.open, self.counts.half_open,
-            )  # fmt: skip
+                one.peer[0],
+                why,
+                self.counts.open,
+                self.counts.half_open,
+            )
 
     @contextlib.contextmanager
     def _one_descriptor(self) -> Iterator[None]:
-        """There is one to be had inside, even when the process has used up all of its own."""
+        """Inside, one descriptor is free even when the process has used up all others."""
         if self._spare >= 0:
             os.close(self._spare)
             self._spare = -1
@@ -353,14 +356,14 @@ def peer_of(name: str) -> Peer | None:
 
 
 def _plain(host: str) -> str:
-    """IPv4 in IPv6's clothes, and scopes of links, look alike however they are written."""
+    """One form for an address: without the scope of a link, IPv4 not as IPv6."""
     return host.partition("%")[0].removeprefix("::ffff:")
 
 
 def _over(
     every: list[_Connection], half_open: list[_Connection], limits: ConnectionLimits
 ) -> Iterator[tuple[_Connection, str]]:
-    """What has to go: of half-open ones the oldest, of an address the newest."""
+    """Who has to go, and why: the oldest half-open connection, the newest one of an address."""
     chosen: set[int] = set()
     for group in _by_address(half_open).values():
         for one in group[: max(0, len(group) - limits.half_open_of_address)]:

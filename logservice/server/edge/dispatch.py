@@ -1,12 +1,12 @@
-"""dispatch: which handler a call gets, and none whose headers are larger than they can be.
+"""dispatch: finds the handler of a call, and refuses headers larger than a client can send.
 
 Theory of operation. gRPC holds a connection to METADATA_BYTES_MAX from the moment its client has
 acknowledged the server's SETTINGS, as every client does; before that, one call may bring 16 MiB of
-headers. So this is looked at here, where a call is known by its headers alone: one with more comes
-from a client that withholds the acknowledgement, and its connection is cut, with everything else
-that it holds.
+headers. So headers are measured here, where a call is known by nothing else. Larger ones come from
+a client that withholds the acknowledgement; its connection is cut, with everything else that it
+holds.
 
-Here, too, it is noted that the request of a call is awaited (`undelivered`).
+A call is also noted here as one whose request is awaited (`undelivered`).
 
 INV-DISPATCH-1: no handler runs for a call with more than METADATA_BYTES_MAX bytes of headers.
 """

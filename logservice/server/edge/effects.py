@@ -1,10 +1,10 @@
 """effects: what may still be said of a call once it has taken effect.
 
-Theory of operation. A method that changes something waits for one answer, that of the log or of
-HAKeeper; there its outcome is decided. Whatever comes afterwards (finding out where the log stands,
-building the answer, the audit log, quotas, spans) only tells of it. So the method waits by
-`effect`, which remembers for the rest of this call that there was one, and an error that comes
-later goes through `honest` on its way to the caller.
+Theory of operation. A method that changes something waits for one answer, the log's or HAKeeper's,
+and that answer decides the call's outcome. Whatever happens afterwards (reading the log's position,
+building the response, the audit log, quotas, spans) only reports it. So the method waits with
+`effect`, which remembers for the rest of the call that it took effect, and a later error passes
+through `honest` on its way to the caller.
 
 INV-EFFECT-1 (G5): an error that says "not applied" is never the answer of a call that took effect;
 what fails afterwards turns a known outcome into an unknown one at most.
@@ -23,7 +23,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _took_effect: Final[ContextVar[bool]] = ContextVar("took_effect", default=False)
-"""Of the call that this task serves; gRPC serves each in a task of its own."""
+"""Whether the call of this task has taken effect; gRPC serves each call in its own task."""
 
 logger = logging.getLogger(__name__)
 

@@ -5,16 +5,15 @@ into the status, the message and the ``google.rpc.Status`` trailer of the one er
 handler lets through besides that is a programmer error:
 
 - an `InvariantViolation` ends the process (`server.crash`): our reasoning is wrong, and gRPC would
-only
-  log it and go on;
+  only log it and go on;
 - any other exception is logged with its traceback and answered with INTERNAL, which no client
-retries.
+  retries.
 
-What comes after a call took effect is told as INV-EFFECT-1 says (`server.edge.effects`).
+An error after the call took effect is told as INV-EFFECT-1 says (`effects`).
 
 Cancellation (the caller went away) passes through untouched: the proposal, if any, stays in the
-log. A caller who leaves while something is written to him shows as a failure of gRPC's core; it is
-the same thing.
+log. A caller who leaves while an answer is being written shows as a failure of gRPC's core and is
+treated the same.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ calling: Final[ContextVar[str]] = ContextVar("calling")
 """The identity whose call is being served. `server.edge.guard` sets it before any handler runs."""
 
 NOTHING_REVOKED: Final = Revocations()
-"""Without lists."""
+"""What is asked where no revocation lists are configured."""
 
 NameOf = Callable[[ShardId], Awaitable[str | None]]
 

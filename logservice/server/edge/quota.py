@@ -21,7 +21,7 @@ from logservice import bounds
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """Of each identity. Rates of 0 are none."""
+    """What each identity may use. A rate of 0 means that there is no limit."""
 
     rpcs_max: int = bounds.IDENTITY_RPCS_MAX
     streams_max: int = bounds.IDENTITY_STREAMS_MAX
@@ -50,7 +50,7 @@ class _Bucket:
         return 0.0 if self._tokens > 0 else (1e-3 - self._tokens) / self._rate
 
     def take(self, amount: float) -> None:
-        """May overdraw."""
+        """Pay for something; the bucket may go below zero."""
         if self._rate:
             self._tokens -= amount
 

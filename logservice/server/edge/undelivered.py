@@ -1,20 +1,19 @@
-"""undelivered: what clients have sent and no call has received yet, and who is cut for it.
+"""undelivered: bytes that clients have sent and no call has received, and who is cut for them.
 
-Theory of operation. gRPC gives a call its request when the last byte is there; until then it holds
-the bytes, and no bound on calls sees them. A client that never sends last bytes could fill a
-store's memory so. How much a connection has sent the kernel knows (``TCP_INFO``), how much its
-calls have received is counted here, and the difference is what gRPC holds, but for what is no
-message: headers, frames, TLS records, pings. For these every message is credited with a little more
-than it weighs, every byte that was sent to the client with a fraction, and every second with a
-ping.
+Theory of operation. gRPC gives a call its request when the last byte is there. Until then it holds
+the bytes, and no bound on calls sees them, so a client that never sends a last byte could fill a
+store's memory. The kernel knows how much a connection has sent (``TCP_INFO``); what its calls have
+received is counted here. The difference is what gRPC holds, plus what is no message: headers,
+frames, TLS records, pings. To make up for these, every message is credited with a little more than
+it weighs, every byte sent to the client with a fraction, and every second with a ping.
 
-What a client gives up half-way gRPC drops, and nothing tells how much it was. But a call is known
-from its headers on (`HalfCalls`): whatever came before the oldest call that still waits for its
-request, on any connection, was delivered or dropped, and is forgotten, but for one message of each
-stream of requests that has waited for its next one since.
+When a client gives a request up half-way, gRPC drops its bytes, and nothing tells how many. But a
+call is known from its headers on (`HalfCalls`). Whatever came before the oldest call that still
+waits for its request, on any connection, was delivered or dropped, and is forgotten; the exception
+is one message of each stream of requests that has waited for its next message since.
 
 An honest client has bytes under way, too, in proportion to its link. So a byte counts only when it
-has waited for UNDELIVERED_AGE_S, where deliveries are taken to be of the oldest bytes: what flows,
+has waited for UNDELIVERED_AGE_S, and deliveries are taken to be of the oldest bytes: what flows,
 however fast, is never counted, and what is slow is small.
 
 INV-UNDELIVERED-1: bytes of requests that have waited for longer are at most so many of one identity
@@ -38,10 +37,10 @@ from logservice import bounds
 
 _TCP_INFO: Final = 11
 _RECEIVED_AT: Final = 128
-"""Of ``tcpi_bytes_received`` in the kernel's ``struct tcp_info``, since Linux 4.1."""
+"""Offset of ``tcpi_bytes_received`` in the kernel's ``struct tcp_info``, since Linux 4.1."""
 
 _SENT_AT: Final = 200
-"""Of ``tcpi_bytes_sent``, since Linux 4.19."""
+"""Offset of ``tcpi_bytes_sent``, since Linux 4.19."""
 
 _SAMPLES: Final = 4
 
@@ -50,7 +49,7 @@ _U64: Final = struct.Struct("=Q")
 
 @dataclass(slots=True)
 class Delivered:
-    """To the calls of one connection, so far."""
+    """What the calls of one connection have received so far."""
 
     messages: int = 0
     size: int = 0
@@ -58,7 +57,7 @@ class Delivered:
     """Calls under way that bring more than one message: since when each waits for its next."""
 
     def add(self, size: int, stream: object = None) -> None:
-        """A message; `stream`: the next one of it is awaited."""
+        """Count a message. `stream`: the call that awaits its next message now."""
         self.messages += 1
         self.size += size
         if stream is not None:
@@ -105,14 +104,14 @@ class _Ago:
 
 
 class Undelivered:
-    """Of one connection. Looked at by one thread."""
+    """The account of one connection. One thread looks at it."""
 
     __slots__ = ("_ago", "_last", "_looked_s", "_mark", "_messages", "_sent", "_size", "held")
 
     def __init__(self, now_s: float) -> None:
         """The connection is new."""
         self.held = 0.0
-        """By gRPC, as near as can be told."""
+        """Bytes that gRPC holds, as near as can be told."""
         self._looked_s = now_s
         self._last = self._sent = self._size = self._messages = 0
         self._ago = _Ago(bounds.UNDELIVERED_AGE_S, now_s)
@@ -143,7 +142,7 @@ class Undelivered:
 
 
 class Held(Protocol):
-    """A connection that can be chosen."""
+    """What `greediest` needs to know of a connection."""
 
     @property
     def waiting(self) -> float:

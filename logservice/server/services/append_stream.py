@@ -188,9 +188,11 @@ class AppendStream:
             sequence, future = queue.popleft()
             applied = future.result()
             response.acks.add(
-                sequence=sequence, lsn=applied.lsn, record_count=applied.count,
+                sequence=sequence,
+                lsn=applied.lsn,
+                record_count=applied.count,
                 duplicate=applied.duplicate,
-            )  # fmt: skip
+            )
             applied_lsn = max(applied_lsn, applied.lsn + applied.count - 1)
         at_least(response.position, applied_lsn)
         self._room.set()

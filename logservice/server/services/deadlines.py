@@ -1,10 +1,10 @@
 """deadlines: a typed answer before the caller's own deadline.
 
-Theory of operation. When a client's deadline passes, gRPC answers for the store: DEADLINE_EXCEEDED
-without ErrorInfo, of which nobody knows what became. So a request gets a little less time than its
-caller has, and when that is over whoever decides about it is asked for a word at once, instead of
-with the next look at deadlines: NOT_READY where nothing was proposed (no leader took it), an
-unknown outcome where something was.
+Theory of operation. When a client's deadline passes, gRPC answers in the store's place with
+DEADLINE_EXCEEDED and no ErrorInfo, and nobody knows what became of the request. So a request gets a
+little less time than its caller has. When that time is over, the NodeHost decides about it at once
+instead of at its next look at deadlines: NOT_READY when nothing was proposed (no leader took it),
+an unknown outcome when something was.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def timeout_s(context: Context, limits: LimitsSection) -> float:
 
 @contextmanager
 def in_time(expire: Callable[[ShardId], None], shard: ShardId, limit_s: float) -> Iterator[None]:
-    """What is asked of `shard` inside, with `limit_s` to go, is answered when that is over.
+    """Whatever is asked of `shard` inside is answered within `limit_s`.
 
     `expire`: of the NodeHost.
     """

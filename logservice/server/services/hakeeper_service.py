@@ -203,7 +203,7 @@ def _joining(word: str) -> proposals.Joining:
 
 
 def _check(proposal: proposals.Proposal) -> None:
-    """What the state machine would refuse as malformed gets its error here."""
+    """Raise InvalidArgument for what the state machine would refuse as malformed."""
     try:
         proposals.decode(proposals.encode(proposal))
     except (proposals.ProposalCorrupt, OverflowError) as error:

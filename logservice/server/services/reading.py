@@ -168,7 +168,7 @@ class _Follow:
 
 
 def _at_most(max_bytes: int) -> int:
-    """Of an answer to somebody who wants `max_bytes`: its last block may lie beyond them."""
+    """The largest answer to a request for `max_bytes`: its last block may reach beyond them."""
     return max_bytes + bounds.BLOCK_BYTES_MAX
 
 

@@ -1,4 +1,4 @@
-"""StoreTls: the store's certificates on both planes, followed as their files change.
+"""store_tls: the store's certificates on both planes, followed as their files change.
 
 Theory of operation. The files are looked at every `reload_interval_s`; when a plane's differ from
 what is in use they are read and checked as a whole (`pem_files`). Only a set that fits together
@@ -96,7 +96,7 @@ class StoreTls:
         return self._config.tls.connection_age_max_s
 
     def client_revocations(self) -> Revocations:
-        """Of the clients' plane, as they are in use; another object when they changed."""
+        """The lists in use on the clients' plane; another object when they have changed."""
         return self._revocations[CLIENT_PLANE]
 
     def client_authorities(self) -> tuple[x509.Certificate, ...]:
