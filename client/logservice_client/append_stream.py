@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
@@ -18,12 +19,19 @@ from logservice_wire.v1 import log_pb2
 from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
 from logservice_client.failure import error_of
-from logservice_client.session import Session
 
 _END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]
 """The stubs of grpc.aio forget this one."""
 
 AckHandler = Callable[[Sequence[log_pb2.AppendStreamResponse.Ack]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What OpenSession answered. The nonce is a secret: it is never shown or logged."""
+
+    session_id: int
+    nonce: bytes = field(repr=False)
 
 
 class AppendStream:

@@ -48,7 +48,7 @@ from logservice_wire.errors import (
 from logservice_wire.rpcs import OPEN_SESSION
 from logservice_wire.v1 import log_pb2
 
-from logservice_client.append_stream import AppendStream
+from logservice_client.append_stream import AppendStream, Session
 from logservice_client.batch import Batch, BatchQueue
 from logservice_client.bounds import (
     BLOCKS_INFLIGHT_MAX,
@@ -62,7 +62,6 @@ from logservice_client.bounds import (
 from logservice_client.caller import Caller
 from logservice_client.failure import REPEATABLE
 from logservice_client.pacing import Backoff, Deadline
-from logservice_client.session import Session
 
 _FOR_GOOD: Final = frozenset(
     {

@@ -10,10 +10,9 @@ from typing import Any
 import logservice_client.appender as appender_module
 import pytest
 from logservice_client import LogClient, channels
-from logservice_client.append_stream import AppendStream
+from logservice_client.append_stream import AppendStream, Session
 from logservice_client.batch import Batch
 from logservice_client.channels import ChannelPool
-from logservice_client.session import Session
 from logservice_wire.block import encode_block
 from logservice_wire.errors import UnknownOutcome
 from logservice_wire.rpcs import Rpc
