@@ -9,8 +9,9 @@ but answers only at the end.
 Stop: not ready any more -> no new work -> leaderships handed away, so that the cluster does not
 have to wait for an election -> calls under way finish -> NodeHost -> log storage.
 
-INV-STORE-1: a failure of a background part that is no operating error ends the process (`crash`): a
-store that looks alive but no longer beats or truncates is worse than one that is down.
+INV-STORE-1: when a background part fails with anything but an operating error, the process ends
+(`crash`): a store that looks alive but sends no heartbeats or truncates nothing is worse than one
+that is down.
 """
 
 from __future__ import annotations

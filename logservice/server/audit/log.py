@@ -1,21 +1,21 @@
 """AuditLog: who did what to which shard, and whether it was let in.
 
-Theory of operation. Lines come from the guard (`server.edge.guard`) and, for what stores do to
-each other, from `nodehost.peers`; never from the append path itself. There are two trails,
-each with files, a chain and a thread of its own (`trail`):
+Theory of operation. Lines come from the guard (`server.edge.guard`) and, about what stores do to
+each other, from `nodehost.peers`; none come from the append path itself. There are two
+trails, each with files, a chain and a thread of its own (`trail`):
 
-    administration   calls of administration (rules with `admin`), before they run and when they
+    administration   administrative calls (`Rpc.admin`), before they run and when they
                      have ended; nothing else, so that nothing else can push them out
     calls            denials, what stores were refused, and calls on data if the configuration
                      says so
 
-A call of administration runs only after its line is on disk; while the trail cannot be written it
-is refused, and so is one of an identity that has filled its share of the trail. Denials are folded
-(`flooding`), and one identity fills no more than its share of either trail.
-A line about data that finds the queue full is counted, and the count is written later.
+An administrative call runs only after its line is on disk. It is refused while the trail cannot be
+written, and when its identity has filled its share of the trail. Denials are folded, and no
+identity fills more than its share of either trail (`flooding`). A line about data that finds the
+queue full is counted, and the count is written later.
 
-What a crash can lose: lines of denials and data of the last second, counts of the last
-AUDIT_REPEAT_S; never the line of a call of administration that ran.
+What a crash can lose: lines about denials and data of the last second, and counts of the last
+AUDIT_REPEAT_S; never the line of an administrative call that ran.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AuditLog:
         files_max: int = bounds.AUDIT_FILES_MAX,
         identity_bytes_per_s: int = bounds.AUDIT_IDENTITY_BYTES_PER_S,
     ) -> None:
-        """`data`: calls on data are written, too. The sizes are those of each trail."""
+        """`data`: calls on data are written, too. The sizes hold for each trail."""
         self.data = data
         self._store = store
         self._folding = Folding()
@@ -118,7 +118,7 @@ class AuditLog:
             trail.lost += 1
 
     def deny(self, line: Line) -> None:
-        """Write a denial, the same one again within AUDIT_REPEAT_S only as a count."""
+        """Write a denial; the same one again within AUDIT_REPEAT_S is only counted."""
         line = self._stamped(line)
         if self._folding.add(line, time.monotonic()) and not self._calls.put(line):
             self._calls.lost += 1

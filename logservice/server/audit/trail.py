@@ -5,7 +5,7 @@ them and syncs once a second, when somebody waits, when a file is full, and at t
 is due by then (folded lines) it asks for itself, and lines of one identity that are more than its
 share of the disk (`flooding`) it counts instead of writing them.
 
-A file is gone on with by the next process, unless it is full or its end is torn: so a store that
+The next process goes on in the last file, unless that is full or its end is torn; so a store that
 starts again and again does not push anything out. Every file begins with a line that says which
 file it is and which one is the oldest that was kept, so that a file which rotation did not remove
 is missed (`chain.verify`). Older files are unlinked after that line is on disk.
@@ -96,7 +96,7 @@ class AuditTrail:
             self._thread.join(timeout=bounds.STOP_FLUSH_S)
 
     def put(self, line: Line, written: asyncio.Future[None] | None = None) -> bool:
-        """Write a line some time soon, and tell `written`; False when too many are waiting."""
+        """Queue a line; `written` is settled once it is on disk. False when too many lines wait."""
         try:
             self._queue.put_nowait((line, written))
         except queue.Full:
@@ -166,7 +166,7 @@ class AuditTrail:
                 return
 
     def _write(self, lines: list[Line]) -> None:
-        """All lines or none: what a failed write left behind is cut off again."""
+        """Write all lines or none: what a failed write left behind is cut off again."""
         if not self._size and not (lines and lines[0].get("what") == chain.OPENED):
             lines = [stamped(self._place(chain.CONTINUED)), *lines]
         seq, before = self._seq, self._hash

@@ -36,7 +36,7 @@ class Auditor:
     async def admitted(
         self, rpc: Rpc[Any, Any], context: Context, caller: Caller, shard: ShardId, request: Any
     ) -> None:
-        """A call of administration is about to run. Raises NotReady: then it must not."""
+        """An administrative call is about to run. Raises NotReady when it must not run."""
         if self._log is not None:
             line = self._line(rpc, context, caller, shard)
             await self._log.admit({**line, "decision": "allowed", "request": _told(request)})
@@ -80,7 +80,7 @@ class Auditor:
         shard: ShardId | None,
         error: LogServiceError,
     ) -> None:
-        """A call was not let in; a limit is no denial."""
+        """A call was not let in. A call over a limit is not denied and leaves no line."""
         if self._log is not None and error.reason in _DENIALS:
             line = self._line(rpc, context, caller, shard)
             self._log.deny({**line, "decision": "denied", "reason": error.reason.value})
@@ -101,7 +101,7 @@ class Auditor:
 
 
 def _told(request: Any) -> str:
-    """A request of administration as text; none of them carries a secret or a record."""
+    """An administrative request as text; none of them carries a secret or a record."""
     return str(request).replace("\n", " ").strip()[:_REQUEST_CHARACTERS]
 
 

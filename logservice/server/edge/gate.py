@@ -79,7 +79,7 @@ class Identities:
     revocations: Callable[[], Revocations] = lambda: NOTHING_REVOKED
     """The lists that are in use."""
     authorities: Callable[[], Sequence[x509.Certificate]] | None = None
-    """Those that are accepted now; None: what the library checked is enough."""
+    """The authorities that are accepted now; None: what the library checked is enough."""
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class Gate:
         return found
 
     async def admit(self, caller: Caller, rpc: Rpc[Any, Any], shard: ShardId) -> AccessList | None:
-        """Let `caller` through, by the list that is returned; raises PermissionDenied.
+        """Let `caller` through and return the list that allowed it; raises PermissionDenied.
 
         None: no list was asked, and none can change the decision.
         """

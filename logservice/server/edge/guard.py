@@ -1,4 +1,4 @@
-"""guard: services are registered through here, so that no RPC runs before the gate let it in.
+"""guard: services are registered here, so that no RPC runs before the gate has let it in.
 
 Theory of operation. `GuardedServer` stands where the generated code expects a gRPC server. It looks
 up the row of each RPC (`SERVED`) and puts a function around the handler that finds the caller,
@@ -89,7 +89,7 @@ class GuardedServer:
         )
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The generated code says everything twice; the other form has the methods' names."""
+        """Ignored: the generated code registers everything twice, the other time with names."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Register a service."""
@@ -121,7 +121,7 @@ class GuardedServer:
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
 
     def _delivered(self, context: Context) -> Delivered:
-        """What calls of this connection have received."""
+        """The account of what the calls of this connection have received."""
         if self._connections is None:
             return Delivered()
         return self._connections.delivered(context.peer())
@@ -134,12 +134,12 @@ class GuardedServer:
         return caller
 
     def _hold(self, answer: bytes, context: Context) -> None:
-        """A large answer that is not in the budget yet. Raises Busy; the call changed nothing."""
+        """Take a large answer's bytes from the budget, if that was not done. Raises Busy."""
         if len(answer) > bounds.ANSWER_SMALL_BYTES and not (answers.paid.get() or took_effect()):
             answers.until_gone(context, self._budget.take_now(len(answer)))
 
     def _traced(self, name: str, guarded: Behavior) -> Behavior:
-        """With a span around it, if they are wanted."""
+        """`guarded` with a span around it, if spans are recorded."""
         tracing = self._tracing
         if tracing is NO_TRACING:
             return guarded
@@ -262,7 +262,7 @@ class GuardedServer:
 
 
 def _entered(_: Context) -> None:
-    """`_traced` has said whose call it is."""
+    """Nothing: `_traced` has entered the call already."""
 
 
 def _behavior(handler: Any) -> Behavior:

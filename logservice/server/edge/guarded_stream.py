@@ -56,9 +56,10 @@ class GuardedStream:
         *,
         tells_outcomes: bool,
     ) -> None:
-        """Nothing is admitted yet. `delivered`: to its connection. `tells_outcomes`:
-        answers only say what became of messages that were let in, so they go out even if no more
-        would be let in.
+        """Nothing is admitted yet. `delivered`: the account of its connection.
+
+        `tells_outcomes`: answers only say what became of messages that were let in, so they go out
+        even when no more messages would be let in.
         """
         self._gate = gate
         self._auditor = auditor
@@ -73,7 +74,7 @@ class GuardedStream:
         self._tells_outcomes = tells_outcomes
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever is not about messages."""
+        """Everything else is gRPC's own context."""
         return getattr(self._context, name)
 
     async def admit(self, request: Any) -> None:

@@ -17,8 +17,10 @@ from logservice.server.edge.answers import AnswerBudget
 
 @dataclass(frozen=True, slots=True)
 class StoreContext:
-    """`client_address` finds where clients reach another store; "" when it is not known yet.
-    `caller` tells whose call is being served: an identity. `answers`: what may be read for answers.
+    """What a handler needs of its store.
+
+    client_address: finds where clients reach another store; "" when that is not known yet. caller:
+    the identity whose call is being served. answers: bounds what is read for answers.
     """
 
     host: NodeHost
@@ -28,7 +30,7 @@ class StoreContext:
     answers: AnswerBudget = field(default_factory=AnswerBudget)
 
     def author(self) -> Author:
-        """In whose name this call proposes, and who vouches for that."""
+        """The identity in whose name this call proposes, and this store, which vouches for it."""
         return Author(self.caller(), self.host.identity.store_id)
 
     def position(self, shard: ShardId) -> log_pb2.LogPosition:
