@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import Any
 
 from grpc.aio import EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 from logservice_wire import rpcs
@@ -54,9 +53,8 @@ def one_command(
     response: Callable[..., ResponseT] = rpc.response
 
     async def propose(service: LogService, request: RequestT, context: Context) -> ResponseT:
-        fields: Any = request
         asked = command(service.store.author(), request)
-        shard, applied = await service.propose(fields.shard_id, asked, context)
+        shard, applied = await service.propose(getattr(request, rpc.shard), asked, context)
         found = {answers: applied.value} if answers else {}
         return response(position=service.store.position(shard), **found)
 
