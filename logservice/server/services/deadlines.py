@@ -36,13 +36,16 @@ def timeout_s(context: Context, limits: LimitsSection) -> float:
 
 
 @contextmanager
-def in_time(expire: Callable[[ShardId], None], shard: ShardId, limit_s: float) -> Iterator[None]:
-    """Whatever is asked of `shard` inside is answered within `limit_s`.
+def in_time(
+    context: Context, limits: LimitsSection, expire: Callable[[ShardId], None], shard: ShardId
+) -> Iterator[float]:
+    """Whatever is asked of `shard` inside is answered within the seconds that this yields.
 
     `expire`: of the NodeHost.
     """
+    limit_s = timeout_s(context, limits)
     timer = asyncio.get_running_loop().call_later(limit_s + _AFTER_S, expire, shard)
     try:
-        yield
+        yield limit_s
     finally:
         timer.cancel()

@@ -29,7 +29,7 @@ from logservice.outcome import Applied
 from logservice.same_names import copied
 from logservice.server.edge.effects import effect
 from logservice.server.edge.errors import Context, Method, handler
-from logservice.server.services.deadlines import in_time, timeout_s
+from logservice.server.services.deadlines import in_time
 
 
 def administration(
@@ -128,8 +128,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self, request: hakeeper_pb2.GetClusterStateRequest, context: Context
     ) -> hakeeper_pb2.ClusterState:
         """Everything HAKeeper knows."""
-        limit_s = timeout_s(context, self._limits)
-        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+        with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
             return _cluster(await self._hakeeper.cluster(limit_s, stale=request.stale))
 
     @handler
@@ -137,9 +136,8 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self, request: hakeeper_pb2.GetShardInfoRequest, context: Context
     ) -> hakeeper_pb2.ShardInfo:
         """Where the replicas of a shard are; from this store's view when it has one."""
-        limit_s = timeout_s(context, self._limits)
         shard = ShardId(request.shard_id)
-        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+        with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
             view = await self._hakeeper.shard(shard, limit_s, stale=True)
             if view is None:
                 # The view may be older than the shard: ask again, linearizably, before saying no.
@@ -167,8 +165,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         self, request: hakeeper_pb2.GetAccessListRequest, context: Context
     ) -> hakeeper_pb2.AccessList:
         """The access list as shard 0 has it, and which version is in force here."""
-        limit_s = timeout_s(context, self._limits)
-        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+        with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
             view = await self._hakeeper.access_list(limit_s)
         return hakeeper_pb2.AccessList(
             version=view.version,
@@ -183,15 +180,13 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
 
     async def _propose(self, proposal: SelfMade, context: Context) -> Applied:
         _check(proposal)
-        limit_s = timeout_s(context, self._limits)
-        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+        with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
             return await effect(self._hakeeper.propose(proposal, limit_s))
 
     async def administer(self, proposal: proposals.Proposal, context: Context) -> Applied:
         """Where HAKeeper's leader is; NOT_LEADER says where that is."""
         _check(proposal)
-        limit_s = timeout_s(context, self._limits)
-        with in_time(self._hakeeper.expire, HAKEEPER_SHARD, limit_s):
+        with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
             return await effect(self._hakeeper.administer(proposal, limit_s))
 
 

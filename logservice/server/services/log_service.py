@@ -36,7 +36,7 @@ from logservice.server.edge.errors import Context, Method, handler
 from logservice.server.services import reading
 from logservice.server.services.append_stream import AppendStream
 from logservice.server.services.context import StoreContext, at_least, log_shard, shard_not_found
-from logservice.server.services.deadlines import in_time, timeout_s
+from logservice.server.services.deadlines import in_time
 from logservice.server.services.reading import readable_lsn
 
 
@@ -136,8 +136,7 @@ class LogService(log_pb2_grpc.LogServicer):
             block=block,
             claim=self.store.author().claim(nonce),
         )
-        limit_s = timeout_s(context, self.store.limits)
-        with in_time(self._host.expire, shard, limit_s):
+        with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
             applied = await effect(self._host.append(shard, append, limit_s))
         return log_pb2.AppendResponse(
             position=at_least(self.store.position(shard), applied.lsn + applied.count - 1),
@@ -197,8 +196,7 @@ class LogService(log_pb2_grpc.LogServicer):
         if request.stale:
             status = self._host.stale_lookup(shard, query)
         else:
-            limit_s = timeout_s(context, self.store.limits)
-            with in_time(self._host.expire, shard, limit_s):
+            with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
                 status = await self._host.lookup(shard, query, limit_s)
         assert isinstance(status, LogStatus)
         info = self._host.replica_info(shard)
@@ -230,8 +228,7 @@ class LogService(log_pb2_grpc.LogServicer):
         """Put `command` into the log and wait for what the state machine answers."""
         shard = log_shard(shard_id)
         data = commands.encode(command)
-        limit_s = timeout_s(context, self.store.limits)
-        with in_time(self._host.expire, shard, limit_s):
+        with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
             return shard, await effect(self._host.propose(shard, data, limit_s))
 
 

@@ -53,8 +53,7 @@ async def read(
     shard = log_shard(request.shard_id)
     lsn = readable_lsn(request.lsn)
     if not request.stale:
-        limit_s = timeout_s(context, store.limits)
-        with in_time(store.host.expire, shard, limit_s):
+        with in_time(context, store.limits, store.host.expire, shard) as limit_s:
             await store.host.read_index(shard, limit_s)
     max_bytes = min(
         request.max_bytes or store.limits.read_bytes_default, store.limits.read_bytes_max
@@ -98,8 +97,7 @@ class _Follow:
     async def run(self) -> None:
         if 0 < self._until_lsn < self._start:
             raise InvalidArgument("until_lsn is before lsn", field="until_lsn")
-        limit_s = timeout_s(self._context, self._store.limits)
-        with in_time(self._host.expire, self._shard, limit_s):
+        with in_time(self._context, self._store.limits, self._host.expire, self._shard) as limit_s:
             await self._host.read_index(self._shard, limit_s)
         if self._request.until_tail:
             tail = (await self._host.read_log(self._shard, self._start, 1)).applied_lsn
