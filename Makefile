@@ -19,7 +19,7 @@ ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
 # Files run in two processes; a file's tests stay together. Four kinds of tests have lanes of their own.
 PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
-.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits moves sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo chaos bench clean .venv
+.PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits rooms pictures moves sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo chaos bench clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -92,6 +92,9 @@ invariants: .venv ## rewrite docs/invariants.md from the code
 
 moves: .venv ## files and moves of one Append, Read and Truncate
 	@$(BIN)/python -m tools.count_moves
+
+rooms: .venv ## the shape of the house: files, rooms, arrows, circles
+	@$(BIN)/python -m tools.count_rooms
 
 limits: .venv ## rewrite docs/limits.md from the code
 	$(BIN)/python -m tools.list_limits --write
