@@ -96,6 +96,11 @@ moves: .venv ## files and moves of one Append, Read and Truncate
 rooms: .venv ## the shape of the house: files, rooms, arrows, circles
 	@$(BIN)/python -m tools.count_rooms
 
+pictures: .venv ## those of README.md and ARCHITECTURE.md; the page's needs Chromium and a cluster
+	$(BIN)/python -m tools.make_pictures
+	tools/need_program.sh chromium chromium
+	$(BIN)/python -m tools.take_screenshot
+
 limits: .venv ## rewrite docs/limits.md from the code
 	$(BIN)/python -m tools.list_limits --write
 

@@ -1,0 +1,282 @@
+"""The pictures of README.md: SVG from small descriptions, and a screenshot of the page `/ui`.
+
+The architecture is described here, in `BOXES` and `ARROWS`. The benchmark plot is made from the
+table of docs/performance.md, so picture and table cannot differ. A test compares both with what
+this makes. The screenshot needs Chromium and a cluster: see `tools/take_screenshot.py`.
+
+    python -m tools.make_pictures            # writes docs/pictures/*.svg
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from math import log10
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+
+INK, QUIET, LINE, PAPER = "#1f2933", "#52606d", "#9aa5b1", "#ffffff"
+OURS, THEIRS, STEP = "#2f6fde", "#b8c2cc", "#d9480f"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle with a heading, lines below it, and the steps of an append that happen in it."""
+
+    place: tuple[int, int, int, int]
+    """Left, top, width, height."""
+    heading: str = ""
+    lines: Sequence[str] = ()
+    fill: str = PAPER
+    steps: str = ""
+
+
+BOXES = (
+    Box(
+        (40, 16, 300, 80),
+        "Database or tool",
+        ("logservice_client", "one AppendStream per shard"),
+        fill="#fff8e6",
+        steps="1",
+    ),
+    Box(
+        (360, 16, 300, 80),
+        "PySpark job",
+        ("pyspark_logservice", "one partition per range of LSNs"),
+        fill="#fff8e6",
+    ),
+    Box((20, 138, 660, 448), fill="#f5f7fa"),
+    Box(
+        (40, 170, 620, 76),
+        "server/",
+        (
+            "Log, HAKeeper and Admin over gRPC: who may do what, and how much",
+            "status, metrics and the page /ui",
+        ),
+        fill="#e3effd",
+        steps="2",
+    ),
+    Box(
+        (40, 258, 620, 98),
+        "nodehost/",
+        (
+            "requests and admission, then the engine: one pass for all shards of a disk,",
+            "which steps, sends, writes one commit group, acknowledges and applies",
+            "truncation, repair, comparison of replicas, HAKeeper's agent",
+        ),
+        fill="#e9e5fb",
+        steps="35",
+    ),
+    Box((40, 368, 143, 104), "raft/", ("who decides", "(pure)"), fill="#def3e6", steps="4"),
+    Box((199, 368, 143, 104), "rsm/", ("what an entry", "means (pure)"), fill="#def3e6", steps="7"),
+    Box(
+        (358, 368, 143, 104), "hakeeper/", ("what the cluster", "should be (pure)"), fill="#def3e6"
+    ),
+    Box((517, 368, 143, 104), "logdb/", ("shared segments,", "index, recovery"), fill="#fbe6e3"),
+    Box(
+        (40, 484, 620, 84),
+        "layer 0",
+        ("ids, entries, membership, bounds, invariants:", "what every layer above may import"),
+        fill="#e4e7eb",
+    ),
+    Box((780, 226, 180, 72), "Another store", ("the same layers",), fill="#f5f7fa"),
+    Box((780, 314, 180, 72), "Another store", ("the same layers",), fill="#f5f7fa"),
+    Box(
+        (780, 414, 180, 104),
+        "Data directory",
+        ("segments of all shards,", "LevelDB index,", "exported snapshots"),
+        fill="#fbe6e3",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A line from one point to another; `both`: with two heads."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    label: Sequence[str]
+    label_at: tuple[int, int]
+    both: bool = False
+    steps: str = ""
+
+
+ARROWS = (
+    Arrow((190, 96), (190, 170), ("gRPC",), (200, 122), both=True),
+    Arrow((510, 96), (510, 170), ("gRPC",), (520, 122), both=True),
+    Arrow((660, 300), (778, 264), ("one framed TCP", "line per pair"), (688, 216), True, "6"),
+    Arrow((660, 318), (778, 350), (), (0, 0), both=True),
+    Arrow((660, 440), (778, 462), ("durable", "writes"), (692, 482)),
+)
+
+STEPS = (
+    "1  records that wait share one block",
+    "2  identity, rights and checksums",
+    "3  admission: session, writer epoch, room",
+    "4  term, index and LSN",
+    "5  one commit group on disk",
+    "6  a majority has it on disk: committed",
+    "7  applied; the answer carries the LSNs",
+)
+
+
+def architecture() -> str:
+    """The layers of a store, and the way of one append through them."""
+    shapes = [*map(_box, BOXES), *map(_arrow, ARROWS)]
+    shapes.append(_text(206, 159, "A store: one process, replicas of many shards", 14, QUIET))
+    shapes.append(_text(40, 618, "The way of an append", 14, INK, bold=True))
+    for place, step in enumerate(STEPS):
+        x, y = 40 + 310 * (place % 3), 642 + 24 * (place // 3)
+        shapes.append(_step(x + 9, y - 4, step[0]) + _text(x + 26, y, step[3:], 13, QUIET))
+    return _picture(1000, 710, "The layers of a store and the way of one append", shapes)
+
+
+def _box(box: Box) -> str:
+    x, y, width, height = box.place
+    parts = [
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" '
+        f'fill="{box.fill}" stroke="{LINE}"/>'
+    ]
+    if box.heading:
+        parts.append(_text(x + 14, y + 25, box.heading, 16, INK, bold=True))
+    for number, line in enumerate(box.lines):
+        parts.append(_text(x + 14, y + 46 + 19 * number, line, 13, QUIET))
+    for number, step in enumerate(reversed(box.steps)):
+        parts.append(_step(x + width - 18 - 24 * number, y + 19, step))
+    return "".join(parts)
+
+
+def _arrow(arrow: Arrow) -> str:
+    (x1, y1), (x2, y2) = arrow.start, arrow.end
+    heads = 'marker-end="url(#head)"' + (' marker-start="url(#head)"' if arrow.both else "")
+    parts = [
+        f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{QUIET}" '
+        f'stroke-width="1.6" {heads}/>'
+    ]
+    x, y = arrow.label_at
+    for number, line in enumerate(arrow.label):
+        parts.append(_text(x, y + 16 * number, line, 12, QUIET))
+    parts += [_step((x1 + x2) // 2, (y1 + y2) // 2, step) for step in arrow.steps]
+    return "".join(parts)
+
+
+def _step(x: int, y: int, number: str) -> str:
+    return (
+        f'<circle cx="{x}" cy="{y}" r="9" fill="{STEP}"/>'
+        f'<text x="{x}" y="{y + 4}" font-size="12" font-weight="bold" fill="{PAPER}" '
+        f'text-anchor="middle">{number}</text>'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A workload of docs/performance.md that etcd ran, too; rates in records a second."""
+
+    workload: str
+    ours: float
+    etcd: float
+
+
+def benchmark_rows(page: str) -> list[Row]:
+    """The rows of the table "All rounds" that have both figures."""
+    rows = []
+    for line in page.partition("## All rounds")[2].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 6 and cells[5].endswith("x"):
+            rows.append(Row(cells[0], _rate(cells[1]), _rate(cells[3])))
+    return rows
+
+
+def _rate(cell: str) -> float:
+    number, kilo = re.match(r"([\d.]+)( k)?", cell).groups()  # type: ignore[union-attr]
+    return float(number) * (1000 if kilo else 1)
+
+
+def benchmark(rows: Sequence[Row]) -> str:
+    """Acknowledged records a second, ours above etcd's, on a logarithmic axis."""
+    left, right, top, step = 250, 860, 78, 54
+    low, high = 100.0, 1_000_000.0
+    bottom = top + step * len(rows)
+
+    def at(rate: float) -> float:
+        return left + (right - left) * log10(rate / low) / log10(high / low)
+
+    shapes = [
+        _text(24, 32, "Acknowledged records a second, durable on a majority", 16, INK, bold=True),
+        _text(
+            24,
+            54,
+            "three stores or members and the client on two cores; logarithmic axis",
+            13,
+            QUIET,
+        ),
+        *_key(700, 32),
+    ]
+    for power in range(2, 7):
+        x = at(10.0**power)
+        shapes.append(
+            f'<line x1="{x:.1f}" y1="{top - 8}" x2="{x:.1f}" y2="{bottom}" stroke="#e4e7eb"/>'
+        )
+        shapes.append(_text(x, bottom + 18, f"{10**power:,}", 12, QUIET, anchor="middle"))
+    for number, row in enumerate(rows):
+        y = top + step * number
+        shapes.append(_text(left - 12, y + 22, row.workload, 13, INK, anchor="end"))
+        for rate, colour, shift in ((row.ours, OURS, 0), (row.etcd, THEIRS, 19)):
+            shapes.append(
+                f'<rect x="{left}" y="{y + shift}" width="{at(rate) - left:.1f}" height="17" '
+                f'rx="2" fill="{colour}"/>'
+            )
+            label = f"{rate:,.0f}" + (f" ({row.ours / row.etcd:.2g}x)" if not shift else "")
+            shapes.append(_text(at(rate) + 7, y + shift + 13, label, 12, QUIET))
+    return _picture(1000, bottom + 34, "Throughput beside etcd", shapes)
+
+
+def _key(x: int, y: int) -> list[str]:
+    return [
+        f'<rect x="{x}" y="{y - 11}" width="14" height="14" rx="2" fill="{OURS}"/>',
+        _text(x + 20, y, "logservice", 13, INK),
+        f'<rect x="{x + 110}" y="{y - 11}" width="14" height="14" rx="2" fill="{THEIRS}"/>',
+        _text(x + 130, y, "etcd 3.4", 13, INK),
+    ]
+
+
+def _text(
+    x: float, y: float, text: str, size: int, fill: str, *, bold: bool = False, anchor: str = ""
+) -> str:
+    more = (' font-weight="bold"' if bold else "") + (f' text-anchor="{anchor}"' if anchor else "")
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{fill}"{more}>{escape(text)}</text>'
+
+
+def _picture(width: int, height: int, title: str, shapes: Sequence[str]) -> str:
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            'font-family="Helvetica, Arial, sans-serif" role="img">',
+            f"<title>{escape(title)}</title>",
+            f'<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+            f'markerHeight="7" orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" fill="{QUIET}"/>'
+            "</marker></defs>",
+            f'<rect width="{width}" height="{height}" rx="10" fill="{PAPER}"/>',
+            *shapes,
+            "</svg>\n",
+        ]
+    )
+
+
+def pictures() -> dict[str, str]:
+    """File names below docs/pictures and what is to be in them."""
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    return {
+        "architecture.svg": architecture(),
+        "throughput.svg": benchmark(benchmark_rows(page)),
+    }
+
+
+if __name__ == "__main__":
+    for name, text in pictures().items():
+        (PICTURES / name).write_text(text, "utf-8")
