@@ -16,8 +16,9 @@ CRASH_LEDGER ?= artifacts/crash-ledger.jsonl
 SOAK_SECONDS ?= 7200
 HOSTILE_SECONDS ?= 3600
 ROTATION_LEDGER ?= artifacts/rotation-ledger.jsonl
-# Files run in two processes; a file's tests stay together. Four kinds of tests have lanes of their own.
-PYTEST_FLAGS ?= -n 2 --dist loadfile --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
+# Files run in two processes; a file's tests stay together. They run in the order of their names, since the order of
+# xdist, most tests first, leaves the files with one long test for the end. Four kinds of tests have lanes of their own.
+PYTEST_FLAGS ?= -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/ui --ignore=tests/docker --ignore=tests/deploy/test_systemd.py --ignore=tests/deploy/test_runbooks.py
 
 .PHONY: help check test test-busy coverage test-ui test-go test-prometheus test-runbooks test-docker lint format types audit-dependencies lock imports proto proto-check protocol invariants limits rooms pictures moves sim mutants nightly-sim nightly-rotation crash nightly-crash nightly-hostile strace demo chaos bench clean .venv
 
