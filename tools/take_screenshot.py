@@ -1,6 +1,7 @@
 """A picture of the page `/ui`: a local cluster with some data in it, seen by a headless Chromium.
 
-Not part of the tests, because every cluster looks a little different: run it when the page changes.
+The tests do not take it, because every cluster looks a little different. Take it when the page
+changes.
 
     python -m tools.take_screenshot           # writes docs/pictures/ui.png
 """
@@ -8,31 +9,39 @@ Not part of the tests, because every cluster looks a little different: run it wh
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from logservice_client.sync import SyncLogClient
 
-from logservice.cli.local_cluster import LocalCluster
 from tools.make_pictures import PICTURES
 
-SETTINGS: dict[str, dict[str, object]] = {
-    "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
-    "hakeeper": {"heartbeat_interval_s": 0.5, "store_timeout_s": 300},
-}
 SHARDS = 8
 FENCED = 2
 """The shard that has a writer; nobody else appends to it."""
 SIZE_BYTES_MAX = 200_000
 
 
-def fill(cluster: LocalCluster) -> None:
+def logservice(*arguments: str) -> None:
+    """The command line, as a user has it."""
+    subprocess.run([sys.executable, "-m", "logservice", *arguments], check=True, timeout=180)
+
+
+def addresses(cluster: Path, port: str) -> list[str]:
+    """What the stores' configuration says: `port` is client or admin."""
+    files = sorted(cluster.glob("store-*/*.toml"))
+    return [tomllib.loads(file.read_text("utf-8"))["listen"][port] for file in files]
+
+
+def fill(endpoints: str) -> None:
     """What a database leaves: records everywhere, a writer, a hold, a truncation."""
-    with SyncLogClient(",".join(cluster.endpoints())) as client:
+    with SyncLogClient(endpoints) as client:
         for shard in range(1, SHARDS + 1):
             log = client.shard(shard)
             last = 0
@@ -46,12 +55,12 @@ def fill(cluster: LocalCluster) -> None:
 
 
 @contextmanager
-def under_load(cluster: LocalCluster) -> Iterator[None]:
+def under_load(endpoints: str) -> Iterator[None]:
     """One caller appends to the shards in turn."""
     ended = threading.Event()
 
     def load() -> None:
-        with SyncLogClient(",".join(cluster.endpoints())) as client:
+        with SyncLogClient(endpoints) as client:
             while not ended.wait(0.005):
                 for shard in set(range(1, SHARDS + 1)) - {FENCED}:
                     client.shard(shard).append([b"x" * 200] * shard)
@@ -67,41 +76,35 @@ def under_load(cluster: LocalCluster) -> Iterator[None]:
 
 def photograph(address: str, picture: Path, profile: Path) -> None:
     """The page at `address`, after it had some seconds for its first figures."""
-    subprocess.run(
-        [
-            "chromium",
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--no-proxy-server",
-            f"--user-data-dir={profile}",
-            "--window-size=1200,900",
-            "--virtual-time-budget=5000",
-            f"--screenshot={picture}",
-            address,
-        ],
-        check=True,
-        timeout=120,
-        capture_output=True,
-    )
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--no-proxy-server",
+    ]
+    size = ["--window-size=1200,900", "--virtual-time-budget=5000"]
+    files = [f"--user-data-dir={profile}", f"--screenshot={picture}"]
+    command = ["chromium", *flags, *size, *files, address]
+    subprocess.run(command, check=True, timeout=120, capture_output=True)
 
 
 def main() -> None:
     """A cluster, some data, the picture."""
     picture = PICTURES / "ui.png"
     with tempfile.TemporaryDirectory() as work:
-        cluster = LocalCluster.create(Path(work) / "c", shards=SHARDS, settings=SETTINGS)
+        cluster = Path(work) / "c"
+        shards = ["--shards", str(SHARDS), "--segment-bytes", str(4 << 20)]
         try:
-            cluster.up(90)
-            cluster.wait_ready(90, 3)
-            fill(cluster)
-            address = f"http://{cluster.stores['store-1'].admin}/ui"
-            with under_load(cluster):
-                time.sleep(8)  # the page shows rates of the last seconds
+            logservice("cluster", "up", "--stores", "3", *shards, "--dir", str(cluster))
+            endpoints = ",".join(addresses(cluster, "client"))
+            fill(endpoints)
+            with under_load(endpoints):
+                time.sleep(8)  # the figures of the last seconds
+                address = f"http://{addresses(cluster, 'admin')[0]}/ui"
                 photograph(address, picture, Path(work) / "profile")
         finally:
-            cluster.down()
+            logservice("cluster", "down", "--dir", str(cluster))
     assert picture.stat().st_size <= SIZE_BYTES_MAX, picture.stat().st_size
 
 
