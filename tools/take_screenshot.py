@@ -20,11 +20,13 @@ from pathlib import Path
 
 from logservice_client.sync import SyncLogClient
 
+from tools.chromium import Chromium
 from tools.make_pictures import PICTURES
 
 SHARDS = 8
 FENCED = 2
 """The shard that has a writer; nobody else appends to it."""
+LOOK_S = 8
 SIZE_BYTES_MAX = 200_000
 
 
@@ -33,10 +35,10 @@ def logservice(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "logservice", *arguments], check=True, timeout=180)
 
 
-def addresses(cluster: Path, port: str) -> list[str]:
-    """What the stores' configuration says: `port` is client or admin."""
-    files = sorted(cluster.glob("store-*/*.toml"))
-    return [tomllib.loads(file.read_text("utf-8"))["listen"][port] for file in files]
+def addresses(cluster: Path, section: str, name: str) -> list[str]:
+    """One entry of every store's configuration."""
+    files = sorted(cluster.glob("store-*/store.toml"))
+    return [tomllib.loads(file.read_text("utf-8"))[section][name] for file in files]
 
 
 def fill(endpoints: str) -> None:
@@ -75,18 +77,12 @@ def under_load(endpoints: str) -> Iterator[None]:
 
 
 def photograph(address: str, picture: Path, profile: Path) -> None:
-    """The page at `address`, after it had some seconds for its first figures."""
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        "--no-proxy-server",
-    ]
-    size = ["--window-size=1200,900", "--virtual-time-budget=5000"]
-    files = [f"--user-data-dir={profile}", f"--screenshot={picture}"]
-    command = ["chromium", *flags, *size, *files, address]
-    subprocess.run(command, check=True, timeout=120, capture_output=True)
+    """The page at `address`, when it has looked long enough to know rates."""
+    profile.mkdir()
+    with Chromium(profile) as browser:
+        browser.show(address, 1200, 900)
+        time.sleep(LOOK_S)
+        browser.screenshot(picture, whole=False)
 
 
 def main() -> None:
@@ -97,11 +93,10 @@ def main() -> None:
         shards = ["--shards", str(SHARDS), "--segment-bytes", str(4 << 20)]
         try:
             logservice("cluster", "up", "--stores", "3", *shards, "--dir", str(cluster))
-            endpoints = ",".join(addresses(cluster, "client"))
+            endpoints = ",".join(addresses(cluster, "listen", "client"))
             fill(endpoints)
             with under_load(endpoints):
-                time.sleep(8)  # the figures of the last seconds
-                address = f"http://{addresses(cluster, 'admin')[0]}/ui"
+                address = f"http://{addresses(cluster, 'admin', 'listen')[0]}/ui"
                 photograph(address, picture, Path(work) / "profile")
         finally:
             logservice("cluster", "down", "--dir", str(cluster))

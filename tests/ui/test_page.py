@@ -17,7 +17,7 @@ from logservice_client.sync import SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.server.monitor.cluster.rows import OperatorRow
-from tests.ui.chromium import Chromium, program
+from tools.chromium import Chromium, program
 
 SHARDS = 60
 MARKUP = "<img src=x onerror=document.title='broken'>"

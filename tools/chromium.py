@@ -154,9 +154,9 @@ class Chromium:
             assert time.monotonic() < deadline, script
             time.sleep(0.05)
 
-    def screenshot(self, path: Path) -> None:
-        """The whole page, also what one has to scroll to."""
-        picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+        """The page; `whole`: also what one has to scroll to."""
+        picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(picture["data"]))
 
     def _receive(self) -> Any:
