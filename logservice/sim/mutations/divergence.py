@@ -15,7 +15,7 @@ from logservice.sim.mutations.registry import mutation, wrap
 @mutation
 def _divergence_is_not_compared() -> None:
     def make(_: Any) -> Any:
-        async def compare(self: Any, shard: Any) -> None:
+        async def compare(self: Any, shard: Any, low: Any) -> None:
             return None
 
         return compare
