@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from logservice import bounds
-from logservice.cli.ctl.cluster_look import Knock, Look
+from logservice.cli.ctl.cluster_look import OutsideView, Probe
 from logservice.cli.ctl.diagnosis import (
     CLOCK_SKEW_US,
     FIRST_START_S,
@@ -124,8 +124,8 @@ def without(one: ShardRow, *lost: str, health: str = "silent", **changes: Any) -
     return changed(one, replicas=members, **changes)
 
 
-def findings(seen: ClusterReport, *knocks: Knock) -> list[Finding]:
-    return diagnose(Look(knocks or (Knock("s1:1", "s1", ""),), seen, ""))
+def findings(seen: ClusterReport, *probes: Probe) -> list[Finding]:
+    return diagnose(OutsideView(probes or (Probe("s1:1", "s1", ""),), seen, ""))
 
 
 def test_nothing_is_wrong() -> None:
@@ -133,7 +133,7 @@ def test_nothing_is_wrong() -> None:
 
 
 def test_nobody_answers() -> None:
-    (found,) = diagnose(Look((Knock("h:1", "", "refused"),), None, "refused"))
+    (found,) = diagnose(OutsideView((Probe("h:1", "", "refused"),), None, "refused"))
     assert (found.severity, found.code) == (Severity.BROKEN, "nobody_answers")
     assert "h:1" in found.what
 
@@ -281,8 +281,8 @@ def test_a_store_that_only_the_others_cannot_reach_speaks_for_itself() -> None:
     best = changed(best, cluster=changed(best.cluster, hakeeper_error="deadline"))
     own = with_store(2, reasons=EMPTY, ready=False)
     own = changed(own, cluster=changed(own.cluster, asked_store="s2", hakeeper_error="deadline"))
-    knocks = (Knock("s1:1", "s1", ""), Knock("s2:1", "s2", ""))
-    found = {one.code: one for one in diagnose(Look(knocks, best, "", (own,)))}
+    probes = (Probe("s1:1", "s1", ""), Probe("s2:1", "s2", ""))
+    found = {one.code: one for one in diagnose(OutsideView(probes, best, "", (own,)))}
     assert "s2" in found["shard_0_refused"].what
     assert "answers from here" in found["store_down"].do
 
@@ -290,7 +290,7 @@ def test_a_store_that_only_the_others_cannot_reach_speaks_for_itself() -> None:
 def test_who_remembers_nothing_does_not_say_that_there_is_nothing() -> None:
     seen = with_store(2, answers=False, alive=False, error="refused", client_address="")
     row = changed(seen.cluster, phase="unknown", hakeeper_error="deadline", hakeeper_age_s=-1.0)
-    found = findings(changed(seen, cluster=row, shards=()), Knock("s2:1", "", "refused"))
+    found = findings(changed(seen, cluster=row, shards=()), Probe("s2:1", "", "refused"))
     by_code = {one.code: one for one in found}
     assert by_code["store_down"].severity is Severity.DANGER
     assert "Nobody who answers knows" in by_code["store_down"].means
@@ -344,7 +344,7 @@ def test_the_worst_comes_first_and_names_who_is_missing() -> None:
 
 def test_doors_that_are_closed_from_here_only() -> None:
     found = findings(
-        report(), Knock("s1:1", "s1", ""), Knock("s2:1", "", "timeout"), Knock("x:1", "", "refused")
+        report(), Probe("s1:1", "s1", ""), Probe("s2:1", "", "timeout"), Probe("x:1", "", "refused")
     )
     assert [one.code for one in found] == ["unreachable_from_here", "unknown_endpoint"]
 

@@ -27,7 +27,7 @@ from logservice.nodehost.info import HaltedReplica, ReplicaInfo
 from logservice.nodehost.transport.link.stats import TransportStats
 from logservice.raft.ready import Role
 from logservice.rsm.queries import HoldStatus, LogStatus
-from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperWord, StoreWord, build
+from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperAnswer, StoreAnswer, build
 from logservice.server.monitor.own.event_ring import EventRing
 from logservice.server.monitor.own.readiness import Code
 from logservice.server.monitor.own.reporter import StatusReporter
@@ -294,11 +294,13 @@ def store_status(place: int) -> StoreStatus:
 def report(*, hakeeper: bool = True) -> ClusterReport:
     """The cluster as s1 shows it; `hakeeper`: whether HAKeeper answers."""
     words = {
-        "s1": StoreWord(store_status(1), took_us=11, clock_offset_us=-12),
-        "s2": StoreWord(store_status(2), took_us=21, clock_offset_us=22),
-        "s3": StoreWord(error="NOT_READY: refused"),
+        "s1": StoreAnswer(store_status(1), took_us=11, clock_offset_us=-12),
+        "s2": StoreAnswer(store_status(2), took_us=21, clock_offset_us=22),
+        "s3": StoreAnswer(error="NOT_READY: refused"),
     }
-    word = HAKeeperWord(view(), 0.25 if hakeeper else 9.0, "" if hakeeper else "no majority", 0.125)
+    word = HAKeeperAnswer(
+        view(), 0.25 if hakeeper else 9.0, "" if hakeeper else "no majority", 0.125
+    )
     return build(word, words, store_status(1))
 
 

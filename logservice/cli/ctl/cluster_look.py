@@ -26,14 +26,14 @@ from logservice.server.monitor.cluster.rows import ClusterReport, StoreRow
 
 _AT_ONCE = 16
 
-_KNOCK_S = 3.0
-"""For one store's own status; a dead one must not make the look slow. A report waits for others."""
+_PROBE_S = 3.0
+"""For one store's own status: a dead one must not slow the answer down. A report waits longer."""
 
 _decoder = msgspec.json.Decoder(ClusterReport)
 
 
 @dataclass(frozen=True, slots=True)
-class Knock:
+class Probe:
     """One store, asked from here. error: empty when it answered."""
 
     address: str
@@ -42,10 +42,10 @@ class Knock:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class OutsideView:
     """report: None when no store could give one; then `error` says what the last one said."""
 
-    knocks: tuple[Knock, ...]
+    probes: tuple[Probe, ...]
     report: ClusterReport | None
     error: str
     others: tuple[ClusterReport, ...] = ()
@@ -75,24 +75,24 @@ def addresses_of(endpoints: str) -> list[str]:
     return parse_endpoints(endpoints)
 
 
-def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:
+def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> OutsideView:
     """Ask every store; `timeout_s`: for the report, which asks all stores and HAKeeper in its turn.
 
-    Raises InvalidArgument without endpoints; other failures are in the Look.
+    Raises InvalidArgument without endpoints; other failures are in what is returned.
     """
     addresses = addresses_of(endpoints)
     with ThreadPoolExecutor(_AT_ONCE, "look") as pool:
 
-        def knock(named: Iterable[str]) -> list[Knock]:
-            limit_s = min(timeout_s, _KNOCK_S)
-            return list(pool.map(lambda address: _knock(address, limit_s, tls), named))
+        def probe(named: Iterable[str]) -> list[Probe]:
+            limit_s = min(timeout_s, _PROBE_S)
+            return list(pool.map(lambda address: _probe(address, limit_s, tls), named))
 
-        knocks = knock(addresses)
-        reports, error = _reports(knocks, pool, timeout_s, tls)
+        probes = probe(addresses)
+        reports, error = _reports(probes, pool, timeout_s, tls)
         report = reports[0] if reports else None
         if report is not None:
-            known = {one.address for one in knocks}
-            stores = {one.store for one in knocks if not one.error}
+            known = {one.address for one in probes}
+            stores = {one.store for one in probes if not one.error}
             others = [
                 row.client_address
                 for row in report.stores
@@ -100,8 +100,8 @@ def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> Look:
                 and row.client_address not in known
                 and row.store not in stores
             ]
-            knocks += knock(others)
-    return Look(tuple(knocks), report, error, tuple(reports[1:]))
+            probes += probe(others)
+    return OutsideView(tuple(probes), report, error, tuple(reports[1:]))
 
 
 def fetch(address: str, timeout_s: float, tls: TlsFiles | None, *, made_now: bool) -> ClusterReport:
@@ -118,17 +118,17 @@ def fetch(address: str, timeout_s: float, tls: TlsFiles | None, *, made_now: boo
         raise InvalidArgument(f"the report of {address}: {problem}", field="json") from problem
 
 
-def _knock(address: str, timeout_s: float, tls: TlsFiles | None) -> Knock:
+def _probe(address: str, timeout_s: float, tls: TlsFiles | None) -> Probe:
     request = admin_pb2.GetStoreStatusRequest()
     try:
         status = call_store(address, GET_STORE_STATUS, request, timeout_s, tls)
     except LogServiceError as failed:
-        return Knock(address, "", str(failed))
-    return Knock(address, status.store_id, "")
+        return Probe(address, "", str(failed))
+    return Probe(address, status.store_id, "")
 
 
 def _reports(
-    knocks: Sequence[Knock], pool: ThreadPoolExecutor, timeout_s: float, tls: TlsFiles | None
+    probes: Sequence[Probe], pool: ThreadPoolExecutor, timeout_s: float, tls: TlsFiles | None
 ) -> tuple[list[ClusterReport], str]:
     """One is enough if it has HAKeeper's word; else everybody's, the best first."""
 
@@ -138,8 +138,8 @@ def _reports(
         except LogServiceError as failed:
             return str(failed)
 
-    answering = [one.address for one in knocks if not one.error]
-    error = next((one.error for one in knocks if one.error), "")
+    answering = [one.address for one in probes if not one.error]
+    error = next((one.error for one in probes if one.error), "")
     found: list[ClusterReport] = []
     for several in (answering[:1], answering[1:]):
         for answer in pool.map(ask, several):

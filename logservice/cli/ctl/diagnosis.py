@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from logservice import bounds
-from logservice.cli.ctl.cluster_look import Look
+from logservice.cli.ctl.cluster_look import OutsideView
 from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
 
@@ -67,19 +67,19 @@ class Finding:
     page: str = ""
 
 
-def diagnose(look: Look) -> list[Finding]:
+def diagnose(seen: OutsideView) -> list[Finding]:
     """All findings, the worst first; empty when all is well."""
-    if look.report is None:
-        return [_nobody_answers(look)]
-    report = look.report
+    if seen.report is None:
+        return [_nobody_answers(seen)]
+    report = seen.report
     found = [
-        *_refused(look),
+        *_refused(seen),
         *_hakeeper(report),
         *_leaderless(report),
-        *_stores(look, report),
+        *_stores(seen, report),
         *_short(report),
-        *_unreachable_from_here(look, report),
-        *_reasons(look),
+        *_unreachable_from_here(seen, report),
+        *_reasons(seen),
         *_repairs(report),
         *_holds(report),
         *_standstill(report),
@@ -89,12 +89,12 @@ def diagnose(look: Look) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.severity)
 
 
-def _nobody_answers(look: Look) -> Finding:
-    tried = ", ".join(one.address for one in look.knocks)
+def _nobody_answers(seen: OutsideView) -> Finding:
+    tried = ", ".join(one.address for one in seen.probes)
     return Finding(
         Severity.BROKEN,
         "nobody_answers",
-        f"No store answers at {tried}: {look.error}",
+        f"No store answers at {tried}: {seen.error}",
         "From here nothing can be appended or read.",
         "Check that the addresses are the stores' client addresses, that the stores run"
         " (their logs say why not), and, with TLS, that --tls-ca, --tls-cert and --tls-key fit.",
@@ -161,10 +161,10 @@ def _young(report: ClusterReport) -> bool:
     )
 
 
-def _refused(look: Look) -> Iterator[Finding]:
+def _refused(seen: OutsideView) -> Iterator[Finding]:
     refused = [
         (store.store, reason.detail)
-        for store in look.rows()
+        for store in seen.rows()
         for reason in store.reasons
         if reason.code == "shard_0_refused"
     ]
@@ -226,8 +226,8 @@ def _leaderless(report: ClusterReport) -> Iterator[Finding]:
         )
 
 
-def _stores(look: Look, report: ClusterReport) -> Iterator[Finding]:
-    from_here = {one.store for one in look.knocks if not one.error}
+def _stores(seen: OutsideView, report: ClusterReport) -> Iterator[Finding]:
+    from_here = {one.store for one in seen.probes if not one.error}
     for store in report.stores:
         if store.answers:
             continue
@@ -304,10 +304,10 @@ def _short(report: ClusterReport) -> Iterator[Finding]:
         )
 
 
-def _unreachable_from_here(look: Look, report: ClusterReport) -> Iterator[Finding]:
+def _unreachable_from_here(seen: OutsideView, report: ClusterReport) -> Iterator[Finding]:
     rows = {row.client_address: row for row in report.stores}
     unplaced = [row.store for row in report.stores if not row.client_address]
-    for one in look.knocks:
+    for one in seen.probes:
         row = rows.get(one.address)
         if one.error and row is not None and row.answers:
             yield Finding(
@@ -384,9 +384,9 @@ _REASONS: dict[str, tuple[Severity, str, str, str]] = {
 }
 
 
-def _reasons(look: Look) -> Iterator[Finding]:
-    young = look.report is not None and _young(look.report)
-    for store in look.rows():
+def _reasons(seen: OutsideView) -> Iterator[Finding]:
+    young = seen.report is not None and _young(seen.report)
+    for store in seen.rows():
         by_code: dict[str, list[str]] = {}
         for reason in store.reasons:
             where = f"shard {reason.shard}: " if reason.shard >= 0 else ""

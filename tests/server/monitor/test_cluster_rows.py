@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperWord, StoreWord, build
+from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperAnswer, StoreAnswer, build
 from logservice.server.monitor.own.status import StoreStatus, decode, encode
 from tests.server.monitor.samples import not_ready, replica, shard_view, status, view
 
 FOLLOWER = replica(1, "follower", replica=11, applied_index=80, followers=())
 
 
-def words(**statuses: StoreStatus) -> dict[str, StoreWord]:
-    return {store: StoreWord(one) for store, one in statuses.items()}
+def words(**statuses: StoreStatus) -> dict[str, StoreAnswer]:
+    return {store: StoreAnswer(one) for store, one in statuses.items()}
 
 
 def whole() -> ClusterReport:
     asked = words(s1=status("s1"), s2=status("s2", replicas=(FOLLOWER,)))
-    asked["s3"] = StoreWord(error="NOT_READY: refused")
-    return build(HAKeeperWord(view(shard_view()), 0.1, ""), asked, status("s1"))
+    asked["s3"] = StoreAnswer(error="NOT_READY: refused")
+    return build(HAKeeperAnswer(view(shard_view()), 0.1, ""), asked, status("s1"))
 
 
 def test_the_leader_says_who_lags() -> None:
@@ -48,7 +48,7 @@ def test_the_cluster_in_short() -> None:
 
 def test_without_hakeeper_the_stores_words_remain() -> None:
     report = build(
-        HAKeeperWord(None, -1.0, "no majority"),
+        HAKeeperAnswer(None, -1.0, "no majority"),
         words(s1=status("s1"), s2=status("s2", replicas=(FOLLOWER,))),
         status("s2"),
     )
@@ -62,7 +62,7 @@ def test_the_newer_term_wins_between_two_who_lead() -> None:
     old = replica(1, term=3)
     new = replica(1, term=4, replica=11)
     report = build(
-        HAKeeperWord(view(shard_view()), 0.0, ""),
+        HAKeeperAnswer(view(shard_view()), 0.0, ""),
         words(s1=status("s1", replicas=(old,)), s2=status("s2", replicas=(new,))),
         status("s1"),
     )
@@ -72,7 +72,7 @@ def test_the_newer_term_wins_between_two_who_lead() -> None:
 def test_hakeepers_word_about_the_leader_is_older_than_its_own() -> None:
     lost = replica(1, "follower", leader=0)
     report = build(
-        HAKeeperWord(view(shard_view()), 0.0, ""),
+        HAKeeperAnswer(view(shard_view()), 0.0, ""),
         words(s1=status("s1", replicas=(lost,))),
         status("s1"),
     )
@@ -83,9 +83,9 @@ def test_hakeepers_word_about_the_leader_is_older_than_its_own() -> None:
 def test_an_old_view_names_no_leaders_and_silent_replicas_are_shown() -> None:
     lost = replica(1, "follower", replica=11, leader=0)
     asked = words(s2=status("s2", replicas=(lost,)))
-    asked |= {"s1": StoreWord(error="refused"), "s3": StoreWord(error="refused")}
+    asked |= {"s1": StoreAnswer(error="refused"), "s3": StoreAnswer(error="refused")}
     report = build(
-        HAKeeperWord(view(shard_view(1), shard_view(2)), 9.0, "no majority"), asked, status("s2")
+        HAKeeperAnswer(view(shard_view(1), shard_view(2)), 9.0, "no majority"), asked, status("s2")
     )
     assert [shard.leader_store for shard in report.shards] == ["", ""]
     assert [item.health for item in report.shards[0].replicas] == ["silent", "alive", "silent"]
@@ -94,14 +94,14 @@ def test_an_old_view_names_no_leaders_and_silent_replicas_are_shown() -> None:
 
 def test_followers_know_the_leader_of_a_store_that_does_not_answer() -> None:
     asked = words(s2=status("s2", replicas=(FOLLOWER,)))
-    asked["s1"] = StoreWord(error="too slow")
-    report = build(HAKeeperWord(view(shard_view()), 0.0, ""), asked, status("s2"))
+    asked["s1"] = StoreAnswer(error="too slow")
+    report = build(HAKeeperAnswer(view(shard_view()), 0.0, ""), asked, status("s2"))
     assert report.shards[0].leader_store == "s1"
 
 
 def test_a_store_that_is_not_ready_says_why() -> None:
     report = build(
-        HAKeeperWord(view(), 0.0, ""),
+        HAKeeperAnswer(view(), 0.0, ""),
         words(s1=status("s1", reasons=(not_ready("disk_full"),))),
         status("s1"),
     )
@@ -117,9 +117,9 @@ def test_a_store_that_came_back_empty_has_no_live_replica_whatever_hakeeper_reme
     lost = replica(1, "follower", leader=0, voters=3)
     empty = status("s2", phase="serving", replicas=())
     report = build(
-        HAKeeperWord(view(shard_view()), 9.0, "no majority", 4.0),
+        HAKeeperAnswer(view(shard_view()), 9.0, "no majority", 4.0),
         words(s1=status("s1", phase="serving", replicas=(lost,)), s2=empty)
-        | {"s3": StoreWord(error="refused")},
+        | {"s3": StoreAnswer(error="refused")},
         status("s2"),
     )
     (shard,) = report.shards
@@ -129,11 +129,11 @@ def test_a_store_that_came_back_empty_has_no_live_replica_whatever_hakeeper_reme
 
 
 def test_what_was_heard_long_ago_is_not_shown_as_heard_now() -> None:
-    asked = words(s1=status("s1")) | {"s2": StoreWord(error="refused")}
-    report = build(HAKeeperWord(view(shard_view()), 9.0, "no majority"), asked, status("s1"))
+    asked = words(s1=status("s1")) | {"s2": StoreAnswer(error="refused")}
+    report = build(HAKeeperAnswer(view(shard_view()), 9.0, "no majority"), asked, status("s1"))
     ages = {store.store: store.heartbeat_age_ticks for store in report.stores}
     fresh = {store.store_id: store.ticks_since_heartbeat for store in view(shard_view()).stores}
     assert ages == {store: ticks + 90 for store, ticks in fresh.items()}
     assert {store.store: store.alive for store in report.stores}["s2"] is False
-    unknown = build(HAKeeperWord(view(shard_view()), -1.0, "no majority"), asked, status("s1"))
+    unknown = build(HAKeeperAnswer(view(shard_view()), -1.0, "no majority"), asked, status("s1"))
     assert {store.heartbeat_age_ticks for store in unknown.stores} == {-1}

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from logservice import bounds
 from logservice.nodehost.assembly.store_parts import INTEGRITY
 from logservice.nodehost.integrity.scrub import ScrubPass
-from logservice.server.monitor.cluster.rows import HAKeeperWord, StoreWord, build
+from logservice.server.monitor.cluster.rows import HAKeeperAnswer, StoreAnswer, build
 from logservice.server.monitor.own.reporter import figures
 from logservice.server.monitor.own.status import DirectoryStatus
 from logservice.server.monitor.port.metrics import (
@@ -29,7 +29,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "operations" / "metrics.md"
 
 def families() -> list[Metric]:
     found = status()
-    report = build(HAKeeperWord(view(shard_view()), 0.0, ""), {"s1": StoreWord(found)}, found)
+    report = build(HAKeeperAnswer(view(shard_view()), 0.0, ""), {"s1": StoreAnswer(found)}, found)
     return [
         *store_families(found),
         *replica_families(found.replicas),

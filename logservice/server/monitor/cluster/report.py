@@ -34,7 +34,7 @@ from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.peers.question import NOTHING, Asker, Form, question
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.server.monitor.cluster import rows as cluster_rows
-from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperWord, StoreWord
+from logservice.server.monitor.cluster.rows import ClusterReport, HAKeeperAnswer, StoreAnswer
 from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.status import StoreStatus, decode, encode
 
@@ -91,7 +91,7 @@ class ClusterReporter:
         words = await self._ask_stores(addresses)
         started_s = self._clock.monotonic()
         report = cluster_rows.build(
-            HAKeeperWord(
+            HAKeeperAnswer(
                 view,
                 _since(self._view_s, started_s),
                 self._error,
@@ -132,10 +132,10 @@ class ClusterReporter:
         beat_s = heartbeats.last_success_s if heartbeats is not None else None
         return max((at_s for at_s in (self._view_s, beat_s) if at_s is not None), default=None)
 
-    async def _ask_stores(self, addresses: Mapping[StoreId, str]) -> dict[str, StoreWord]:
+    async def _ask_stores(self, addresses: Mapping[StoreId, str]) -> dict[str, StoreAnswer]:
         slots = asyncio.Semaphore(bounds.ADMIN_STORES_AT_ONCE)
 
-        async def ask(store: StoreId) -> StoreWord:
+        async def ask(store: StoreId) -> StoreAnswer:
             async with slots:
                 asked_s, asked_us = self._clock.monotonic(), self._clock.wall_us()
                 try:
@@ -143,13 +143,13 @@ class ClusterReporter:
                         store, STATUS, None, bounds.ADMIN_PEER_WAIT_S
                     )
                 except LogServiceError as error:
-                    return StoreWord(error=str(error))
+                    return StoreAnswer(error=str(error))
                 took_us = (self._clock.monotonic() - asked_s) * 1_000_000
                 # As if it had looked at its clock half-way; how long the answer took may explain
                 # half of that time, so only what is beyond it is a difference.
                 offset_us = status.wall_time_us - asked_us - took_us / 2
                 certain_us = math.copysign(max(0.0, abs(offset_us) - took_us / 2), offset_us)
-                return StoreWord(status, took_us=int(took_us), clock_offset_us=int(certain_us))
+                return StoreAnswer(status, took_us=int(took_us), clock_offset_us=int(certain_us))
 
         stores = sorted(addresses)
         found = await asyncio.gather(*(ask(store) for store in stores))

@@ -1,4 +1,4 @@
-"""cluster_rows: HAKeeper's view and the stores' own words, laid over each other; pure.
+"""cluster_rows: HAKeeper's view and the stores' own answers, laid over each other; pure.
 
 These are the documents of ``/api/v1``: their field names are the contract of the page, of `logctl`
 and of whoever reads the API. Lag is counted in entries behind the leader's last one, by the leader
@@ -27,7 +27,7 @@ _EVENTS_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
-class HAKeeperWord:
+class HAKeeperAnswer:
     """The newest view, its age in seconds (-1: unknown), why there is no newer one, and how long
     HAKeeper has been silent (-1: it never answered the process that asks).
     """
@@ -39,7 +39,7 @@ class HAKeeperWord:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreWord:
+class StoreAnswer:
     """What a store said, or why it said nothing."""
 
     status: StoreStatus | None = None
@@ -104,7 +104,7 @@ class ReplicaRow(Struct, frozen=True, kw_only=True):
 
 
 class ShardRow(Struct, frozen=True, kw_only=True):
-    """One shard. `voters`: how many, by the replicas' own word. `lag_entries`: of the member
+    """One shard. `voters`: how many, as the replicas themselves say. `lag_entries`: of the member
     furthest behind, -1 when nobody can tell.
     """
 
@@ -190,15 +190,17 @@ class ClusterReport(Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorRow, ...]
 
 
-def build(hakeeper: HAKeeperWord, words: Mapping[str, StoreWord], me: StoreStatus) -> ClusterReport:
+def build(
+    hakeeper: HAKeeperAnswer, answers: Mapping[str, StoreAnswer], me: StoreStatus
+) -> ClusterReport:
     """Lay the sources over each other; `me`: the store that was asked."""
     view = hakeeper.view
     views = {store.store_id: store for store in view.stores} if view is not None else {}
     stores = tuple(
-        _store(store, views.get(StoreId(store)), words.get(store, StoreWord()), hakeeper)
-        for store in sorted({*views, *words})
+        _store(store, views.get(StoreId(store)), answers.get(store, StoreAnswer()), hakeeper)
+        for store in sorted({*views, *answers})
     )
-    shards = _shards(view if not hakeeper.error else None, view, words)
+    shards = _shards(view if not hakeeper.error else None, view, answers)
     operators = tuple(
         copied(
             OperatorRow,
@@ -228,7 +230,7 @@ def build(hakeeper: HAKeeperWord, words: Mapping[str, StoreWord], me: StoreStatu
         shards_lacking_replicas=sum(_lacks_replicas(shard) for shard in shards),
         operators=len(operators),
         flags=view.flags if view is not None else (),
-        events=_events(words),
+        events=_events(answers),
     )
     return ClusterReport(cluster=cluster, stores=stores, shards=shards, operators=operators)
 
@@ -237,21 +239,23 @@ def _lacks_replicas(shard: ShardRow) -> bool:
     return sum(replica.health in ("", "alive") for replica in shard.replicas) < shard.wanted
 
 
-def _events(words: Mapping[str, StoreWord]) -> tuple[StoreEvent, ...]:
+def _events(answers: Mapping[str, StoreAnswer]) -> tuple[StoreEvent, ...]:
     found = [
         copied(StoreEvent, event, store=store)
-        for store, word in words.items()
-        if word.status is not None
-        for event in word.status.events
+        for store, answer in answers.items()
+        if answer.status is not None
+        for event in answer.status.events
     ]
     found.sort(key=lambda one: (one.time_us, one.store, one.number), reverse=True)
     return tuple(found[:_EVENTS_SHOWN])
 
 
-def _store(store: str, view: StoreView | None, word: StoreWord, hakeeper: HAKeeperWord) -> StoreRow:
-    status = word.status or StoreStatus()
+def _store(
+    store: str, view: StoreView | None, answer: StoreAnswer, hakeeper: HAKeeperAnswer
+) -> StoreRow:
+    status = answer.status or StoreStatus()
     figures = status.logdb
-    serving = word.status is not None and bool(figures)
+    serving = answer.status is not None and bool(figures)
     return copied(
         StoreRow,
         status,
@@ -259,11 +263,11 @@ def _store(store: str, view: StoreView | None, word: StoreWord, hakeeper: HAKeep
         host=view.host if view is not None else "",
         alive=view is not None
         and not view.expired
-        and (not hakeeper.error or word.status is not None),
-        answers=word.status is not None,
-        error=word.error,
-        phase=status.phase if word.status is not None else "",
-        ready=word.status is not None and not status.reasons,
+        and (not hakeeper.error or answer.status is not None),
+        answers=answer.status is not None,
+        error=answer.error,
+        phase=status.phase if answer.status is not None else "",
+        ready=answer.status is not None and not status.reasons,
         uptime_s=round(status.uptime_s, 1),
         heartbeat_age_ticks=_heard_ticks(view, hakeeper),
         client_address=status.client_address or (view.client_address if view else ""),
@@ -278,13 +282,13 @@ def _store(store: str, view: StoreView | None, word: StoreWord, hakeeper: HAKeep
         entries_written=int(figures.get("entries_written", 0)),
         bytes_written=int(figures.get("bytes_written", 0)),
         segment_files=int(figures.get("segment_files", 0)),
-        took_us=word.took_us,
-        clock_offset_us=word.clock_offset_us,
+        took_us=answer.took_us,
+        clock_offset_us=answer.clock_offset_us,
         labels=dict(view.labels) if view is not None else {},
     )
 
 
-def _heard_ticks(view: StoreView | None, hakeeper: HAKeeperWord) -> int:
+def _heard_ticks(view: StoreView | None, hakeeper: HAKeeperAnswer) -> int:
     if view is None or hakeeper.age_s < 0:
         return -1
     return view.ticks_since_heartbeat + int(hakeeper.age_s * bounds.HAKEEPER_TICKS_PER_S)
@@ -298,19 +302,19 @@ def _disk(figures: Mapping[str, float], name: str, reported: int) -> int:
 
 
 def _shards(
-    fresh: ClusterView | None, view: ClusterView | None, words: Mapping[str, StoreWord]
+    fresh: ClusterView | None, view: ClusterView | None, answers: Mapping[str, StoreAnswer]
 ) -> tuple[ShardRow, ...]:
-    silent = {store for store, word in words.items() if word.status is None}
+    silent = {store for store, answer in answers.items() if answer.status is None}
     serving = {
         store
-        for store, word in words.items()
-        if word.status is not None and word.status.phase == "serving"
+        for store, answer in answers.items()
+        if answer.status is not None and answer.status.phase == "serving"
     }
     reported = {shard.shard_id: shard.leader_store for shard in fresh.shards} if fresh else {}
     views = {shard.shard_id: shard for shard in view.shards} if view is not None else {}
     found: dict[int, dict[str, ReplicaStatus]] = {}
-    for store, word in sorted(words.items()):
-        for replica in word.status.replicas if word.status is not None else ():
+    for store, answer in sorted(answers.items()):
+        for replica in answer.status.replicas if answer.status is not None else ():
             found.setdefault(replica.shard, {})[store] = replica
     return tuple(
         _shard(
@@ -375,7 +379,7 @@ def _shard(
 
 
 def _leader_by_others(here: Mapping[str, ReplicaStatus], reported: str) -> str:
-    """Whom the followers hold for the leader; HAKeeper's older word if no member could be asked."""
+    """Whom the followers hold for the leader; what HAKeeper knew if no member could be asked."""
     if not here:
         return reported
     best = max(here.values(), key=lambda item: (item.leader != 0, item.term))
