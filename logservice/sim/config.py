@@ -1,8 +1,8 @@
 """SimConfig: everything a seed decides before the first event.
 
-Swarm testing: a run with every fault at once hides what a run with few of them shows, so each seed
-draws which faults there are at all, and how strong they are; one seed in five has none. The draw is
-printed with every failure.
+This is swarm testing: a run with every fault at once hides what a run with few of them shows. So
+each seed draws which faults there are at all, and how strong they are; one seed in five has none.
+The draw is printed with every failure.
 """
 
 from __future__ import annotations
@@ -136,8 +136,9 @@ class SimConfig:
 def draw(seed: int, *, short: bool = False) -> SimConfig:
     """The configuration of a seed.
 
-    `short`: what long campaigns run. Faults for as long as it takes to live `SHORT_S`, and the
-    background (ticks, exports, rewriting) at a slower rhythm: more worlds per core-second.
+    `short` is what long campaigns run: faults last until the world has lived `SHORT_S`, and the
+    background (ticks, exports, rewriting) has a slower rhythm. That gives more worlds per
+    core-second.
     """
     chance = random.Random(f"config/{seed}")
     stores = chance.choice((3, 3, 3, 3, 4, 4, 5, 7))
@@ -203,7 +204,7 @@ def draw(seed: int, *, short: bool = False) -> SimConfig:
 
 
 def _draw_more(config: SimConfig, chance: random.Random) -> None:
-    """Drawn last, in this order: what a seed drew before these came stays the same."""
+    """Draw what came later, last and in this order, so that older draws of a seed stay the same."""
     config.directories = tuple(chance.choice((1, 1, 1, 2, 3)) for _ in range(config.stores))
     if config.victim and chance.random() < 0.5:
         config.disk_death = config.directories[config.victim - 1] > 1
@@ -219,8 +220,10 @@ def _draw_more(config: SimConfig, chance: random.Random) -> None:
 
 
 def watch_leases(config: SimConfig) -> None:
-    """Many readers, and leaders that are cut off or paused: an answer from the past is a matter of
-    some milliseconds, which the common world hardly ever hits (its mutants survived 250 seeds).
+    """Make a world of many readers, and of leaders that are cut off or paused.
+
+    An answer from the past is a matter of milliseconds. Common worlds hardly ever hit them: mutants
+    of the lease survived 250 of their seeds.
     """
     config.calm, config.lease_read, config.quiesce_ticks = False, True, 0
     config.pause_interval_s = config.partition_interval_s = config.partition_s = 2.0

@@ -1,17 +1,17 @@
 """SimDisk: the disk of one store, which can lose power, fail, fill up and rot.
 
-`MemoryVfs` keeps what the page cache holds apart from what is durable; this adds when and how
+`MemoryVfs` keeps what the page cache holds apart from what is durable. `SimDisk` adds when and how
 things go wrong:
 
-- `cut_after(n)`: the n-th call from now never returns: power goes, or the process is killed, in the
-  middle of whatever it is doing (`PowerCut`). Everything before it happened, nothing after it does;
-  of what was not synced, `lose_power` keeps a part that chance chooses (torn writes), or none.
-- a failing disk: `fail(errno)` makes one of the next calls raise. Of a write that failed some
-  first bytes are in the cache. After a failed sync, that of `write_durably` included, the pages
-  count as clean: what they held is gone from the disk and still in the cache.
-- an unreadable sector: `fail_read()` makes one of the next reads of a segment raise, once;
-  `kill_sector()` makes every read of a sector raise, until it is written whole. What changes only a
-  part of one has to read it first, and raises as well.
+- `cut_after(n)`: the n-th call from now never returns (`PowerCut`), because power goes or the
+  process is killed in the middle of it. Everything before it happened, and nothing after it does.
+  Of what was not synced, `lose_power` keeps a part that chance chooses (torn writes), or nothing.
+- a failing disk: `fail(errno)` makes one of the next calls raise. Of a write that failed, some
+  first bytes are in the cache. After a failed sync, also that of `write_durably`, the pages count
+  as clean: what they held is still in the cache and never reached the disk.
+- an unreadable sector: `fail_read()` makes one of the next reads of a segment raise, once.
+  `kill_sector()` makes every read of a sector raise until the sector is written whole. A write of a
+  part of it has to read it first, and raises as well.
 - a lost disk: below one data directory every call fails from now on (`lose`).
 - a full disk: `capacity_bytes` of MemoryVfs.
 - rot: `rot` flips bits in durable bytes.
@@ -51,9 +51,7 @@ class SimDisk(MemoryVfs):
     def __init__(
         self, chance: random.Random, on_cut: Callable[[], None], counts: Counter[str] | None = None
     ) -> None:
-        """`on_cut` is told when a cut happens: the process must be dead when it returns. `counts`
-        gets the faults that really happened.
-        """
+        """`on_cut` is called at a cut and must end the process. `counts`: of real faults."""
         super().__init__()
         self.counts: Counter[str] = counts if counts is not None else Counter()
         self.kv = _Kv(self)
@@ -148,7 +146,7 @@ class SimDisk(MemoryVfs):
         self._dead = True
 
     def lose_power(self, *, keep_names: bool, survive: float) -> None:
-        """Un-synced writes are lost, but for those that chance keeps, whole or torn."""
+        """Un-synced writes are lost, except those that chance keeps, whole or torn."""
         chance = self._chance
 
         def surviving(path: str, number: int, length: int) -> int:
@@ -180,9 +178,10 @@ class SimDisk(MemoryVfs):
         return bytes(self._files[posixpath.normpath(path)].durable)
 
     def overwrite(self, path: str, source: str = "", end: int | None = None) -> tuple[int, int]:
-        """Some durable bytes of a file turn into others: zeros, as if their write had been lost,
-        or bytes of `source`, as if a write had gone to the wrong place; before `end`. Returns
-        (offset, size).
+        """Replace some durable bytes of a file before `end`; returns (offset, size).
+
+        They become zeros, as if their write had been lost, or bytes of `source`, as if a write had
+        gone to the wrong place.
         """
         file = self._files[posixpath.normpath(path)]
         size = len(file.durable) if end is None else min(end, len(file.durable))
@@ -209,8 +208,9 @@ class SimDisk(MemoryVfs):
         return not file.pending and self._durable_files.get(path) is file
 
     def unsynced(self, folder: str) -> list[str]:
-        """Files in it that `durable` would deny, or of which the page cache shows bytes that the
-        disk does not have (after a failed fdatasync). The disk may have more: free space.
+        """Files in it that are not durable, or whose cache shows bytes that the disk does not have.
+
+        The second comes of a failed fdatasync. The disk may have more than the cache: free space.
         """
         return [
             path
@@ -226,12 +226,10 @@ class SimDisk(MemoryVfs):
     # --- Vfs --------------------------------------------------------------------------------------
 
     def create(self, path: str) -> int:
-        """See `Vfs`."""
         self._call(path, writing=True)
         return super().create(path)
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
-        """See `Vfs`."""
         before = self._cut_at
         try:
             self._call(self._path(handle), writing=True)
@@ -251,7 +249,6 @@ class SimDisk(MemoryVfs):
         super().pwritev(handle, buffers, offset)
 
     def fdatasync(self, handle: int) -> None:
-        """See `Vfs`."""
         self._sync_call(handle)
         super().fdatasync(handle)
 
@@ -261,46 +258,38 @@ class SimDisk(MemoryVfs):
         super().sync_written(handle, offset, size)
 
     def preallocate(self, handle: int, size: int) -> None:
-        """See `Vfs`."""
         self._call(self._path(handle), writing=True)
         super().preallocate(handle, size)
         if self.full and self._path(handle).endswith(".segment"):
             self.least_after_segment = min(self.least_after_segment, self.free_bytes("/"))
 
     def truncate(self, handle: int, size: int) -> None:
-        """See `Vfs`."""
         self._call(self._path(handle), writing=True)
         end = -(-max(size, self.size(handle)) // SECTOR_BYTES) * SECTOR_BYTES
         self._written(handle, size, end)
         super().truncate(handle, size)
 
     def rename(self, source: str, target: str) -> None:
-        """See `Vfs`."""
         self._call(source, writing=True)
         super().rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """See `Vfs`."""
         self._call(path, writing=True)
         super().unlink(path)
 
     def fsync_directory(self, path: str) -> None:
-        """See `Vfs`."""
         self._call(path, writing=True)
         super().fsync_directory(path)
 
     def remove_tree(self, path: str) -> None:
-        """See `Vfs`."""
         self._call(path, writing=True)
         super().remove_tree(path)
 
     def close(self, handle: int) -> None:
-        """See `Vfs`."""
         if not self._dead:
             super().close(handle)
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
-        """See `Vfs`."""
         path = self._path(handle)
         self._call(path, writing=False)
         met = not self._bad_of(handle).isdisjoint(_sectors(offset, offset + size))
@@ -318,7 +307,7 @@ class SimDisk(MemoryVfs):
         return self._bad.get(self._file(handle).inode, set()) if self._bad else set()
 
     def _written(self, handle: int, start: int, end: int) -> None:
-        """The bytes are written, or cut off: a bad sector that goes whole is another one then."""
+        """The bytes are written or cut off. A bad sector that is replaced whole is good again."""
         bad = self._bad_of(handle)
         touched = bad & set(_sectors(start, end)) if bad else bad
         for number in touched:
@@ -383,7 +372,6 @@ class _Kv(MemoryKvEngine):
         self._disk = disk
 
     def before_write(self) -> None:
-        """See `MemoryKvEngine`."""
         self._disk.before_kv_write()
 
 
@@ -411,7 +399,6 @@ class SimExecutor:
         self._waiting: deque[_Piece] = deque()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """See `Executor`."""
         future: Future[T] = Future()
         self._free_at_s = max(self._loop.now_s, self._free_at_s) + self._delay_s()
         piece = _Piece(work, future, self._free_at_s)  # type: ignore[arg-type]
@@ -432,7 +419,6 @@ class SimExecutor:
         return submitted.done()
 
     def call_back(self, submitted: Future[T], callback: Callable[[], object]) -> None:
-        """See `Executor`."""
         submitted.add_done_callback(lambda _: callback())
 
     def shutdown(self) -> None:
@@ -441,8 +427,9 @@ class SimExecutor:
             self._next()
 
     def cut_short(self) -> None:
-        """The process ends while this is under way: run what waits, piece by piece as a thread
-        does, until the disk says so. The loop has heard of none of them.
+        """The process ends while work waits: a thread runs it until the disk ends that, too.
+
+        The loop has heard of none of these pieces.
         """
         # Nobody is left who could be told.
         with contextlib.suppress(BaseException):

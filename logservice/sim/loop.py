@@ -4,10 +4,10 @@ Theory of operation. There is no selector and no thread: when nothing is ready, 
 next timer. Callbacks run in the order in which they were scheduled, timers by (time, order of
 scheduling), so a run is a function of its inputs.
 
-Every callback belongs to a `Process` (a store's process, a client, or the world itself): the one in
-whose context it was scheduled. This is what makes the death of a process exact: its callbacks
-simply never run again, without cleaning up; a pause (SIGSTOP) keeps them, in order; and a clock of
-its own makes its timers early or late.
+Every callback belongs to the `Process` in whose context it was scheduled: a store's process, a
+client, or the world itself. So the death of a process is exact: its callbacks never run again, and
+nothing is cleaned up. A pause (SIGSTOP) keeps them, in order. A clock of its own makes its timers
+early or late.
 
 - INV-SIM-TIME: virtual time never goes back, and does not stand still for ever: as many callbacks
   at one moment as `CALLBACKS_PER_MOMENT_MAX` are a loop that feeds itself.
@@ -76,8 +76,8 @@ class Process:
         """The first virtual time at which its clock shows `local_s` (INV-SIM-CLOCK)."""
         found_s = self._global + (local_s - self._local) / self.rate
         while self.local(found_s) < local_s:
-            # Rounded down: a timer would be early by it, and whoever sleeps for the rest of the
-            # time would do so for ever, because the rest is too small for time to pass.
+            # Rounding went down, and a timer would be early by it. Whoever then sleeps for the
+            # rest would do so for ever, because the rest is too small for time to pass.
             found_s = math.nextafter(found_s + math.ulp(local_s) / self.rate, math.inf)
         return found_s
 
@@ -257,7 +257,6 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """See `asyncio`."""
         process = self.current if context is None else context.get(_PROCESS, self.current)
         handle = _Handle(process, callback, args, context or process.context)
         if process.alive:
@@ -375,11 +374,9 @@ class SimClock:
         self._process = process
 
     def monotonic(self) -> float:
-        """See `Clock`."""
         return self._process.local(self._loop.now_s)
 
     def wall_us(self) -> int:
-        """See `Clock`."""
         return int(self.monotonic() * 1_000_000)
 
 

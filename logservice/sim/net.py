@@ -1,17 +1,17 @@
 """SimNet: the wires between the processes of the simulated world, and what goes wrong on them.
 
 A wire goes from one endpoint (a store or a client) to another. What is sent arrives after a delay
-that chance draws; in order per wire, as on a connection, unless a fault says otherwise:
+that chance draws, and in order per wire, as on a connection. Faults change that:
 
 - loss and duplication of batches, delays, reordering (`NetFaults`, per world);
 - `block(sender, receiver)`: nothing passes in that direction; all partition shapes are made of it;
 - `clog(sender, receiver, until)`: what is sent waits until then.
 
-Requests are not lost or doubled singly: they travel on a connection that breaks as a whole when one
-direction is blocked or the other side dies, and then their outcome is unknown.
+Requests are not lost or doubled one by one. They travel on a connection, which breaks as a whole
+when one direction is blocked or the other side dies; then their outcome is unknown.
 
-`SimTransport` is the third twin of `seam.Transport`. It shows the world every message that leaves
-(`SimNet.observe`), which is where the checkers see what a replica promises to others.
+`SimTransport` is one more implementation of `seam.Transport`. It shows the world every message that
+leaves (`SimNet.observe`): there the checkers see what a replica promises to others.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class SimNet:
         self.loop.call_in(process, _REFUSED_S, settle, None, UnknownOutcome("the store is gone"))
 
     def died(self, transport: SimTransport) -> None:
-        """Its process is dead: whoever waits for an answer from it hears of it."""
+        """Its process is dead: whoever waits for its answer is told."""
         watchers, transport.watchers = transport.watchers, []
         for gone in watchers:
             gone()
@@ -272,12 +272,10 @@ class SimTransport:
     # --- Transport --------------------------------------------------------------------------------
 
     async def start(self, handler: TransportHandler) -> None:
-        """See `Transport`."""
         self._net.listen(self._address, self)
         self._handler = handler
 
     async def stop(self) -> None:
-        """See `Transport`."""
         self._handler = None
         self._net.close(self._address, self)
         self._outbox.clear()
@@ -297,15 +295,12 @@ class SimTransport:
 
     @property
     def address(self) -> str:
-        """See `Transport`."""
         return self._address
 
     def set_address(self, store: StoreId, address: str, *others: str) -> None:
-        """See `Transport`."""
         self._addresses[store] = (address, *others)
 
     def send(self, store: StoreId, shard: ShardId, message: Message) -> bool:
-        """See `Transport`."""
         if store not in self._addresses or self._handler is None or not self.process.alive:
             return False
         if type(message) is InstallSnapshot and not snapshot_fits(message):
@@ -316,14 +311,12 @@ class SimTransport:
         return True
 
     def flush(self) -> None:
-        """See `Transport`."""
         outbox, self._outbox = self._outbox, {}
         if self.process.alive:
             for store, batch in outbox.items():
                 self._net.send(self, store, self._where(store), batch)
 
     async def request(self, target: str, method: str, body: bytes, timeout_s: float) -> bytes:
-        """See `Transport`."""
         if self._handler is None:
             raise NotReady("the transport is not running")
         address = self._where(StoreId(target))

@@ -1,9 +1,12 @@
 """SimStore: one store of the simulated world, through all its lives.
 
 Between lives only the disk remains. A life is a `Process` that runs the production assembly
-(`nodehost.assembly.store_parts`) over simulated seams. It ends by a crash (the process is killed;
-or power goes and what was not synced with it; at any moment, or inside the n-th disk call from
-now), by a clean stop, or because the store itself gave up.
+(`nodehost.assembly.store_parts`) over simulated seams. It ends in one of three ways:
+
+- a crash: the process is killed, or power goes together with what was not synced, at any moment or
+  inside the n-th disk call from now;
+- a clean stop;
+- the store itself gives up.
 
 INV-SIM-CAUSE: a store gives up, or leaves a directory out, only for a reason that the world gave it
 (a disk fault). Sectors that cannot be read are none.
@@ -90,7 +93,7 @@ class SimStore:
 
     @property
     def scrub_passes(self) -> int:
-        """How often this life went through all sealed segments of its disk."""
+        """How often this life has read all sealed segments of its disk."""
         if self.parts is None or not self.up:
             return 0
         return min(scrubber.progress.passes for scrubber in self.parts.scrubbers)
@@ -170,8 +173,9 @@ class SimStore:
 
     @property
     def gave_up_a_directory(self) -> bool:
-        """The running store does not use one of its data directories: it failed, or at the start it
-        did not answer and was left out.
+        """The running store does not use one of its data directories.
+
+        The directory failed, or it did not answer at the start and was left out.
         """
         if self.parts is None or not self.up:
             return False
@@ -192,7 +196,7 @@ class SimStore:
         self.disk.fill(left_bytes)
 
     def gave_up(self, error: BaseException) -> None:
-        """The store ends itself, or something in it that nobody handled does."""
+        """The store ends itself, or an error that nobody handled ends it."""
         if not self.up:
             return
         self.world.note("gave-up", self.store_id, repr(error))
@@ -203,7 +207,7 @@ class SimStore:
         self._finish()
 
     def broke(self, error: InvariantViolation) -> None:
-        """A replica halts because an invariant of it does not hold: the product's fault."""
+        """A replica halts because an invariant of it does not hold: a defect of the product."""
         self.world.violate("invariant", f"a replica of {self.store_id} broke: {error!r}", error)
 
     def tally(self) -> None:
@@ -225,7 +229,7 @@ class SimStore:
 
     def _excused(self, error: BaseException) -> bool:
         if isinstance(error, InvalidArgument):
-            # The very first start of a store writes an identity, and has no ballast yet.
+            # The very first start of a store writes an identity when there is no ballast yet.
             unusable = self._disk_faults or self.disk.full
             return unusable and error.metadata.get("field") == "data_directory"
         if isinstance(error, OSError | KvError | Halted | WrongCluster):
@@ -363,7 +367,7 @@ class SimStore:
         return ObservedLogRsm(self, shard, self.world.checks)
 
     async def _admit(self, parts: StoreParts) -> None:
-        """The person who lets every store have a replica of shard 0, where HAKeeper leads."""
+        """Be the person who admits every store to shard 0, asking from where HAKeeper leads."""
         missing = [store.store_id for store in self.world.stores]
         while missing:
             admit = AdmitStore(missing[-1], hakeeper=True)

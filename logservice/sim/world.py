@@ -208,7 +208,7 @@ class World:
                 self._client_tasks.append(self.loop.spawn(client.process, client.run()))
 
     async def _begin_rogue(self, rogue: Rogue, watch: Watch) -> None:
-        """Once HAKeeper is done with the first start."""
+        """Begin once HAKeeper is done with the first start."""
         while True:
             await asyncio.sleep(0.1)
             if watch.ready(self.stores):
@@ -260,7 +260,7 @@ class World:
     # --- waiting ----------------------------------------------------------------------------------
 
     async def _until_serving(self, bound_s: float, phase: str) -> None:
-        """Every shard takes an append, at some replica."""
+        """Wait until every shard takes an append at some replica."""
         deadline_s = self.loop.now_s + bound_s
         waiting = dict.fromkeys(self._kept_shards())
         probe = Client(self, 0, self.shards[0], ShardHistory())
@@ -314,8 +314,9 @@ class World:
         await self._settle()
 
     def _scrubbed(self, before: dict[int, tuple[int, int]]) -> bool:
-        """Every store that may have rotten went through all its sealed segments since: whatever
-        is damaged was found, by whomever, and what was found is repaired (`_settled`).
+        """Whether the store whose disk may have rotted has read its sealed segments twice since.
+
+        Then whatever is damaged was found, and what was found is repaired (`_settled`).
         """
         store = self.stores[self.config.victim - 1]
         lives, passes = before[store.number]
@@ -459,8 +460,8 @@ class World:
         store = self._by_transport[transport.identity.store_id]
         if isinstance(message, RequestVote):
             self.counts["vote requests"] += 1
-            # On a slow disk a candidate's vote for itself, and so its question, may take longer
-            # than the election: what it asks then is of a term that has its leader.
+            # On a slow disk a candidate's vote for itself may take longer than the election. It
+            # then asks for votes in a term that already has its leader.
             late = message.term in self.oracle.shard(shard).leaders
             excused = message.transfer or late or self._rogue_has(shard)
             if self.config.calm and self._started and not excused:
@@ -480,14 +481,14 @@ class World:
         return self.rogue.scene.home if self.rogue is not None else None
 
     def _kept_shards(self) -> list[ShardId]:
-        """Those of which something is promised: a traitor's own are its own."""
+        """The shards of which something is promised: a traitor may ruin its own."""
         rogue = self.rogue
         if rogue is None:
             return self.shards
         return [one for one in self.shards if not rogue.forgives("", f"shard {one}")]
 
     def _rogue_has(self, shard: ShardId) -> bool:
-        """A replica of the shard: then it may cost it some elections."""
+        """The rogue has a replica of the shard, and may cost the shard some elections."""
         return self.rogue is not None and self.rogue.scene.owns(shard)
 
     def _received(self, kind: str, store: str, peer: str, batch: object) -> None:

@@ -67,7 +67,7 @@ def limits(**victim: Any) -> tuple[Limits, Victim]:
     joining = replica(OTHER)
     joining.raft.membership = Membership()
     world.stores.append(store("s3", joining))
-    scene.look()
+    scene.learn()
     return Limits(scene), Victim(other, other.running(SHARD))
 
 

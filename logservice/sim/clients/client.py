@@ -1,12 +1,11 @@
 """Clients: what users of the simulated cluster do, and the history that they remember of it.
 
 Each client works on one shard, through whichever store it finds, over wires that fail like all
-others. What it knows of every operation goes into the shard's history, which
-`logservice.sim.history` judges at the end, together with what only the simulator checks: fencing
-and timestamps (`final_checks`).
+others. It writes what it knows of every operation into the shard's history. `sim.history` judges
+that at the end, and `final_checks` what only the simulator looks at.
 
-A block is a real one, since stores check what others forward to them. Its first record is the name
-of its batch, so what a reader sees says what it is; the others are empty.
+A block is a real one, because stores check what others forward to them. Its first record is the
+name of its batch, so a reader can tell what it sees. The other records are empty.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ T = TypeVar("T")
 APPEND_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 2.0
 IDENTITY = "app"
-"""Whose all of these are: what one began another may go on with."""
+"""The identity of all these clients: what one began, another may go on with."""
 
 _GAPS = {
     "SEQUENCE_GAP": "SEQUENCE",
@@ -114,7 +113,7 @@ class ShardHistory:
 
 
 def runs_of(found: LogSlice) -> tuple[Run, ...]:
-    """What a reader saw, in the checker's words."""
+    """What a reader saw, as runs of the history."""
     runs = []
     for run in found.runs:
         if run.gap is not None:
@@ -163,7 +162,7 @@ class Client:
         timeout_s: float,
         store: Store | None = None,
     ) -> T:
-        """Have a store do `work`; raises its LogServiceError, or what became of the way there."""
+        """Have a store do `work`. Raises its LogServiceError, or one for what broke on the way."""
         chosen = store or self._choose()
         transport, parts = chosen.transport, chosen.parts
         if not chosen.up or transport is None or parts is None or not transport.running:
@@ -211,13 +210,13 @@ class Client:
         return Outcome.UNKNOWN if unknown else Outcome.FAILED
 
     async def command(
-        self, make: Callable[[Author], commands.Command], timeout_s: float = READ_TIMEOUT_S
+        self, build: Callable[[Author], commands.Command], timeout_s: float = READ_TIMEOUT_S
     ) -> Applied:
-        """Propose the command that `make` makes of who asks for it, at whatever store."""
+        """Propose a command at any store; `build` gets who asks for it."""
 
         async def work(host: NodeHost) -> Applied:
             author = Author(self.identity, host.identity.store_id)
-            return await host.propose(self.shard, commands.encode(make(author)), timeout_s)
+            return await host.propose(self.shard, commands.encode(build(author)), timeout_s)
 
         return await self.ask(work, timeout_s)
 

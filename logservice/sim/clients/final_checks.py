@@ -1,12 +1,13 @@
 """Final checks: what is judged when a run is over, from the histories and the final state.
 
-The history checker does the log itself (G1-G5). Here are the rules it has no words for:
+`history.py` judges the log itself (G1-G5). These rules are about more than records:
 
-- FENCE (G9): in the log's order, writer epochs never go down, from the first grant on; and no
-  append that began after a newer grant was known to its holder succeeded under an older epoch.
+- FENCE (G9): from the first grant on, writer epochs never go down in the log's order. No append
+  succeeds under an older epoch if it began after the holder of a newer one knew of its grant.
 - EXPECTED: an append that named its LSN lies there or nowhere.
 - HOLD (G4): while a hold is kept, no reader is told that its LSN is truncated.
-- STAMPS: ranges of timestamps do not overlap, and grow in real time.
+- STAMPS: ranges of timestamps do not overlap, and they grow in real time.
+- OWNER: what belongs to one identity serves no other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Neighbour: another identity with every right to the same log, and a grudge.
 
-It knows what a client can find out or steal: session ids with their nonces, the newest writer
-epoch, the names of holds. What it tries must never take effect (INV-RSM-OWNER, INV-RSM-WRITER,
-INV-RSM-HOLD-OWNER; G5 and G9 between identities). Its blocks are in the history as appends that
-have definitely failed, so that whoever reads one says so; an answer that says anything else than no
-is a trespass, which `final_checks` reports.
+The neighbour knows what a client can find out or steal: session ids with their nonces, the newest
+writer epoch, the names of holds. What it tries must never take effect (INV-RSM-OWNER,
+INV-RSM-WRITER, INV-RSM-HOLD-OWNER; G5 and G9 between identities). Its blocks are in the history as
+appends that have definitely failed, so the history checker reports whoever reads one. An answer
+other than no is a trespass, which `final_checks` reports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logservice.sim.clients.client import Client
 from logservice.sim.history import Append, Outcome
 
 _PAUSE = 3.0
-"""In pauses of a client: what it does costs as much as what they do."""
+"""In pauses of a client. Its operations cost as much as theirs, so it does fewer."""
 
 
 class Neighbour(Client):
@@ -47,7 +47,7 @@ class Neighbour(Client):
                 self.failed(error)
 
     async def _append(self, batch: str) -> None:
-        """In somebody's session, with or without its writer's epoch; or by the epoch alone."""
+        """Append in another's session, under its writer's epoch, or under that epoch alone."""
         history, chance = self.history, self.chance
         block = self.block(batch, 1)
         epoch = history.epoch

@@ -1,14 +1,15 @@
 """Damage: under a running store a bit of an entry flips, or its sector dies, at a chosen moment.
 
-What else happens to a disk that rots happens between two lives, or once in a read. This damage
-comes while the store works, and the moment is one at which its log storage has something to do:
-entries, votes and membership changes on their way to the disk, snapshots that are installed,
-repairs, the steps of garbage collection, a full disk, groups begun ahead. Mostly the place is read
-at once, so that it is found at that moment; else by whoever comes first. Of the newest segment that
-could be nobody: the scrub goes through sealed ones (short seed 2500949, denser).
+All other damage happens between two lives, or once in a read. This damage comes while the store
+works, at a moment at which its log storage is busy: entries, votes and membership changes are on
+their way to the disk, a snapshot is installed, a replica is repaired, garbage is collected, the
+disk is full, a group was begun ahead. Mostly the damaged place is read at once, so that it is found
+at that moment. Otherwise whoever reads it first finds it. In the newest segment that could be
+nobody, because the scrub reads sealed segments only (short seed 2500949, denser); there the place
+is always read.
 
-Damaged is an entry before the newest group that is durable: what is behind it, nothing but a
-durable mark tells from a torn write (G6).
+The damaged entry lies before the newest group that is durable. Behind it, only a durable mark tells
+damage from a torn write (G6).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MOMENTS = (
     "group ahead",
     "no room",
 )
-"""What log storage may be at; see `moment_of` and `observed`."""
+"""What log storage may be doing; see `moment_of` and `observed`."""
 
 
 def moment_of(update: Update) -> str:
@@ -72,9 +73,7 @@ class Damage:
         self._sectors: Callable[[], bool] = lambda: False
 
     def arm(self, *, sectors: Callable[[], bool]) -> None:
-        """The next moment of one of the kinds that chance chooses is the one. `sectors`: whether
-        one may die then.
-        """
+        """Strike at the next moment of a kind that chance chooses. `sectors`: may a sector die?"""
         self.armed = frozenset(self._chance.sample(MOMENTS, self._chance.choice((1, 3))))
         self._sectors = sectors
 
@@ -136,9 +135,11 @@ class Damage:
                 self._read(log, index)
 
     def _another_is_given_up(self, shard: ShardId) -> bool:
-        """A voter in a failed directory may be on its way out, in place. While that change is joint
-        its half of the old voters and its successor's of the new ones are never there at once, so
-        one more that is damaged stops the shard, for good (short seed 2300261).
+        """Another voter, in a failed directory, may just be replaced on its own store.
+
+        While that change is joint, the old voter and its successor never run at once, so one of the
+        two majorities lacks a vote. One more damaged voter then stops the shard for good (short
+        seed 2300261).
         """
         others = [one for one in self._store.world.stores if one is not self._store]
         running = [one.running(shard) for one in self._store.world.stores]

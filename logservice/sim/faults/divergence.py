@@ -1,9 +1,9 @@
-"""Diverging: at the end of a world one committed entry changes on one disk, and checksums approve.
+"""Divergence: at the end of a world one committed entry changes on one disk; its checksums hold.
 
-After the faults, when every replica has everything, an entry with records of a random voter is
-written over (`forgery`). Nothing that the store does by itself touches it again, so only the
+When the faults are over and every replica has everything, an entry with records is written over on
+the disk of a random voter (`forgery`). The store does not touch it again by itself, so only the
 comparison with the other replicas can find it. The world waits until that replica has the true
-entry on its disk again, or has given way to another; what its clients would read then is judged
+entry on its disk again, or has given way to another one. What clients would read then is judged
 with everything else. In half of these worlds the store dies once it knows of the damage.
 """
 

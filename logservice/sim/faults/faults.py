@@ -116,9 +116,10 @@ class Faults:
                 store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
 
     def _others_have_their_data(self, victim: Store) -> bool:
-        """No other voter of its shards waits for its first data, as the successor of one whose
-        directory failed does: with the victim's disk gone, two of three would be lost for good
-        (short seed 88000042).
+        """No other voter of its shards waits for its first data.
+
+        The successor of a replica whose directory failed waits so. With the victim's disk gone as
+        well, two of three would be lost for good (short seed 88000042).
         """
         stores = {store.store_id: store for store in self.world.stores}
         newest: dict[ShardId, Membership] = {}
@@ -157,8 +158,10 @@ class Faults:
             store.crash(crash)
 
     def _rot(self, store: Store) -> None:
-        """Bits flip while the power is off; in the newest segment below its last group only, which
-        is the stated window of G6 unless it is a durable mark.
+        """Bits flip while the power is off.
+
+        In the newest segment they flip before its last group only: that group is the stated window
+        of G6, unless it is a durable mark.
         """
         store.crash(self._draw_crash())
         folder = f"{DATA_DIRECTORY}/segments"
@@ -188,9 +191,11 @@ class Faults:
             store.disk.kv.damage(f"{DATA_DIRECTORY}/index")
 
     async def _dead_sectors(self) -> None:
-        """Sectors are found dead at the next start, the newest ones more often; in the newest group
-        and behind it, too: nothing of it may be taken for torn (INV-REC-4). One stays good: a disk
-        that gives nothing is lost, which is another fault.
+        """Sectors are found dead at the next start, the newest ones more often.
+
+        Those of the newest group and behind it may die, too: nothing of them may be taken for torn
+        (INV-REC-4). One sector stays good, because a disk that gives nothing is lost, which is
+        another fault.
         """
         chance, store = self._sectors, self.world.stores[self.world.config.victim - 1]
         disk = store.disk
@@ -325,7 +330,7 @@ class Faults:
             store.stop()
 
     async def _read_fails(self) -> None:
-        """Only on the disk that may rot: what cannot be read is as good as damaged."""
+        """Fail one read on the disk that may rot: what cannot be read is as good as damaged."""
         store = self.world.stores[self.world.config.victim - 1]
         self._count("read-error")
         self._fail_read(store, self.chance.choice((0, 0, 1, 5, 20)))
@@ -333,8 +338,9 @@ class Faults:
             self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
 
     def _fail_read(self, store: Store, reads: int) -> None:
-        """Not the only sector there is, of a store that begins next: see `_dead_sectors` (seed 481
-        of the worlds with damage at moments).
+        """Fail a read, but not that of the only sector of a store that starts next.
+
+        See `_dead_sectors` (seed 481 of the worlds with damage at moments).
         """
         if store.up or self._good_sectors(store) > 1:
             store.fail_read(reads)
@@ -351,7 +357,7 @@ class Faults:
             self.world.loop.call_in(self.world.loop.world, 4.0, self._look_at, store)
 
     def _good_sectors(self, store: Store) -> int:
-        """The least of any of its data directories, in segments."""
+        """How many sectors of its segments can be read, in the directory that has the fewest."""
         disk = store.disk
         folders = [f"{one}/segments" for one in store.directories]
         counts = [
@@ -362,8 +368,10 @@ class Faults:
         return min(counts, default=0)
 
     def _heard(self, store: Store) -> bool:
-        """That there is a cluster. Until then a damaged store may not take part in its first start,
-        and waits for a person (INV-BOOT-2).
+        """Whether it has heard that there is a cluster.
+
+        A damaged store that has not may not take part in the first start, and waits for a person
+        (INV-BOOT-2).
         """
         return store.up and store.parts is not None and store.parts.book.knows_hakeeper
 

@@ -1,8 +1,8 @@
 """Forgery: an entry in a segment becomes another one, and every checksum still verifies.
 
-What no checksum can find: a bug that wrote the wrong bytes, a write that went astray with its
-checksum. The payload's last byte changes, so that a block still decodes and holds another record;
-index, term, LSN and length stay.
+This stands for what no checksum can find: a bug that wrote the wrong bytes, or a write that went
+astray together with its checksum. The payload's last byte changes, so a block still decodes and
+holds another record. Index, term, LSN and length stay.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from logservice.sim.mutations.registry import mutation, mutation_in, wrap
 
 @mutation
 def _votes_twice_in_a_term() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def handle_request(s: State, m: Any) -> None:
             if not m.pre:
                 s.vote = m.sender
@@ -33,7 +33,7 @@ def _votes_twice_in_a_term() -> None:
 
         return handle_request
 
-    replace_handler(election.handle_request, make)
+    replace_handler(election.handle_request, mutate)
 
 
 @mutation
@@ -54,7 +54,7 @@ def _elected_by_a_minority() -> None:
 
 @mutation
 def _no_entry_at_the_start_of_a_term() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def append_own(self: State, kind: Any, count: int, payload: bytes) -> Any:
             if self.term_first_index == self.log.last_index + 1 and not payload:
                 return None
@@ -62,7 +62,7 @@ def _no_entry_at_the_start_of_a_term() -> None:
 
         return append_own
 
-    wrap(State, "append_own", make)
+    wrap(State, "append_own", mutate)
 
 
 # --- replication and commit -----------------------------------------------------------------------
@@ -93,7 +93,7 @@ def _shorter_append_truncates() -> None:
 
 @mutation
 def _acknowledges_although_the_log_differs() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def handle_append(s: State, m: Any) -> None:
             log = s.log
             if log.committed < m.prev_index <= log.last_index and not log.matches(
@@ -105,19 +105,19 @@ def _acknowledges_although_the_log_differs() -> None:
 
         return handle_append
 
-    replace_handler(following.handle_append, make)
+    replace_handler(following.handle_append, mutate)
 
 
 @mutation
 def _follower_commits_beyond_what_matches() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def handle_append(s: State, m: Any) -> None:
             original(s, m)
             s.log.commit_to(min(m.commit, s.log.last_index))
 
         return handle_append
 
-    replace_handler(following.handle_append, make)
+    replace_handler(following.handle_append, mutate)
 
 
 @mutation
@@ -140,7 +140,7 @@ def _heartbeat_commits_beyond_what_matches() -> None:
 
 @mutation
 def _log_is_not_compared_before_an_append() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def handle_append(s: State, m: Any) -> None:
             if s.log.committed <= m.prev_index <= s.log.last_index:
                 m = replace(m, prev_term=Term(s.log.term(m.prev_index)))
@@ -148,12 +148,12 @@ def _log_is_not_compared_before_an_append() -> None:
 
         return handle_append
 
-    replace_handler(following.handle_append, make)
+    replace_handler(following.handle_append, mutate)
 
 
-def replace_handler(function: Any, make: Callable[[Any], Any]) -> None:
+def replace_handler(function: Any, mutate: Callable[[Any], Any]) -> None:
     """Handlers of the core are in its tables, plain or inside a wrapper."""
-    changed = make(function)
+    changed = mutate(function)
     found = 0
     for table, around in (
         (core._FOLLOWER, core._follow),
@@ -174,7 +174,7 @@ def replace_handler(function: Any, make: Callable[[Any], Any]) -> None:
 
 @mutation
 def _lsn_of_an_entry_given_twice() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def append(self: RaftLog, entries: Sequence[Any]) -> None:
             original(self, entries)
             if entries[-1].record_count > 4:
@@ -182,7 +182,7 @@ def _lsn_of_an_entry_given_twice() -> None:
 
         return append
 
-    wrap(RaftLog, "append", make)
+    wrap(RaftLog, "append", mutate)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -204,13 +204,13 @@ def _reads_before_the_term_has_committed() -> None:
 
 @mutation
 def _reads_before_the_index_is_applied() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def confirmed(self: ReadBook, states: tuple[ReadState, ...], applied: Index) -> None:
             original(self, tuple(replace(state, index=Index(0)) for state in states), applied)
 
         return confirmed
 
-    wrap(ReadBook, "confirmed", make)
+    wrap(ReadBook, "confirmed", mutate)
 
 
 # --- leases ---------------------------------------------------------------------------------------
@@ -236,11 +236,11 @@ def _lease_given_by_nobody() -> None:
 def _lease_counted_in_ticks() -> None:
     """A paused process counts none."""
 
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def init(self: State, *arguments: Any) -> None:
             original(self, *arguments[:-1], None)
             self.lease_span = self.config.election_ticks * 3 // 4
 
         return init
 
-    wrap(State, "__init__", make)
+    wrap(State, "__init__", mutate)

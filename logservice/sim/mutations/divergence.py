@@ -14,18 +14,18 @@ from logservice.sim.mutations.registry import mutation, wrap
 
 @mutation
 def _divergence_is_not_compared() -> None:
-    def make(_: Any) -> Any:
+    def mutate(_: Any) -> Any:
         async def compare(self: Any, shard: Any, low: Any) -> None:
             return None
 
         return compare
 
-    wrap(comparison.Comparer, "_compare", make)
+    wrap(comparison.Comparer, "_compare", mutate)
 
 
 @mutation
 def _minority_of_the_replicas_is_right() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def judge(members: Membership, digests: Mapping[ReplicaId, bytes]) -> Judgement:
             found: Judgement = original(members, digests)
             if found.verdict is not Verdict.WRONG:
@@ -35,16 +35,16 @@ def _minority_of_the_replicas_is_right() -> None:
 
         return judge
 
-    wrap(comparison, "judge", make)
-    wrap(comparison_answers, "judge", make)
+    wrap(comparison, "judge", mutate)
+    wrap(comparison_answers, "judge", mutate)
 
 
 @mutation
 def _wrong_replica_goes_on() -> None:
-    def make(_: Any) -> Any:
+    def mutate(_: Any) -> Any:
         def halt(self: Any, *arguments: Any, **named: Any) -> None:
             self.totals["halted"] += 1
 
         return halt
 
-    wrap(comparison_answers.ComparisonAnswers, "halt", make)
+    wrap(comparison_answers.ComparisonAnswers, "halt", mutate)

@@ -44,19 +44,19 @@ def _request_completed_by_index_alone() -> None:
 
 @mutation
 def _repetition_is_appended_again() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
             return original(self, replace(block, session=NO_SESSION), lsn, index)
 
         return apply_block
 
-    wrap(LogRsm, "_apply_block", make)
+    wrap(LogRsm, "_apply_block", mutate)
     wrap(Admission, "_judge_session", lambda _: lambda *_: None)
 
 
 @mutation
 def _gap_in_a_session_is_accepted() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
             row = self._state.sessions.get(block.session)
             if row is not None and block.sequence > row.last_sequence + 1:
@@ -74,19 +74,19 @@ def _gap_in_a_session_is_accepted() -> None:
 
         return judge_session
 
-    wrap(LogRsm, "_apply_block", make)
+    wrap(LogRsm, "_apply_block", mutate)
     wrap(Admission, "_judge_session", judge)
 
 
 @mutation
 def _repetition_answered_with_another_lsn() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def repetition(self: Session, sequence: int) -> Any:
             return original(self, min(sequence + 1, self.last_sequence))
 
         return repetition
 
-    wrap(Session, "repetition", make)
+    wrap(Session, "repetition", mutate)
 
 
 @mutation
@@ -99,14 +99,14 @@ def _sessions_missing_from_the_snapshot() -> None:
 
 @mutation
 def _fence_not_checked_at_apply() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
             epoch = self._state.writer_epoch
             return original(self, replace(block, writer_epoch=epoch), lsn, index)
 
         return apply_block
 
-    wrap(LogRsm, "_apply_block", make)
+    wrap(LogRsm, "_apply_block", mutate)
     wrap(Admission, "_judge", _unfenced)
 
 
@@ -120,18 +120,18 @@ def _unfenced(original: Any) -> Any:
 
 @mutation
 def _truncation_is_not_fenced() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def truncate(self: LogRsm, command: Any) -> Any:
             return original(self, replace(command, writer_epoch=self._state.writer_epoch))
 
         return truncate
 
-    wrap(LogRsm, "_truncate", make)
+    wrap(LogRsm, "_truncate", mutate)
 
 
 @mutation
 def _writer_epoch_granted_twice() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def grant_writer(self: LogState, holder: str, owner: str) -> int:
             before = self.writer_epoch
             return (
@@ -142,12 +142,12 @@ def _writer_epoch_granted_twice() -> None:
 
         return grant_writer
 
-    wrap(LogState, "grant_writer", make)
+    wrap(LogState, "grant_writer", mutate)
 
 
 @mutation
 def _expected_lsn_is_not_checked() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
             return original(self, replace(block, expected_lsn=Lsn(0)), lsn, index)
 
@@ -159,13 +159,13 @@ def _expected_lsn_is_not_checked() -> None:
 
         return unexpected
 
-    wrap(LogRsm, "_apply_block", make)
+    wrap(LogRsm, "_apply_block", mutate)
     wrap(Admission, "_judge", judge)
 
 
 @mutation
 def _timestamps_overlap() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def apply(self: LogRsm, command: Any, entry: Any) -> Any:
             outcome = original(self, command, entry)
             if type(command).__name__ == "AllocateTimestamps":
@@ -174,7 +174,7 @@ def _timestamps_overlap() -> None:
 
         return apply
 
-    wrap(LogRsm, "_apply", make)
+    wrap(LogRsm, "_apply", mutate)
 
 
 @mutation
@@ -189,7 +189,7 @@ def _refused_block_leaves_no_gap() -> None:
 
 @mutation
 def _truncation_ignores_holds() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def settle(self: LogState) -> Any:
             holds, self.holds = self.holds, {}
             try:
@@ -199,7 +199,7 @@ def _truncation_ignores_holds() -> None:
 
         return settle
 
-    wrap(LogState, "settle_truncation", make)
+    wrap(LogState, "settle_truncation", mutate)
 
 
 @mutation
@@ -213,18 +213,18 @@ def _snapshot_above_the_truncation_lsn_installed() -> None:
 
 @mutation
 def _membership_missing_from_the_snapshot() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def applied_snapshot(self: Replica) -> Any:
             return replace(original(self), membership=Membership())
 
         return applied_snapshot
 
-    wrap(Replica, "applied_snapshot", make)
+    wrap(Replica, "applied_snapshot", mutate)
 
 
 @mutation
 def _snapshot_taken_and_state_machine_not_restored() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def recovered(self: Replica, snapshot: Any) -> None:
             self.state_machine = Without(self.state_machine, "recover_from_snapshot")
             original(self, snapshot)
@@ -232,28 +232,28 @@ def _snapshot_taken_and_state_machine_not_restored() -> None:
 
         return recovered
 
-    wrap(Replica, "_recovered", make)
+    wrap(Replica, "_recovered", mutate)
 
 
 @mutation
 def _snapshot_of_another_index_started_from() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def newest(self: ExportedSnapshots, shard: Any, replica: Any) -> Any:
             snapshot = original(self, shard, replica)
             return snapshot and replace(snapshot, index=Index(snapshot.index - 1))
 
         return newest
 
-    wrap(NodeHost, "_run", lambda original: partial_export(original, make))
+    wrap(NodeHost, "_run", lambda original: partial_export(original, mutate))
 
 
-def partial_export(original: Any, make: Callable[[Any], Any]) -> Any:
+def partial_export(original: Any, mutate: Callable[[Any], Any]) -> Any:
     """`NodeHost._run` with another answer to what the newest export is."""
 
     def run(self: NodeHost, shard: Any, replica: Any, directory: Directory) -> None:
         newest = directory.newest_export
         owner = newest.__self__  # type: ignore[attr-defined]
-        directory.newest_export = partial(make(type(owner).newest), owner)
+        directory.newest_export = partial(mutate(type(owner).newest), owner)
         try:
             original(self, shard, replica, directory)
         finally:
@@ -276,7 +276,7 @@ def _old_id_reborn_on_an_empty_disk() -> None:
 
     from logservice.nodehost.agent.bootstrap import Bootstrapper
 
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         async def decide(self: Bootstrapper, probes: Any) -> Any:
             me = self._host.identity.store_id
             for probe in probes.values():
@@ -290,39 +290,39 @@ def _old_id_reborn_on_an_empty_disk() -> None:
 
         return decide
 
-    wrap(Bootstrapper, "_decide", make)
+    wrap(Bootstrapper, "_decide", mutate)
 
 
 @mutation
 def _replica_begun_in_another_directory() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def place(self: Directories, shard: Any, replica: Any, incarnation: Any = None) -> Any:
             return original(self, shard, replica)
 
         return place
 
-    wrap(Directories, "place", make)
+    wrap(Directories, "place", mutate)
 
 
 @mutation
 def _removed_replica_forgotten() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         async def remove_replica(self: NodeHost, shard: Any, replica: Any) -> None:
             await self.stop_replica(shard)
 
         return remove_replica
 
-    wrap(NodeHost, "remove_replica", make)
+    wrap(NodeHost, "remove_replica", mutate)
     wrap(LogDb, "removed", lambda _: lambda *_: set())
 
 
 @mutation
 def _applies_before_its_own_disk_has_it() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def init(self: RaftLog, *arguments: Any) -> None:
             original(self, *arguments)
             self.hand_out_unstable = True
 
         return init
 
-    wrap(RaftLog, "__init__", make)
+    wrap(RaftLog, "__init__", mutate)

@@ -35,10 +35,10 @@ def _anybody_gives_the_writer_epoch_back() -> None:
 
 @mutation
 def _anybody_releases_a_hold() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def release(self: LogRsm, command: Any) -> Any:
             return original(self, replace(command, override=True))
 
         return release
 
-    wrap(LogRsm, "_release_hold", make)
+    wrap(LogRsm, "_release_hold", mutate)

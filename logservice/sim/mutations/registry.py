@@ -38,9 +38,9 @@ def _name(apply: Callable[[], None]) -> str:
     return apply.__name__.strip("_").replace("_", "-")
 
 
-def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace `owner.name` by `make(original)`."""
-    setattr(owner, name, make(getattr(owner, name)))
+def wrap(owner: Any, name: str, mutate: Callable[[Any], Any]) -> None:
+    """Replace `owner.name` by `mutate(original)`."""
+    setattr(owner, name, mutate(getattr(owner, name)))
 
 
 class Without:

@@ -16,23 +16,23 @@ from logservice.sim.mutations.registry import mutation, wrap
 
 @mutation
 def _quiesced_follower_never_wakes() -> None:
-    def make(original: Callable[[State], None]) -> Any:
+    def mutate(original: Callable[[State], None]) -> Any:
         return lambda s: None if s.role is Role.FOLLOWER else original(s)
 
-    wrap(quiesce, "wake", make)
+    wrap(quiesce, "wake", mutate)
 
 
 @mutation
 def _quiesced_leader_never_wakes() -> None:
-    def make(original: Callable[[State], None]) -> Any:
+    def mutate(original: Callable[[State], None]) -> Any:
         return lambda s: None if s.role is Role.LEADER else original(s)
 
-    wrap(quiesce, "wake", make)
+    wrap(quiesce, "wake", mutate)
 
 
 @mutation
 def _hakeeper_believes_a_change_that_was_not_applied() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def apply_store(state: Any, beat: Any) -> Any:
             outcome = original(state, beat)
             for shard in state.sorted_shards():
@@ -44,4 +44,4 @@ def _hakeeper_believes_a_change_that_was_not_applied() -> None:
 
         return apply_store
 
-    wrap(heartbeats, "apply_store", make)
+    wrap(heartbeats, "apply_store", mutate)

@@ -25,7 +25,7 @@ from logservice.sim.mutations.registry import Without, mutation, wrap
 
 @mutation
 def _vote_request_before_its_term_is_durable() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def accept(self: Replica, ready: Any) -> Any:
             accepted = original(self, ready)
             held, self._held = self._held, []
@@ -35,7 +35,7 @@ def _vote_request_before_its_term_is_durable() -> None:
 
         return accept
 
-    wrap(Replica, "_accept", make)
+    wrap(Replica, "_accept", mutate)
 
 
 @mutation
@@ -58,7 +58,7 @@ def _acknowledgement_before_it_is_durable() -> None:
 
 @mutation
 def _self_acknowledgement_before_fsync() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def acknowledge_own(self: State) -> None:
             own = self.tracker.progress.get(self.id)
             if own is not None:
@@ -69,12 +69,12 @@ def _self_acknowledgement_before_fsync() -> None:
 
         return acknowledge_own
 
-    wrap(State, "acknowledge_own", make)
+    wrap(State, "acknowledge_own", mutate)
 
 
 @mutation
 def _group_ahead_acknowledged_with_the_one_before() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def finish_first(self: engine.Engine) -> None:
             ahead = list(self._under_way)[1:]
             original(self)
@@ -85,12 +85,12 @@ def _group_ahead_acknowledged_with_the_one_before() -> None:
 
         return finish_first
 
-    wrap(engine.Engine, "_finish_first", make)
+    wrap(engine.Engine, "_finish_first", mutate)
 
 
 @mutation
 def _no_fsync() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def write(self: SegmentWriter, group: Any, kv: Any) -> None:
             files = self._files
             self._files = _Files(files, _Unsynced(files.vfs))  # type: ignore
@@ -101,12 +101,12 @@ def _no_fsync() -> None:
 
         return write
 
-    wrap(SegmentWriter, "write", make)
+    wrap(SegmentWriter, "write", mutate)
 
 
 @mutation
 def _new_segment_without_directory_fsync() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def write(self: SegmentWriter, group: Any, kv: Any) -> None:
             files = self._files
             self._files = _Files(files, Without(files.vfs, "fsync_directory"))  # type: ignore
@@ -117,7 +117,7 @@ def _new_segment_without_directory_fsync() -> None:
 
         return write
 
-    wrap(SegmentWriter, "write", make)
+    wrap(SegmentWriter, "write", mutate)
 
 
 class _Unsynced(Without):
@@ -137,7 +137,7 @@ class _Files(Without):
 
 @mutation
 def _vote_not_in_the_commit_group() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def accept(self: Replica, ready: Any) -> Any:
             accepted = original(self, ready)
             if accepted.update is None:
@@ -146,24 +146,24 @@ def _vote_not_in_the_commit_group() -> None:
 
         return accept
 
-    wrap(Replica, "_accept", make)
+    wrap(Replica, "_accept", mutate)
 
 
 @mutation
 def _merged_updates_forget_the_vote() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def merge(earlier: Any, later: Any) -> Any:
             together = original(earlier, later)
             return together and replace(together, hard_state=later.hard_state)
 
         return merge
 
-    wrap(engine, "merge", make)
+    wrap(engine, "merge", mutate)
 
 
 @mutation
 def _unsynced_tail_kept_after_a_restart() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def cut(self: SegmentFiles, segment: int, size: int) -> None:
             vfs, self.vfs = self.vfs, Without(self.vfs, "fdatasync")
             try:
@@ -173,7 +173,7 @@ def _unsynced_tail_kept_after_a_restart() -> None:
 
         return cut
 
-    wrap(SegmentFiles, "cut", make)
+    wrap(SegmentFiles, "cut", mutate)
 
 
 @mutation
@@ -186,19 +186,19 @@ def _tail_of_a_failed_fsync_trusted() -> None:
 
 @mutation
 def _recovery_drops_the_newest_group() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def judge(*arguments: Any) -> Any:
             kept, hiding = original(*arguments)
             return kept[:-1], hiding
 
         return judge
 
-    wrap(recovery, "_judge", make)
+    wrap(recovery, "_judge", mutate)
 
 
 @mutation
 def _rewritten_entries_replayed_as_an_overwrite() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def runs_of_entries(state: Any, entries: Any) -> Any:
             runs = original(state, entries)
             for run in runs:
@@ -207,7 +207,7 @@ def _rewritten_entries_replayed_as_an_overwrite() -> None:
 
         return runs_of_entries
 
-    wrap(collection, "runs_of_entries", make)
+    wrap(collection, "runs_of_entries", mutate)
 
 
 # --- damage ---------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def _damaged_replica_goes_on() -> None:
 def _damaged_replica_goes_on_until_its_next_tick() -> None:
     halts = Replica._halts_damaged
 
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def tick(self: Replica, now_s: float) -> None:
             if not halts(self):
                 original(self, now_s)
@@ -230,7 +230,7 @@ def _damaged_replica_goes_on_until_its_next_tick() -> None:
         return tick
 
     wrap(Replica, "_halts_damaged", lambda _: lambda self: False)
-    wrap(Replica, "tick", make)
+    wrap(Replica, "tick", mutate)
 
 
 @mutation

@@ -60,7 +60,7 @@ def attacked(
 
 @mutation_in(attacked("votes", "leadership", "snapshots", who=Worlds.STRANGER))
 def _strangers_are_heard() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def hear(self: hearing.Hearing, peer: Any, message: Any) -> Any:
             if self.members.get(message.sender) is None:
                 return message
@@ -68,7 +68,7 @@ def _strangers_are_heard() -> None:
 
         return hear
 
-    wrap(hearing.Hearing, "hear", make)
+    wrap(hearing.Hearing, "hear", mutate)
 
 
 @mutation_in(attacked("votes", "leadership", "acknowledgements"))
@@ -107,14 +107,14 @@ def _who_says_that_it_leads_is_followed() -> None:
 
 @mutation_in(attacked("minority-leader", who=Worlds.MEMBER, most=True))
 def _ones_own_vote_is_a_majority() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def elected(self: Leadership, claimant: ReplicaId, claim: Any) -> bool:
             mine = self._raft.term == claim.term and self._raft.vote == claimant
             return mine or bool(original(self, claimant, claim))
 
         return elected
 
-    wrap(Leadership, "_elected", make)
+    wrap(Leadership, "_elected", mutate)
 
 
 @mutation_in(attacked("handover", who=Worlds.MEMBER))
@@ -124,13 +124,13 @@ def _entries_of_peers_pass_by_admission() -> None:
 
 @mutation_in(attacked("snapshots", "leadership", who=Worlds.TRAITOR))
 def _what_breaks_a_replica_ends_its_store() -> None:
-    def make(_: Any) -> Any:
+    def mutate(_: Any) -> Any:
         def broken(self: NodeHost, replica: Any, error: Any) -> None:
             self._on_fatal(error)
 
         return broken
 
-    wrap(NodeHost, "broken", make)
+    wrap(NodeHost, "broken", mutate)
     wrap(hearing, "snapshot_problem", lambda _: lambda *_: "")
     wrap(hearing, "contradicts", lambda _: lambda *_: False)
 
@@ -140,7 +140,7 @@ def _what_breaks_a_replica_ends_its_store() -> None:
 
 @mutation_in(attacked("findings", who=Worlds.MEMBER))
 def _finding_is_believed() -> None:
-    def make(_: Any) -> Any:
+    def mutate(_: Any) -> Any:
         async def on_finding(self: Any, peer: Any, found: Finding) -> None:
             replica = self._asked(peer, found)
             digests = {ReplicaId(one): digest for one, digest in found.digests}
@@ -149,7 +149,7 @@ def _finding_is_believed() -> None:
 
         return on_finding
 
-    wrap(comparison_answers.ComparisonAnswers, "_on_finding", make)
+    wrap(comparison_answers.ComparisonAnswers, "_on_finding", mutate)
 
 
 @mutation_in(attacked("appends"))
@@ -159,7 +159,7 @@ def _forwarded_blocks_are_not_looked_at() -> None:
 
     counts: list[int] = []
 
-    def make(question: Any) -> Any:
+    def mutate(question: Any) -> Any:
         def decode(body: bytes, sender: Any) -> Any:
             at = 1 + body[0]
             counts.append(forwarding._APPEND.unpack_from(body, at)[6])
@@ -168,7 +168,7 @@ def _forwarded_blocks_are_not_looked_at() -> None:
         return dataclasses.replace(question, decode=decode)
 
     wrap(forwarding, "validate_block", lambda _: count_of)
-    wrap(forwarding, "APPEND", make)
+    wrap(forwarding, "APPEND", mutate)
     wrap(PeerRequests, "_allows", lambda _: lambda *_: True)
 
 
@@ -191,13 +191,13 @@ def _administration_is_forwarded() -> None:
 
 @mutation_in(attacked("others-heartbeats"))
 def _anybody_beats_for_anybody() -> None:
-    def make(_: Any) -> Any:
+    def mutate(_: Any) -> Any:
         async def serve(self: Any, peer: Any, asked: Any) -> Any:
             return await self._apply(asked)
 
         return serve
 
-    wrap(hakeeper_client.HAKeeperClient, "_serve_heartbeat", make)
+    wrap(hakeeper_client.HAKeeperClient, "_serve_heartbeat", mutate)
 
 
 @mutation_in(attacked("own-heartbeats", who=Worlds.MEMBER))
@@ -218,7 +218,7 @@ def _a_store_joins_with_anothers_directory() -> None:
 
 @mutation_in(attacked("answers", who=Worlds.MEMBER, apart=True))
 def _anybody_answers_for_hakeeper() -> None:
-    def make(original: Any) -> Any:
+    def mutate(original: Any) -> Any:
         def targets(self: Any) -> list[Any]:
             me, addresses = self._host.identity.store_id, self._book.peer_addresses()
             known = sorted((one for one in addresses if one != me), reverse=True)
@@ -226,4 +226,4 @@ def _anybody_answers_for_hakeeper() -> None:
 
         return targets
 
-    wrap(hakeeper_client.HAKeeperClient, "_targets", make)
+    wrap(hakeeper_client.HAKeeperClient, "_targets", mutate)

@@ -1,34 +1,38 @@
 """The rogue store: an adversary inside the trust of the peer plane, with every number at hand.
 
-Theory of operation. Some worlds have a rogue. It is either a *stranger*: a store with a certificate
-of the peers' authority that is in no membership; or a *member*: one of the stores was taken over,
-its honest process goes on working, and beside it the adversary sends whatever it likes in the
-store's name (its `PeerIdentity`, which TLS proves), and sometimes answers in its place. The
-adversary sees everything that all replicas know, which a real one could only guess. A world draws
-some kinds of attacks (`attacks.ATTACKS`) and how many a second; a burst takes one kind.
+Theory of operation. Some worlds have a rogue. A *stranger* is a store with a certificate of the
+peers' authority that is in no membership. A *member* is one of the stores, taken over: its honest
+process goes on working, and beside it the adversary sends whatever it likes in the store's name
+(its `PeerIdentity`, which TLS proves), and sometimes answers in its place. The adversary sees
+everything that any replica knows, which a real one could only guess. A world draws some kinds of
+attacks (`attacks.ATTACKS`) and how many come a second; a burst is of one kind. The rogue never
+stops, not even at the end.
 
-What must hold (`watch`): nothing at all happens to shards that it has no replica of. In its own,
-honest replicas keep every safety checker among themselves, none of them halts, and appends go on
-within a bounded number of elections. No honest process ends. HAKeeper believes of others what is
-true. What clients were told is read back at the end. It never stops, not even at the end.
+What must hold (`watch`): nothing at all happens to shards that the rogue has no replica of. In its
+own shards, honest replicas keep every safety rule among themselves, none of them halts, and appends
+go on within a bounded number of elections. No honest process ends. What HAKeeper believes of others
+is true. What clients were told is read back at the end. A change of membership may stay unfinished
+while the rogue leads the shard, because HAKeeper waits for the leader's report.
 
-What it does not do, because no protocol of 2f + 1 replicas stands it (`limits` holds exactly this
-back, in shards of which it is a member, at the moment of delivery):
+What the rogue does not do, because no protocol of 2f + 1 replicas stands it (`limits` holds exactly
+this back, in shards of which the rogue is a member, at the moment of delivery):
 
 - acknowledge what its disk does not have. A majority of disks is all that a commit means (G1), so
   the one honest disk of two may be lost with what was acknowledged;
 - vote for two in a term, or vote against what its log says, where that elects somebody: two
   majorities of honest and lying votes need share no honest voter;
-- what a leader may do, in a term in which a majority may have voted for it. A vote that it gets for
-  a log that it does not have is the same: what counts is that it then does not lead;
+- act as a leader in a term in which a majority may have voted for it. It may get votes for a log
+  that it does not have; what counts is that it then does not lead;
 - take a read's confirmation back: it does not echo a context of a leader that it no longer follows,
   and worlds with a member have no lease reads, which rest on such promises alone;
-- answer for HAKeeper, if it is a member of shard 0: stores believe those.
+- answer for HAKeeper if it is a member of shard 0, because stores believe those members.
 
 One in nine is a *traitor*: a member that holds nothing back in log shards, and so may ruin its own.
-Even there no honest process ends, and nothing happens to other shards.
+Even then no honest process ends, and nothing happens to other shards.
 
-Its draws are its own: worlds without a rogue are what they would be without this package.
+The rogue has a source of chance of its own, so a world without one is as if this package did not
+exist. `world` alone imports the package, and `campaign` its draws. Start with `life.py` (when it
+attacks), then `adversary.py` (how), `attacks.py`, `limits.py` and `watch.py`.
 
 Reference: DESIGN section 21 (Trust).
 """

@@ -1,7 +1,7 @@
 """Adversary: who the rogue says it is, what it draws, and how what it sends arrives.
 
-Everything passes the codec, so that nothing is sent that no bytes could say. It arrives within
-milliseconds, whatever the faults of the network, unless the way from a taken-over store is cut.
+Everything passes the codec, so that only what bytes can say is sent. It arrives within milliseconds
+whatever the faults of the network, unless the way from a taken-over store is cut.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EDGES = (0, 1, 2**31, 2**32, 2**53, 2**61, 2**62 - 1, 2**62, 2**63 - 1, 2**64 - 
 """Where numbers break."""
 
 LEAPS = (-1, 0, 0, 0, 1, 1, 1, 2, 3, 100, 1023, 1024, 1025, 1_000_000)
-"""From a number that is so to one that may be taken for so."""
+"""From a true number to one that may be taken for it."""
 
 
 class Adversary:
@@ -81,7 +81,7 @@ class Adversary:
 
     @property
     def identity(self) -> PeerIdentity:
-        """What it says of itself: the name is proved by TLS, the rest is what it likes."""
+        """What it says of itself: TLS proves the name, and the rest is whatever it likes."""
         home, chance = self.scene.home, self.chance
         if home is not None and home.transport is not None and chance.random() < 0.9:
             return home.transport.identity
@@ -90,7 +90,7 @@ class Adversary:
         return PeerIdentity(CLUSTER, self.store_id, claimed, self.boot_id)
 
     def forgives(self, checker: str, detail: str) -> bool:
-        """Whether that is what it may say of itself, or a traitor do to a log shard of its own."""
+        """Whether it is only about what the rogue says of itself, or a traitor's own log shard."""
         if checker == "hakeeper-view" and detail.startswith(f"{self.store_id} "):
             return True
         if self.world.config.rogue != "traitor" or checker in _NEVER_FORGIVEN:
@@ -124,7 +124,7 @@ class Adversary:
         return max(0, near + chance.choice(LEAPS))
 
     def sender(self, victim: Victim) -> ReplicaId:
-        """For whom it speaks: itself mostly, in its own shards."""
+        """The replica that it speaks for: mostly its own, in its own shards."""
         chance, own = self.chance, self.scene.ids(victim.shard)
         if own and chance.random() < 0.85:
             return chance.choice(own)
@@ -173,7 +173,7 @@ class Adversary:
     def ask(
         self, store: Store, method: str, body: bytes, identity: PeerIdentity | None = None
     ) -> None:
-        """Send a request; nobody waits for the answer. `identity`: what it has to say of itself."""
+        """Send a request; nobody waits for the answer. `identity`: in place of a drawn one."""
         if len(self._requests) < _REQUESTS_AT_ONCE_MAX:
             self.spawn(self.answer_of(store, method, body, identity))
 

@@ -35,7 +35,7 @@ class Rogue(Adversary):
 
     def begin(self) -> None:
         """From now on."""
-        self.scene.look()
+        self.scene.learn()
         self.begun = True
         self.spawn(self._run())
 
@@ -56,7 +56,7 @@ class Rogue(Adversary):
 
     def strike(self, name: str, victim: Victim | None = None) -> None:
         """One attack."""
-        self.scene.look()
+        self.scene.learn()
         victims = self.victims()
         if not victims:
             return

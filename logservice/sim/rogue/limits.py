@@ -1,6 +1,6 @@
 """Limits: what the adversary does not do. The package's text says why; nothing else is held back.
 
-Asked at the moment in which a message arrives, because what is a lie depends on what is so then.
+A message is judged when it arrives, because whether it is a lie depends on what is true then.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Limits:
             self._asked.setdefault((shard, int(message.term)), set()).add(message.to)
 
     def holds_back(self, victim: Victim, message: Message) -> bool:
-        """Whether it is one of the lies that nothing can stand."""
+        """Whether it is one of the lies that no protocol can stand."""
         own = self._scene.ids(victim.shard)
         traitor = self._scene.world.config.rogue == "traitor"
         if message.sender not in own or (traitor and victim.shard != HAKEEPER_SHARD):
@@ -62,8 +62,10 @@ class Limits:
         return bool(why)
 
     def _acknowledges(self, victim: Victim, message: AppendResponse) -> str:
-        """More than its disk surely has: what its honest process knows to be committed. An index
-        beyond the leader's own log is nonsense, and has to be seen for what it is.
+        """Whether it acknowledges more than its disk surely has: what it knows is committed.
+
+        An index beyond the leader's own log is not held back: the leader has to see that it is
+        nonsense.
         """
         home = self._scene.home
         if message.reject or home is None or message.index > victim.replica.raft.last_index:

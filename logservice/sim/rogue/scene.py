@@ -51,8 +51,8 @@ class Scene:
         """Those of one store."""
         return [one for one in self.victims() if one.store.store_id == store]
 
-    def look(self) -> None:
-        """Take in the memberships that there are now."""
+    def learn(self) -> None:
+        """Remember the memberships that there are now."""
         for store in self.world.stores:
             for replica in store.replicas():
                 known = self._memberships.setdefault(replica.shard, {})

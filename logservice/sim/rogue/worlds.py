@@ -1,8 +1,8 @@
 """Worlds with a rogue: what a seed draws for them, on top of what it has drawn anyway.
 
-Half of them are *gentle*: nothing else goes wrong, so that every election and every stall is the
+About half of them are *gentle*: nothing else goes wrong, so every election and every stall is the
 rogue's doing. The others have faults, but none that takes one of the two honest copies for good: a
-liar and a lost disk are two failures, of which three replicas stand one.
+liar and a lost disk are two failures, and three replicas stand one.
 """
 
 from __future__ import annotations
