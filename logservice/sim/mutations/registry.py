@@ -1,6 +1,6 @@
 """The table of seeded bugs, and how they are put into a running process.
 
-Replaced are functions where they are looked up, so a mutation that no longer fits fails loudly.
+A function is replaced where it is looked up, so a mutation that no longer fits fails loudly.
 """
 
 from __future__ import annotations
