@@ -66,7 +66,7 @@ def processor_limit(seconds: float) -> Iterator[None]:
 
 
 ROGUE_SHARE = 0.05
-"""Of the seeds of a campaign that does not ask for one in every world."""
+"""The share of worlds with a rogue in a campaign that does not ask for one in each."""
 
 Attacks = tuple[str, ...] | None
 """None: in some worlds. Else every world has one, with these attacks only; empty: what it draws."""

@@ -17,7 +17,7 @@ SHORT_S = 20.0
 """The least that a short seed lives. A quarter of a common one's is start and end."""
 
 CALM_SHARE = 0.2
-"""Of the seeds: no fault at all; then nobody may campaign after the start."""
+"""The share of seeds without any fault; in these nobody may campaign after the start."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class SimConfig:
     session_writers: int = 2
     readers: int = 2
     operations_per_s: float = 20.0
-    """Of all clients together: what a run costs depends on it more than on anything else."""
+    """The rate of all clients together. The cost of a run depends on it most."""
     pipeline: int = 1
     fenced: bool = False
     truncates: bool = True
@@ -72,7 +72,7 @@ class SimConfig:
     all_crash: bool = False
     clean_restarts: bool = False
     index_damage_share: float = 0.0
-    """Of crashes: the derived index is damaged, on any store; the segments alone must do."""
+    """The share of crashes after which the derived index is damaged, on any store."""
     down_s: float = 2.0
     pause_interval_s: float = 0.0
     partition_interval_s: float = 0.0

@@ -349,7 +349,7 @@ class SimDisk(MemoryVfs):
             raise OSError(self._errno, os.strerror(self._errno))
 
     def _path(self, handle: int) -> str:
-        """Of an open file; empty for what `MemoryVfs` is going to refuse."""
+        """The path of an open file; empty for a handle that `MemoryVfs` is going to refuse."""
         return self._paths.get(handle, "")
 
     def _is_gone(self, path: str) -> bool:

@@ -141,7 +141,7 @@ class Store(ObservedStore, Protocol):
 
     @property
     def incarnation(self) -> Incarnation:
-        """Of the first data directory in the newest life."""
+        """The incarnation of its first data directory in the newest life."""
 
     @property
     def directories(self) -> list[str]: ...

@@ -173,7 +173,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def kill(self, process: Process) -> None:
-        """INV-SIM-DEAD from this moment on; the callback under way still returns."""
+        """End a process (INV-SIM-DEAD); the callback under way still returns."""
         if process.alive:
             process.alive = False
             process.held = []

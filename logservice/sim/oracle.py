@@ -51,7 +51,7 @@ class ShardOracle:
     counted: set[tuple[int, int]] = field(default_factory=set)
     """(index, term) whose majority was looked at."""
     incarnations: dict[ReplicaId, Incarnation] = field(default_factory=dict)
-    """Of the data directory that speaks for a replica."""
+    """replica -> the data directory that speaks for it."""
 
 
 class Oracle:

@@ -66,7 +66,7 @@ class SimStore:
         self.chance = random.Random(f"store/{number}/{world.config.seed}")
         self.lives = 0
         self.incarnation = Incarnation(0)
-        """Of the first data directory in the newest life."""
+        """The incarnation of the first data directory in the newest life."""
         count = world.config.directories[number - 1] if world.config.directories else 1
         self.directories = [DATA_DIRECTORY, *(f"{DATA_DIRECTORY}-{n}" for n in range(2, count + 1))]
         self.disk = SimDisk(self.chance, self._cut, world.counts)

@@ -31,7 +31,7 @@ from logservice.sim.clients.client import (
 from logservice.sim.history import Append, Outcome, Read, Run, Truncate
 
 ATTEMPTS_MAX = 12
-"""Of one append in a session; then its outcome stays unknown."""
+"""Attempts of one append in a session; then its outcome stays unknown."""
 
 
 class Writer(Client):

@@ -62,10 +62,10 @@ class Adversary:
         self.counts: Counter[str] = Counter()
         self.seen: deque[tuple[PeerIdentity, StoreId, Batch]] = deque(maxlen=_REMEMBERED)
         self.contexts: deque[bytes] = deque(maxlen=1)
-        """Of reads that wait."""
+        """The contexts of reads that wait."""
         self.begun = False
         self.sequence = 1_000_000
-        """Of heartbeats: later than any honest one."""
+        """The number of its next heartbeat: later than any honest one."""
         self.process = world.loop.process("rogue")
         self.own = tuple(Incarnation(self.chance.getrandbits(62) | 1) for _ in range(2))
         self.boot_id = self.chance.getrandbits(62)

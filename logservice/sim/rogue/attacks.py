@@ -53,7 +53,7 @@ def old_read(rogue: Adversary, victim: Victim) -> None:
 
 
 def _replays(rogue: Adversary, victim: Victim) -> None:
-    """What somebody sent at another moment; its own to whom it was for, others' to anybody."""
+    """Send a batch of another moment again: its own to the same receiver, others' to anybody."""
     if not rogue.seen:
         return
     rogue.counts["batches replayed"] += 1

@@ -207,7 +207,7 @@ ANY: tuple[Maker, ...] = (
 
 
 def term_at(victim: Victim, index: Index) -> Term:
-    """Of an entry of the victim; a guess where it has none."""
+    """The term of an entry of the victim; a guess where it has none."""
     try:
         return victim.replica.reader.term(index)
     except _UNKNOWN:

@@ -1,4 +1,4 @@
-"""Rogue: the adversary's life: when it attacks and with what, what it listens to, whom it answers.
+"""Rogue: the adversary's life. When does it attack, what does it listen to, what does it answer?
 
 An attack is a burst of one kind, at one replica or at whichever is in reach. What the adversary
 listens to (requests for linearization points, whole batches) only serves later attacks.
@@ -20,7 +20,7 @@ from logservice.sim.rogue.requests import forged_answer
 from logservice.sim.rogue.scene import Victim
 
 _OVERHEARD_SHARE = 0.1
-"""Of all batches. The kept ones then span ten times as long, so that replays are of other terms."""
+"""The share of batches that are kept. They span ten times as long, so replays are of old terms."""
 
 
 class Rogue(Adversary):

@@ -60,7 +60,7 @@ class Watch:
         self._world = rogue.world
         self._kept: _Kept | None = None
         self._applied = 0
-        """Of shard 0, when it began; a restarted store comes by what was before."""
+        """What shard 0 had applied when it began. A restarted store goes through older states."""
         self._stored: dict[StoreId, frozenset[tuple[ShardId, ReplicaId]]] = {}
         self._leaders: dict[ShardId, tuple[int, ReplicaId]] = {}
         self._terms: dict[ShardId, int] = {}
@@ -190,7 +190,7 @@ _PER_ELECTION = 4
 
 
 class Pulse:
-    """Of one shard. `run` until cancelled."""
+    """The pulse of one shard. `run` until cancelled."""
 
     def __init__(self, rogue: Adversary, shard: ShardId) -> None:
         """Begins to count when it runs."""

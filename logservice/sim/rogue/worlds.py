@@ -14,10 +14,10 @@ from logservice.sim.config import SimConfig
 from logservice.sim.rogue.attacks import ATTACKS, NOT_YET
 
 GENTLE_SHARE = 0.4
-"""Of the worlds that are not calm anyway."""
+"""The share of worlds that become gentle although they are not calm."""
 
 SHARDS_MAX = 4
-"""Those that it has a replica of, and others."""
+"""Enough for some that it has a replica of and some that it has not."""
 
 SHORT_S = 11.0
 """The least that a short world with a rogue lives: it needs no faults to be old enough for."""
