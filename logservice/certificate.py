@@ -49,11 +49,11 @@ UNREADABLE: Final = (
     x509.UnsupportedGeneralNameType,
     UnsupportedAlgorithm,
 )
-"""What the parser raises about bytes that an authority signed and no standard allows."""
+"""What the parser raises about bytes that an authority signed although no standard allows them."""
 
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
 STRONG_HASHES: Final = frozenset({"sha256", "sha384", "sha512"})
-"""Of signatures that count."""
+"""The hashes of signatures that count."""
 
 
 class Purpose(enum.Enum):
@@ -105,9 +105,10 @@ def read_chain(pem: bytes, purpose: Purpose, trust_domain: str, cluster_id: str)
 
 
 def too_long_a_path(pem: bytes, authorities: Sequence[x509.Certificate]) -> str:
-    """Why `authorities` allow no such chain as `pem`, its own certificate first; "" when they do.
+    """Why `authorities` do not allow the chain `pem` (own certificate first); "" when they do.
 
-    For a library that checks signatures and not how many authorities one allows below itself.
+    It is for a library that checks signatures, but not how many authorities each one allows below
+    itself.
     """
     try:
         current, *sent = x509.load_pem_x509_certificates(pem)

@@ -1,4 +1,4 @@
-"""Clock: the only way to ask for the time. `raft/`, `rsm/` and `hakeeper/` never do: they count
+"""Clock: the only way to ask for the time. `raft/`, `rsm/` and `hakeeper/` never ask: they count
 ticks.
 """
 
@@ -24,11 +24,9 @@ class SystemClock:
     """The machine's clocks."""
 
     def monotonic(self) -> float:
-        """See `Clock`."""
         return time.monotonic()
 
     def wall_us(self) -> int:
-        """See `Clock`."""
         return time.time_ns() // 1000
 
 
@@ -40,11 +38,9 @@ class ManualClock:
         self._now_s = start_s
 
     def monotonic(self) -> float:
-        """See `Clock`."""
         return self._now_s
 
     def wall_us(self) -> int:
-        """See `Clock`."""
         return int(self._now_s * 1_000_000)
 
     def advance(self, seconds: float) -> None:

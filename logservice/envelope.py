@@ -30,7 +30,7 @@ _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 
 BLOCKS_OFFSET = _COUNT.size
 HEADER_BYTES = _HEADER.size
 ENVELOPE_BYTES = HEADER_BYTES + len(_PADDING) - 1
-"""At most, around one block."""
+"""The most that an envelope adds to one block."""
 
 
 class EnvelopeCorrupt(ValueError):

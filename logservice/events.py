@@ -1,10 +1,10 @@
-"""events: what a store says about itself in its log, one line per event that matters.
+"""Events: what a store says about itself in its log, one line per event that matters.
 
 Theory of operation. Every event has a name that scripts and alerts may rely on, a level, and a text
 for people. `emit` hands it to the standard logger of the module where it happened, with the name
 and the fields beside the text, so that the JSON form of the log (`server.log_format`) keeps them
-apart. Nothing is logged per append or per message: an event is a change of who leads or is a
-member, a fault and its end, a command carried out, a refusal of a person's or a machine's identity.
+apart. Nothing is logged per append or per message. An event is one of these: leadership or
+membership changed, a fault began or ended, a command was carried out, an identity was refused.
 
 This file alone decides the names; docs/operations/events.md lists them, and a test keeps the two
 together.
@@ -48,8 +48,8 @@ class Event(enum.Enum):
     )
     DAMAGE_AT_START = (
         logging.ERROR,
-        "data directory {path} has {count} damaged places, {unattributed} of them of nobody knows"
-        " whom; the first: {detail}",
+        "data directory {path} has {count} damaged places, {unattributed} of an unknown replica;"
+        " the first: {detail}",
     )
     DIVERGENCE_FOUND = (
         logging.ERROR,

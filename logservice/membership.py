@@ -70,8 +70,8 @@ class Membership:
         )
 
     def others(self, besides: ReplicaId) -> tuple[ReplicaId, ...]:
-        """Voters and learners besides one: whom it sends to as their leader, unless the membership
-        is joint (then there is another half).
+        """Voters and learners besides one: the replicas that it sends to when it leads, unless the
+        membership is joint (then there is another half, too).
         """
         return tuple(one for one in (*self.voters, *self.learners) if one != besides)
 

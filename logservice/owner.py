@@ -1,4 +1,4 @@
-"""Owner: in whose name an entry was proposed, and which store says so.
+"""Owner: in whose name an entry was proposed, and which store vouches for that.
 
 Theory of operation. The store that a client calls authenticates it, and writes the client's
 identity and its own name beside what it proposes. Every replica judges by that alone: a session, a
@@ -28,12 +28,12 @@ from typing import Final, NamedTuple
 from logservice.ids import StoreId
 
 ANONYMOUS: Final = "anonymous"
-"""Whoever calls in plaintext: everybody is one identity there."""
+"""The identity of every caller in plaintext."""
 
 OWNER_BYTES: Final = 16
 NONCE_BYTES: Final = 16
 NO_NONCE: Final = bytes(NONCE_BYTES)
-"""Of a block without a session; no session has it."""
+"""The nonce of a block without a session; no session has it."""
 
 
 @lru_cache(maxsize=4096)
@@ -49,7 +49,7 @@ def store_digest(store: StoreId) -> int:
 
 
 class Claim(NamedTuple):
-    """What a block says of itself: whose it is, what proves its session, who vouches for that."""
+    """What a block says of itself: its owner, the proof of its session, the store that vouches."""
 
     owner: bytes
     nonce: bytes
@@ -67,5 +67,5 @@ class Author(NamedTuple):
     store: StoreId
 
     def claim(self, nonce: bytes = NO_NONCE) -> Claim:
-        """The same of a block, which belongs to the session with `nonce` or to none."""
+        """The same for a block, which belongs to the session with `nonce` or to none."""
         return Claim(owner_digest(self.identity), nonce, store_digest(self.store))

@@ -1,16 +1,17 @@
-"""Revocation: which certificates count no more although their time is not over.
+"""Revocation: which certificates are no longer valid although they have not expired.
 
-Theory of operation. An authority says so by a list (CRL): its name, a number that only grows, when
-the next one is due, and the numbers of certificates. A plane has a file of such lists, one for each
-of its authorities; each must be signed by an authority of the plane's CA file, so an intermediate
-authority that has a list stands there, too. Every certificate of a chain is looked up, that of an
-intermediate authority as well.
+Theory of operation. An authority revokes certificates by a list (CRL). The list holds the
+authority's name, a number that only grows, the date when the next list is due, and the serial
+numbers of the certificates. A plane has a file of such lists, one for each of its authorities. Each
+list must be signed by an authority of the plane's CA file; so an intermediate authority that has a
+list must be in that file, too. Every certificate of a chain is looked up, also those of
+intermediate authorities.
 
-A list whose next one is overdue still refuses everybody whom it names. Whether others are let in,
-whose state nobody knows by then, is a setting (`tls.revocation_strict`): by default they are, since
-a list that somebody forgot to renew must not stop a cluster at a moment that nobody chose; a list
-with a fifth of its life left is an alarm. Strict also means: of an authority without a list nobody
-is let in.
+A list stays in force when the next one is overdue: it still refuses every certificate that it
+names. The state of the others is then unknown, and a setting decides whether they are let in
+(`tls.revocation_strict`). By default they are: a list that somebody forgot to renew must not stop a
+cluster at a moment that nobody chose. A list with a fifth of its life left is an alarm. With the
+strict setting a certificate is also refused when its authority has no list.
 
 INV-CERT-2: a certificate that a list in use names is believed at no new connection and for no call,
 and a list is never replaced by one with a lower number.
@@ -35,12 +36,12 @@ from logservice.value import value
 
 _PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----\s.*?\s-----END X509 CRL-----", re.DOTALL)
 _EARLY: Final = datetime.timedelta(minutes=5)
-"""Clocks differ."""
+"""How far a list may come from the future: clocks differ."""
 
 
 @value
 class RevocationList:
-    """Of one authority. `issuer`: its name (DER)."""
+    """The list of one authority. `issuer`: its name (DER)."""
 
     issuer: bytes
     name: str
@@ -54,7 +55,7 @@ class Revocations:
     """The lists of one plane, as they are in use; immutable."""
 
     def __init__(self, lists: Iterable[RevocationList] = (), *, strict: bool = False) -> None:
-        """`strict`: who is of an authority without a list that is in force is refused."""
+        """`strict`: refuse certificates of an authority that has no list or an overdue one."""
         self.lists = tuple(lists)
         self._strict = strict
         self._by_issuer: dict[bytes, list[RevocationList]] = {}
@@ -62,7 +63,7 @@ class Revocations:
             self._by_issuer.setdefault(one.issuer, []).append(one)
 
     def problem(self, serials: Sequence[Serial], now_s: float) -> str:
-        """Why a chain counts no more; "" when it does."""
+        """Why a chain is not valid; "" when it is."""
         for depth, serial in enumerate(serials):
             found = self._by_issuer.get(serial.issuer, [])
             if any(serial.number in one.revoked for one in found):
@@ -76,7 +77,7 @@ class Revocations:
         """Until when `problem` has the same answer, if the lists stay what they are."""
         if not self._strict or not serials:
             return float("inf")
-        # Of the bearer's own certificate: authorities above it need no list.
+        # Only the issuer of the bearer's own certificate needs a list, not the authorities above.
         due = [one.next_due.timestamp() for one in self._by_issuer.get(serials[0].issuer, [])]
         return min(due, default=float("-inf"))
 

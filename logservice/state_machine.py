@@ -18,8 +18,8 @@ from logservice.value import value
 
 @value
 class Standing:
-    """Where a state stands: what it has applied last, and the LSN of the record that follows.
-    next_lsn None: of a machine that knows no LSNs.
+    """Where a state stands: the last index it has applied, and the LSN of the record that follows
+    (None for a machine that knows no LSNs).
     """
 
     applied: Index
@@ -49,8 +49,8 @@ class StateMachine(Protocol):
         ...
 
     def check_snapshot(self, state: bytes) -> Standing:
-        """Where `state` stands, if `recover_from_snapshot` would take it: changes nothing, raises
-        SnapshotCorrupt if not.
+        """Where `state` stands; changes nothing. Raises SnapshotCorrupt when
+        `recover_from_snapshot` would not take it.
         """
         ...
 

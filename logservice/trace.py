@@ -1,17 +1,16 @@
-"""trace: which call of a client the work of this task belongs to.
+"""Trace: which call of a client the work of this task belongs to.
 
 A caller may send ``x-request-id`` and a W3C ``traceparent`` as gRPC metadata, and a traceparent
-with each block of a stream. Lines that are logged while the call is served carry both, a failed
-call's trailing metadata gives the request id back, and a request that is forwarded to the leader's
-store takes both along: one failure can be found in the logs of client and stores.
+with each block of a stream. Lines that are logged while the call is served carry both. The trailing
+metadata of a failed call gives the request id back. A request that is forwarded to the leader's
+store takes both along. So one failure can be found in the logs of the client and of the stores.
 
-What is kept is the call, not its ids: serving one costs one assignment, and the metadata is read
-only when somebody asks. gRPC runs every call in a task of its own, so nothing has to be reset.
-Requests of many calls leave their tasks (they wait for a leader together), so each remembers its
-own (`Waiting.call`). What callers and peers send is foreign: ids that are not plain and short are
-left out.
+The task keeps the call, not its ids: serving a call costs one assignment, and the metadata is read
+only when a line is logged. gRPC runs every call in a task of its own, so nothing has to be reset.
+Requests that wait for a leader have left their tasks, so each of them remembers its own call
+(`Waiting.call`). Ids come from outside: those that are not plain and short are left out.
 
-`Tracing` is the seam to whoever records spans (`server.telemetry`); `NO_TRACING` records nothing.
+`Tracing` is the seam to a recorder of spans (`server.telemetry`); `NO_TRACING` records nothing.
 
 Reference: W3C Trace Context, level 1.
 """
@@ -32,10 +31,10 @@ REQUEST_ID: Final = "x-request-id"
 TRACEPARENT: Final = "traceparent"
 
 TRACEPARENT_BYTES: Final = 55
-"""Of every valid one of version 00; the longer ones of later versions are left out."""
+"""Length of every valid one of version 00. Later versions may be longer and are left out."""
 
 CARRIED_BYTES_MAX: Final = 255
-"""Of the ids of a forwarded request: a traceparent has 55, a request id at most 128."""
+"""The ids of a forwarded request: a traceparent has 55 bytes, a request id at most 128."""
 
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}", re.ASCII)
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}", re.ASCII)
@@ -51,13 +50,12 @@ class Call(Protocol):
 
 @value
 class Carried:
-    """A call whose ids did not come as metadata; empty strings for what there is not."""
+    """A call whose ids did not come as metadata; an id that is absent is an empty string."""
 
     traceparent: str = ""
     request_id: str = ""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]]:
-        """See `Call`."""
         return ((TRACEPARENT, self.traceparent), (REQUEST_ID, self.request_id))
 
 
@@ -89,7 +87,7 @@ def plain_ids(call: Call) -> tuple[str, str]:
 
 
 def answer_metadata() -> tuple[tuple[str, str], ...]:
-    """What a failed call's trailing metadata says of its request."""
+    """What the trailing metadata of a failed call says about its request."""
     request_id = trace_ids().get("request_id")
     return ((REQUEST_ID, request_id),) if request_id is not None else ()
 
@@ -109,11 +107,11 @@ def decode(data: bytes) -> Call | None:
 
 
 class Span(Protocol):
-    """Something that goes on. `call`: what its parts belong to."""
+    """A piece of work that is recorded while it goes on."""
 
     @property
     def call(self) -> Call | None:
-        """For `current` while it goes on."""
+        """The call that its parts belong to; it is `current` while the span goes on."""
         ...
 
     def end(self, failure: str) -> None:
@@ -122,7 +120,7 @@ class Span(Protocol):
 
 
 class Tracing(Protocol):
-    """Who records spans."""
+    """A recorder of spans."""
 
     def begin(self, name: str, call: Call | None, **attributes: str | int) -> Span:
         """A part of `call` begins."""
@@ -143,7 +141,6 @@ class NoTracing:
     """Records nothing."""
 
     def begin(self, name: str, call: Call | None, **attributes: str | int) -> Span:
-        """See `Tracing`."""
         return _NoSpan(call)
 
 

@@ -27,15 +27,15 @@ class RaftConfig:
     - election_ticks: the least time without a leader before a campaign; the draw is between it and
       twice it. heartbeat_ticks must be smaller.
     - step_down_on_removal: a leader that applies its own removal or demotion stops leading, with
-      hand_over_on_removal after the new voters know of it (see `departing`), else at once.
-    - watch_disk: a leader whose own disk made nothing durable for an election timeout, although it
-      had something to, gives leadership away.
+      hand_over_on_removal after the new voters know of it (see `leading.hand_over`), else at once.
+    - watch_disk: a leader gives leadership away when entries waited for its own disk and the disk
+      made none durable for an election timeout.
     - change_needs_own_commit: a leader takes no membership change before the no-op of its term is
       committed. guard_changes: nor one whose new majority is not active and caught up.
     - commit_notice_waits: followers learn of a commit from the next append, read answer or tick,
       not from a message of its own; in a closed loop that halves the messages.
     - quiesce_ticks: ticks without a request after which an idle shard falls silent (see `quiesce`);
-      0: never, which other replicas of the shard may differ in.
+      0: never. The replicas of a shard may differ in it.
     - lease_read: needs check_quorum, and must be the same on every replica. lease_span: how long a
       confirmed round gives a lease, in the units of the core's `lease_clock`; 0: three quarters of
       the election timeout, in ticks. It must end, on any clock, before a follower that answered the

@@ -245,7 +245,7 @@ class Raft:
             election.tick_election(s)
 
     def retry_reads(self) -> None:
-        """Storage can be asked again for what it could not read (UnavailableError)."""
+        """Storage can be read again: try what failed before with UnavailableError."""
         self._state.log.retry_reads()
         if self._state.role is Role.LEADER:
             replication.send_waiting(self._state)
@@ -256,8 +256,10 @@ class Raft:
         election.start(self._state, transfer=False)
 
     def wake(self) -> None:
-        """Something happened to another member's store while this shard was quiesced, or may have:
-        tick again, and wake the leader if it is another one. No effect on a replica that is awake.
+        """Tick again, and wake the leader if that is another replica; no effect when awake.
+
+        The shell calls it when another member's store failed or started anew, or may have, while
+        this shard was quiesced.
         """
         quiesce.wake_leader(self._state)
 
@@ -317,7 +319,7 @@ class Raft:
             )
 
     def set_room(self, room_bytes: int, closed: bool) -> None:
-        """What this replica's disk takes from now on; see `tracker.room`."""
+        """What this replica's disk takes from now on (see `tracker.room`)."""
         self._state.set_room(room_bytes, closed)
 
     def forget_leader(self) -> None:
@@ -476,7 +478,7 @@ class Raft:
 
     @property
     def hears_leader(self) -> bool:
-        """It leads, or heard of a leader within an election timeout: no candidate is looked at."""
+        """It leads, or heard of a leader within an election timeout, and so ignores candidates."""
         return self._state.in_lease()
 
     def term_of(self, index: Index) -> Term | None:

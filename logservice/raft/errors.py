@@ -1,7 +1,8 @@
 """What the core refuses: absurd messages from peers, and proposals it cannot take now.
 
-Both are ordinary outcomes. Nothing a peer or a client sends may trip an invariant: a message that
-no correct replica sends is a `MessageRejected`, and it has changed nothing when it is raised.
+Both are ordinary outcomes. Nothing that a peer or a client sends may trip an invariant: the answer
+to a message that no correct replica sends is `MessageRejected`, and such a message has changed
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class RejectReason(enum.Enum):
     LOCAL_ONLY = "local_only"
     """A local report that came from outside."""
     UNKNOWN_PEER = "unknown_peer"
-    """An answer from a replica outside the configuration: late, after its removal."""
+    """An answer from a replica outside the configuration, for example late after its removal."""
     SECOND_LEADER = "second_leader"
     """Another replica claims to lead the same term."""
     BROKEN_ENTRIES = "broken_entries"

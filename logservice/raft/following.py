@@ -1,8 +1,8 @@
 """Following: what a replica does with what a leader sends it.
 
-Everything is checked before anything changes: entries must follow each other in index, term and
-LSN, and must not contradict what is committed here. Acknowledgements leave after the append is
-durable.
+Everything is checked before anything changes. `sanity` has seen to it that the entries follow each
+other in index, term and LSN; here they are compared with this log, and none may contradict what is
+committed. Acknowledgements leave after the append is durable.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _append_new(s: State, previous: Index, entries: Sequence[Entry]) -> None:
         return
     new = entries[position:] if position else entries
     if position:
-        # Who once sent another entry of this term for a place would break the log behind it.
+        # A leader that once sent another entry of this term for a place would break the LSNs here.
         lsn = log.next_lsn(Index(new[0].index - 1))
         if new[0].lsn != lsn:
             raise MessageRejected(

@@ -1,19 +1,19 @@
 """Quiesce: an idle shard falls silent, and what wakes it.
 
-A leader that for `quiesce_ticks` was asked nothing, and whose every member has everything
-(match = commit = last, heard of lately), says so to all in one message each and stops its
-heartbeats; a follower that has exactly that log stops its election timer. From then on `tick` does
-nothing on any of them: a shard without work costs nothing.
+A leader quiesces its shard when nobody asked it anything for `quiesce_ticks` and every member has
+everything: match = commit = last, and it was heard of lately. It sends one Quiesce message to each
+and stops its heartbeats. A follower that has exactly that log stops its election timer. From then
+on `tick` does nothing on any of them: a shard without work costs nothing.
 
-Everything wakes a replica: a request made here, any message, and `Raft.wake`, by which the shell
-tells that the other side's store is gone, was started anew, or is silent. Only two things do not:
-the late answer to a heartbeat, and the leader's word itself, repeated. A follower that missed that
-word campaigns, by pre-vote; that wakes the leader, whose heartbeat ends the campaign.
+Everything wakes a replica: a request made here, any message, and `Raft.wake`. The shell calls that
+when the store of another member is gone, was started anew, or is silent. Only two things do not
+wake it: the late answer to a heartbeat, and a repeated Quiesce. A follower that missed the Quiesce
+campaigns, by pre-vote; that wakes the leader, whose heartbeat ends the campaign.
 
-Why it is safe: quiescing takes away only ticks. No rule of voting, appending or committing looks
-at it, and a replica that ticks too slowly was always allowed. The one thing that counts ticks as
-time is the lease: a quiesced leader gives up its own, and drops answers that could renew it; a
-follower's promise not to vote is only lengthened by ticks that do not come.
+Why it is safe: quiescing only takes ticks away. No rule of voting, appending or committing looks
+at it, and Raft allows a replica to tick as slowly as it likes. Only the lease counts ticks as time.
+A quiesced leader gives up its own lease, and drops answers that could renew it. A follower's
+promise not to vote lasts longer when ticks do not come.
 
 - INV-QUIESCE-1: a quiesced leader serves no read, and holds no lease when it wakes.
 - INV-QUIESCE-2: only a leader and its followers are quiesced, never a candidate.
@@ -68,10 +68,10 @@ def _everybody_has_everything(s: State) -> bool:
 
 
 def handle(s: State, m: Quiesce) -> None:
-    """A follower is told that everybody has everything; it quiesces if that is so here.
+    """The leader says that everybody has everything; a follower quiesces if that is so here.
 
-    The leader says that the entry at `index` is committed and durable here. An old message, or one
-    that overtook an append, finds another end of the log and changes nothing.
+    The message means that the entry at `index` is committed and durable here. An old message, or
+    one that overtook an append, finds another end of the log and changes nothing.
     """
     if not s.config.quiesce_ticks or m.index != s.log.last_index or s.log.tail.snapshot is not None:
         return
@@ -91,10 +91,10 @@ def hears(s: State, m: Message) -> bool:
 
 
 def wake(s: State) -> None:
-    """Tick again. A leader speaks at once, which wakes its followers, too.
+    """Tick again. A leader sends heartbeats at once, which wakes its followers, too.
 
-    A follower gives the leader it knows a whole election timeout to be heard of: the leader may be
-    as well as the request that woke this replica is young.
+    A follower gives the leader that it knows a whole election timeout to be heard of. Nothing says
+    that the leader is gone: the request that woke this replica has only just come.
     """
     if not s.quiesced:
         return
@@ -109,7 +109,7 @@ def wake(s: State) -> None:
 
 
 def wake_leader(s: State) -> None:
-    """A follower wakes, and its leader, by repeating what it has acknowledged long ago."""
+    """A follower wakes, and wakes its leader by repeating its last acknowledgement."""
     if s.quiesced and s.role is Role.FOLLOWER:
         s.messages_after_append.append(
             AppendResponse(to=s.lead, sender=s.id, term=Term(s.term), index=Index(s.log.committed))

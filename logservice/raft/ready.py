@@ -3,16 +3,14 @@
 The duties, in order (safety rests on them):
 
 1. If `hard_state` changes term or vote, persist it before any message of this Ready leaves: no
-message
-   that carries a new term, RequestVote included, may be seen by others first. Otherwise `messages`
-   may leave at once, in parallel with the local write (Raft thesis 10.2.1).
+   message that carries a new term, RequestVote included, may be seen by others first. Otherwise
+   `messages` may leave at once, in parallel with the local write (Raft thesis 10.2.1).
 2. Persist `snapshot`, `hard_state`, `entries` in one commit group; fdatasync if `must_sync`.
-3. After that, call `Raft.persisted(ready)`: it delivers the part of `messages_after_append`
-addressed
-   to the replica itself. Send the others.
-4. Apply `committed_entries` (all of them locally persisted already), then call
-`Raft.applied(index)`;
-   for every CONFIG entry call `Raft.apply_config_change(entry)` when it is applied.
+3. After that, call `Raft.persisted(ready)`: it delivers the part of `messages_after_append` that is
+   addressed to the replica itself. Send the others.
+4. Apply `committed_entries` (all of them are persisted here already), then call
+   `Raft.applied(index)`. For every CONFIG entry call `Raft.apply_config_change(entry)` when it is
+   applied.
 5. Several Readys may be waiting for the disk; they are persisted in the order they were taken.
 """
 

@@ -1,9 +1,9 @@
 """Sanity: what a message from a peer must satisfy before the core looks at it.
 
-Each check is a pure function of the message and this replica's state; it raises MessageRejected for
-what no correct replica sends, so that the handlers behind may take such things for granted. What
-can only be told while handling (INV-LOG-LSN against this log, an answer beyond it) is checked
-there.
+Each check is a pure function of the message and this replica's state. It raises MessageRejected for
+what no correct replica sends, so the handlers do not look for it again. Some things can only be
+told while a message is handled (INV-LOG-LSN against this log, an answer beyond its end); the
+handlers check those.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from logservice.raft.state import State
 
 
 def _from_leader(s: State, m: Message) -> None:
-    """One leader per term: whoever else claims the present one is wrong or forged."""
+    """One leader per term: another sender that claims to lead it is wrong or forged."""
     term = m.term
     if term == s.term:
         if term and (m.sender == s.lead or (s.lead == NO_REPLICA and s.role is not Role.LEADER)):

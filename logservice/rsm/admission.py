@@ -8,12 +8,13 @@ own uncommitted tail is applied. Three answers:
 - `Refuse`: the final answer, which rests on applied state only. It may be a success: the repetition
   of an applied sequence.
 - `Park`: the answer depends on uncommitted entries, which a new leader could still replace. Wait
-  until everything appended so far is applied, then ask again with the LSN of then. One wait is
-  enough for every case but a still newer writer command.
+  until everything appended so far is applied, then ask again with the next LSN at that time. One
+  wait is enough, unless a newer writer command came meanwhile.
 
 INV-ADMIT-NEXT: the LSN that WRONG_EXPECTED_LSN names as the next one is behind everything that was
 in the log when the block was first judged. So a wrong expectation is parked once, if anything is
-uncommitted: what the same client sent before it would else take the very LSN that it is told.
+uncommitted. Otherwise an earlier block of the same client could take the LSN that the client is
+told to expect next.
 
 What the shell must do:
 
@@ -23,13 +24,12 @@ What the shell must do:
 3. Ask parked requests again in order, in the same step of the loop that applied what they waited
    for.
 
-Order: a request of a session that has one parked is parked behind it, else it would look like a
-gap.
+Order: while a request of a session is parked, later requests of it are parked behind it. Otherwise
+they would look like a gap.
 
-Why it keeps itself right while entries are applied one by one: what it remembers of an uncommitted
-block is forgotten by position (`lsn` against the applied LSN, `index` against the applied index),
-so nothing has to be taken back, and `tail_applied` only returns memory. Cost per append: two
-look-ups.
+It stays right while entries are applied one by one. What it remembers of an uncommitted block
+stops counting by position (`lsn` against the applied LSN, `index` against the applied index), so
+nothing has to be taken back, and `tail_applied` only returns memory. Cost per append: two look-ups.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Admission:
         if request.record_count < 1:
             return _EMPTY
         if len(state.rejected) >= REJECTED_RANGES_MAX:
-            # Even an admitted block can become a gap, so a full table stops appends altogether.
+            # An admitted block, too, can become a gap, so a full table stops all appends.
             return _GAPS_FULL
         return ADMIT
 
@@ -158,7 +158,7 @@ class Admission:
         session, sequence = request.session, request.sequence
         row = rsm.session(session)
         if row is not None and not row.is_of(request.claim):
-            # Before anything that is remembered of the session: this is none of its blocks.
+            # Judged before anything that is remembered of the session: the block is not of it.
             return Refuse(SESSION_EXPIRED)
         parked = self._parked.get(session)
         if parked is not None:
@@ -166,8 +166,8 @@ class Admission:
                 return PARK
             del self._parked[session]
         if row is None:
-            # Opened by an entry that this leader has not applied yet? Only a replica that is ahead
-            # of its leader in applying can have told; its OpenSession is then in the tail.
+            # It may be opened by an entry that this leader has not applied yet: a replica that is
+            # ahead of its leader in applying told the client. OpenSession is then in the tail.
             if rsm.applied_index < session <= self._command_index:
                 return PARK
             return Refuse(SESSION_EXPIRED)
@@ -207,8 +207,8 @@ class Admission:
             self._writer_index = index
 
     def tail_applied(self) -> None:
-        """Everything appended is applied: give memory back. Safe to leave out, and safe too
-        early.
+        """Everything appended is applied: give memory back. It is safe to call this too early, or
+        never.
         """
         self._drop_applied()
 

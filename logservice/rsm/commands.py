@@ -17,8 +17,8 @@ CONNECT                 8  nothing
 A command's class is its byte form: its fields in their order (`_Form`).
 
 The author is who asked (`logservice.owner`): ``identity bytes u16, store bytes u16``, the two in
-UTF-8. Override is 1 when that is administration, acting on what belongs to another identity. A name
-or holder is the rest of the command: 1 to NAME_BYTES_MAX bytes of UTF-8 without anything that a
+UTF-8. Override is 1 when administration acts on what belongs to another identity. A name or holder
+is the rest of the command: 1 to NAME_BYTES_MAX bytes of UTF-8 without anything that a
 terminal would obey (`safe_text`).
 
 INV-RSM-CANON: a command has exactly one byte form; `decode` accepts no other, so what was checked
@@ -97,7 +97,7 @@ class Truncate:
 class SetHold:
     """Records from `lsn` on must stay until the hold is moved or released.
 
-    override: move it even if it belongs to another identity, whose it stays.
+    override: move it even if it belongs to another identity, which keeps it.
     """
 
     author: Author
@@ -110,8 +110,8 @@ class SetHold:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold:
-    """Also how a hold expires: whoever watches its age proposes this; no replica's clock
-    decides. override: even if it belongs to another identity.
+    """A hold expires by this command, too: whoever watches its age proposes it, because no
+    replica's clock may decide. override: even if it belongs to another identity.
     """
 
     author: Author

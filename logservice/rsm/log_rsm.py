@@ -7,10 +7,10 @@ no unordered iteration. It never raises on what a client or peer can send: a bad
 A block is judged in this order, which `rsm.admission` repeats before a block gets its LSN:
 session (repetition, expired, gap) -> writer epoch -> expected LSN -> applied. A refused block keeps
 its LSNs, because later entries already lie behind it in the log; they become a rejected range,
-which readers see as a typed gap. A repetition, too: its records are at their original LSNs.
+which readers see as a typed gap. So does a repetition: its records are at their original LSNs.
 
-Who asked is in the entry (`logservice.owner`), and what belongs to an identity is changed by that
-identity alone, or by administration, which says so in the command (`override`).
+The entry says who asked (`logservice.owner`). What belongs to an identity is changed by that
+identity alone, or by administration, whose command then says `override`.
 
 Invariants (checked; a violation stops the store, because the log below broke its promise):
 
@@ -106,7 +106,7 @@ class LogRsm:
     def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
         """Apply one committed entry; one outcome per proposal inside, in order."""
         state = self._state
-        # Conditions first, because this runs for every entry and the context costs more than they.
+        # This runs for every entry, and to build the context costs more than the conditions.
         if entry.index != state.applied_index + 1 and (state.applied_index or entry.index < 1):
             invariant(False, "INV-RSM-ORDER", applied=state.applied_index, index=entry.index)
         if entry.lsn != state.next_lsn or (
@@ -163,21 +163,19 @@ class LogRsm:
         return encode_state(self._state)
 
     def recover_from_snapshot(self, state: bytes) -> None:
-        """Replace the state; `b""` is a new shard's. Raises SnapshotCorrupt and keeps the old
-        one.
+        """Replace the state; `b""` stands for that of a new shard. The old state stays when
+        SnapshotCorrupt is raised.
         """
         self._state = decode_state(state) if state else LogState()
 
     def check_snapshot(self, state: bytes) -> Standing:
-        """See `StateMachine`."""
         decoded = decode_state(state) if state else LogState()
         return Standing(decoded.applied_index, decoded.next_lsn)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
-    # --- blocks
-    # ------------------------------------------------------------------------------------
+    # --- blocks ----------------------------------------------------------------------------------
 
     def _apply_blocks(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
         state = self._state
@@ -220,7 +218,7 @@ class LogRsm:
         if not state.admits(block.writer_epoch, block.claim.owner):
             return state.fenced()
         if block.expected_lsn and block.expected_lsn != lsn:
-            # What shares the entry has its LSNs, whatever becomes of it.
+            # Blocks behind it in the entry keep their LSNs, whether they are applied or not.
             return Rejected(Reason.WRONG_EXPECTED_LSN, {"next": str(entry.next_lsn)})
         if count == 0:
             return _EMPTY
@@ -228,8 +226,7 @@ class LogRsm:
             session.accept(lsn, count, block.block)
         return Applied(lsn=lsn, count=count)
 
-    # --- commands
-    # ----------------------------------------------------------------------------------
+    # --- commands --------------------------------------------------------------------------------
 
     def _apply_command(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
         try:
@@ -316,7 +313,7 @@ class LogRsm:
     def _release_hold(self, command: ReleaseHold) -> Outcome:
         state = self._state
         known = state.holds.get(command.name)
-        # A hold that is not there is as released as one can be: retries succeed.
+        # Releasing a hold that does not exist succeeds, so that a retry does.
         if known is not None:
             if not (command.override or known.owner == command.author.identity):
                 return _belongs_to(known.owner)
@@ -325,5 +322,5 @@ class LogRsm:
 
 
 def _belongs_to(owner: str) -> Rejected:
-    """It is another identity's, and the override of administration was not asked for."""
+    """Refused: it belongs to another identity, and the command does not say `override`."""
     return Rejected(Reason.PERMISSION_DENIED, {"role": "admin", "owner": owner})

@@ -11,8 +11,8 @@ all three names no session. With `last` the newest accepted sequence:
   more;
 - ``sequence > last + 1``: SEQUENCE_GAP; definitely not applied.
 
-Blocks are told apart by a fingerprint: their length and the checksum in their header, which the
-leader has verified. Nobody goes over the bytes again.
+Blocks are told apart by a fingerprint: their length and the checksum in their header. The leader
+has verified that checksum, so the bytes are not read again.
 
 INV-RSM-SESSION: the window holds the (LSN, count, fingerprint) of exactly the sequences
 ``last - len(window) + 1 .. last``, and `len(window)` is `min(last, SESSION_WINDOW)`.
@@ -20,15 +20,16 @@ INV-RSM-SESSION: the window holds the (LSN, count, fingerprint) of exactly the s
 INV-RSM-OWNER: a session is changed by blocks of its owner that carry its nonce, and by nothing
 else.
 
-Eviction is deterministic and by entries of the log, never by a clock: only when a new session needs
-room. An owner has at most SESSIONS_PER_OWNER_MAX; beyond that, its own session that was unused for
-the longest goes. In a full table the owner with the most sessions gives way, its longest unused one
-goes; the opener itself, when nobody has more. A session goes for another one of the same owner only
-if none of the last SESSION_IDLE_ENTRIES entries named it. Otherwise there is no room: BUSY.
+Sessions are evicted only when a new session needs room; log entries decide which, never a clock, so
+eviction is deterministic. An owner has at most SESSIONS_PER_OWNER_MAX sessions: a further one
+replaces its own session that was unused for the longest. In a full table the owner with the most
+sessions loses its longest unused one; when nobody has more than the opener, that is the opener. A
+session gives way to another one of the same owner only if none of the last SESSION_IDLE_ENTRIES
+entries named it. Otherwise there is no room: BUSY.
 
-INV-RSM-SHARE: a session goes for another owner's only if its own owner has more than the other one.
-So with n owners each keeps the SESSIONS_MAX // n sessions that it used last, whatever the others
-do: their entries make no session older than its siblings.
+INV-RSM-SHARE: a session gives way to another owner's only if its own owner has more sessions than
+the other one. So with n owners each keeps the SESSIONS_MAX // n sessions that it used last,
+whatever the others do: their entries make no session older than its siblings.
 """
 
 from __future__ import annotations
@@ -91,9 +92,10 @@ class Session:
         self.window: deque[Remembered] = deque(maxlen=SESSION_WINDOW) if window is None else window
 
     def is_of(self, claim: Claim) -> bool:
-        """Whether `claim` is the owner's, with the nonce.
+        """Whether `claim` names the owner and the nonce.
 
-        The nonce divides no two identities, so nothing is won by comparing it in constant time.
+        The nonce does not protect one identity from another, so it need not be compared in constant
+        time.
         """
         return claim.owner == self.owner and claim.nonce == self.nonce
 

@@ -4,15 +4,15 @@ epoch.
 Everything a replica knows about its log besides the records; small enough to be copied into every
 snapshot. Only `LogRsm` changes it, entry by entry. Invariants:
 
-- INV-RSM-TRUNC: ``truncated_lsn <= requested_lsn < next_lsn``, both grow only, with one exception:
+- INV-RSM-TRUNC: ``truncated_lsn <= requested_lsn < next_lsn``. Both only grow, with one exception:
   granting an epoch drops a request that a hold still keeps back (``requested_lsn =
-  truncated_lsn``). Else it would take effect under a newer epoch than the one it came with, which
-  G9 forbids.
+  truncated_lsn``). Otherwise the request would take effect under a newer epoch than the one it came
+  with, which G9 forbids.
 - INV-RSM-HOLD: every hold lies above `truncated_lsn`; so a hold, once granted, is kept.
 - INV-RSM-EPOCH: `writer_epoch` grows only; 0 means that none was ever granted.
 - INV-RSM-WRITER: while somebody holds the epoch, only the identity that acquired it appends or
-  truncates with it; another one gives it back or takes it over by the override of administration
-  alone. There is a holder exactly when there is an owner.
+  truncates with it. Another identity can release it or take it over only by the override of
+  administration. There is a holder exactly when there is an owner.
 - INV-RSM-HOLD-OWNER: a hold is moved or released by the identity that set it, or by the override,
   which leaves it that identity's.
 - INV-RSM-GAP: `rejected` is sorted, its ranges do not overlap, each ends above `truncated_lsn`.
@@ -69,7 +69,7 @@ class LogState:
         )
 
     def fenced(self) -> Rejected:
-        """The answer to one that may not."""
+        """The answer to a request that is not admitted."""
         return Rejected(Reason.FENCED, self.writer_metadata())
 
     def writer_metadata(self) -> dict[str, str]:

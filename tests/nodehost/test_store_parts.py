@@ -229,7 +229,7 @@ def test_what_was_all_of_a_replica_is_told_when_it_is_gone(
         assert "unreadable" in logdb.log(ShardId(2), ReplicaId(2)).faulty
 
     machine.open(look)
-    assert "data directory /a has 1 damaged places, 1 of them of nobody knows whom" in caplog.text
+    assert "data directory /a has 1 damaged places, 1 of an unknown replica" in caplog.text
     assert "the derived index of data directory /a is made anew" in caplog.text
 
     def look_again(parts: StoreParts) -> None:

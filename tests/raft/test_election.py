@@ -11,6 +11,7 @@ from logservice.raft.messages import (
     AppendEntries,
     AppendResponse,
     Heartbeat,
+    Message,
     RequestVote,
     TimeoutNow,
     VoteResponse,
@@ -250,6 +251,19 @@ def test_a_learner_neither_campaigns_nor_counts() -> None:
     assert cluster.role(2) is Role.FOLLOWER
 
 
+def test_what_the_shell_asks_about_leaders_and_terms() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    assert [cluster[number].vote for number in (1, 2, 3)] == [1, 1, 1]
+    assert leader.hears_leader
+    assert cluster[2].hears_leader
+    cluster.isolate(2)
+    cluster.tick(3 * cluster.election_ticks)
+    assert not cluster[2].hears_leader
+    assert leader.term_of(leader.last_index) == leader.term
+    assert leader.term_of(Index(leader.last_index + 1)) is None
+
+
 def test_forget_leader_lets_a_follower_vote_at_once() -> None:
     cluster = Cluster(3)
     cluster.elect(1)
@@ -301,6 +315,19 @@ def test_a_leader_whose_disk_is_stuck_gives_leadership_away() -> None:
     cluster.tick(5)
     assert cluster[1].applied_index == new.raft.commit
     cluster.check_logs()
+
+
+def test_a_leader_whose_disk_is_stuck_steps_aside_although_it_hears_nobody() -> None:
+    cluster = Cluster(3)
+    leader = cluster.elect(1)
+    lost: list[Message] = []
+    cluster.stuck_disks = {1}
+    leader.propose([block(b"a")])
+    cluster.tick(cluster.election_ticks // 2)
+    cluster.drop = lambda message: 1 in (message.to, message.sender) and not lost.append(message)
+    cluster.tick(2 * cluster.election_ticks)
+    assert cluster.role(1) is not Role.LEADER
+    assert [message.to for message in lost if type(message) is TimeoutNow] == [2]
 
 
 def test_an_idle_or_slow_disk_is_not_a_stuck_one() -> None:

@@ -88,6 +88,18 @@ def test_a_leader_with_a_full_disk_hands_over_to_one_with_room() -> None:
     assert cluster[leader].block_room > 0
 
 
+def test_a_full_leader_stays_while_nobody_with_room_keeps_up() -> None:
+    cluster = led()
+    for number in (2, 3):
+        cluster.isolate(number)
+        cluster[1].report_unreachable(ReplicaId(number))
+    cluster[1].set_room(0, False)
+    cluster[1].tick()
+    cluster[1].tick()
+    assert cluster[1].quorum_room == ROOM_MAX
+    assert cluster[1].leader_transferee == 0
+
+
 def test_nobody_hands_over_when_a_quorum_is_full() -> None:
     cluster = led()
     say(cluster, {2: 0})

@@ -8,9 +8,9 @@ Lease reads skip (b) while a confirmed round is younger than `lease_span`: no fo
 confirmed it votes for anybody before an election timeout has passed on its own clock. A transfer
 voids the lease for the rest of the term, because its target may campaign regardless.
 
-INV-LEASE-1: the lease is looked at after the commit index of the read was taken, on a clock that
-goes on while the process is paused. Looked at before, or in ticks, which a paused process does not
-count, a leader deposed during the pause would answer from the past (etcd #20418).
+INV-LEASE-1: the lease is checked after the commit index of the read was taken, on a clock that goes
+on while the process is paused. If it were checked before, or in ticks, which a paused process does
+not count, a leader deposed during the pause would answer from the past (etcd #20418).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _lease_holds(s: State) -> bool:
 
 
 def heartbeat_context(s: State) -> bytes:
-    """What regular heartbeats carry: the newest waiting round, or one that renews the lease."""
+    """What regular heartbeats carry: the newest round that waits, or one that renews the lease."""
     context = s.reads.newest_context()
     if not context and s.config.lease_read and not s.lease_void and s.committed_in_term():
         context = s.reads.start(s.id, _round_time(s))
@@ -94,7 +94,7 @@ def heartbeat_context(s: State) -> bytes:
 
 
 def _round_time(s: State) -> int:
-    """When the round began that may give a lease: before anybody hears of it."""
+    """When a round that may give a lease begins: before any other replica hears of it."""
     return s.lease_clock() if s.config.lease_read else 0
 
 

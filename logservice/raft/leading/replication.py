@@ -1,6 +1,6 @@
-"""Replication: how answers move a leader's view of the others and the commit index, and its ticks.
+"""Replication: how a leader's answers and ticks move its view of the others and the commit index.
 
-A leader commits by counting only entries of its own term (Raft paper 5.4.2); older ones are
+A leader commits by counting only entries of its own term (Raft paper 5.4.2); older entries are
 committed with them. Its own answer is counted like any other, after its own disk has the entries.
 """
 
@@ -38,8 +38,9 @@ def maybe_commit(s: State) -> bool:
 def after_commit(s: State) -> None:
     """The commit index moved: serve the reads that waited for it, and tell everybody.
 
-    With `commit_notice_waits` nobody is told just for that: the next append says it, or at last
-    the next tick. During a membership change all are told at once, because they act on it.
+    With `commit_notice_waits` no message is sent for that alone: the next append carries it, or at
+    the latest the next tick. During a membership change all are told at once, because they act on
+    it.
     """
     reading.release_postponed(s)
     if not s.config.commit_notice_waits or s.leaving_at or s.membership.joint:
@@ -133,7 +134,7 @@ def handle_heartbeat_response(s: State, m: HeartbeatResponse) -> None:
 
 
 def handle_unreachable(s: State, m: Unreachable) -> None:
-    """Optimism has failed: go back to probing."""
+    """What was sent optimistically may be lost: go back to probing."""
     progress = s.tracker.progress.get(m.sender)
     if progress is not None and progress.state is ProgressState.REPLICATE:
         progress.become_probe()

@@ -29,11 +29,9 @@ class MemoryStorage:
         self._entries: list[Entry] = []
 
     def first_index(self) -> Index:
-        """See `LogStorage`."""
         return Index(self._snapshot.index + 1)
 
     def last_index(self) -> Index:
-        """See `LogStorage`."""
         return Index(self._snapshot.index + len(self._entries))
 
     def _at(self, index: Index) -> Entry | None:
@@ -46,17 +44,14 @@ class MemoryStorage:
         return self._entries[position - 1] if position else None
 
     def term(self, index: Index) -> Term:
-        """See `LogStorage`."""
         entry = self._at(index)
         return self._snapshot.term if entry is None else entry.term
 
     def next_lsn(self, index: Index) -> Lsn:
-        """See `LogStorage`."""
         entry = self._at(index)
         return self._snapshot.next_lsn if entry is None else entry.next_lsn
 
     def entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
-        """See `LogStorage`."""
         if low <= self._snapshot.index:
             raise CompactedError(f"index {low} at or below {self._snapshot.index}")
         if high > self.last_index() + 1:
@@ -72,7 +67,6 @@ class MemoryStorage:
         return tuple(found)
 
     def snapshot(self) -> Snapshot:
-        """See `LogStorage`."""
         return self._snapshot
 
     # --- what the shell does ---------------------------------------------------------------------

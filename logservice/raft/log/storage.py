@@ -1,7 +1,7 @@
 """LogStorage: the seam through which the core reads what is durable. It never writes through it.
 
-`nodehost.replica.log_reader.LogReader` is the real one (over logdb),
-`raft.log.memory_storage.MemoryStorage` its twin; both pass `tests/raft/storage_conformance.py`.
+The shell's `LogReader` (over logdb) is the real one, `memory_storage.MemoryStorage` its twin; both
+pass `tests/raft/storage_conformance.py`.
 """
 
 from __future__ import annotations

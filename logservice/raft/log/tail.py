@@ -1,14 +1,15 @@
 """Tail: the newest part of a replica's log, in memory.
 
 It holds the entries that are not durable yet, those durable but not applied yet, and a snapshot
-from the leader that is not durable yet. So that in a steady state neither replication nor apply
-reads from storage. Three marks over one list, ``offset <= stable_next <= taken_next <= last + 1``:
+from the leader that is not durable yet. In a steady state neither replication nor apply reads from
+storage. Three marks over one list, ``offset <= stable_next <= taken_next <= last + 1``:
 
 - `offset`: index of ``entries[0]``; below it, storage is asked;
 - `stable_next`: the first entry that is not known durable;
 - `taken_next`: the first entry that no Ready has handed to the shell.
 
-`generation` counts the snapshots that replaced everything; a write of before says nothing of after.
+`generation` counts the snapshots that replaced everything. A write from before such a snapshot says
+nothing about the log after it.
 
 INV-TAIL-ABA: an entry is marked durable only by the acknowledgement of a write of *that* entry:
 index and term must match, and the acknowledgement must be of the present Raft term. Two writes of

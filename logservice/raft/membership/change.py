@@ -69,8 +69,10 @@ class ChangeOutcome:
 def _check_step(
     membership: Membership, step: ChangeStep, leaving: Collection[ReplicaId]
 ) -> ChangeReason:
-    """`leaving`: replicas that the same change removes. Their data directories become free: a
-    damaged voter is swapped in place for an empty one.
+    """Why one step is refused, or ACCEPTED.
+
+    `leaving`: replicas that the same change removes. Their data directories become free, so that an
+    empty replica can take a damaged voter's place in the same directory.
     """
     replica = step.replica_id
     if replica == NO_REPLICA:

@@ -144,8 +144,8 @@ class Progress:
         self.recent_active = False
 
     def wake(self) -> None:
-        """The shard was silent, and is not any more: a new period begins. Whoever was active when
-        it fell silent still is for this one; nobody could be heard of meanwhile.
+        """The shard was quiesced and wakes: a new period begins. A member that was active when the
+        shard fell silent counts as active in it, because it could not be heard of meanwhile.
         """
         self.active_before = self.active
         self.recent_active = False
@@ -154,14 +154,14 @@ class Progress:
     def active(self) -> bool:
         """Heard of in this period or the one before.
 
-        Who asks at any moment needs this: `recent_active` alone is false for everybody just after
-        a period began, and whoever asks in step with the periods would never see it true.
+        This can be asked at any moment. `recent_active` alone is false for everybody just after a
+        period began, so a caller that asks in step with the periods would never see it true.
         """
         return self.recent_active or self.active_before
 
     @property
     def takes_blocks(self) -> bool:
-        """Not closed, and not known to be silent: `room` says so of a full or of a silent one."""
+        """Not closed, and not silent. Its `room` is 0 when it is full, and also when silent."""
         return not self.closed and (self.room > 0 or self.active)
 
     def _enter(self, state: ProgressState) -> None:
@@ -193,8 +193,8 @@ class Progress:
         self.sent_commit = index
 
     def snapshot_period(self) -> None:
-        """An election timeout passed. A snapshot without an answer for some of them was lost, and
-        so was the news of it: probe again, which sends the next one.
+        """An election timeout passed. After SNAPSHOT_PERIODS_MAX of them without an answer the
+        snapshot was lost, and so was the report of its loss: probe again, which sends the next one.
         """
         if self.state is ProgressState.SNAPSHOT:
             self.snapshot_periods += 1
@@ -212,7 +212,7 @@ class Progress:
             if count:
                 self.next += count
                 self.inflights.add(self.next - 1, size)
-            # Whatever overfills the window is a probe: its answer, not hope, opens the flow again.
+            # What overfills the window counts as a probe: only its answer opens the flow again.
             self.flow_paused = self.inflights.full()
         elif count:
             self.flow_paused = True

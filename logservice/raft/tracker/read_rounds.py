@@ -81,9 +81,9 @@ class ReadRounds:
         return _CONTEXT.pack(self._last) if self._last in self._rounds else b""
 
     def acknowledge(self, replica: ReplicaId, context: bytes) -> Round | None:
-        """`replica` answered `context`; the round with its answers, None when it is not waiting.
+        """`replica` answered `context`; returns the round, None when no such round waits.
 
-        Nor is the open round: its heartbeats have not left, so nobody can have answered them.
+        The open round does not wait yet: its heartbeats have not left, so nobody can have answered.
         """
         if len(context) != _CONTEXT.size:
             return None

@@ -1,32 +1,33 @@
 """Room: what the disks of a shard's members still take, and what a leader may therefore append.
 
-Every member says two things of its disk with each acknowledgement and each heartbeat answer:
+With each acknowledgement and each heartbeat answer a member says two things about its disk:
 
 - `room`: bytes of blocks that this shard's leader may have appended and not yet committed. 0: the
-  disk is above its high-water mark. It is a promise: what was admitted under it is taken, from the
-  reserve behind the mark, however full the disk is by then.
-- `closed`: the reserve, too, is nearly used up. Blocks to it wait at the leader, and what is on
-  its way is taken up to the first block; control entries (commands, membership changes, no-ops)
-  still go, as long as no block is before them.
+  disk is above its high-water mark. It is a promise: the disk takes what was admitted under it,
+  from the reserve behind the mark, however full it is by then.
+- `closed`: the reserve, too, is nearly used up. Blocks for this disk wait at the leader. Of what is
+  on its way, the disk takes everything up to the first block. Control entries (commands, membership
+  changes, no-ops) still go, as long as no block is before them.
 
-The shell measures and sets it (`Raft.set_room`). Only a leader's shell refuses blocks, before they
-are proposed:
+The shell measures both and sets them (`Raft.set_room`). Blocks are refused in one place only, by
+the leader's shell before it proposes them:
 
 - INV-ROOM-1: a block is admitted only while its bytes and all uncommitted ones fit the room of the
   leader itself and of a quorum. A full minority stops nothing, a full quorum refuses.
 - INV-ROOM-2: nothing but a block is ever refused or held back for lack of room: truncation,
   elections and membership changes go on.
 
-A closed quorum is somebody else's doing: promises alone leave the reserve its floor. What was
-appended before it closed, and all behind it, then waits for room (`Tracker.closed`); who proposes
-must not be left to wait with it (`nodehost.replica.intake`).
+A quorum closes only when something else fills its disks: promises alone leave the reserve its
+floor. What was appended before that, and everything behind it, then waits for room
+(`Tracker.closed`). Callers must not wait with it (`nodehost.replica.intake`).
 
 A member counts as having room until it says something else in this term, so that a new leader does
-not refuse what it was never told about; one that is not heard of for an election timeout counts as
-having none, else the appends that a dead disk cannot take would fill the others' reserves.
+not refuse what it was never told about. A member that was not heard of for an election timeout
+counts as having none: else the appends that a dead disk cannot take would fill the others'
+reserves.
 
-A leader whose own disk is full while a quorum has room hands leadership to one that has. Reference:
-DESIGN section 7 (Disk full).
+A leader whose own disk is full while a quorum has room hands leadership to a member with room
+(`leading.hand_over`). Reference: DESIGN section 7 (Disk full).
 """
 
 from __future__ import annotations
