@@ -109,6 +109,8 @@ class SegmentWriter:
         self._clock = clock
         self._capacity = 0
         self._handle = -1
+        self._durable = position.sequence
+        """Sequence of the newest durable group; belongs to whoever is in `write`."""
 
     def begin(
         self,
@@ -168,7 +170,9 @@ class SegmentWriter:
         if group.checkpoint is not None and not self._space.index_writable():
             raise OutOfSpace("the derived index")
         if group.has_bytes:
+            invariant(group.sequence == self._durable + 1, "INV-GROUP-2", sequence=group.sequence)
             self._write_bytes(group)
+            self._durable = group.sequence
         if group.checkpoint is not None:
             kv.write(group.checkpoint.puts, group.checkpoint.deletes)
             self.counters.index_bytes_written += group.checkpoint.bytes
@@ -207,6 +211,7 @@ class SegmentWriter:
 
     def advance(self, group: CommitGroup) -> None:
         """The group is durable: the next one goes behind it."""
+        invariant(group.sequence == self.position.sequence + 1, "INV-GROUP-3", now=self.position)
         at, encoded = group.encoded.position, group.encoded
         if group.new_segment_bytes:
             self._files.added(at.segment, group.new_segment_bytes)

@@ -33,6 +33,30 @@ def columns_in_memory(db: LogDb) -> int:
     )
 
 
+def test_columns_stay_until_the_row_that_brings_them_back_is_durable() -> None:
+    """INV-CACHE-1."""
+    world = World(options=replace(SMALL, column_cache_bytes=CACHE_BYTES))
+    db = grown(world)
+    db.checkpoint()
+    for last in range(LAST + 1, LAST + 50):
+        group = db.begin([update(1, 1, entries(last, last, size=100))])
+        if group.checkpoint is not None:
+            break
+        db.write(group)
+        db.finish(group)
+    assert group.checkpoint is not None
+    held = [chunk for _, chunk in group.checkpoint.chunks]
+    assert held
+    for index in range(1, LAST + 1, GROUP):
+        assert log_of(db, 2).term(Index(index)) == 1, "the cache turns over"
+    assert all(chunk.loaded is not None for chunk in held)
+    db.write(group)
+    db.finish(group)
+    for index in range(1, LAST + 1, GROUP):
+        assert log_of(db, 2).term(Index(index)) == 1
+    assert all(chunk.loaded is None for chunk in held), "now they may go"
+
+
 def test_columns_of_sealed_segments_stay_within_their_bound() -> None:
     world = World(options=replace(SMALL, column_cache_bytes=CACHE_BYTES))
     db = grown(world)

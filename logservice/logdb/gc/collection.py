@@ -196,6 +196,7 @@ class Collection:
     def begin_removal(self, segment: int) -> CommitGroup:
         """Remove a victim; a checkpoint covers all copies before the first one goes."""
         self._victims.discard(segment)
+        invariant(segment < max(self.files.sizes), "INV-GC-2", segment=segment)
         invariant(not self._usage.chunks(segment), "INV-GC-4", segment=segment)
         self._removing = segment, self.files.sizes[segment]
         checkpoint, self._checkpointed = not self._checkpointed, True
