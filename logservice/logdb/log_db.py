@@ -451,7 +451,8 @@ class LogDb:
         return sum(size for one, size in self._files.sizes.items() if after < one < active)
 
     def scrub_found(self, segment: int, damages: Sequence[DamagedRange]) -> Verdict:
-        """See `scrub.attribute`."""
+        active = self._writer.position.segment
+        invariant(segment != active, "INV-SCRUB-1", segment=segment)
         states = self._states.values()
         return attribute(states, self._files, segment, damages, self.fault_found)
 
@@ -514,7 +515,6 @@ class LogDb:
         return collection.report
 
     def begin_copies(self, runs: list[RecordRun]) -> CommitGroup:
-        """See `CollectionHost`."""
         self._check_usable()
         flags = FLAG_REWRITE if runs else 0
         group = self._begin_runs(runs, self._next_write_sequence, flags=flags)
@@ -525,17 +525,15 @@ class LogDb:
     def begin_upkeep(
         self, *, cut: tuple[int, int] | None = None, retired: Sequence[int] = (), checkpoint: bool
     ) -> CommitGroup:
-        """See `CollectionHost`."""
         self._check_usable()
+        batch = self._checkpoint_batch() if checkpoint else None
         group = self._begin_runs([], self._next_write_sequence)
-        group.cut, group.retired = cut, tuple(retired)
-        group.checkpoint = self._checkpoint_batch() if checkpoint else None
+        group.cut, group.retired, group.checkpoint = cut, tuple(retired), batch
         if self.observer is not None:
             self.observer.upkeep_begun(group)
         return group
 
     def fault_found(self, key: Key, why: str, damaged_from: Index) -> None:
-        """See `CollectionHost`."""
         ReplicaLog(self._states[key], self._files, self._fault_noted).blame(why, damaged_from)
 
     def sample_disk(self) -> DiskState:
@@ -623,6 +621,7 @@ class LogDb:
         return state
 
     def _checkpoint_batch(self) -> CheckpointBatch:
+        invariant(not self._begun, "INV-CKPT-1", begun=len(self._begun))
         batch = build_checkpoint(
             self._states.values(), self._writer.position, self._files.incarnation
         )

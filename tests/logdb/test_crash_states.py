@@ -19,7 +19,10 @@ from logservice_wire.errors import Halted
 from logservice.ids import Index
 from logservice.logdb.format.update import Update
 from logservice.logdb.io.memory_vfs import MemoryVfs, SurvivingBytes
+from logservice.logdb.io.segment_files import SegmentFiles
+from logservice.logdb.io.survey import Survey
 from logservice.logdb.log_db import LogDb
+from logservice.logdb.recovery.recovery import recover
 from tests.logdb.helpers import World, all_entries, entries, log_of, picture, update
 
 Acked = dict[tuple[int, int], tuple[tuple[int, int], int, tuple[object, ...]]]
@@ -222,6 +225,7 @@ def commit_indexes(recorder: Recorder) -> None:
     [(grow, 1), (overwrite, 1), (snapshots, 1), (collection, 1), (commit_indexes, 1)],
 )
 def test_every_crash_state(scenario: Callable[[Recorder], None], stride: int) -> None:
+    """INV-WRITER-2: without the name of a new segment acked entries are missing."""
     recorder = Recorder()
     scenario(recorder)
     states = replay_all(recorder, stride)
@@ -332,6 +336,45 @@ def test_a_recovery_that_leaves_out_its_sync_is_caught(left_out: str) -> None:
     caught = pytest.raises((AssertionError, Halted)) if left_out else contextlib.nullcontext()
     with caught:
         replay_all(recorder)
+
+
+def test_a_torn_group_is_dropped_whole() -> None:
+    """INV-GROUP-1: however much of it reached the disk, both replicas have it or neither."""
+    world = World()
+    db = world.open()
+    db.commit([update(1, 1, entries(1, 2)), update(2, 1, entries(1, 2))])
+    before = picture(db)
+    group = db.begin([update(1, 1, entries(3, 4)), update(2, 1, entries(3, 4))])
+    world.memory.pwritev(group.handle, group.encoded.buffers, group.encoded.position.offset)
+    for keep in range(0, group.encoded.size - 8, 8):
+        copy = world.without_index()
+        copy.memory.crash(lambda path, number, size, keep=keep: keep)  # type: ignore[misc]
+        assert picture(copy.open()) == before, keep
+    world.memory.crash(lambda path, number, size: size)
+    db = world.open()
+    assert [log_of(db, shard).last_index() for shard in (1, 2)] == [4, 4]
+
+
+def test_recovery_writes_nothing_before_it_has_decided() -> None:
+    """INV-REC-3, with a torn group and a segment that is never used."""
+    world = World()
+    db = world.open()
+    for first in range(1, 40, 3):
+        db.commit([update(1, 1, entries(first, first + 2, size=300))])
+    group = db.begin([update(1, 1, entries(40, 42, size=300))])
+    world.memory.pwritev(group.handle, group.encoded.buffers, group.encoded.position.offset)
+    world.memory.crash(lambda path, number, size: size // 2)
+    files = SegmentFiles(world.memory, "/data/segments", world.directory.incarnation)
+    for name in ("pwritev", "fdatasync", "sync_written", "truncate", "rename", "unlink", "create"):
+        setattr(world.memory, name, lambda *_: pytest.fail("recovery writes"))
+    first_time, again = (recover(Survey(files), None) for _ in range(2))
+    assert first_time.report.torn_bytes
+    for found in (first_time, again):
+        (state,) = found.states.values()
+        assert (state.index.last_index, state.index.tail_lsn, state.fault) == (39, 40, None)
+    assert first_time.position == again.position
+    assert first_time.seal == again.seal
+    assert first_time.report == again.report
 
 
 def test_memory_worlds_are_independent() -> None:

@@ -50,6 +50,7 @@ def test_a_new_directory_gets_an_incarnation_that_stays(tmp_path: Path) -> None:
 
 
 def test_two_stores_never_share_a_directory(path: str) -> None:
+    """INV-DIR-1."""
     held = open_directory(path)
     with pytest.raises(InvalidArgument, match="another process uses"):
         open_directory(path)
@@ -81,6 +82,7 @@ def test_the_lock_holds_between_processes_and_ends_with_one(path: str) -> None:
 
 
 def test_another_clusters_or_stores_directory_is_refused(path: str) -> None:
+    """INV-DIR-2."""
     with pytest.raises(WrongCluster, match="belongs to cluster 'prod'") as caught:
         open_directory(path, cluster="staging")
     assert caught.value.metadata["found"] == "prod"
@@ -106,6 +108,7 @@ def test_a_moved_directory_is_accepted(path: str, tmp_path: Path) -> None:
 def test_other_hard_bounds_or_another_format_are_refused(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """INV-DIR-2."""
     monkeypatch.setattr(data_directory, "FORMAT_VERSION", 99)
     with pytest.raises(WrongCluster, match="format version 2"):
         open_directory(path)

@@ -53,6 +53,7 @@ def test_the_lines(free: int, *, full: bool, closed: bool) -> None:
 
 
 def test_the_promises_together_fit_the_reserve() -> None:
+    """INV-SPACE-1."""
     for replicas in (0, 1, 3, 100, 1000):
         for free in (RESERVE, RESERVE + 1, 4 * RESERVE, 1 << 30):
             room = space(free).sample(replicas).room
@@ -184,6 +185,7 @@ def test_the_newest_segment_is_ended_when_it_is_mostly_garbage_on_a_full_disk() 
 
 
 def test_garbage_is_left_alone_while_the_derived_index_has_no_room() -> None:
+    """INV-SPACE-2."""
     world = World(options=LogDbOptions(segment_bytes=4096, ballast_bytes=0, reserve_bytes=RESERVE))
     db = world.open()
     for first in range(1, 30, 3):

@@ -65,21 +65,21 @@ def test_an_idle_replica_pins_nothing() -> None:
 
 def test_a_copy_is_not_taken_for_an_overwrite() -> None:
     """The copy of entries 1-3 lies behind 4-6 on the disk; its write sequence says that it is
-    older.
+    older (INV-REC-1).
     """
     world = World()
     db = world.open()
     db.commit([update(2, 1, entries(1, 3))])
     fill(db, 1, 30)
-    db.commit([update(2, 1, entries(4, 6))])
     db.commit([update(1, 1, snapshot=30)])
+    db.commit([update(2, 1, entries(4, 6))])
     assert db.collect_garbage().rewritten_records
     for reopened in (world.without_index().open(), world.reopen(db)):
         assert all_entries(log_of(reopened, 2, 1)) == entries(1, 6)
 
 
 def test_superseded_entries_do_not_come_back_when_what_replaced_them_is_collected() -> None:
-    """A cut must survive while older segments still hold what it cut."""
+    """INV-STATE-2: a cut must survive while older segments still hold what it cut."""
     world = World()
     db = world.open()
     # Shard 9 keeps the first segment alive; it also holds entries 1-8 of shard 1.

@@ -85,6 +85,7 @@ class Plain:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_it_says_what_a_plain_list_says(seed: int) -> None:
+    """INV-INDEX-2 and, of the bytes in use, INV-INDEX-4."""
     plain = Plain(seed)
     steps = [plain.write, plain.write, plain.write, plain.cut, plain.compact]
     for _ in range(60):

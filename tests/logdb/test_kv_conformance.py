@@ -72,6 +72,7 @@ def test_a_destroyed_store_is_empty(engine: KvEngine, path: str) -> None:
 
 
 def test_the_first_failed_write_is_the_last(engine: KvEngine, path: str) -> None:
+    """INV-KV-2."""
     kv = engine.open(path)
     if isinstance(engine, MemoryKvEngine):
 

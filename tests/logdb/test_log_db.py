@@ -240,6 +240,7 @@ def test_an_empty_commit_writes_nothing(world: World) -> None:
 
 
 def test_the_index_can_be_deleted(world: World) -> None:
+    """INV-CKPT-2."""
     db = world.open()
     for first in range(1, 60, 3):
         db.commit([update(1, 1, entries(first, first + 2, size=300), hard=(1, 1, first))])

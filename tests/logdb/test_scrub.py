@@ -146,7 +146,7 @@ def test_a_segment_that_was_collected_meanwhile_harms_nobody() -> None:
 
 
 def test_what_an_earlier_life_left_behind_the_last_group_is_no_damage() -> None:
-    """A recycled file: the scrub of a healthy store counted its old bytes as damage."""
+    """INV-SCRUB-2. A recycled file: the scrub of a healthy store counted its old bytes."""
     _, db = filled()
     left = DamagedRange(db._files.sizes[1] - 8, db._files.sizes[1], "no group", tail=True)
     assert db.scrub_found(1, [left]) == Verdict([], 0)

@@ -91,6 +91,7 @@ def test_spares_survive_a_restart_but_not_another_segment_size() -> None:
 
 
 def test_a_disk_near_its_mark_keeps_no_spares() -> None:
+    """INV-SPARE-2."""
     options = replace(OPTIONS, reserve_bytes=64 * 1024)
     world = World(options=options)
     db = turned_over(world)
@@ -113,6 +114,22 @@ def test_spares_are_given_up_before_the_disk_is_full() -> None:
     db.commit([update(2, 1, entries(1, 1, size=9000))])
     assert not spares(world)
     assert all_entries(log_of(db, 2)) == entries(1, 1, size=9000)
+
+
+def test_the_name_that_a_spare_had_does_not_come_back() -> None:
+    """INV-SPARE-1: after a power loss it would lead to the bytes of a newer segment."""
+    vfs = MemoryVfs()
+    pool = SpareSegments(vfs, "/", 10, 1)
+    handle = vfs.create("/1.segment")
+    vfs.preallocate(handle, 10)
+    vfs.fdatasync(handle)
+    vfs.fsync_directory("/")
+    pool.keep("/1.segment")
+    newer = pool.take("/2.segment")
+    assert newer is not None
+    vfs.write_durably(newer, [b"newer"], 0)
+    vfs.crash()
+    assert vfs.listdir("/") == ["1.spare"]
 
 
 def test_each_spare_is_handed_out_once() -> None:

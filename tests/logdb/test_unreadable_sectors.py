@@ -292,6 +292,7 @@ def test_a_disk_that_gives_nothing_is_lost_and_nothing_is_changed(index: bool) -
 
 
 def test_a_disk_with_many_unreadable_pages_is_lost() -> None:
+    """INV-SURVEY-1."""
     many = bounds.LOGDB_UNREADABLE_PAGES_MAX
     world = World(options=replace(OPTIONS, segment_bytes=(many + 4) * PAGE_BYTES))
     db = world.open()
@@ -335,6 +336,7 @@ class Refusing(DyingVfs):
 
 @pytest.mark.parametrize("what", ["open", "list", "identity", "gone"])
 def test_what_is_no_bad_place_is_a_lost_disk(what: str) -> None:
+    """INV-SURVEY-1."""
     hurt = two().copy()
     vfs = Refusing(hurt.memory)
     hurt.vfs, vfs.refuses = vfs, what

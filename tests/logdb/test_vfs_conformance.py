@@ -233,6 +233,7 @@ def test_power_loss_may_tear_writes_and_keep_names() -> None:
 
 
 def test_an_unsynced_unlink_or_rename_is_undone_by_power_loss() -> None:
+    """INV-VFS-2."""
     vfs = MemoryVfs()
     write_file(vfs, "/f", b"old")
     vfs.unlink("/f")
@@ -258,6 +259,7 @@ def test_a_killed_process_loses_handles_and_locks_only() -> None:
 
 
 def test_a_durable_write_survives_power_loss_and_nothing_beside_it_must() -> None:
+    """INV-VFS-1."""
     vfs = MemoryVfs()
     handle = vfs.create("/f")
     vfs.fsync_directory("/")
@@ -358,6 +360,7 @@ def test_one_call_writes_and_syncs(calls: Calls, real: tuple[PosixVfs, int]) -> 
 
 
 def test_behind_a_short_write_one_sync_covers_all(calls: Calls, real: tuple[PosixVfs, int]) -> None:
+    """INV-VFS-1."""
     vfs, handle = real
     calls.answers = [calls.first(4)]
     vfs.write_durably(handle, [b"hello ", b"world"], 3)
@@ -372,6 +375,7 @@ def test_behind_a_short_write_one_sync_covers_all(calls: Calls, real: tuple[Posi
 def test_a_durable_write_that_fails_is_not_tried_again(
     calls: Calls, real: tuple[PosixVfs, int], number: int, written: int
 ) -> None:
+    """INV-VFS-3."""
     vfs, handle = real
 
     def answer(handle: int, buffers: Buffers, offset: int) -> int:

@@ -58,7 +58,6 @@ class ColumnCache:
         return run
 
     def read(self, key: Key, chunk: Chunk) -> EntryColumns | None:
-        """See `ColumnSource`."""
         return load_columns(self._kv, key, chunk)
 
     def take(self, chunk: Chunk, run: EntryColumns | None) -> None:

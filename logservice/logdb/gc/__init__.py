@@ -1,1 +1,5 @@
-"""Garbage collection: which segments can go, and the pass that frees them."""
+"""Garbage collection: which segments can go, and the steps that free them.
+
+Only `log_db` imports it. Start with `garbage.py` (the decision, pure), then `collection.py` (the
+steps, between other commit groups).
+"""

@@ -51,7 +51,6 @@ class LevelDbKv:
         self._on_failed = on_failed
 
     def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
-        """See `Kv`."""
         database = self._alive()
         try:
             with database.write_batch(sync=True) as batch:
@@ -65,7 +64,6 @@ class LevelDbKv:
             raise _error(error, "writing") from error
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Kv`."""
         try:
             value: bytes | None = self._alive().get(key, verify_checksums=True)
         except plyvel.Error as error:
@@ -73,7 +71,6 @@ class LevelDbKv:
         return value
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Kv`."""
         try:
             yield from self._alive().iterator(prefix=prefix, verify_checksums=True)
         except plyvel.Error as error:
@@ -90,7 +87,6 @@ class LevelDbKv:
         self.write([], [b""])
 
     def close(self) -> None:
-        """See `Kv`."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -109,7 +105,6 @@ class LevelDbEngine:
         self._vfs = vfs
 
     def open(self, path: str) -> LevelDbKv:
-        """See `KvEngine`."""
         if not self._vfs.exists(posixpath.join(path, _CURRENT)):
             self._create(path)
         try:
@@ -127,7 +122,6 @@ class LevelDbEngine:
         return opened
 
     def trusted(self, path: str) -> bool:
-        """See `KvEngine`."""
         return self._vfs.exists(path + _MARKER_SUFFIX)
 
     @contextlib.contextmanager

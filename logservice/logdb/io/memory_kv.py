@@ -23,7 +23,6 @@ class MemoryKv:
         self._rows: dict[bytes, bytes] | None = rows
 
     def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
-        """See `Kv`."""
         rows = self._alive()
         try:
             self._engine.before_write()
@@ -37,11 +36,9 @@ class MemoryKv:
             rows[key] = bytes(value)
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Kv`."""
         return self._alive().get(key)
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Kv`."""
         rows = self._alive()
         keys = sorted(rows)
         for key in keys[bisect_left(keys, prefix) :]:
@@ -50,11 +47,9 @@ class MemoryKv:
             yield key, rows[key]
 
     def compact(self) -> None:
-        """See `Kv`."""
         self._alive()
 
     def close(self) -> None:
-        """See `Kv`."""
         self._rows = None
 
     def _alive(self) -> dict[bytes, bytes]:
@@ -73,13 +68,11 @@ class MemoryKvEngine:
         self._distrusted: set[str] = set()
 
     def open(self, path: str) -> MemoryKv:
-        """See `KvEngine`."""
         if path in self._corrupt:
             raise KvCorrupt(f"memory store {path} was damaged by a test")
         return MemoryKv(self, path, self._stores.setdefault(path, {}))
 
     def trusted(self, path: str) -> bool:
-        """See `KvEngine`."""
         return path not in self._distrusted
 
     def distrust(self, path: str) -> None:
@@ -88,11 +81,9 @@ class MemoryKvEngine:
 
     @contextmanager
     def open_copy(self, path: str) -> Iterator[MemoryKv | None]:
-        """See `KvEngine`."""
         yield self.copy().open(path) if path in self._stores else None
 
     def destroy(self, path: str) -> None:
-        """See `KvEngine`."""
         self._stores.pop(path, None)
         self._corrupt.discard(path)
         self._distrusted.discard(path)

@@ -74,7 +74,6 @@ class MemoryVfs:
         self._next_inode = 1000
 
     def create(self, path: str) -> int:
-        """See `Vfs`."""
         path = _normal(path)
         if path in self._files or path in self._directories:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
@@ -84,15 +83,12 @@ class MemoryVfs:
         return self._handle(path)
 
     def open_read(self, path: str) -> int:
-        """See `Vfs`."""
         return self._handle(_normal(path))
 
     def open_write(self, path: str) -> int:
-        """See `Vfs`."""
         return self._handle(_normal(path))
 
     def close(self, handle: int) -> None:
-        """See `Vfs`."""
         self._file(handle)
         del self._handles[handle]
         path = self._paths.pop(handle)
@@ -100,14 +96,12 @@ class MemoryVfs:
             del self._locks[path]
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
-        """See `Vfs`."""
         return bytes(self._file(handle).cached[offset : offset + size])
 
     def will_need(self, handle: int, size: int, offset: int) -> None:
         """See `Vfs`: it is in memory."""
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
-        """See `Vfs`."""
         file = self._file(handle)
         data = b"".join(buffers)
         self._need_space(max(0, offset + len(data) - len(file.cached)))
@@ -121,7 +115,6 @@ class MemoryVfs:
         self.sync_written(handle, offset, sum(map(len, buffers)))
 
     def fdatasync(self, handle: int) -> None:
-        """See `Vfs`."""
         file = self._file(handle)
         for operation in file.pending:
             _apply(file.durable, operation)
@@ -143,26 +136,21 @@ class MemoryVfs:
         ]
 
     def preallocate(self, handle: int, size: int) -> None:
-        """See `Vfs`."""
         file = self._file(handle)
         if size > len(file.cached):
             self._need_space(size - len(file.cached))
             self._change(file, _Pending(0, b"", size))
 
     def truncate(self, handle: int, size: int) -> None:
-        """See `Vfs`."""
         self._change(self._file(handle), _Pending(0, b"", size))
 
     def size(self, handle: int) -> int:
-        """See `Vfs`."""
         return len(self._file(handle).cached)
 
     def inode(self, handle: int) -> int:
-        """See `Vfs`."""
         return self._file(handle).inode
 
     def rename(self, source: str, target: str) -> None:
-        """See `Vfs`."""
         source, target = _normal(source), _normal(target)
         self._need_directory(_parent(target))
         if source in self._files:
@@ -177,26 +165,22 @@ class MemoryVfs:
         self._directories |= {target + d[len(source) :] for d in moved}
 
     def unlink(self, path: str) -> None:
-        """See `Vfs`."""
         path = _normal(path)
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         del self._files[path]
 
     def exists(self, path: str) -> bool:
-        """See `Vfs`."""
         path = _normal(path)
         return path in self._files or path in self._directories
 
     def listdir(self, path: str) -> list[str]:
-        """See `Vfs`."""
         path = _normal(path)
         self._need_directory(path)
         names = [*self._files, *(self._directories - {"/"})]
         return sorted(posixpath.basename(n) for n in names if _parent(n) == path)
 
     def make_directory(self, path: str) -> None:
-        """See `Vfs`."""
         path = _normal(path)
         if path in self._files:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
@@ -205,7 +189,6 @@ class MemoryVfs:
             path = _parent(path)
 
     def remove_tree(self, path: str) -> None:
-        """See `Vfs`."""
         path = _normal(path)
         inside = path + "/"
         for name in [n for n in self._files if n.startswith(inside)]:
@@ -213,7 +196,6 @@ class MemoryVfs:
         self._directories -= {d for d in self._directories if d == path or d.startswith(inside)}
 
     def fsync_directory(self, path: str) -> None:
-        """See `Vfs`."""
         path = _normal(path)
         self._need_directory(path)
         for name in [n for n in self._durable_files if _parent(n) == path]:
@@ -231,7 +213,6 @@ class MemoryVfs:
         self._durable_directories |= {d for d in self._directories if _parent(d) == path}
 
     def lock(self, path: str) -> int:
-        """See `Vfs`."""
         path = _normal(path)
         if path in self._locks:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
@@ -240,7 +221,6 @@ class MemoryVfs:
         return handle
 
     def free_bytes(self, path: str) -> int:
-        """See `Vfs`."""
         return max(0, self.capacity_bytes - sum(len(f.cached) for f in self._files.values()))
 
     # --- what a real disk does not offer ---------------------------------------------------------

@@ -116,19 +116,15 @@ class PosixVfs:
         """Whether this kernel takes the flag; None: nobody tried."""
 
     def create(self, path: str) -> int:
-        """See `Vfs`."""
         return self._spare.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
 
     def open_read(self, path: str) -> int:
-        """See `Vfs`."""
         return self._spare.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def open_write(self, path: str) -> int:
-        """See `Vfs`."""
         return self._spare.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def close(self, handle: int) -> None:
-        """See `Vfs`."""
         self._trusted.pop(handle, None)  # the next file may get the same number
         os.close(handle)
         self._spare.refill()
@@ -218,31 +214,24 @@ class PosixVfs:
         return trusted
 
     def fdatasync(self, handle: int) -> None:
-        """See `Vfs`."""
         os.fdatasync(handle)
 
     def preallocate(self, handle: int, size: int) -> None:
-        """See `Vfs`."""
         os.posix_fallocate(handle, 0, size)
 
     def truncate(self, handle: int, size: int) -> None:
-        """See `Vfs`."""
         os.ftruncate(handle, size)
 
     def size(self, handle: int) -> int:
-        """See `Vfs`."""
         return os.fstat(handle).st_size
 
     def inode(self, handle: int) -> int:
-        """See `Vfs`."""
         return os.fstat(handle).st_ino
 
     def rename(self, source: str, target: str) -> None:
-        """See `Vfs`."""
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:
-        """See `Vfs`."""
         os.unlink(path)
 
     def exists(self, path: str) -> bool:
@@ -254,20 +243,16 @@ class PosixVfs:
         return True
 
     def listdir(self, path: str) -> list[str]:
-        """See `Vfs`."""
         return sorted(os.listdir(path))
 
     def make_directory(self, path: str) -> None:
-        """See `Vfs`."""
         os.makedirs(path, mode=0o750, exist_ok=True)
 
     def remove_tree(self, path: str) -> None:
-        """See `Vfs`."""
         if self.exists(path):
             shutil.rmtree(path)
 
     def fsync_directory(self, path: str) -> None:
-        """See `Vfs`."""
         handle = self._spare.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
