@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("inject", ["write:error=ENOSPC:when=60+", "fdatasync:error=EIO:when=40"])
 def test_the_first_error_is_the_last_call(inject: str) -> None:
-    """INV-KV-1 (the sync). In a process of its own, because LevelDB's threads do not survive its forks."""
+    """INV-KV-1. In a process of its own: LevelDB's threads do not survive its forks."""
     command = [sys.executable, "-m", "tests.crash.leveldb_faults", "--replay", inject]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
