@@ -46,7 +46,7 @@ from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, build_checkp
 from logservice.logdb.checkpoint.column_cache import ColumnCache
 from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, RecordRun
 from logservice.logdb.format.update import Update
-from logservice.logdb.gc.collection import Collection
+from logservice.logdb.gc.collection import GarbageCollection
 from logservice.logdb.gc.garbage import (
     GarbagePlan,
     GcReport,
@@ -70,10 +70,8 @@ from logservice.logdb.recovery.recovery import Recovered
 from logservice.logdb.recovery.unwritten import Unwritten
 from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, attribute, scrub_target
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
-from logservice.logdb.space.ballast import Ballast
 from logservice.logdb.space.disk_space import DiskSpace, DiskState, OutOfSpace
 from logservice.logdb.space.oldest_pins import OldestPins
-from logservice.logdb.space.spare_segments import SpareSegments
 from logservice.logdb.space.stats import LogDbStats
 
 
@@ -110,8 +108,6 @@ class LogDb:
         files: SegmentFiles,
         kv: Kv,
         columns: ColumnCache,
-        ballast: Ballast,
-        spares: SpareSegments,
         space: DiskSpace,
         recovered: Recovered,
         options: LogDbOptions,
@@ -123,14 +119,10 @@ class LogDb:
         self._files = files
         self._kv = kv
         self._columns = columns
-        self._ballast = ballast
-        self._spares = spares
         self._space = space
         self._owed: CheckpointBatch | None = None
         self._options = options
-        self._writer = SegmentWriter(
-            files, ballast, spares, space, recovered.position, options.segment_bytes, clock
-        )
+        self._writer = SegmentWriter(files, space, recovered.position, options.segment_bytes, clock)
         self._writer.unmarked = recovered.unmarked
         self._states = recovered.states
         self._usage = SegmentUsage()
@@ -144,7 +136,7 @@ class LogDb:
         self._begun: deque[CommitGroup] = deque()
         self._failure = ""
         self.on_fault: Callable[[ShardId, ReplicaId], None] = lambda *_: None
-        """Told whose data was found damaged, once it is known to be."""
+        """Told (shard, replica) when its data is found damaged."""
         self.observer: CommitObserver | None = None
         """Watches every commit group from now on; set it once the directory is open."""
 
@@ -166,8 +158,9 @@ class LogDb:
         After a KvError a second try begins with a new index (INV-KV-3).
 
         `identity` is the open data directory that `directory` is, or lies in: its incarnation seeds
-        every checksum. Raises KvError, SegmentVersionError, OSError for a disk that is lost. Always
-        opens after a crash and around what cannot be read (`opening`): see `recovery_report`.
+        every checksum. A crash, or bytes that cannot be read, never keep it from opening
+        (`opening`); `recovery_report` says what was found. Raises KvError, SegmentVersionError, and
+        OSError for a disk that is lost.
         """
         options = options or LogDbOptions()
         if options.segment_bytes < LOGDB_SEGMENT_BYTES_MIN:
@@ -177,20 +170,24 @@ class LogDb:
         segments = posixpath.join(directory, "segments")
         vfs.make_directory(segments)
         vfs.fsync_directory(directory)
-        ballast = Ballast(
-            vfs, posixpath.join(directory, "BALLAST"), directory, options.ballast_bytes
+        space = DiskSpace.open(
+            vfs,
+            directory,
+            segments,
+            segment_bytes=options.segment_bytes,
+            spare_segments_max=options.spare_segments_max,
+            ballast_bytes=options.ballast_bytes,
+            reserve_bytes=options.reserve_bytes,
         )
-        spares = SpareSegments(vfs, segments, options.segment_bytes, options.spare_segments_max)
-        space = DiskSpace(vfs, directory, ballast, spares, options.reserve_bytes)
         if vfs.free_bytes(directory) < options.segment_bytes or not space.index_writable():
-            ballast.release()
+            space.ballast.release()
         files = SegmentFiles(vfs, segments, identity.incarnation)
         index = posixpath.join(directory, INDEX_NAME)
         cache_bytes = options.column_cache_bytes
         opened, columns, recovered = open_and_recover(identity, files, kv, index, cache_bytes)
         if recovered.report.unreadable_bytes:
-            # Who knows what is in the spares: one that cannot be read cannot be written in part.
-            spares.release()
+            # The spares may have bad sectors, too, and such a sector cannot be written in part.
+            space.spares.release()
         opened = opened or kv.open(index)
         columns = columns or ColumnCache(opened, files, cache_bytes)
         db = cls(
@@ -198,8 +195,6 @@ class LogDb:
             files,
             opened,
             columns,
-            ballast,
-            spares,
             space,
             recovered,
             options,
@@ -418,7 +413,7 @@ class LogDb:
         """A group that says that all before it is durable; empty when the newest group says so.
 
         To be written and finished like any other once the store was idle for DURABLE_MARK_MS.
-        Marks of damage that wait go instead: they, too, follow the newest group (INV-REC-4).
+        If marks of damage wait, they go instead: they, too, follow the newest group (INV-REC-4).
         """
         self._check_usable()
         if self._unwritten.marks:
@@ -473,7 +468,7 @@ class LogDb:
         self._columns.saved(batch.chunks)
         self._writer.counters.index_bytes_written += batch.bytes
 
-    def begin_collection(self) -> Collection:
+    def begin_collection(self) -> GarbageCollection:
         """A garbage collection, to be carried out step by step (`collection`); one at a time.
 
         May begin while a group is at the disk; the steps' groups come between others. Any OSError
@@ -494,7 +489,7 @@ class LogDb:
                 self._files.condemned,
                 self._options,
             )
-        return Collection(
+        return GarbageCollection(
             self,
             plan,
             sealed,
@@ -505,7 +500,7 @@ class LogDb:
         )
 
     def collect_garbage(self) -> GcReport:
-        """A whole collection at once: for who has no event loop to keep going."""
+        """A whole garbage collection at once, for a caller without an event loop."""
         self._check_usable()
         collection = self.begin_collection()
         with contextlib.suppress(OutOfSpace):
@@ -541,7 +536,7 @@ class LogDb:
         return self._space.sample(len(self._states))
 
     def survey_oldest(self) -> Iterator[None]:
-        """See `OldestPins.survey`; of the segment that is being written nobody asks."""
+        """Find out, in slices, who holds the oldest segment once it is sealed (`OldestPins`)."""
         oldest = min(self._files.sizes, default=0)
         return self._pins.survey(oldest if oldest < self._writer.position.segment else 0)
 
@@ -557,7 +552,7 @@ class LogDb:
             segment_files=len(sizes),
             live_bytes=live,
             garbage_bytes=max(0, total - newest - live + usage.live_bytes(active)),
-            spare_bytes=self._spares.bytes,
+            spare_bytes=self._space.spares.bytes,
             groups=counters.groups,
             durable_writes=counters.durable_writes,
             entries_written=counters.entries_written,
@@ -577,9 +572,9 @@ class LogDb:
             durable_write_p99_us=counters.durable_write_us.percentile(0.99),
             durable_write_us=counters.durable_write_us.histogram(),
             group_bytes=counters.group_bytes.histogram(),
-            free_bytes=self._files.vfs.free_bytes(self.directory) + self._spares.bytes,
+            free_bytes=self._files.vfs.free_bytes(self.directory) + self._space.spares.bytes,
             disk=self._space.state,
-            ballast=self._ballast.held,
+            ballast=self._space.ballast.held,
             faulty_replicas=sum(bool(s.faulty) for s in self._states.values() if s.exists),
         )
 

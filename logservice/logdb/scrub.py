@@ -2,9 +2,10 @@
 
 `read_slice` belongs on a worker thread: it opens the segment for itself, reads at most the slice
 (one group, if that is larger) and verifies every checksum in it. It says *where* something does not
-verify; *whom* that costs what is for the index (`affected`), on the thread that owns it. So damage
-is attributed even where the directory that names the owner is gone. Pages that the disk cannot give
-are read around (`survey`): one of them costs those whose bytes are in it, not all in the slice.
+verify. *Which replica* loses what by it the index says (`affected`), on the thread that owns it. So
+damage is attributed even where the directory that names the owner is gone. Pages that the disk
+cannot read are read around (`survey`): such a page costs the replicas with bytes in it, not all
+that are in the slice.
 
 - INV-SCRUB-1: only sealed segments are scrubbed: their bytes do not change any more.
 - INV-SCRUB-2: what follows the last group of a segment (zeros, or bytes of an earlier life) counts

@@ -31,9 +31,7 @@ from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.format.segment import encode_segment_header
 from logservice.logdb.io.kv import Kv
 from logservice.logdb.io.segment_files import SegmentFiles
-from logservice.logdb.space.ballast import Ballast
 from logservice.logdb.space.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
-from logservice.logdb.space.spare_segments import SpareSegments
 from logservice.logdb.space.stats import Counters
 
 _WITHOUT_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -89,8 +87,6 @@ class SegmentWriter:
     def __init__(
         self,
         files: SegmentFiles,
-        ballast: Ballast,
-        spares: SpareSegments,
         space: DiskSpace,
         position: LogPosition,
         segment_bytes: int,
@@ -102,8 +98,6 @@ class SegmentWriter:
         self.counters = Counters()
         self.unmarked = False
         self._files = files
-        self._ballast = ballast
-        self._spares = spares
         self._space = space
         self._segment_bytes = segment_bytes
         self._clock = clock
@@ -187,8 +181,9 @@ class SegmentWriter:
         for segment in segments:
             # What is overwritten in part has to be read first: not a file with bad places.
             good = segment not in self._files.condemned
-            if good and self._spares.wants(self._files.sizes[segment]) and self._space.has_plenty():
-                self._spares.keep(self._files.path(segment))
+            spares, size = self._space.spares, self._files.sizes[segment]
+            if good and spares.wants(size) and self._space.has_plenty():
+                spares.keep(self._files.path(segment))
                 self.counters.segments_recycled += 1
             else:
                 self._files.remove([segment])
@@ -274,21 +269,21 @@ class SegmentWriter:
                 group.handle = spare
                 return
         if not space.leaves_floor(group.new_segment_bytes):
-            self._spares.release()
+            space.spares.release()
         sizes = [size for size in (small, needed) if space.leaves_index(size)]
         if space.leaves_floor(group.new_segment_bytes):
             sizes.insert(0, group.new_segment_bytes)
         for size in sizes:
             if self._allocate(group, path, size):
                 return
-        from_ballast = self._ballast.release() and space.leaves_index(needed)
+        from_ballast = space.ballast.release() and space.leaves_index(needed)
         if from_ballast and self._allocate(group, path, needed):
             return
         raise OutOfSpace(f"a segment of {needed} bytes")
 
     def _take_spare(self, path: str) -> int | None:
         try:
-            return self._spares.take(path)
+            return self._space.spares.take(path)
         except OSError as error:
             if error.errno not in _WITHOUT_DESCRIPTOR:
                 raise

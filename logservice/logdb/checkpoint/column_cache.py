@@ -1,7 +1,7 @@
 """ColumnCache: which columns of the entry indexes are in memory, and where they come back from.
 
-Columns without a row in the derived index are in memory because they are nowhere else that is
-quick. All others are here, at most `bytes_max` of them for all replicas together; the one that was
+Columns without a row in the derived index stay in memory, because nothing else gives them quickly.
+All others are here, at most `bytes_max` of them for all replicas together; the one that was
 loaded or written longest ago goes first. (Not the one that was used longest ago: a reader uses a
 chunk thousands of times in a row, and then never again.)
 

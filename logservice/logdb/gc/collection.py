@@ -1,4 +1,4 @@
-"""Collection: one garbage collection, in steps small enough for a store under load.
+"""GarbageCollection: one garbage collection, in steps small enough for a store under load.
 
 Every step is bounded (LOGDB_COLLECT_SLICE_*) and made of three parts, so that its caller can keep
 file work off the event loop and other commit groups between the steps:
@@ -74,7 +74,7 @@ class CollectionHost(Protocol):
 class Step:
     """One step. `read` before `begin`; the group is to be written and finished before the next."""
 
-    _collection: Collection
+    _collection: GarbageCollection
     reads: list[EntryRead] = field(default_factory=list)
     states: list[ReplicaState] = field(default_factory=list)
     removes: int = 0
@@ -101,7 +101,7 @@ class Step:
         return self._collection.begin_copies(self.reads, self._found, self.states)
 
 
-class Collection:
+class GarbageCollection:
     """See the head of this file. All but `Step.read` and the groups' writing: loop thread."""
 
     def __init__(

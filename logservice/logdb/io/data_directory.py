@@ -10,9 +10,9 @@ can elect two leaders, so the identity is checked before anything else is read:
   refused: a copy is a replica that forgot the votes and acks given since it was made. Moving a
   directory within a file system keeps the number.
 
-- INV-DIR-4: a directory that once lost something of which nobody knows whose it was says so for
-  ever (``LOST_TRACK``): the damage itself is not met again once the derived index covers it, and
-  what was lost may have been all of a replica, its vote included.
+- INV-DIR-4: a directory that had an *unattributed loss* (it lost something, and nobody can say
+  whose it was) says so for ever, in the file ``LOST_TRACK``. No later start meets the damage itself
+  once the derived index covers it, and the loss may have been all of a replica, its vote included.
 
 The incarnation is drawn when the directory is created, so a store with an emptied disk speaks with
 another one and nobody takes it for the replica it was.
@@ -120,14 +120,16 @@ class DataDirectory:
         return self._unattributed_loss
 
     def note_unattributed_loss(self) -> None:
-        """Durably, and for ever; on a full disk only this process knows. Raises OSError."""
+        """Remember the loss durably, for ever. On a full disk only this process knows of it. Raises
+        OSError.
+        """
         if self._unattributed_loss:
             return
         self._unattributed_loss = True
         try:
             write_file(self.vfs, posixpath.join(self.path, LOST_TRACK_NAME), _LOST_TRACK)
         except OSError as error:
-            # A store on a full disk has to start. It says so to HAKeeper all the same.
+            # A store must start on a full disk. It tells HAKeeper of the loss all the same.
             if error.errno != errno.ENOSPC:
                 raise
 

@@ -2,16 +2,16 @@
 
 **A durable write in one call.** A thread gives up the interpreter lock for a system call and must
 get it back behind it, from a loop that has work of its own: for a write and its sync that is twice.
-`pwritev2` with RWF_DSYNC is both. It is used where it can be trusted only, and everywhere else, as
-after a short write, everything is written and one fdatasync ends it:
+`pwritev2` with RWF_DSYNC is both. It is used only where it can be trusted. Elsewhere, and after a
+short write, everything is written and one fdatasync ends it:
 
 - The file system must be one of `_HONOURS_DSYNC`. Those end a buffered write with the kernel's
   `generic_write_sync`, which is `vfs_fsync_range` with `datasync` for the bytes of that call (Linux
   4.7 and newer, fs.h): what fdatasync does, size and mapping of the blocks included, but for other
   bytes of the file. Network, FUSE, 9p and overlay file systems hand the flag to somebody else, who
-  may drop it. Which one a file is on says the kernel: its mount in `/proc/self/fdinfo`, and that
-  one's line in `/proc/self/mountinfo`; the device number would not do, since btrfs has one per
-  subvolume and others are used again. Who does not know does not trust.
+  may drop it. The kernel says which one a file is on: `/proc/self/fdinfo` names its mount, and
+  `/proc/self/mountinfo` the type of that mount. The device number would not do, since btrfs has one
+  per subvolume and others are used again. An unknown type is not trusted.
 - A kernel, or a filter in front of it, that does not take the flag refuses the first such call
   before it writes. That counts as a refusal as long as no call with the flag has succeeded; later
   the same error is the disk's (INV-VFS-3). All bytes are written anew then, so that the fdatasync

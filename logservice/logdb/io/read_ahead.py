@@ -1,12 +1,12 @@
-"""ReadAhead: which reads of one data directory go on where an earlier one ended, and how much the
-disk was asked for in advance of them.
+"""ReadAhead: which readers of one data directory go on where they ended, and how much the disk was
+asked to bring for them in advance.
 
 Several readers may go through one log at a time (partitions of a replay, followers that are
-behind), so a few of them are remembered for each; one that has not read for longest is forgotten
-first. What is asked for ahead is in the kernel's page cache until it is read. When a thousand
-replicas catch up at once it would push out what others are about to read, to be read again: so all
-of them together have `bytes_max`, and who finds none left reads without. A reader that was given up
-holds its part until IDLE_READS others came after it.
+behind), so a few are remembered for each log; the one that has not read for longest is forgotten
+first. What was asked for in advance is in the kernel's page cache until it is read. When a thousand
+replicas catch up at once, it would push out what others are about to read, and the disk would read
+that again. So all readers together have `bytes_max`, and a reader that finds nothing left reads
+without. A reader that gave up holds its part until IDLE_READS other reads came after it.
 
 Nothing depends on it but speed.
 """

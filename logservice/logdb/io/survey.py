@@ -1,11 +1,11 @@
-"""Survey: reading segments of a disk that cannot read all of them any more.
+"""Survey: reading the segments of a disk that can no longer read all of them.
 
 Recovery, the scrub and the offline tools read around what the disk refuses. A page that cannot be
 read is taken for zeros: they verify as nothing, unless zeros were there, so whoever scans finds
 damage in it, finds out whose, and goes on behind it. One dead sector is damage in one place.
 
-That alone would let an unreadable newest group pass for a torn one, so who decides by what was
-found what to keep has to ask `touches` as well (INV-REC-4).
+Zeros alone would let an unreadable newest group pass for a torn one. So whoever decides what to
+keep has to ask `touches` as well (INV-REC-4).
 
 Where it ends: a disk that is gone must not be taken for one on which everything is damaged.
 
@@ -65,7 +65,7 @@ class Survey:
 
     @property
     def silent(self) -> bool:
-        """Something was asked for, and not a byte of it came."""
+        """Reads were tried, and none of them gave a byte."""
         return bool(self._dead) and not self._answered
 
     def read(self, segment: int, offset: int, size: int) -> bytes:

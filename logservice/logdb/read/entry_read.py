@@ -9,8 +9,8 @@ the gap is small. They are copied in smaller parts, and a large payload by itsel
 saves a copy, and blocks so large that malloc may have to map them anew each time (from 128 KiB on,
 until it has seen a larger one freed).
 
-Both checksums of every record are verified, and that it is the one that the index means. Of a read
-that fails the first entry that cannot be read is named: those before it are good, so a repair
+Both checksums of every record are verified, and that it is the record that the index means. A read
+that fails names the first entry that cannot be read: the entries before it are good, so a repair
 begins there.
 
 `Fetch` is a whole read: several segments, and what a sequential reader will want next. The disk is
@@ -185,13 +185,14 @@ class EntryRead:
 
 @dataclass(slots=True)
 class Fetch:
-    """Consecutive entries of one replica that are on the disk: `reads`, and `ahead` of them what
-    the disk should begin to bring. Whose segments are pinned until it was given back
-    (`ReplicaLog.end_fetch`). asked: the disk was asked for `reads` before. chunks: of the index,
-    whose columns are to be loaded by `load`. first: the first entry that was asked for.
+    """A read of consecutive entries of one replica that are on the disk only.
 
-    entries, failed: the outcome of `run`; with `failed` there are no entries: the read, the index
-    of the first entry that cannot be read, and why.
+    `reads` are the entries, `ahead` what the disk should begin to bring beyond them; the segments
+    of both are pinned until `ReplicaLog.end_fetch`. asked: the disk was asked for `reads` before.
+    chunks: of the index, whose columns `load` gives. first: the first entry that was asked for.
+
+    entries, failed: the outcome of `run`. With `failed` (the read, the index of the first entry
+    that cannot be read, and why) there are no entries.
     """
 
     vfs: Vfs

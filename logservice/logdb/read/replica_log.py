@@ -140,7 +140,7 @@ class ReplicaLog:
         return self.fetched(fetch)
 
     def cached_entries(self, low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...] | None:
-        """`entries` from memory; None when the first of them is on the disk only, and is to be
+        """`entries` from memory; None when the first of them is on the disk only and has to be
         fetched. Raises KeyError.
         """
         self._check_there(low, high)
@@ -173,8 +173,9 @@ class ReplicaLog:
         return fetch
 
     def fetch_index_of_lsn(self, lsn: Lsn, max_bytes: int) -> Fetch | None:
-        """What of the index is on the disk only, of the part that `index_of_lsn` and a `fetch` from
-        there need; None when nothing is. To be run, ended and given to `fetched` before them.
+        """A fetch of the part of the index that is on the disk only and that `index_of_lsn` and a
+        `fetch` from there need; None when they need none. Run it, end it and give it to `fetched`
+        before them.
         """
         size = max_bytes + LOGDB_READ_AHEAD_BYTES
         return self._fetch_index(self._state.index.unloaded_of_lsn(lsn, size))

@@ -1,11 +1,12 @@
-"""Offline: looking at a data directory that no store has open.
+"""Offline: tools for a data directory that no store has open.
 
-`check`, `dump`, `statistics` and `stored_log` read only (not even the lock file is made) and are of
-use on damaged directories, one without a readable identity file included (then every segment's
-header says which directory it is), and on disks that cannot read all of them (`survey`);
-`rebuild_index` replaces the derived index, and decides nothing where the disk does not answer.
-While a store runs they would see its un-synced tail, so they refuse, except with `live`, which may
-report a group as torn that is being written.
+`check`, `dump`, `statistics` and `stored_log` only read: not even the lock file is made. They work
+on damaged directories and on disks that cannot read everything (`survey`). Without a readable
+identity file, the header of every segment says which directory it is. `rebuild_index` replaces the
+derived index, and decides nothing where the disk does not answer.
+
+While a store runs, all of them would see its un-synced tail, so they refuse. With `live` they do
+not, and may report a group as torn that is being written.
 """
 
 from __future__ import annotations

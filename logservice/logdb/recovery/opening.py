@@ -1,14 +1,14 @@
-"""Opening: recovery with the derived index if it is there and fits, else from the segments alone;
-then what recovery decided is made so.
+"""Opening: recover with the derived index if it is there and fits, else from the segments alone;
+then make durable what recovery decided.
 
-The index is derived (INV-CKPT-2), so anything wrong with it is answered by removing it. The reason
-is in the recovery report. It is removed only once the segments were read: on a disk that is lost
-nothing is changed. What it says of itself is believed all the same (`recovery.Witness`): one that
-knows more than the segments tells that they have lost something. So does one to which a write
-failed (INV-KV-3), in this life or in an earlier one: it is read for that, and made anew.
+The index is derived (INV-CKPT-2), so whatever is wrong with it, it is removed and made anew; the
+recovery report gives the reason. It is removed only after the segments were read, so that nothing
+is changed on a disk that is lost. Before that it serves as a witness (`recovery.Witness`): if it
+knows more than the segments, they have lost something. An index to which a write failed (INV-KV-3),
+in this life or in an earlier one, is such a witness, too.
 
-Every data directory opens whose folders can be listed, whose files can be opened and written, and
-of whose segments something can be read (`survey`). One of which nothing can be is a lost disk.
+A data directory opens if its folders can be listed, its files can be opened and written, and some
+bytes of its segments can be read (`survey`). If no byte can be read, the disk is lost.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ INDEX_NAME: Final = "index"
 def open_and_recover(
     identity: DataDirectory, files: SegmentFiles, engine: KvEngine, path: str, cache_bytes: int
 ) -> tuple[Kv | None, ColumnCache | None, Recovered]:
-    """Recover from the derived index and the segments, or from the segments alone: then the index
-    is gone, and to be made anew.
+    """Recover from the derived index and the segments; or from the segments alone, and then the
+    caller makes a new index.
 
     What LevelDB says of a damaged file depends on the place: a table that is cut short is an IO
-    error, not corruption. So whatever it says here, it is made anew. On a disk without a byte it
-    cannot open what is there; but there is room for a new one, which removing the old one, and
-    ending the newest segment, gives.
+    error, not corruption. So the index is made anew whatever LevelDB says here. On a disk without a
+    free byte LevelDB cannot open an old index; removing it and cutting the newest segment gives
+    room for a new one.
     """
     survey = Survey(files, LOGDB_UNREADABLE_PAGES_MAX)
     why = ""
@@ -98,7 +98,7 @@ def _settle(identity: DataDirectory, survey: Survey, recovered: Recovered) -> No
     for segment, end in recovered.seal.items():
         write_kept_again(survey, last, segment, end)
         if segment in recovered.hiding:
-            # Perhaps a group is there; who it may have cost something is not marked on disk yet.
+            # A group may be there, and the replicas that it may have cost are not marked yet.
             continue
         if survey.touches(segment, end, end + 1):
             # To cut inside a page the kernel has to read it.

@@ -7,23 +7,23 @@
      the stated window before the durable mark), dropped whole. Only the newest file can end with
      one: the file after it was made for a later group;
    - a damaged group with a successor was durable: **corruption** of what may have been acked. Its
-     directory says whose; what nobody can be blamed for makes every replica faulty. A successor
-     names its predecessor, so garbage behind a torn point of an earlier life is known as such.
+     directory says whose it was; damage that cannot be attributed makes every replica faulty. A
+     successor names its predecessor, so garbage behind a torn point of an earlier life is known as
+     such.
 4. *Resolve* each replica: newest record of each kind; entries from the newest run backwards
    (`resolve`).
 5. Make durable what is kept, cut what is dropped, go on in a new segment: never behind a torn
    point.
 
-What the disk cannot read any more (`survey`) is damage like flipped bits, with one difference: a
-torn write leaves bytes that can be read, so bytes that cannot are no sign of one.
+Bytes that the disk can no longer read (`survey`) are damage like flipped bits, with one difference:
+a torn write leaves bytes that can be read, so unreadable bytes are no sign of one.
 
-- INV-REC-4: nothing is taken for torn, and nowhere is the end of the log, because of bytes that
-  cannot be read. The newest group is torn only if all of it could be read, and the header of one
-  that may follow; the log ends where such a header could be read and is none. Else a group may be
-  there that was acked and whose owner nobody knows; the place is kept as it is.
-- INV-REC-5: segments of which no group verifies, with no index to say that they are new, are no
-  empty log: the index is there before the first group is. What they held is lost, and nobody knows
-  whose it was.
+- INV-REC-4: unreadable bytes are never a reason to call a group torn, or to end the log there. The
+  newest group is torn only if all of it could be read, together with the header of a group that may
+  follow. The log ends only where the header of a next group could be read and is none. Otherwise an
+  acked group of an unknown owner may be there, and the place is kept as it is.
+- INV-REC-5: segments of which no group verifies are no empty log, unless an index says that they
+  are new: the index exists before the first group does. What they held is an unattributed loss.
 - INV-REC-3: recovery writes nothing before it has decided everything; run twice it decides the
   same.
 """
@@ -80,16 +80,17 @@ class RecoveryReport:
 
     @property
     def unattributed_loss(self) -> bool:
-        """Of something nobody knows whose it was; it may have been all of a replica."""
+        """Something was lost, and nobody can say whose it was: perhaps all of a replica."""
         return any(damage.key is None and not damage.harmless for damage in self.damages)
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What a derived index that does not fit the segments proves all the same (INV-CKPT-1): that
-    its last group was durable, so is never torn; and what there was of whom. through: where in that
-    one's segment groups end at the earliest; a durable mark costs nobody anything. owned: hard
-    states and last indexes, before write sequence `next`.
+    """What a derived index proves although it does not fit the segments (INV-CKPT-1). Its last
+    group was durable, so that group is never torn; and each replica had at least what the index
+    says of it. through: the earliest place at which the groups of that group's segment end; a
+    durable mark costs nobody anything. owned: hard states and last indexes, before write sequence
+    `next`.
     """
 
     last: GroupPosition = NO_GROUP
@@ -117,10 +118,10 @@ class Witness:
 
 @dataclass(slots=True)
 class Recovered:
-    """The outcome. position: where the next group goes. seal: segment -> where what is kept of it
-    ends. hiding: of those, which may hold more behind that (INV-REC-4). empty: segments to remove.
-    unmarked: the newest group is no durable mark, as far as anybody can tell: one has to follow, or
-    damage to that group would look like a torn write for as long as nothing is written (G6).
+    """The outcome. position: where the next group goes. seal: segment -> where the part of it that
+    is kept ends. hiding: those of them that may hold more behind it (INV-REC-4). empty: segments to
+    remove. unmarked: as far as can be told the newest group is no durable mark. Then one has to
+    follow: damage to that group would look like a torn write until something is written (G6).
     """
 
     states: dict[Key, ReplicaState]

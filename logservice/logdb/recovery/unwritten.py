@@ -1,4 +1,4 @@
-"""Unwritten: what the log should say of replicas, but says only when something else is written.
+"""Unwritten: records that wait in memory until something else is written.
 
 Two kinds of records need no group, and no sync, of their own:
 

@@ -34,6 +34,7 @@ OutOfSpace, which loses nothing (`segment_writer`).
 from __future__ import annotations
 
 import errno
+import posixpath
 
 from logservice.bounds import DISK_ROOM_BYTES_MAX
 from logservice.logdb.io.vfs import Vfs
@@ -87,7 +88,10 @@ def _rounded_down(room: int) -> int:
 
 
 class DiskSpace:
-    """Of one data directory. `sample` and `state` belong to the loop thread, the others to any."""
+    """The disk under one data directory, with its ballast and its spares.
+
+    `sample` and `state` belong to the loop thread, the others to any.
+    """
 
     def __init__(
         self,
@@ -100,19 +104,36 @@ class DiskSpace:
         """`reserve_bytes` 0: nothing is kept back, and a full disk is found out by ENOSPC."""
         self._vfs = vfs
         self._directory = directory
-        self._ballast = ballast
-        self._spares = spares
+        self.ballast = ballast
+        self.spares = spares
         self._reserve_bytes = reserve_bytes
         self._was_full = False
         self.state = DiskState(0, full=False, closed=False, room=0)
         self.sample(0)
 
+    @classmethod
+    def open(
+        cls,
+        vfs: Vfs,
+        directory: str,
+        segments: str,
+        *,
+        segment_bytes: int,
+        spare_segments_max: int,
+        ballast_bytes: int,
+        reserve_bytes: int,
+    ) -> DiskSpace:
+        """With the ballast that is in `directory` and the spares that are in `segments`."""
+        ballast = Ballast(vfs, posixpath.join(directory, "BALLAST"), directory, ballast_bytes)
+        spares = SpareSegments(vfs, segments, segment_bytes, spare_segments_max)
+        return cls(vfs, directory, ballast, spares, reserve_bytes)
+
     def sample(self, replicas: int) -> DiskState:
         """Look at the disk, for `replicas` that write to it."""
-        if self._spares.bytes and not self.has_plenty():
-            self._spares.release()
+        if self.spares.bytes and not self.has_plenty():
+            self.spares.release()
         free = self._vfs.free_bytes(self._directory)
-        usable = free - self._ballast.missing_bytes
+        usable = free - self.ballast.missing_bytes
         mark = self._reserve_bytes
         if self._was_full:
             mark += self._reserve_bytes // _HYSTERESIS_SHARE
@@ -127,7 +148,7 @@ class DiskSpace:
     def has_plenty(self) -> bool:
         """The disk is so far from its mark that spare segments may be kept."""
         mark = self._reserve_bytes + self._reserve_bytes // _HYSTERESIS_SHARE
-        return not self._ballast.missing_bytes and self._vfs.free_bytes(self._directory) >= mark
+        return not self.ballast.missing_bytes and self._vfs.free_bytes(self._directory) >= mark
 
     def leaves_floor(self, size: int) -> bool:
         """`size` bytes, more than is needed, may be taken: the reserve stays above its floor."""
@@ -139,7 +160,7 @@ class DiskSpace:
 
     def index_writable(self) -> bool:
         """The derived index may be written; the ballast is given up for it if need be."""
-        for source in (self._spares, self._ballast):
+        for source in (self.spares, self.ballast):
             if self.leaves_index(0):
                 return True
             source.release()
@@ -147,4 +168,4 @@ class DiskSpace:
 
     def restore_ballast(self) -> None:
         """Take the ballast again when that leaves the disk below its mark."""
-        self._ballast.restore(self._reserve_bytes)
+        self.ballast.restore(self._reserve_bytes)

@@ -2,8 +2,8 @@
 
 Who owns what is alive in a segment is not kept anywhere: that would be a row per replica and
 segment. So the chunks of all replicas are looked through, in slices, after a garbage collection,
-and only if something was freed in the oldest segment since. What is told is true when it is told:
-each of the few that were found is looked at again (`top`).
+and only if something was freed in the oldest segment since. The answer is true when it is given:
+`top` looks again at each of the few that were found.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class OldestPins:
         )
 
     def top(self, oldest: int) -> tuple[OldestPin, ...]:
-        """At most METRIC_PINS_MAX replicas that pin segment `oldest` now, most bytes first; of one
-        that nobody has looked at yet, none.
+        """At most METRIC_PINS_MAX replicas that pin segment `oldest` now, most bytes first. None
+        for a segment that no survey has looked at yet.
         """
         pins = []
         for key, chunks in self._largest if self._seen[0] == oldest else ():

@@ -2,7 +2,7 @@
 
 What a group took and how large it was is kept twice: the newest ones, for percentiles of this
 moment (`logctl top`, the watch over slow disks), and as histograms since the directory was opened,
-which whoever scrapes them can add up over stores and cut into any interval.
+which a scraper can add up over stores and cut into any interval.
 """
 
 from __future__ import annotations
