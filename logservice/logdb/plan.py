@@ -1,7 +1,7 @@
 """Planning an update: check that it continues what is there, and say which records it becomes.
 
-The checks are the last line before the disk: a caller that breaks one has lost track of its own
-log, and writing would turn that into damage.
+The checks are the last line before the disk: a caller that breaks one is wrong about its own log,
+and writing would turn that into damage.
 
 - INV-PLAN-TERM: terms never fall. INV-PLAN-VOTE: a vote given in a term is never changed.
 - INV-PLAN-COMMIT: commit never falls and never passes the last entry.

@@ -12,7 +12,8 @@ Rows (keys are big-endian so that they sort; values little-endian):
 | ``d shard replica first`` | its columns, loaded when first needed |
 
 - INV-CKPT-1: rows and position are written in one synced batch and cover only fdatasynced groups.
-- INV-CKPT-2: nothing here is needed: without it recovery reads all segments and gets the same.
+- INV-CKPT-2: the derived index is never needed: without it recovery reads all segments and comes to
+  the same.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A group may hold a thousand runs of one entry each, and all of them wait for this loop: what it does
 per run and per entry is what a shard costs. Hence its shape. One function walks over runs and
 entries; a record header is one call of `struct.pack`, two checksums and one concatenation; nothing
-is made per run but its row of the directory. Where the entries went is one number (`Run.offset`):
-the columns of the index follow from it and from the entries, when the group is finished
-(`EntryColumns.add`). What the bytes mean is said in `commit_group` and `record`.
+is made per run but its row of the directory. Where the entries went is one number
+(`RecordRun.offset`): the columns of the index follow from it and from the entries, when the group
+is finished (`EntryColumns.add`). What the bytes mean is said in `commit_group` and `record`.
 
 The result is a list of buffers; the payloads of entries are not copied here.
 """

@@ -18,9 +18,10 @@ What the fields hold, by kind:
 | HARD_STATE | commit | term | vote | 0 | none |
 | COMMIT | commit | 0 | 0 | 0 | none |
 | BOOTSTRAP | 0 | 0 | 0 | 1 = join | membership |
-| INSTALLED | its index | its term | next LSN | 1 = the log was reset | truncation LSN u64,
-snapshot | | CUT | first index cut off | 0 | 0 | 0 | none | | TOMBSTONE | 0 | 0 | 0 | 0 | none | |
-FAULTY | damaged from | 0 | acked through | 0 | the reason, utf-8; empty: repaired |
+| INSTALLED | its index | its term | next LSN | 1 = log was reset | truncation LSN u64, snapshot |
+| CUT | first index cut off | 0 | 0 | 0 | none |
+| TOMBSTONE | 0 | 0 | 0 | 0 | none |
+| FAULTY | damaged from | 0 | acked through | 0 | the reason, utf-8; empty: repaired |
 """
 
 from __future__ import annotations

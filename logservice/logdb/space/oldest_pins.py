@@ -38,8 +38,8 @@ class OldestPins:
         self._largest: list[tuple[Key, list[Chunk]]] = []
 
     def survey(self, oldest: int) -> Iterator[None]:
-        """Find out who is in segment `oldest`; the caller may do something else at every step,
-        which takes well under a millisecond. Ends at once when nothing has changed.
+        """Find out who is in segment `oldest`. Each step takes well under a millisecond, and the
+        caller may do something else between two. Ends at once when nothing has changed.
         """
         seen = oldest, self._usage.live_bytes(oldest), self._usage.chunks(oldest)
         if seen == self._seen:

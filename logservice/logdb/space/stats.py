@@ -59,11 +59,11 @@ class LogDbStats:
     bytes_written: segment bytes without copies; bytes_rewritten: copies made by garbage collection;
     index_bytes_written: rows of the derived index. segments_retired: collected, segments_recycled:
     of these, kept for reuse. column_bytes: index columns of sealed entries in memory.
-    oldest_segment: its id (0: there is none), what is live in it, `oldest_reason` why it is
-    still there, and `oldest_pins` whose most of it is. durable_write_us (until a group is on the
-    disk), group_bytes: of every group.
-    free_bytes: what the file system still has, spares included. ballast: whether the reserve for a
-    full disk is there. disk: the newest sample of the disk's state, see `disk_space`.
+    oldest_segment: its id (0: there is none); `oldest_live_bytes`: what is live in it;
+    `oldest_reason`: why it is still there; `oldest_pins`: who has most of it. durable_write_us
+    (until a group is on the disk), group_bytes: of every group. free_bytes: what the file system
+    still has, spares included. ballast: whether the reserve for a full disk is there. disk: the
+    newest sample of the disk's state, see `disk_space`.
     """
 
     segment_bytes: int
