@@ -207,3 +207,11 @@ def test_any_payload_of_a_verified_record_is_decoded_or_refused() -> None:
             except RecordCorrupt:
                 continue
             assert meta.kind is kind
+
+
+def test_payloads_of_entries_are_not_copied() -> None:
+    """INV-REC-2."""
+    buffers: list[bytes | memoryview] = []
+    (long,) = entries(1, 1, size=100_000)
+    encode_runs(buffers, [RecordRun(1, 1, 1, [], (long,))], SEED, 1, 64)
+    assert any(buffer is long.payload for buffer in buffers)

@@ -272,6 +272,7 @@ def test_the_index_can_be_deleted(world: World) -> None:
     ],
 )
 def test_an_update_that_does_not_continue_the_log_stops_the_store(bad: object, code: str) -> None:
+    """INV-STATE-1, by what INV-PLAN-TERM, INV-PLAN-VOTE and INV-PLAN-COMMIT refuse."""
     db = World().open()
     db.commit([update(1, 1, entries(1, 8), hard=(3, 2, 4))])
     with pytest.raises(InvariantViolation, match=code):

@@ -7,7 +7,7 @@ is made per run but its row of the directory. Where the entries went is one numb
 (`RecordRun.offset`): the columns of the index follow from it and from the entries, when the group
 is finished (`EntryColumns.add`). What the bytes mean is said in `commit_group` and `record`.
 
-The result is a list of buffers; the payloads of entries are not copied here.
+- INV-REC-2: entry payloads are not copied here: the result is a list of buffers.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ The same `apply` serves a group that was just written and, for what is not an en
 every kind only the newest record counts; `Origin` remembers which segment holds it, because that
 segment must not go before the record was copied.
 
+- INV-STATE-1: terms never fall, a vote never changes within a term, commit never falls. `plan`
+  checks it before anything is written (INV-PLAN-TERM, INV-PLAN-VOTE, INV-PLAN-COMMIT).
 - INV-STATE-2: a *cut* (an overwrite or a reset at write sequence w from index i on) is
   remembered while a segment older than the one it was made in exists: entries with smaller
   sequences may still lie there, and whatever superseded them may be collected first.
