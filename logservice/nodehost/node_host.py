@@ -35,7 +35,7 @@ from logservice.ids import (
     ReplicaId,
     ShardId,
     StoreId,
-)  # fmt: skip
+)
 from logservice.invariants import InvariantViolation
 from logservice.logdb.format.update import Bootstrap, InstalledSnapshot, Update
 from logservice.membership import Membership
@@ -262,9 +262,16 @@ class NodeHost:
         start = ReplicaStart(log, snapshot, hard_state)
         try:
             replica = Replica(
-                shard, replica_id, directory, start, machine, self, self.options,
-                identity=self.identity, random=self._rng.randrange,
-            )  # fmt: skip
+                shard,
+                replica_id,
+                directory,
+                start,
+                machine,
+                self,
+                self.options,
+                identity=self.identity,
+                random=self._rng.randrange,
+            )
         except InvariantViolation as broken:
             log.blame(f"an invariant does not hold: {broken}")
             self._tell_broken(shard, replica_id, broken)
@@ -347,9 +354,12 @@ class NodeHost:
         replica = self.replica(shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         replica.submit(
-            future, self.clock.monotonic() + timeout_s, command=command, local_only=local_only,
+            future,
+            self.clock.monotonic() + timeout_s,
+            command=command,
+            local_only=local_only,
             forwarded=shard != HAKEEPER_SHARD and commands.is_forwarded(command),
-        )  # fmt: skip
+        )
         return await future
 
     async def read_index(self, shard: ShardId, timeout_s: float) -> Index:

@@ -30,9 +30,11 @@ def entry(index: int, term: int = 1) -> Entry:
 def update(shard: int, *indexes: int, term: int = 1, commit: int | None = None) -> Update:
     state = HardState(Term(term), ReplicaId(1), Index(commit)) if commit is not None else None
     return Update(
-        ShardId(shard), ReplicaId(1), hard_state=state,
+        ShardId(shard),
+        ReplicaId(1),
+        hard_state=state,
         entries=tuple(entry(index, term) for index in indexes),
-    )  # fmt: skip
+    )
 
 
 class Scripted:
@@ -82,9 +84,12 @@ class Bench:
             "/data", vfs=self.vfs, cluster_id=ClusterId("c"), store_id=StoreId("s")
         )
         self.logdb = LogDb.open(
-            "/data", identity=data, vfs=self.vfs, kv=MemoryKvEngine(),
+            "/data",
+            identity=data,
+            vfs=self.vfs,
+            kv=MemoryKvEngine(),
             options=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
-        )  # fmt: skip
+        )
         identity = PeerIdentity(ClusterId("c"), StoreId("s"), (Incarnation(1),), 1)
         self.fatal: list[BaseException] = []
         self.disk_failures: list[BaseException] = []

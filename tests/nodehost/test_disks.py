@@ -176,9 +176,12 @@ async def test_a_failed_directory_takes_no_replica_and_forgets_none(
     for shard, replica in ((TWO, 21), (ShardId(3), 31)):
         with pytest.raises(Halted):
             await host.start_replica(
-                shard, ReplicaId(replica), Membership(), join=True,
+                shard,
+                ReplicaId(replica),
+                Membership(),
+                join=True,
                 incarnation=store.incarnations[1],
-            )  # fmt: skip
+            )
     await host.start_replica(ShardId(3), ReplicaId(32), Membership(), join=True)
     assert host.stored_replicas() == [(ONE, 11), (ShardId(3), 32)]
     # HAKeeper replaces the replica by one in the other directory of the same store.
@@ -240,9 +243,11 @@ async def test_messages_are_judged_by_the_incarnation_of_the_replicas_directory(
 def _heartbeat(cluster: TwoDiskCluster, leader: int, follower: int) -> Heartbeat:
     replica = cluster.host(leader).replica(ONE)
     return Heartbeat(
-        to=ReplicaId(10 + follower), sender=ReplicaId(10 + leader), term=replica.raft.term,
+        to=ReplicaId(10 + follower),
+        sender=ReplicaId(10 + leader),
+        term=replica.raft.term,
         commit=replica.raft.commit,
-    )  # fmt: skip
+    )
 
 
 async def test_after_a_restart_everything_is_found_where_it_was(tmp_path: Path) -> None:
@@ -258,9 +263,12 @@ async def test_after_a_restart_everything_is_found_where_it_was(tmp_path: Path) 
     assert cluster.host(1).stored_replicas() == [(ONE, 11)]
     with pytest.raises(InvalidArgument):
         await cluster.host(1).start_replica(
-            TWO, ReplicaId(21), Membership(), join=True,
+            TWO,
+            ReplicaId(21),
+            Membership(),
+            join=True,
             incarnation=cluster.members(TWO).members[1].incarnation,
-        )  # fmt: skip
+        )
     leader = cluster.host(await cluster.leader(TWO))
     await leader.append(TWO, request(block=b"new"), 30.0)
     assert [said(run.block) for run in (await leader.read_log(TWO, Lsn(1), 1000)).runs] == [

@@ -23,7 +23,7 @@ from logservice.ids import (
     ShardId,
     StoreId,
     Term,
-)  # fmt: skip
+)
 from logservice.invariants import InvariantViolation
 from logservice.logdb.format.update import Update
 from logservice.membership import Member, Membership
@@ -80,8 +80,9 @@ def every_message(to: ReplicaId, sender: ReplicaId, term: Term, good: Snapshot) 
     head = {"to": to, "sender": sender, "term": term}
     entry = Entry(term, Index(2), Lsn(1), 0, EntryKind.NOOP, b"")
     return [
-        AppendEntries(**head, prev_index=Index(1), prev_term=Term(1), entries=(entry,),
-                      commit=Index(2)),
+        AppendEntries(
+            **head, prev_index=Index(1), prev_term=Term(1), entries=(entry,), commit=Index(2)
+        ),
         Heartbeat(**head, commit=Index(1)),
         Quiesce(**head, index=Index(1)),
         InstallSnapshot(**head, snapshot=replace(good, index=Index(good.index + 50))),
@@ -93,7 +94,7 @@ def every_message(to: ReplicaId, sender: ReplicaId, term: Term, good: Snapshot) 
         AppendResponse(**head, index=Index(1)),
         HeartbeatResponse(**head),
         ReadIndexRequest(**head, context=b"c"),
-    ]  # fmt: skip
+    ]
 
 
 def picture(cluster: Cluster) -> dict[int, tuple[object, ...]]:
@@ -148,9 +149,16 @@ async def test_a_snapshot_that_is_not_what_it_says_is_refused(cluster: Cluster, 
     good = cluster.host(leader).applied_snapshot(SHARD)
     forged = replace(good, index=Index(good.index + 50))
     forged = replace(forged, **SNAPSHOTS[what])  # type: ignore[arg-type]
-    say(cluster, leader, InstallSnapshot(
-        to=replica(number), sender=replica(leader), term=victim.raft.term, snapshot=forged,
-    ))  # fmt: skip
+    say(
+        cluster,
+        leader,
+        InstallSnapshot(
+            to=replica(number),
+            sender=replica(leader),
+            term=victim.raft.term,
+            snapshot=forged,
+        ),
+    )
     assert cluster.host(number).refusals.counts["snapshot"] == 1
     for _ in range(3):
         await append(cluster)
@@ -174,10 +182,16 @@ async def test_a_snapshot_with_an_older_membership_or_a_removed_replica_is_refus
     late = replace(good.membership, change_epoch=Index(good.index + 50))
     victim.raft._state.membership = replace(good.membership, removed=(ReplicaId(7),))
     for membership in (late, good.membership):
-        say(cluster, leader, InstallSnapshot(
-            to=replica(number), sender=replica(leader), term=victim.raft.term,
-            snapshot=replace(forged, membership=membership),
-        ))  # fmt: skip
+        say(
+            cluster,
+            leader,
+            InstallSnapshot(
+                to=replica(number),
+                sender=replica(leader),
+                term=victim.raft.term,
+                snapshot=replace(forged, membership=membership),
+            ),
+        )
     assert cluster.host(number).refusals.counts["snapshot"] == 2
     victim.raft._state.membership = good.membership
 
@@ -249,12 +263,20 @@ async def test_an_append_that_contradicts_what_is_committed_is_dropped(cluster: 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cluster.host(number), "send", lambda _, message: sent.append(message))
         for index, term, entries in (
-            (2, 1, ()), (1, 1, (replace(wrong, index=Index(2)), wrong)),
-        ):  # fmt: skip
-            say(cluster, leader, AppendEntries(
-                **head, prev_index=Index(index), prev_term=Term(term), entries=entries,
-                commit=Index(9),
-            ))  # fmt: skip
+            (2, 1, ()),
+            (1, 1, (replace(wrong, index=Index(2)), wrong)),
+        ):
+            say(
+                cluster,
+                leader,
+                AppendEntries(
+                    **head,
+                    prev_index=Index(index),
+                    prev_term=Term(term),
+                    entries=entries,
+                    commit=Index(9),
+                ),
+            )
         await asyncio.sleep(0.05)
     cluster.network.drop = None
     assert not any(isinstance(one, AppendResponse) for one in sent), "nothing is acknowledged"
@@ -358,18 +380,26 @@ async def test_a_stranger_is_heard_once_hakeeper_names_it(cluster: Cluster) -> N
     host = cluster.host(1)
     name = host.replica(SHARD).hearing.members.name
     vote = RequestVote(
-        to=ReplicaId(1), sender=ReplicaId(9), term=Term(1), last_index=Index(1), last_term=Term(1),
+        to=ReplicaId(1),
+        sender=ReplicaId(9),
+        term=Term(1),
+        last_index=Index(1),
+        last_term=Term(1),
         pre=True,
-    )  # fmt: skip
+    )
     say(cluster, 4, vote)
     assert host.refusals.counts["stranger"] == 1
     asked: list[ShardId] = []
     store = cluster.stores[4]
     newer = replace(
-        cluster.membership(), change_epoch=Index(50), voters=(ReplicaId(1), ReplicaId(9)),
-        members=(*cluster.membership().members,
-                 Member(ReplicaId(9), store.store_id, store.incarnation)),
-    )  # fmt: skip
+        cluster.membership(),
+        change_epoch=Index(50),
+        voters=(ReplicaId(1), ReplicaId(9)),
+        members=(
+            *cluster.membership().members,
+            Member(ReplicaId(9), store.store_id, store.incarnation),
+        ),
+    )
 
     async def ask(shard: ShardId) -> Membership:
         asked.append(shard)

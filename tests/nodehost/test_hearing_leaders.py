@@ -80,7 +80,9 @@ async def test_who_was_not_elected_moves_nothing(cluster: Cluster, ahead: int) -
     for _ in range(3):
         for message in (
             AppendEntries(
-                **head, prev_index=last, prev_term=present,
+                **head,
+                prev_index=last,
+                prev_term=present,
                 entries=(forged_entry(term, Index(last + 1), victim.raft.next_lsn),),
                 commit=Index(last + 1),
             ),
@@ -89,7 +91,7 @@ async def test_who_was_not_elected_moves_nothing(cluster: Cluster, ahead: int) -
             InstallSnapshot(**head, snapshot=snapshot),
             TimeoutNow(**head),
             ReadIndexResponse(**head, context=b"x" * 16, index=Index(1)),
-        ):  # fmt: skip
+        ):
             say(cluster, rogue, message)
         await asyncio.sleep(0.1)
     assert (victim.raft.term, victim.raft.leader) == (present, leader)
@@ -165,16 +167,24 @@ def test_one_message_of_each_claimant_waits_and_it_is_small() -> None:
     """Reaches VOUCH_WAITING_BYTES_MAX."""
     known = leadership(FakeCore(voters(1, 2, 3, 4, 5)))
     large = AppendEntries(
-        to=ReplicaId(1), sender=ReplicaId(2), term=Term(9), prev_index=Index(1), prev_term=Term(1),
+        to=ReplicaId(1),
+        sender=ReplicaId(2),
+        term=Term(9),
+        prev_index=Index(1),
+        prev_term=Term(1),
         entries=(Entry(Term(9), Index(2), Lsn(1), 1, EntryKind.BLOCK, b"x" * (64 * 1024 + 1)),),
-    )  # fmt: skip
+    )
     claim = known.claim(large, 0.0)
     assert claim is not None
     assert claim.waiting is None
     small = AppendEntries(
-        to=ReplicaId(1), sender=ReplicaId(2), term=Term(9), prev_index=Index(1), prev_term=Term(1),
+        to=ReplicaId(1),
+        sender=ReplicaId(2),
+        term=Term(9),
+        prev_index=Index(1),
+        prev_term=Term(1),
         entries=(Entry(Term(9), Index(2), Lsn(1), 1, EntryKind.BLOCK, b"x" * (64 * 1024)),),
-    )  # fmt: skip
+    )
     for message in (heartbeat(2, 9), small, heartbeat(2, 9)):
         claim = known.claim(message, 0.0)
     assert claim is not None
@@ -273,9 +283,10 @@ async def test_higher_terms_in_answers_depose_once_and_then_rarely(cluster: Clus
         for number in others(cluster, rogue):
             for kind in kinds:
                 head = {
-                    "to": replica(number), "sender": replica(rogue),
+                    "to": replica(number),
+                    "sender": replica(rogue),
                     "term": Term(term_of(cluster, number) + 1),
-                }  # fmt: skip
+                }
                 extra = {"index": Index(1)} if kind is AppendResponse else {}
                 message: Message = kind(**head, **extra)
                 say(cluster, rogue, message)

@@ -23,7 +23,7 @@ def entries(first: int, count: int, records: int, size: int, lsn: int) -> tuple[
             Term(1), Index(first + n), Lsn(lsn + n * records), records, EntryKind.BLOCK, bytes(size)
         )
         for n in range(count)
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("restart", [False, True])

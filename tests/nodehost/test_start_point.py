@@ -124,9 +124,10 @@ async def test_a_snapshot_of_a_leader_that_does_not_decode_is_refused(tmp_path: 
     bad = replace(good, index=Index(good.index + 50), state=GARBAGE)
     replica.hear(
         cluster.host(leader).identity,
-        InstallSnapshot(to=ReplicaId(number), sender=ReplicaId(leader), term=before.term,
-                        snapshot=bad),
-    )  # fmt: skip
+        InstallSnapshot(
+            to=ReplicaId(number), sender=ReplicaId(leader), term=before.term, snapshot=bad
+        ),
+    )
     assert cluster.host(number).refusals.counts["snapshot"] == 1
     await cluster.host(leader).append(SHARD, request(block=b"after"), 30.0)
     await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 2)

@@ -59,9 +59,14 @@ class Machine:
     def open(self, use: Callable[[StoreParts], None] = lambda parts: None) -> None:
         """Open, use, close."""
         settings = StoreSettings(
-            CLUSTER, STORE, self.paths, (), FirstConfiguration(CLUSTER, 1, 1, 10.0),
-            logdb=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0), scrub_bytes_per_s=1 << 19,
-        )  # fmt: skip
+            CLUSTER,
+            STORE,
+            self.paths,
+            (),
+            FirstConfiguration(CLUSTER, 1, 1, 10.0),
+            logdb=LogDbOptions(segment_bytes=1 << 20, ballast_bytes=0),
+            scrub_bytes_per_s=1 << 19,
+        )
 
         def disk(path: str) -> DiskSeams:
             vfs = self.disks[path]

@@ -96,13 +96,25 @@ class FakeHost:
 
     def _info(self, replica: FakeReplica) -> ReplicaInfo:
         return ReplicaInfo(
-            shard=replica.shard, replica=replica.replica, store_id=StoreId("s"),
-            incarnation=Incarnation(1), membership=Membership(), role=Role.FOLLOWER, term=Term(1),
-            leader=replica.replica, first_index=Index(replica.installed + 1),
-            last_index=replica.applied, committed=replica.applied, applied=replica.applied,
-            first_lsn=Lsn(replica.truncated + 1), applied_lsn=Lsn(replica.next_lsn - 1),
-            truncated_lsn=replica.truncated, match=(), recently_active=(), halted=replica.halted,
-        )  # fmt: skip
+            shard=replica.shard,
+            replica=replica.replica,
+            store_id=StoreId("s"),
+            incarnation=Incarnation(1),
+            membership=Membership(),
+            role=Role.FOLLOWER,
+            term=Term(1),
+            leader=replica.replica,
+            first_index=Index(replica.installed + 1),
+            last_index=replica.applied,
+            committed=replica.applied,
+            applied=replica.applied,
+            first_lsn=Lsn(replica.truncated + 1),
+            applied_lsn=Lsn(replica.next_lsn - 1),
+            truncated_lsn=replica.truncated,
+            match=(),
+            recently_active=(),
+            halted=replica.halted,
+        )
 
 
 class HostMeter(FakeMeter):
@@ -137,10 +149,15 @@ class World:
         meter = HostMeter(self.host)
         self.exports = ExportedSnapshots(self.vfs, "/exports", meter, count_max=5)
         self.worker = TruncationWorker(
-            self.host, self.exports, meter, self._collect, InlineExecutor(),
-            alarm_bytes=10 * ENTRY_BYTES, hakeeper_entries_max=20,
+            self.host,
+            self.exports,
+            meter,
+            self._collect,
+            InlineExecutor(),
+            alarm_bytes=10 * ENTRY_BYTES,
+            hakeeper_entries_max=20,
             hakeeper_bytes_max=1000 * ENTRY_BYTES,
-        )  # fmt: skip
+        )
 
     async def _collect(self) -> None:
         self.garbage_runs += 1
@@ -279,8 +296,11 @@ async def test_t4_every_early_return_is_counted(world: World) -> None:
     log.halted = "corrupt"
     await world.run()
     assert world.worker.counts == {
-        "nothing_truncated": 2, "not_advanced": 1, "exported": 1, "halted": 1,
-    }  # fmt: skip
+        "nothing_truncated": 2,
+        "not_advanced": 1,
+        "exported": 1,
+        "halted": 1,
+    }
 
 
 async def test_a_shard_without_records_frees_its_commands(world: World) -> None:

@@ -42,10 +42,14 @@ class TruncatingStore(Store):
         (directory,) = self.parts.directories
         self.exports = directory.exports
         self.worker = TruncationWorker(
-            host, directory.exports, directory.meter, directory.used.collect_garbage,
+            host,
+            directory.exports,
+            directory.meter,
+            directory.used.collect_garbage,
             directory.seams.export_executor,
-            alarm_bytes=2 * SEGMENT_BYTES, hakeeper_entries_max=50,
-        )  # fmt: skip
+            alarm_bytes=2 * SEGMENT_BYTES,
+            hakeeper_entries_max=50,
+        )
         return host
 
     @property

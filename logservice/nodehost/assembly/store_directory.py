@@ -169,9 +169,13 @@ class StoreDirectory:
         self.unattributed = sum(damage.key is None for damage in damages)
         if damages:
             emit(
-                logger, Event.DAMAGE_AT_START, path=path, count=self.damages,
-                unattributed=self.unattributed, detail=str(damages[0]),
-            )  # fmt: skip
+                logger,
+                Event.DAMAGE_AT_START,
+                path=path,
+                count=self.damages,
+                unattributed=self.unattributed,
+                detail=str(damages[0]),
+            )
 
     def worker(self, host: NodeHost) -> TruncationWorker:
         """The truncation worker for the replicas in this directory."""
@@ -197,9 +201,14 @@ class StoreDirectory:
                 self.used.record_faults_soon()
 
         return Scrubber(
-            self.logdb, self.seams.vfs, self.seams.export_executor, clock, self.used.budget,
-            damaged, pass_interval_s=pass_interval_s,
-        )  # fmt: skip
+            self.logdb,
+            self.seams.vfs,
+            self.seams.export_executor,
+            clock,
+            self.used.budget,
+            damaged,
+            pass_interval_s=pass_interval_s,
+        )
 
     async def _drop_exports(self, shard: ShardId, replica: ReplicaId) -> None:
         work = functools.partial(self.exports.remove_replica, shard, replica)

@@ -71,12 +71,25 @@ _BOOTSTRAP_ROUND_S: Final = 10.0
 """How often a first start that waits for other members says so."""
 
 INTEGRITY: Final = (
-    "recovery_damages", "recovery_unattributed",
-    "scrub_passes", "scrub_bytes", "scrub_damages",
-    "compare_passes", "compare_ranges", "compare_states", "compare_served", "compare_refused",
-    "compare_wrong", "compare_undecided", "compare_contested", "compare_halted",
-    "repair_repaired", "repair_entries", "repair_snapshots", "repair_waited",
-)  # fmt: skip
+    "recovery_damages",
+    "recovery_unattributed",
+    "scrub_passes",
+    "scrub_bytes",
+    "scrub_damages",
+    "compare_passes",
+    "compare_ranges",
+    "compare_states",
+    "compare_served",
+    "compare_refused",
+    "compare_wrong",
+    "compare_undecided",
+    "compare_contested",
+    "compare_halted",
+    "repair_repaired",
+    "repair_entries",
+    "repair_snapshots",
+    "repair_waited",
+)
 """What `StoreParts.integrity_counts` has: also what has not happened yet, so that alerts see 0."""
 
 logger = logging.getLogger(__name__)
@@ -255,9 +268,14 @@ class StoreParts:
         )
         scrubs = [scrubber.run for scrubber in self.scrubbers]
         return [
-            self.shell.run, heartbeats.run, self._bootstrap, self.repairer.run, self.comparer.run,
-            self._name_members, *scrubs,
-        ]  # fmt: skip
+            self.shell.run,
+            heartbeats.run,
+            self._bootstrap,
+            self.repairer.run,
+            self.comparer.run,
+            self._name_members,
+            *scrubs,
+        ]
 
     async def stop(self) -> None:
         """Stop serving; what `background` gave has ended before."""

@@ -169,9 +169,11 @@ class Hearing:
             self._refuse(store, Refusal.TERM_STEP, f"term {message.term} after {raft.term}")
             # Nobody answers it, and a follower without a leader does nothing about it.
             return ReadIndexRequest(
-                to=message.to, sender=message.sender, term=Term(raft.term + bounds.TERM_STEP),
+                to=message.to,
+                sender=message.sender,
+                term=Term(raft.term + bounds.TERM_STEP),
                 context=b"",
-            )  # fmt: skip
+            )
         return self._checked(store, message)
 
     def _checked(self, store: StoreId, message: Message) -> Message | None:
@@ -179,9 +181,10 @@ class Hearing:
         if isinstance(message, AppendEntries):
             if contradicts(message, self._raft):
                 return self._refuse(
-                    store, Refusal.CONTRADICTION,
+                    store,
+                    Refusal.CONTRADICTION,
                     f"other entries behind {message.prev_index} than are committed here",
-                )  # fmt: skip
+                )
         elif isinstance(message, InstallSnapshot):
             problem = snapshot_problem(message.snapshot, self._machine, self._raft)
             if problem:

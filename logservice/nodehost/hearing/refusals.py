@@ -77,6 +77,10 @@ class Refusals:
             return
         self._said.add(key)
         emit(
-            logger, Event.MESSAGE_REFUSED, shard=shard, store=store, reason=why.value,
+            logger,
+            Event.MESSAGE_REFUSED,
+            shard=shard,
+            store=store,
+            reason=why.value,
             detail=detail,
-        )  # fmt: skip
+        )

@@ -137,10 +137,14 @@ class Intake:
             raise Busy("too many proposals wait", retry_after_ms=20)
         self.waiting.append(
             Waiting(
-                Pending(future, deadline_s, size), append, command, local_only, forwarded,
+                Pending(future, deadline_s, size),
+                append,
+                command,
+                local_only,
+                forwarded,
                 trace.current.get(),
             )
-        )  # fmt: skip
+        )
         self._waiting_bytes += size
 
     def forward_all(self) -> list[Waiting]:

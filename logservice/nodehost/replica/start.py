@@ -80,8 +80,11 @@ def choose_start(
             return export
         logger.error(
             "shard %d replica %d: the export at %d is passed over: %s",
-            log.shard, log.replica, export.index, problem,
-        )  # fmt: skip
+            log.shard,
+            log.replica,
+            export.index,
+            problem,
+        )
     if installed is not None and (problem := state_problem(installed, machine)):
         raise _halt(log, f"the state of the installed snapshot at {floor}: {problem}")
     return installed
@@ -95,9 +98,9 @@ def _check_known(log: ReplicaLog, export: Snapshot, floor: int) -> None:
         raise _halt(log, f"it exported its state at {index}, and its log ends at {last}")
     if log.term(index) != export.term:
         raise _halt(
-            log, f"it exported entry {index} of term {export.term}, now its term is"
-            f" {log.term(index)}",
-        )  # fmt: skip
+            log,
+            f"it exported entry {index} of term {export.term}, now its term is {log.term(index)}",
+        )
 
 
 def _halt(log: ReplicaLog, reason: str) -> Halted:

@@ -254,12 +254,18 @@ class TruncationWorker:
         shard, replica, truncated = info.shard, info.replica, info.truncated_lsn
         invariant(
             snapshot.next_lsn - 1 <= truncated,
-            "INV-T1", shard=shard, next_lsn=snapshot.next_lsn, truncated=truncated,
-        )  # fmt: skip
+            "INV-T1",
+            shard=shard,
+            next_lsn=snapshot.next_lsn,
+            truncated=truncated,
+        )
         invariant(
             snapshot.index <= info.applied,
-            "INV-T3", shard=shard, index=snapshot.index, applied=info.applied,
-        )  # fmt: skip
+            "INV-T3",
+            shard=shard,
+            index=snapshot.index,
+            applied=info.applied,
+        )
         if self._current(info) is None:
             return Step.STOPPED
         await self._host.install_snapshot(shard, snapshot, truncated)
