@@ -32,6 +32,7 @@ from typing import Final
 from logservice_wire.errors import InvalidArgument, LogServiceError
 
 from logservice.ids import ReplicaId, ShardId, StoreId
+from logservice.invariants import invariant
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.question import NOTHING, Asker, Form, question
 from logservice.nodehost.peers.requests import PeerRequests
@@ -155,6 +156,7 @@ class Quiescence:
             self._beat()
 
     def _fall_asleep(self, replica: Replica) -> None:
+        invariant(replica.idle, "INV-SLEEP-1", shard=replica.shard)
         raft = replica.raft
         leads = raft.role is Role.LEADER
         others = raft.membership.others(replica.replica_id) if leads else (raft.leader,)

@@ -34,6 +34,7 @@ class Disks:
 
 
 def test_a_replica_stays_where_its_data_is(tmp_path: Path) -> None:
+    """INV-HOST-3."""
     disks = Disks(tmp_path)
     disks.put(2, 7)
     assert disks.all.holding(ONE, ReplicaId(7)) is disks.each[2]
@@ -73,6 +74,7 @@ def test_a_tombstone_counts_wherever_it_lies(tmp_path: Path) -> None:
 
 
 def test_a_failed_one_takes_nothing_and_shows_nothing(tmp_path: Path) -> None:
+    """INV-HOST-2."""
     disks = Disks(tmp_path, 2)
     disks.put(0, 7)
     disks.put(1, 8)

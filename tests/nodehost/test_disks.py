@@ -226,7 +226,7 @@ async def test_a_stuck_disk_stops_nobody_elses_ticks(cluster: TwoDiskCluster) ->
 async def test_messages_are_judged_by_the_incarnation_of_the_replicas_directory(
     cluster: TwoDiskCluster,
 ) -> None:
-    """A store may speak for what is bound to any of its directories, and for nothing else."""
+    """INV-HEAR-1: a store speaks for what is bound to one of its directories, and nothing else."""
     leader = await cluster.leader(ONE)
     follower = next(number for number in (1, 2, 3) if number != leader)
     host = cluster.host(follower)

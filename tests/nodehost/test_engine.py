@@ -39,6 +39,7 @@ async def test_all_that_is_active_in_a_pass_shares_one_group() -> None:
 
 
 async def test_while_a_group_is_at_the_disk_the_rest_waits_and_shares_the_next() -> None:
+    """INV-ENGINE-2."""
     executor = HeldExecutor()
     bench = Bench(executor, inline_max_s=-1.0)
     before = bench.groups
@@ -98,6 +99,7 @@ async def test_a_write_without_updates_waits_for_the_groups_before_it() -> None:
 
 @pytest.mark.parametrize("inline_max_s", [1.0, -1.0])
 async def test_a_failed_fsync_is_the_last_and_acknowledges_nothing(inline_max_s: float) -> None:
+    """INV-ENGINE-4."""
     bench = Bench(inline_max_s=inline_max_s)
 
     def fail(handle: int, offset: int, size: int) -> None:
@@ -214,6 +216,7 @@ def large(shard: int, index: int) -> Update:
 async def test_a_group_without_room_waits_in_order_until_there_is_some(
     monkeypatch: pytest.MonkeyPatch, inline_max_s: float
 ) -> None:
+    """INV-ENGINE-3."""
     monkeypatch.setattr(bounds, "DISK_FULL_RETRY_S", 0.001)
     bench = Bench(inline_max_s=inline_max_s)
     bench.engine.activate(Scripted(bench.write("a", large(1, 1))))

@@ -170,6 +170,7 @@ def test_thinning_keeps_exports_spread_over_the_log(vfs: MemoryVfs) -> None:
 def test_inv_export_1_damage_is_counted_and_removed_only_after_the_next_export(
     vfs: MemoryVfs,
 ) -> None:
+    """INV-EXPORT-1."""
     exports = opened(vfs)
     for index in (5, 9, 12):
         exports.add(*KEY, snapshot(index))
@@ -198,6 +199,7 @@ def test_inv_export_1_an_export_that_rots_later_is_forgotten(vfs: MemoryVfs) -> 
 def test_inv_export_1_strange_names_and_left_over_files_are_ignored_then_swept(
     vfs: MemoryVfs,
 ) -> None:
+    """INV-EXPORT-1."""
     opened(vfs).add(*KEY, snapshot(5))
     good = snapshot(6).encode()
     for name in ("snapshot-0000000000000007.snap", "snapshot-6.snap", "x.tmp", "snapshot-zz.snap"):

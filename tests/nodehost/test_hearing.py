@@ -138,8 +138,8 @@ SNAPSHOTS: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("what", SNAPSHOTS)
 async def test_a_snapshot_that_is_not_what_it_says_is_refused(cluster: Cluster, what: str) -> None:
-    """The state inside decodes. Taken over, it broke an invariant with the next entry, in every
-    store, after every restart.
+    """INV-HEAR-3. The state inside decodes. Taken over, it broke an invariant with the next entry,
+    in every store, after every restart.
     """
     for _ in range(3):
         await append(cluster)
@@ -197,6 +197,7 @@ async def test_a_snapshot_with_an_older_membership_or_a_removed_replica_is_refus
 
 
 async def test_a_huge_term_is_a_step_and_the_shard_goes_on(cluster: Cluster) -> None:
+    """INV-HEAR-2."""
     await append(cluster)
     leader = await cluster.leader()
     term = cluster.host(leader).replica(SHARD).raft.term
@@ -304,6 +305,7 @@ class Breaks(LogRsm):
 async def test_a_broken_invariant_halts_one_replica_and_never_the_store(
     tmp_path: Path, error: BaseException
 ) -> None:
+    """INV-REPLICA-3."""
     cluster = Cluster(tmp_path)
     two = ShardId(2)
 

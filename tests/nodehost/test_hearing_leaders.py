@@ -67,7 +67,7 @@ def forged_entry(term: Term, index: Index, lsn: Lsn) -> Entry:
 
 @pytest.mark.parametrize("ahead", [0, 1, 2, 1000])
 async def test_who_was_not_elected_moves_nothing(cluster: Cluster, ahead: int) -> None:
-    """In the present term, and in later ones that nobody is in."""
+    """INV-HEAR-4, in the present term, and in later ones that nobody is in."""
     await append(cluster)
     leader = await cluster.leader()
     victim_number, rogue = others(cluster, leader)

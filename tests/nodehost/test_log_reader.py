@@ -139,6 +139,7 @@ def test_a_read_is_asked_for_once_and_given_for_one_pass(cold: tuple[World, LogD
 
 
 def test_what_was_replaced_meanwhile_is_not_given(cold: tuple[World, LogDb]) -> None:
+    """INV-READER-1."""
     db = cold[1]
     asked: list[Fetch] = []
     reader = LogReader(log_of(db), asked.append)

@@ -118,6 +118,7 @@ async def test_a_follower_forwards(cluster: Cluster) -> None:
 async def test_what_belongs_to_somebody_is_not_forwarded(
     cluster: Cluster, command: commands.Command
 ) -> None:
+    """INV-FORWARD-1."""
     leader = await cluster.leader()
     follower = 1 + leader % 3
     await cluster.host(leader).append(SHARD, request(), 30.0)
@@ -400,6 +401,7 @@ async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster:
 
 
 async def test_starting_replicas(cluster: Cluster) -> None:
+    """INV-HOST-1."""
     await cluster.leader()
     host = cluster.host(1)
     await host.start_replica(SHARD, ReplicaId(1), cluster.membership(), join=False)

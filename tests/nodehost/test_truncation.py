@@ -207,6 +207,7 @@ async def test_the_trace_of_the_system_we_learn_from(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 async def test_t2_t3_random_traffic_and_restarts_never_break_an_invariant(seed: int) -> None:
+    """INV-T2."""
     rng = random.Random(seed)
     world = World()
     logs = {world.host.add(shard, 10 + shard): [(0, 0)] for shard in (1, 2)}
@@ -263,6 +264,7 @@ async def test_t4_what_is_truncatable_is_freed_within_two_visits(world: World) -
 
 
 async def test_t4_standing_still_raises_an_alarm_with_the_reason(world: World) -> None:
+    """INV-T4."""
     log = world.host.add(1, 11)
     log.append(100)
     await world.run()

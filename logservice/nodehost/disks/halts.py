@@ -1,10 +1,11 @@
-"""Halts: which replicas of a store do not run because their data or disk cannot be trusted.
+"""Halts: the replicas of a store that do not run because their data or disk cannot be trusted.
 
 A halted replica neither votes, nor acknowledges, nor leads; the other shards of the store go on.
-HAKeeper is told with every heartbeat. One that may be repaired in place is told apart from one that
-HAKeeper should replace, as long as its repair gets on (`repair`).
+Every heartbeat tells HAKeeper of it. A replica that is being repaired in place is reported as such
+while its repair makes progress (`repair`); HAKeeper replaces the others.
 
-One of each shard: ids grow, and what HAKeeper has to know of is the one that was running here last.
+There is one entry for each shard: ids grow, and HAKeeper has to know of the replica that ran here
+last.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ because the core is the published algorithm and stays that. Each file has one ru
 | `transfers` | leader stickiness is passed by only where the leader asked for it |
 | `vouching` | how they ask each other, and announce a hand-over |
 | `contents` | what is inside a snapshot or an append fits what is outside, and what is committed |
+| `strangers` | HAKeeper is asked who the members are, when somebody unknown speaks |
 | `refusals` | what is not heard is counted by reason and said once |
 | `hearing` | asks them in their order |
 
@@ -22,6 +23,9 @@ of the rules weakens Raft: each only turns "heard" into "lost".
 What they cannot do: Raft does not survive a member that wins an election and lies as a leader,
 that votes twice, or that acknowledges what its disk does not have. Such a member harms the shards
 that it is a member of; the comparison of replicas and the invariants find it.
+
+Start at `hearing.py`. Replicas, NodeHost and the first start import this package; it knows a
+replica only by what `vouching` asks of one, and imports `peers` and `transport` of this layer.
 
 References: DESIGN sections 6 and 21; Raft thesis sections 3.6 and 4.2.3.
 """

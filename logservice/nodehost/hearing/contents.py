@@ -1,4 +1,4 @@
-"""Contents: what is inside a snapshot or an append, held against what is outside and committed.
+"""Contents: compares what a snapshot or an append holds with its header and with what is committed.
 
 The core checks what can be seen from a message and its own log (`raft.sanity`, `raft.following`):
 entries without holes, with LSNs that follow each other, with counts that their kind can have. Here

@@ -1,10 +1,10 @@
 """Strangers: asks HAKeeper who the members of a shard are, when somebody unknown speaks for it.
 
-A replica that was away while the others were replaced knows none of them any more, and hears none
-(`hearing.members`); only HAKeeper can tell it that they are members now. It is asked for
+A replica may be away while all the others are replaced. It knows none of the new ones and hears
+none of them (`members`); only HAKeeper can tell it that they are members now. HAKeeper is asked for
 MEMBERS_ASKED_AT_ONCE shards every MEMBERS_ASK_S, one after the other, however many strangers speak:
-who has a certificate can cause that question and nothing else. Of shard 0 the address book is
-asked, which heartbeats keep.
+a stranger with a certificate can cause that question and nothing else. The members of shard 0 are
+looked up in the address book, which heartbeats keep.
 """
 
 from __future__ import annotations

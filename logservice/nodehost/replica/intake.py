@@ -13,8 +13,8 @@ proposed; commands are never refused for that, so that a full log can be truncat
 Somebody else may have taken the reserve while a block was on its way: it stays in the log, and with
 it whatever is behind it, until there is room again (closed disks). Whoever comes then
 is not left to its deadline: appends, and sessions that are opened for them, are refused at once.
-INV-INTAKE-2: the refusal speaks of this attempt. The block of an earlier attempt may be what is
-stuck; whoever repeats a sequence knows how that attempt ended (it is unknown), and says so.
+The refusal speaks of this attempt alone. What is stuck may be the block of an earlier attempt: a
+caller who repeats a sequence knows that that one ended with an unknown outcome, and says so.
 
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
 """
@@ -71,9 +71,10 @@ when it fills an entry.
 class Waiting:
     """One request that is not in the log yet. Exactly one of `append`, `command` is set.
 
-    local_only: it was forwarded to this store as the leader's; if that is no longer true the caller
-    must look for the leader again, or requests could travel in circles. forwarded: this store may
-    pass it on to the leader's; its caller goes there himself otherwise. call: whose it is.
+    local_only: another store forwarded it to this one as the leader's. If this store does not lead
+    any more, that store looks for the leader again; otherwise requests could travel in circles.
+    forwarded: this store may pass it on to the leader's store; if not, the caller has to go there.
+    call: the call that it belongs to.
     """
 
     pending: Pending

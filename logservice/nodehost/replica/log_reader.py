@@ -4,12 +4,12 @@ The real twin of `raft.log.memory_storage`. logdb does the work (index in memory
 cache or its segments); this class says it in the seam's words: what is compacted, what is not
 there.
 
-Entries that are on the disk only (for a follower that is far behind; everything after a restart)
-are never waited for, nor are the rows that say where they are: they are UnavailableError until
-somebody else has read them. Then the core is asked to try again, and for the length of that pass
-what was read is here. A core that does not want it any more has it forgotten, so nothing piles up.
-After a restart every replica wants the most that it may be given at once, and one thread reads for
-all: so a read ends at LOGDB_READ_SPAN_BYTES_MAX.
+Some entries are on the disk only (for a follower that is far behind; all of them after a restart).
+Nobody waits for those here, nor for the index rows that say where they are: asking for them raises
+UnavailableError until the read executor has read them. Then the core is asked to try again, and
+what was read stays here for that pass. What the core does not take in it is forgotten, so nothing
+piles up. After a restart every replica wants as much as it may get at once, and one thread reads
+for all of them: so one read ends at LOGDB_READ_SPAN_BYTES_MAX.
 
 INV-READER-1: what was read is only given while the log still has that entry in that term. Then it
 has all before it, too (log matching), whatever was cut off and written meanwhile.

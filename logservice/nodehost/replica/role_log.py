@@ -1,8 +1,8 @@
 """RoleLog: one line when a replica here begins or ends to lead, or its membership changes.
 
-The core calls on every change of role; most are of no interest to a person (a follower that asks
-for pre-votes). Only the store that leads, or did, speaks, so that a cluster logs one line per
-change and not one per replica. It never speaks twice about the same term or membership.
+The core reports every change of role; most of them interest nobody (a follower that asks for
+pre-votes). Only the store that leads, or led until now, writes a line, so a cluster logs one line
+per change and not one per replica. No term and no membership is logged twice.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ initial membership. So a replica that joins later with an empty log gets a snaps
 it the membership.
 
 Raft and the state machine start from the same snapshot: the newest export if the log knows its
-entry, else the installed one. Choosing is also where two files that were written apart from each
-other are held against one another. An export was made from applied entries, which were durable in
-the log before they were applied (INV-REPLICA-2). So an export that the log does not reach, or whose
-entry has another term there, proves that the log lost what it had acknowledged, whatever its
-checksums say; and what else it lost, a vote among it, nobody knows.
+entry, else the installed one. The choice also compares two files that were written independently.
+An export was made from applied entries, and those were durable in the log before they were applied
+(INV-REPLICA-2). So if the log does not reach an export, or has its entry in another term, the log
+lost what it had acknowledged, whatever its checksums say. Nobody knows what else it lost; a vote
+may be among it.
 
 INV-START-1: a replica whose log is contradicted by its own export does not run, and is not repaired
 in place.
