@@ -17,20 +17,13 @@ PACKAGES = sorted(
 )
 
 
-MENDED = "nodehost/replica"
-"""A replica and what it needs of its NodeHost name each other there, in types only."""
-
-
 def test_no_rooms_of_a_package_import_each_other_in_a_circle() -> None:
     found = {package: circles(rooms(FILES, package)) for package in PACKAGES}
-    assert {name: some for name, some in found.items() if some and name != MENDED} == {}
+    assert {name: some for name, some in found.items() if some} == {}
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    found = circles({name: file.imports for name, file in FILES.items()})
-    assert [
-        one for one in found if not all(name.startswith("nodehost.replica.") for name in one)
-    ] == []
+    assert circles({name: file.imports for name, file in FILES.items()}) == []
 
 
 def test_every_package_says_what_lives_there() -> None:

@@ -23,7 +23,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, Protocol
 
 from logservice_wire.errors import (
     Busy,
@@ -35,6 +35,7 @@ from logservice_wire.errors import (
     UnknownOutcome,
 )
 
+from logservice.clock import Clock
 from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
@@ -49,9 +50,11 @@ from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.engine import Write
 from logservice.nodehost.disks.fetching import start_fetch
 from logservice.nodehost.hearing.hearing import Hearing
+from logservice.nodehost.hearing.refusals import Refusals
+from logservice.nodehost.hearing.strangers import Strangers
+from logservice.nodehost.hearing.vouching import Vouching
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.options import NodeHostOptions
-from logservice.nodehost.replica.host import ReplicaHost
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.log_reader import LogReader
 from logservice.nodehost.replica.pending import Pending, PendingBook
@@ -100,6 +103,46 @@ class _Accepted:
     update: Update | None
     sync: bool
     vote_changed: bool
+
+
+class ReplicaHost(Protocol):
+    """What a replica needs of its NodeHost; `node_host.NodeHost` satisfies it."""
+
+    refusals: Refusals
+    """Where messages that are not heard are counted."""
+    strangers: Strangers
+    """Who is told that somebody spoke who is no known member."""
+    vouching: Vouching
+    """Who asks the voters whether they stand behind one who says that it leads."""
+    clock: Clock
+
+    def woke(self, replica: Replica) -> None:
+        """It was quiesced, and something concerns it."""
+        ...
+
+    def route(self, replica: Replica) -> None:
+        """Another replica leads, or none: what waits in its intake goes there, or is sent back."""
+        ...
+
+    def send(self, replica: Replica, message: Message) -> None:
+        """Hand a message to the transport, or back to the core as unreachable."""
+        ...
+
+    def leader_changed(self, replica: Replica) -> None:
+        """Requests that wait may go elsewhere now."""
+        ...
+
+    def halt(self, replica: Replica, reason: str) -> None:
+        """Its data cannot be trusted: it stops, and HAKeeper is told."""
+        ...
+
+    def broken(self, replica: Replica, error: InvariantViolation) -> None:
+        """An invariant of it does not hold; it is halted next."""
+        ...
+
+    def membership_changed(self, replica: Replica) -> None:
+        """Another membership is in force there."""
+        ...
 
 
 class Replica:
