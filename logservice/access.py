@@ -9,12 +9,12 @@ granted is denied. A scope is one of::
     name/wal     the shard of that name
     name/wal-*   every shard whose name begins so; shards created later too
 
-Roles are independent of each other: ADMIN over a shard does not read its records. Whoever has ADMIN
-over the cluster can grant itself anything, and leaves a trail by it.
+Roles are independent of each other: ADMIN over a shard does not allow reading its records. Whoever
+has ADMIN over the cluster can grant itself anything, and each grant leaves a trail.
 
 The list is replicated in shard 0 (`hakeeper.stores.access`) and changes as a whole; its version
-tells two states apart. This file alone decides what a grant means. It is pure, and the same on
-every store.
+tells two states apart. This file alone decides what a grant means. The decision is pure, so it is
+the same on every store.
 
 References: DESIGN sections 10 and 12; reference/reliability.md section 5.
 """
@@ -42,7 +42,7 @@ _NAME_SCOPE: Final = re.compile(rf"name/([^*]{{0,{NAME_BYTES_MAX}}})(\*?)")
 
 @value
 class Grant:
-    """`roles` of `identity` (a client's URI) over `scope`; the roles sorted, without repetition."""
+    """`roles` of `identity` (a client's URI) over `scope`; roles are sorted, without repetition."""
 
     identity: str
     scope: str
@@ -50,7 +50,7 @@ class Grant:
 
 
 def checked_roles(roles: Iterable[str]) -> tuple[str, ...]:
-    """Sorted and without repetition. Raises InvalidArgument for what is no role."""
+    """`roles`, sorted and without repetition. Raises InvalidArgument for what is no role."""
     try:
         return tuple(sorted({Role(role) for role in roles}))
     except ValueError as error:
@@ -78,7 +78,7 @@ class AccessList:
     """Grants, arranged for questions. Immutable; `version` names the state of the list."""
 
     def __init__(self, version: int = 0, grants: Iterable[Grant] = ()) -> None:
-        """`grants`: any order; several may speak of one identity."""
+        """`grants` may be in any order, and several may be of one identity."""
         self.version = version
         self.grants = tuple(grants)
         self._scopes: dict[str, list[tuple[str, frozenset[str]]]] = {}
@@ -91,7 +91,7 @@ class AccessList:
         return any(scope.startswith("name/") for scope, _ in self._scopes.get(identity, ()))
 
     def roles(self, identity: str, shard: ShardId, name: str | None) -> frozenset[str]:
-        """Roles over a shard; `HAKEEPER_SHARD` stands for the cluster. `name` None: not known."""
+        """Roles over a shard; `HAKEEPER_SHARD` stands for the cluster. `name` None means unknown."""
         found: frozenset[str] = frozenset()
         for scope, roles in self._scopes.get(identity, ()):
             if _covers(scope, shard, name):

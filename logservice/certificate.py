@@ -1,19 +1,20 @@
 r"""Certificate: what a verified chain says of its bearer, read from its DER, and how strong it is.
 
 Theory of operation. The TLS library has shown that the bearer has the key and that an accepted
-authority signed the chain. Whose it is, what it may be used for and whether its keys and signatures
-are worth anything is decided here, for both planes and for a store's own files, by one parser that
-sees every byte. The names that libraries hand out are not used: they go through C strings, in which
-a NUL ends a name, so that ``…/client/admin\0/evil`` would be admin.
+authority signed the chain. This file decides whose the chain is, what it may be used for and
+whether its keys and signatures are worth anything. It decides for both planes and for a store's own
+files, by one parser that sees every byte. The names that libraries hand out are not used: they go
+through C strings, in which a NUL ends a name, so that ``…/client/admin\0/evil`` would be admin.
 
 What is asked of every certificate of a chain:
 
 - its key: RSA of RSA_KEY_BITS_MIN to RSA_KEY_BITS_MAX bits, P-256, P-384 or Ed25519;
-- its signature: SHA-256 or better. That of a root over itself proves nothing and is not looked at.
+- its signature: SHA-256 or better. The signature of a root over itself proves nothing and is not
+  looked at.
 
-And of the bearer's own: that it names its purpose in so many words (an extended key usage; a
-certificate without one may be used for anything, and is refused), that it is no authority's, and
-exactly one identity (`logservice.identity`).
+The bearer's own certificate must also name its purpose in so many words (an extended key usage; a
+certificate without one may be used for anything, and is refused), must be no authority's, and must
+name exactly one identity (`logservice.identity`).
 
 INV-CERT-1: no certificate is believed on either plane, nor taken for a store's own, whose names,
 purpose or strength were not read here.
@@ -94,7 +95,7 @@ def read_der(
 
 
 def read_chain(pem: bytes, purpose: Purpose, trust_domain: str, cluster_id: str) -> Bearer:
-    """The same for a chain in PEM."""
+    """Whose verified chain in PEM this is, as `read_der` says it. Raises Unauthenticated."""
     if len(pem) > CERTIFICATE_CHAIN_BYTES_MAX:
         raise Unauthenticated("the certificate chain is too long")
     try:
@@ -107,8 +108,8 @@ def read_chain(pem: bytes, purpose: Purpose, trust_domain: str, cluster_id: str)
 def too_long_a_path(pem: bytes, authorities: Sequence[x509.Certificate]) -> str:
     """Why `authorities` do not allow the chain `pem` (own certificate first); "" when they do.
 
-    It is for a library that checks signatures, but not how many authorities each one allows below
-    itself.
+    It is for a library that checks signatures, but not how many authorities each authority allows
+    below itself.
     """
     try:
         current, *sent = x509.load_pem_x509_certificates(pem)
@@ -199,7 +200,7 @@ def missing_purpose(certificate: x509.Certificate, purposes: Collection[Purpose]
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    """Whether it may sign others."""
+    """Whether `certificate` may sign others."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (x509.ExtensionNotFound, *UNREADABLE):
@@ -207,7 +208,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 
 
 def serial_of(certificate: x509.Certificate) -> Serial:
-    """How a revocation list names it."""
+    """How a revocation list names `certificate`."""
     return Serial(certificate.issuer.public_bytes(), certificate.serial_number)
 
 

@@ -4,14 +4,14 @@ Theory of operation. `load` reads the file with tomllib and converts it into fro
 forbid unknown keys, so that a misspelt limit is refused instead of silently ignored. Every refusal
 is one `ConfigError` that names the path of the key, what was expected and what was found, e.g.
 ``raft.election_ticks: expected int >= 2, got 1``. Rules that span several keys (an election must
-outlast several heartbeats, plaintext is said in words and stays on loopback) are checked here too,
-because a store that starts with a configuration that cannot work fails later and far from the
+outlast several heartbeats, plaintext is asked for in words and stays on loopback) are checked here
+too, because a store that starts with a configuration that cannot work fails later and far from the
 mistake.
 
 This file alone decides the names, units, defaults and ranges of the settings. It opens no sockets
 and creates no files. `deploy/store.example.toml` documents the same keys; a test keeps the two
-together. Single keys may be set beside the file (``--set``), so that the stores of a cluster share
-one file where they are containers of one template; they pass the same checks.
+together. Single keys may be set beside the file (``--set``), so that stores that are containers of
+one template can share one file; such keys pass the same checks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ConfigError(InvalidArgument):
     """The configuration is wrong; metadata: field (the path of the key)."""
 
     def __init__(self, field: str, problem: str) -> None:
-        """`field` is ``section.key``; `problem` what was expected and what was found."""
+        """`field` is ``section.key``; `problem` says what was expected and what was found."""
         super().__init__(f"{field}: {problem}" if field else problem, field=field)
 
 
@@ -58,7 +58,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, field: str) -> Address:
-        """Raises ConfigError naming `field` for anything but ``host:port``."""
+        """Raises ConfigError, which names `field`, for anything but ``host:port``."""
         host, separator, port = text.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
@@ -70,7 +70,9 @@ class Address(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        """Only this machine can reach it. A name other than localhost counts as reachable."""
+        """Whether only this machine can reach it. A name other than localhost counts as reachable
+        from elsewhere.
+        """
         if self.host == "localhost":
             return True
         try:
@@ -84,13 +86,14 @@ class Address(NamedTuple):
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of all sections: immutable, unknown keys refused."""
+    """Base of all sections, which are immutable and refuse unknown keys."""
 
 
 class StoreSection(_Section, frozen=True, kw_only=True):
-    """[store]: who this process is. Bound to each data directory when that is created.
+    """[store]: who this process is. Each data directory is bound to it when it is created.
 
-    data_directories: one for each disk; replicas are spread over them. More may be added later.
+    `data_directories` names one for each disk; replicas are spread over them. More may be added
+    later.
     """
 
     store_id: Name
@@ -100,25 +103,25 @@ class StoreSection(_Section, frozen=True, kw_only=True):
         Meta(min_length=1, max_length=bounds.DATA_DIRECTORIES_MAX),
     ]
     host: Name | None = None
-    """Machine label: replicas of a shard never share one. Default: the store id."""
+    """Machine label: replicas of a shard never share a machine. The default is the store id."""
 
     @property
     def host_label(self) -> str:
-        """`host`, or the store id: every store counts as its own machine."""
+        """`host`, or else the store id, so that the store counts as its own machine."""
         return self.host or self.store_id
 
 
 class ListenSection(_Section, frozen=True, kw_only=True):
-    """[listen]: where it is reached. Port 0 asks the system for one."""
+    """[listen]: where the store is reached. Port 0 asks the system for a port."""
 
     client: str = "127.0.0.1:0"
     peer: str = "127.0.0.1:0"
     advertise_client: str | None = None
-    """What others are told to dial, when it differs (containers, NAT)."""
+    """What others are told to dial, when that is another address (containers, NAT)."""
     advertise_peer: str | None = None
     insecure_plaintext: bool = False
-    """Serves without TLS, on loopback addresses only. Never a default: without [tls] it has to be
-    said."""
+    """Whether the store serves without TLS, on loopback addresses only. It is never a default:
+    without [tls] it has to be set."""
 
 
 class HAKeeperMember(_Section, frozen=True, kw_only=True):
@@ -129,9 +132,9 @@ class HAKeeperMember(_Section, frozen=True, kw_only=True):
 
 
 class BootstrapSection(_Section, frozen=True, kw_only=True):
-    """[bootstrap]: the same on every store; it matters at the cluster's first start only.
+    """[bootstrap]: the same on every store. It matters at the cluster's first start only.
 
-    Later on stores remember where HAKeeper is; the addresses remain a way to find it.
+    Later stores remember where HAKeeper is; the addresses remain a way to find it.
     """
 
     hakeeper_members: Annotated[list[HAKeeperMember], Meta(min_length=1, max_length=9)]
@@ -140,11 +143,12 @@ class BootstrapSection(_Section, frozen=True, kw_only=True):
 
 
 class RaftSection(_Section, frozen=True, kw_only=True):
-    """[raft]: time. Loopback and a LAN are far below a tick; a WAN wants a longer one.
+    """[raft]: time. Round trips on loopback and in a LAN are far below a tick; a WAN needs a longer
+    tick.
 
-    After `quiesce_ticks` without a request a shard falls silent and costs nothing (0: never).
-    With `lease_read` a leader answers linearizable reads alone while a lease holds: the same on
-    every store, and only where no clock runs 10 % faster than another.
+    After `quiesce_ticks` without a request a shard quiesces and costs nothing (0: never). With
+    `lease_read` a leader answers linearizable reads alone while a lease holds. It must be the same
+    on every store, and may be set only where no clock runs 10 % faster than another.
     """
 
     tick_ms: Annotated[int, Meta(ge=1, le=10_000)] = 50
@@ -155,14 +159,14 @@ class RaftSection(_Section, frozen=True, kw_only=True):
 
 
 class HAKeeperSection(_Section, frozen=True, kw_only=True):
-    """[hakeeper]: repair. Store timeout: silence after which a store's replicas are replaced."""
+    """[hakeeper]: repair. The replicas of a store that is silent for its timeout are replaced."""
 
     store_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 300.0
     tick_ms: Annotated[int, Meta(ge=10, le=10_000)] = 100
     heartbeat_interval_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
     joining: Literal["automatic", "by-verb"] = "automatic"
-    """At the cluster's very first start: whether a store with a certificate of the peer CA joins by
-    its first heartbeat, or only when it was admitted. Later `logctl joining` decides."""
+    """Whether a store with a certificate of the peer CA joins by its first heartbeat, or only when
+    it was admitted. It matters at the cluster's first start only; later `logctl joining` decides."""
 
 
 class StorageSection(_Section, frozen=True, kw_only=True):
@@ -172,17 +176,17 @@ class StorageSection(_Section, frozen=True, kw_only=True):
     ballast_bytes: Annotated[int, Meta(ge=0)] = 64 * _MIB
     """Given back when the disk is full, so that truncation and start-up still work."""
     reserve_bytes: Annotated[int, Meta(ge=0)] = bounds.LOGDB_RESERVE_BYTES
-    """Free bytes below which the disk counts as full: a shard refuses blocks while most of its
-    replicas' disks are."""
+    """Free bytes below which the disk counts as full. A shard refuses blocks while the disks of
+    most of its replicas are full."""
     scrub_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
-    """Between passes over all sealed segments."""
+    """Pause between passes over all sealed segments."""
     scrub_bytes_per_s: Annotated[
         int, Meta(ge=bounds.SCRUB_BYTES_PER_S_MIN, le=bounds.SCRUB_BYTES_PER_S_MAX)
     ] = bounds.SCRUB_BYTES_PER_S
-    """At most, of each data directory, for the scrub and the comparison together. There is no
+    """What the scrub and the comparison together read at most, in each data directory. There is no
     "off": damage would be found when the last good copy is gone."""
     compare_interval_s: Annotated[float, Meta(gt=0, le=_MONTH_S)] = bounds.SCRUB_PASS_INTERVAL_S
-    """Between passes in which the shards led here are compared with their other replicas."""
+    """Pause between passes that compare the shards led here with their other replicas."""
 
 
 class TruncationSection(_Section, frozen=True, kw_only=True):
@@ -197,9 +201,10 @@ class AdminSection(_Section, frozen=True, kw_only=True):
 
     listen: str = "127.0.0.1:0"
     advertise: str | None = None
-    """Where operators and Prometheus reach it, when that differs."""
+    """Where operators and Prometheus reach the port, when that is another address."""
     allow_remote: bool = False
-    """Allows an address that other machines can reach: nobody is asked who they are there."""
+    """Whether `listen` may be an address that other machines can reach: the port asks nobody who
+    they are."""
 
 
 class LoggingSection(_Section, frozen=True, kw_only=True):
@@ -218,20 +223,20 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
     read_bytes_default: Annotated[int, Meta(ge=1)] = bounds.READ_BYTES_DEFAULT
     read_bytes_max: Annotated[int, Meta(ge=1, le=bounds.READ_BYTES_MAX)] = bounds.READ_BYTES_MAX
     identity_rpcs_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_RPCS_MAX
-    """Of each identity: unary calls and streams under way; requests and bytes (both ways) per
-    second, 0 for no limit."""
+    """The keys `identity_*` bound each identity: unary calls and streams under way; requests and
+    bytes (both ways) per second, 0 for no limit."""
     identity_streams_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_STREAMS_MAX
     answer_bytes_max: Annotated[int, Meta(ge=1)] = bounds.ANSWER_BYTES_MAX
-    """Bytes of answers that wait to be taken, in all; of each identity."""
+    """Bytes of answers that wait to be taken, of all identities; the next key bounds each."""
     identity_answer_bytes_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_ANSWER_BYTES_MAX
     undelivered_bytes_max: Annotated[int, Meta(ge=1)] = bounds.UNDELIVERED_BYTES_MAX
-    """Bytes of requests that wait to become whole, in all; of each identity."""
+    """Bytes of requests that wait to become whole, of all identities; the next key bounds each."""
     identity_undelivered_bytes_max: Annotated[int, Meta(ge=1)] = (
         bounds.IDENTITY_UNDELIVERED_BYTES_MAX
     )
     connections_max: Annotated[int, Meta(ge=1)] = bounds.CLIENT_CONNECTIONS_MAX
-    """Connections to the client port; of each identity; from each address. Fewer where the system
-    gives fewer descriptors."""
+    """Connections to the client port; the next keys bound those of each identity and from each
+    address. There are fewer where the system gives fewer descriptors."""
     identity_connections_max: Annotated[int, Meta(ge=1)] = bounds.IDENTITY_CONNECTIONS_MAX
     address_connections_max: Annotated[int, Meta(ge=1)] = bounds.ADDRESS_CONNECTIONS_MAX
     identity_requests_per_s: Annotated[float, Meta(ge=0)] = 0.0
@@ -242,7 +247,7 @@ class LimitsSection(_Section, frozen=True, kw_only=True):
 
 
 class TlsSection(_Section, frozen=True, kw_only=True):
-    """[tls]: mutual TLS on both planes, when the six files are named; all of them or none.
+    """[tls]: mutual TLS on both planes, when the six files are named: either all of them or none.
 
     Paths are relative to the configuration file. Both planes may use the same files and the same
     CA; with two CAs a certificate of one plane does not even pass the other one's handshake.
@@ -250,59 +255,63 @@ class TlsSection(_Section, frozen=True, kw_only=True):
 
     trust_domain: Annotated[str, Meta(pattern=rf"\A{TRUST_DOMAIN}\Z")] = "logservice.internal"
     client_ca: str = ""
-    """PEM: who signs the clients' certificates; several while a CA is being replaced."""
+    """PEM: the CA that signs the clients' certificates; several while a CA is being replaced."""
     certificate: str = ""
     """PEM: this store's certificate for clients, and the chain behind it."""
     key: str = ""
     peer_ca: str = ""
-    """The same for the plane between stores."""
+    """PEM: the CA that signs the stores' certificates. The next two keys are this store's
+    certificate and key for the plane between stores."""
     peer_certificate: str = ""
     peer_key: str = ""
     client_crl: str = ""
-    """PEM: revocation lists of the authorities in `client_ca`; "": nothing is ever revoked."""
+    """PEM: revocation lists of the authorities in `client_ca`. With "" nothing is ever revoked.
+    `peer_crl` holds those of `peer_ca`."""
     peer_crl: str = ""
     revocation_strict: bool = False
-    """Refuse everybody of an authority whose list is overdue or missing. By default an overdue list
-    goes on refusing whom it names, is an alarm, and lets the others in."""
+    """Whether everybody of an authority is refused whose list is overdue or missing. By default an
+    overdue list goes on refusing whom it names, is an alarm, and lets the others in."""
     reload_interval_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
     connection_age_max_s: Annotated[float, Meta(ge=1, le=86_400)] = bounds.CONNECTION_AGE_MAX_S
-    """A removed CA or an expired certificate is out of use after this long at the latest."""
+    """A removed CA or an expired certificate is out of use at the latest after this long."""
 
     @property
     def enabled(self) -> bool:
-        """Whether TLS is on; `check` has made sure that it is then complete."""
+        """Whether TLS is on; `check` has made sure that all its files are then named."""
         return bool(self.certificate)
 
 
 class SecuritySection(_Section, frozen=True, kw_only=True):
     """[security]: who may do everything, whatever the access list says.
 
-    The way in at a cluster's first start, and the way back in after a mistake.
+    It is the way in at a cluster's first start, and the way back in after a mistake.
     """
 
     admins: Annotated[list[str], Meta(max_length=bounds.BOOTSTRAP_ADMINS_MAX)] = []
 
 
 class AuditSection(_Section, frozen=True, kw_only=True):
-    """[audit]: the log of administration and denials, whenever there is TLS."""
+    """[audit]: the log of administration and denials, which is written whenever there is TLS."""
 
     directory: str = ""
-    """Relative to the configuration file; "": ``audit`` in the data directory."""
+    """Relative to the configuration file; "" means ``audit`` in the data directory."""
     data: bool = False
-    """Calls on data, too: one line per unary call, one per stream with the LSNs it covered."""
+    """Whether calls on data are logged, too: one line per unary call, one per stream with the LSNs
+    it covered."""
     file_bytes_max: Annotated[int, Meta(ge=4096)] = bounds.AUDIT_FILE_BYTES_MAX
-    """The sizes are those of each of the two trails, administration and calls."""
+    """This size and the number of files are those of each of the two trails, administration and
+    calls."""
     files_max: Annotated[int, Meta(ge=2, le=100_000)] = bounds.AUDIT_FILES_MAX
     identity_bytes_per_s: Annotated[int, Meta(ge=1024)] = bounds.AUDIT_IDENTITY_BYTES_PER_S
-    """What one identity may add to the trail of calls; what is more is counted."""
+    """What one identity may add to the trail of calls; further calls are only counted."""
 
 
 class TracingSection(_Section, frozen=True, kw_only=True):
-    """[tracing]: spans, for whoever has OpenTelemetry (``logservice[otel]``)."""
+    """[tracing]: spans, where OpenTelemetry is installed (``logservice[otel]``)."""
 
     exporter: str = ""
-    """As OpenTelemetry's packages register it: ``otlp_proto_http``, ``console``. "": no spans. The
-    rest is said by OTEL_* variables of the environment.
+    """The name that OpenTelemetry's packages register: ``otlp_proto_http``, ``console``. With ""
+    there are no spans. OTEL_* variables of the environment say the rest.
     """
 
 
@@ -361,10 +370,10 @@ def load(path: Path, assignments: Sequence[str] = ()) -> StoreConfig:
 
 
 def check_files(config: StoreConfig) -> None:
-    """Each file of [tls] can be read; what is in it is looked at when it is used.
+    """Checks that each file of [tls] can be read; its content is looked at when it is used.
 
-    Not a part of `load`: a configuration is checked, too, where its certificates are not. Raises
-    ConfigError.
+    It is no part of `load`, because a configuration is also checked on machines that do not have
+    its certificates. Raises ConfigError.
     """
     for name in (*_TLS_FILES, *_TLS_LISTS):
         file = getattr(config.tls, name)
@@ -376,7 +385,9 @@ def check_files(config: StoreConfig) -> None:
 
 
 def parse(text: str, assignments: Sequence[str] = ()) -> StoreConfig:
-    """Check a configuration given as TOML text; `assignments` as in `load`. Raises ConfigError."""
+    """Check a configuration given as TOML text, with `assignments` as in `load`. Raises
+    ConfigError.
+    """
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -394,7 +405,7 @@ def parse(text: str, assignments: Sequence[str] = ()) -> StoreConfig:
 def _assign(raw: dict[str, Any], assignment: str) -> None:
     """The value is TOML if it reads as TOML, else text: ``raft.tick_ms=20``, ``store.host=rack-7``.
 
-    No key takes both kinds, so nothing is guessed; what has the wrong type is refused later.
+    No key takes both kinds, so nothing is guessed; a value of the wrong type is refused later.
     """
     match = re.fullmatch(r"([a-z_]+)\.([a-z_]+)=(.*)", assignment, re.DOTALL)
     if match is None:
@@ -413,7 +424,7 @@ def _assign(raw: dict[str, Any], assignment: str) -> None:
 
 
 def check(config: StoreConfig) -> None:
-    """The rules that span several keys. Raises ConfigError."""
+    """Checks the rules that span several keys. Raises ConfigError."""
     _check_directories(config)
     _check_tls(config)
     _check_addresses(config)
@@ -450,7 +461,9 @@ def _check_tls(config: StoreConfig) -> None:
 
 
 def doubts(config: StoreConfig) -> list[str]:
-    """What may be meant, and more likely is not: right later in a cluster's life, or elsewhere."""
+    """Settings that are allowed and more likely a mistake: they are right later in a cluster's life
+    or elsewhere.
+    """
     first = config.bootstrap
     members = len(first.hakeeper_members)
     if first.log_shards and first.replicas > members:
@@ -562,7 +575,7 @@ _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field
 
 
 def _refuse(message: str, raw: Mapping[str, object]) -> NoReturn:
-    """Turn msgspec's message into ours: the path first, and the value found."""
+    """Turn msgspec's message into ours, with the path first and the value that was found."""
     match = _PATH.match(message)
     assert match is not None  # the pattern matches every string
     problem, path = match["problem"], match["path"] or ""

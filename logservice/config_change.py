@@ -6,7 +6,7 @@ entry is applied, else it is rejected and changes nothing. A removed replica id 
 Byte form, little-endian: ``version u8, transition u8, has_epoch u8, zero u8, steps u16, context
 length u32, epoch u64``, the context, then per step ``kind u8, replica u64, incarnation u64, store
 id length u16`` and the store id. No bytes at all stand for the empty, unordered change that leaves
-a joint configuration. It is in the log: a change of it is a format change.
+a joint configuration. This form is in the log, so changing it is a format change.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class ChangeKind(enum.IntEnum):
     """One step of a change. The numbers are in the log."""
 
     ADD_VOTER = 1
-    """Add, or promote a learner."""
+    """Adds a voter, or promotes a learner to one."""
     ADD_LEARNER = 2
-    """Add, or demote a voter."""
+    """Adds a learner, or demotes a voter to one."""
     REMOVE = 3
     ADD_WITNESS = 4
     UPDATE = 5
@@ -43,11 +43,11 @@ class Transition(enum.IntEnum):
     """How a change goes through joint consensus."""
 
     AUTO = 0
-    """Simple when one voter changes, else joint and left automatically."""
+    """The change is simple when one voter changes; else it is joint and left automatically."""
     IMPLICIT = 1
-    """Joint, left automatically."""
+    """The change is joint and left automatically."""
     EXPLICIT = 2
-    """Joint until an empty change leaves it."""
+    """The change is joint until an empty change leaves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,9 @@ class ChangeStep:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """No steps: leave the joint configuration. `expected_epoch` None: unordered (tests only)."""
+    """A change without steps leaves the joint configuration. One whose `expected_epoch` is None is
+    unordered (in tests only).
+    """
 
     steps: tuple[ChangeStep, ...] = ()
     expected_epoch: Index | None = None
@@ -71,7 +73,7 @@ class ConfigChange:
 
 
 def encode_change(change: ConfigChange) -> bytes:
-    """The payload of a CONFIG entry; see the module's text."""
+    """The payload of a CONFIG entry, in the byte form above."""
     if change == ConfigChange():
         return b""
     ordered = change.expected_epoch is not None

@@ -53,7 +53,7 @@ class Entry:
 
 @value
 class Proposal:
-    """An entry to be: the leader gives it term, index and LSN when it appends it.
+    """What becomes an entry: the leader gives it term, index and LSN when it appends it.
 
     `record_count` is 0 unless `kind` is BLOCK; `payload` is never copied.
     """
@@ -64,7 +64,7 @@ class Proposal:
 
 
 def counts_error(entry: Entry) -> str:
-    """Why no entry has this record count or this much payload; empty when one may."""
+    """Why no entry can have this record count or this much payload; empty when one can."""
     count = entry.record_count
     if count and (entry.kind is not EntryKind.BLOCK or not 0 < count <= ENTRY_RECORDS_MAX):
         return f"{count} records in {entry.kind!r}"

@@ -1,8 +1,8 @@
 """Envelopes: what the payload of an entry holds besides the user's bytes.
 
 BLOCK entry: ``u32 block count, u32 zero``, then per block a 96-byte header and the block's bytes,
-padded to 8. One entry may carry several blocks that waited for the shard together; each has its own
-outcome, each is atomic by itself. COMMAND entry: the 16-byte proposal id, then the command.
+padded to 8. One entry may carry several blocks that waited for the shard together; each block has
+its own outcome and is atomic by itself. COMMAND entry: the 16-byte proposal id, then the command.
 
 A request completes by its proposal id (or by (index, term)), never by index alone: after a leader
 change another entry may fill the index.
@@ -45,7 +45,7 @@ class ProposalId(NamedTuple):
 
 
 NO_PROPOSAL = ProposalId(0, 0)
-"""Not proposed yet."""
+"""The id of what is not proposed yet."""
 
 
 @value

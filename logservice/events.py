@@ -100,14 +100,14 @@ class Event(enum.Enum):
 
 
 def _words(value: object) -> object:
-    """Several things as a person would list them."""
+    """A field as the text shows it: several things are listed as a person would list them."""
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(map(str, value)) or "none"
     return value
 
 
 def emit(logger: logging.Logger, event: Event, **fields: object) -> None:
-    """Log one line; `fields` must be those of the text (others are kept, too)."""
+    """Logs one line; `fields` has at least those that the text names, and others are kept, too."""
     if logger.isEnabledFor(event.level):
         logger.log(
             event.level,

@@ -6,9 +6,9 @@ names::
     spiffe://<trust domain>/cluster/<cluster id>/store/<store id>
     spiffe://<trust domain>/cluster/<cluster id>/client/<name>
 
-This file alone decides that form. It is compared byte by byte: no case folding, no percent
-escapes, no Unicode, no default. Common names and DNS names are never looked at, because whoever may
-get a certificate for a host must not thereby become a store.
+This file alone decides that form. URIs are compared byte by byte: there is no case folding, no
+percent escape, no Unicode and no default. Common names and DNS names are never looked at, because
+whoever may get a certificate for a host must not thereby become a store.
 
 INV-IDENTITY-1: a certificate with no URI name, with several, or with one of another form, trust
 domain or cluster has no identity.
@@ -30,7 +30,7 @@ from logservice.value import value
 
 _NAME: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_BYTES_MAX - 1}}}"
 TRUST_DOMAIN: Final = rf"[a-z0-9][a-z0-9._-]{{0,{NAME_BYTES_MAX - 1}}}"
-"""Pattern of a trust domain: SPIFFE's, bounded like our names."""
+"""Pattern of a trust domain: SPIFFE's characters, and the length of our names."""
 
 _URI: Final = re.compile(
     rf"spiffe://({TRUST_DOMAIN})/cluster/({_NAME})/(store|client)/({_NAME})", re.ASCII

@@ -25,7 +25,7 @@ Incarnation = NewType("Incarnation", int)
 
 Term = NewType("Term", int)
 Index = NewType("Index", int)
-"""Position in a Raft log, 1-based, every kind of entry counts."""
+"""Position in a Raft log, from 1; every kind of entry counts."""
 
 Lsn = NewType("Lsn", int)
 """1-based dense number of a record in its shard."""
@@ -36,8 +36,8 @@ SessionId = NewType("SessionId", int)
 """Index of the OpenSession entry. 0 means "no session"."""
 
 NUMBER_MAX: Final = 2**62
-"""Terms, indexes and LSNs that another store names stay below. What is beyond is damaged or forged;
-and what is below stays in 64 bits when something is added to it.
+"""Terms, indexes and LSNs that another store names stay below this number. A larger one is damaged
+or forged, and a smaller one stays in 64 bits when something is added to it.
 """
 
 HAKEEPER_SHARD: Final = ShardId(0)

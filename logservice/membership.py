@@ -5,8 +5,8 @@ The same value is carried by snapshots, the bootstrap record, heartbeats and HAK
 `removed` grows only: a removed replica id never comes back. A member is bound to the store *and*
 the incarnation of the data directory, so that an emptied disk cannot vote under its old id.
 
-Byte form (little-endian): see `encode`; it is part of the snapshot format, so a change of it is a
-format change.
+`encode` describes the byte form (little-endian). It is part of the snapshot format, so changing it
+is a format change.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Membership:
         )
 
     def others(self, besides: ReplicaId) -> tuple[ReplicaId, ...]:
-        """Voters and learners besides one: the replicas that it sends to when it leads, unless the
-        membership is joint (then there is another half, too).
+        """Voters and learners besides the replica `besides`, which sends to them when it leads. A
+        joint membership has another half, too, which is not among them.
         """
         return tuple(one for one in (*self.voters, *self.learners) if one != besides)
 

@@ -14,7 +14,7 @@ digest of an identity is 16 bytes of BLAKE2b: identities are made by whoever run
 certificate authority, so nobody can look for two with one digest.
 
 The nonce is a secret between a client and the members of the shard. It keeps apart clients that
-share an identity; other identities are refused whether they know it or not.
+share an identity; other identities are refused whether they know the nonce or not.
 
 References: DESIGN sections 9 and 21.
 """
@@ -56,7 +56,7 @@ class Claim(NamedTuple):
     store: int
 
     def __repr__(self) -> str:
-        """Without the nonce: it is a secret, and this ends in logs."""
+        """The nonce is left out: it is a secret, and this text ends in logs."""
         return f"Claim(owner={self.owner.hex()}, store={self.store:016x})"
 
 
@@ -67,5 +67,5 @@ class Author(NamedTuple):
     store: StoreId
 
     def claim(self, nonce: bytes = NO_NONCE) -> Claim:
-        """The same for a block, which belongs to the session with `nonce` or to none."""
+        """The claim of this author's block, which is of the session with `nonce`, or of none."""
         return Claim(owner_digest(self.identity), nonce, store_digest(self.store))

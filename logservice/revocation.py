@@ -74,7 +74,7 @@ class Revocations:
         return ""
 
     def known_until_s(self, serials: Sequence[Serial]) -> float:
-        """Until when `problem` has the same answer, if the lists stay what they are."""
+        """Until when `problem` gives the same answer, if the lists stay what they are."""
         if not self._strict or not serials:
             return float("inf")
         # Only the issuer of the bearer's own certificate needs a list, not the authorities above.
@@ -126,7 +126,7 @@ def _read(
     if not any(_signed(crl, one) for one in authorities):
         raise InvalidArgument(f"holds a list of {name}, which no authority of the CA file signed")
     for extension in crl.extensions:
-        # A list of changes only, or of some certificates only, says something else than we read.
+        # A list of changes only, or of some certificates only, means something else than we read.
         if extension.critical:
             raise InvalidArgument(f"holds a list of {name} of a kind that is not understood")
     if crl.next_update_utc is None:

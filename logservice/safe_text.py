@@ -9,10 +9,10 @@ characters spelled out (``\x1b``, ``\u202e``), at the few places where text leav
 Names (of holds, holders, shards, services, labels) may not hold such characters to begin with
 (`unsafe`); what is stored once is shown in many places, some of them not ours.
 
-The set is written out in full: replicas decide by it whether a name is taken, and Python's tables
-of characters differ between versions. It is: C0 and C1 controls and DEL; the soft hyphen; marks of
-direction and their embeddings, overrides and isolates; line and paragraph separators; joiners and
-other characters without width; fillers; annotations; tags; surrogates.
+The set of such characters is written out in full: replicas decide by it whether a name is accepted,
+and Python's tables of characters differ between versions. The set holds C0 and C1 controls and DEL;
+the soft hyphen; marks of direction and their embeddings, overrides and isolates; line and paragraph
+separators; joiners and other characters without width; fillers; annotations; tags; surrogates.
 
 References: ECMA-48 (controls), Unicode Standard Annex 9 (bidirectional controls), CVE-2021-42574.
 """
@@ -31,7 +31,7 @@ _FOUND: Final = re.compile(f"[{_UNSAFE}]")
 _FOUND_IN_LINES: Final = re.compile(f"(?![\n\t])[{_UNSAFE}]")
 
 SAFE_PATTERN: Final = rf"\A[^{_UNSAFE}]*\Z"
-"""As a pattern, for schemas."""
+"""What a safe text matches, as a pattern for schemas."""
 
 
 def unsafe(text: str) -> bool:
@@ -45,7 +45,7 @@ def safe_text(text: str) -> str:
 
 
 def safe_lines(text: str) -> str:
-    """The same, but line breaks and tabs stay."""
+    """`text` with what a terminal would obey spelled out, except line breaks and tabs."""
     return _FOUND_IN_LINES.sub(_spelled, text)
 
 

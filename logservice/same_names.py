@@ -1,12 +1,13 @@
 """same_names: one description becomes another without a list of fields in between.
 
-A replica, a directory and a store are told of in several forms, because each form is a format of
-its own: a heartbeat, HAKeeper's answer, a protobuf message, a document of the API. What they share
-they call by the same name. `copied` fills a form from what it has in common with its source, and
-the caller names the rest. So a new field is declared where it is measured and where it is shown,
-and passes through in between.
+A replica, a directory and a store are described in several forms, because each form is a format of
+its own: a heartbeat, HAKeeper's answer, a protobuf message, a document of the API. A field that
+several forms share has the same name in all of them. `copied` fills a form with the fields that its
+source has, too, and the caller names the others. So a new field is declared where it is measured
+and where it is shown, and passes through in between.
 
-A field that neither has is an AttributeError at the first use, not a silent default.
+A field that neither the source nor the caller has is an AttributeError at the first use, not a
+silent default.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def copied(target: type[T], source: object, /, **others: Any) -> T:
 
 @functools.cache
 def _shared(form: Any, given: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[object], Any]]:
-    """The fields that are not given, and what gets their values, as a tuple, from a source."""
+    """The fields that are not given, and a function that takes their values from a source."""
     names = tuple(name for name in _names(form) if name not in given)
     if len(names) > 1:
         return names, operator.attrgetter(*names)

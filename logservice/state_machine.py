@@ -1,7 +1,8 @@
 """StateMachine: the seam between a replica and what it replicates.
 
-Two implementations: `rsm.log_rsm.LogRsm` for log shards and `hakeeper.rsm.HAKeeperRsm` for shard 0.
-Both are deterministic: no clock, no randomness, no unordered iteration, no exception on input.
+There are two implementations: `rsm.log_rsm.LogRsm` for log shards and `hakeeper.rsm.HAKeeperRsm`
+for shard 0. Both are deterministic: they use no clock, no randomness and no unordered iteration,
+and no input makes them raise.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ REQUEST_ID: Final = "x-request-id"
 TRACEPARENT: Final = "traceparent"
 
 TRACEPARENT_BYTES: Final = 55
-"""Length of every valid one of version 00. Later versions may be longer and are left out."""
+"""Length of every valid traceparent of version 00. Later versions may be longer; they are left out.
+"""
 
 CARRIED_BYTES_MAX: Final = 255
 """The ids of a forwarded request: a traceparent has 55 bytes, a request id at most 128."""
@@ -115,7 +116,7 @@ class Span(Protocol):
         ...
 
     def end(self, failure: str) -> None:
-        """It is over; `failure`: why it failed, "" when it did not."""
+        """The work is over; `failure` says why it failed, and is "" when it did not."""
         ...
 
 

@@ -1,9 +1,9 @@
 """value: the decorator of small immutable values that are made by the thousand.
 
 The type checker treats such a class as a frozen dataclass and refuses every assignment. At run time
-it is an ordinary dataclass with slots: ``frozen=True`` sets each field by a call of its own, about
-three times the cost per object, on a path that makes a dozen of them per message. Values that
-are not made in numbers stay ``@dataclass(frozen=True, slots=True)``.
+it is an ordinary dataclass with slots: ``frozen=True`` sets each field by a call of its own, which
+costs about three times as much per object, on a path that makes a dozen objects per message. Values
+that are not made in such numbers stay ``@dataclass(frozen=True, slots=True)``.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ between stores and versions; the configuration file can override those it names.
 | `security` | identities, calls and streams of one caller, audit, certificates |
 | `server` | calls, the admin port |
 
-The code knows none of these modules, only this package (``bounds.NAME``, or ``from
-logservice.bounds import NAME``): where a bound is stated may change, what it is called says enough.
-So every name is here, and each is stated once (`tests/tidy/test_bounds.py`).
+The code imports none of these modules, only this package (``bounds.NAME``, or ``from
+logservice.bounds import NAME``), so that a bound can move from one module to another. So every name
+is here, and each is stated once (`tests/tidy/test_bounds.py`).
 """
 
 from logservice.bounds.hard import *  # noqa: F403

@@ -1,7 +1,8 @@
-"""Hard bounds: replicated or on disk. Changing one is a format change.
+"""Hard bounds are replicated or on disk. Changing one is a format change.
 
-Their hash is in every data directory's identity file, and a store refuses to start on another one.
-A bound that is added here goes into `_HARD`, too, unless it follows from others there.
+Their hash is in every data directory's identity file, and a store refuses to start on a directory
+with another hash. A bound that is added here goes into `_HARD`, too, unless it follows from others
+there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BLOCK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of a block with its header. Client, leader and followers hold a block whole in memory."""
 
 RECORD_BYTES_MAX: Final = BLOCK_BYTES_MAX - 64
-"""Bytes of one record: what fits a block of one."""
+"""Bytes of one record: what fits a block of one record."""
 
 ENTRY_PAYLOAD_BYTES_MAX: Final = 16 * 1024 * 1024
 """Payload of one entry: one block of the largest size plus what waited with it."""
@@ -28,30 +29,34 @@ SESSION_WINDOW: Final = 64
 """Sequences of a session whose LSNs are remembered; at least what a client may have in flight."""
 
 SESSIONS_MAX: Final = 4096
-"""Sessions of a shard. When it is full, whoever has most of them gives way (`rsm.sessions`)."""
+"""Sessions of a shard. When the table is full, the identity with the most sessions gives one up
+(`rsm.sessions`)."""
 
 SESSIONS_PER_OWNER_MAX: Final = SESSIONS_MAX // 2
-"""Of one identity, so that none can fill the table alone. In plaintext all are one identity's."""
+"""Sessions of one identity, so that none can fill the table alone. In plaintext all sessions belong
+to one identity."""
 
 SESSION_IDLE_ENTRIES: Final = SESSIONS_PER_OWNER_MAX // 2
-"""A session unused for this many log entries may go for a newer one of the same identity. Below
-SESSIONS_PER_OWNER_MAX: opening a session is an entry, so a client that opens one after another and
-never uses them makes room by itself instead of locking its siblings out."""
+"""A session unused for this many log entries may make room for a newer one of the same identity.
+The number is below SESSIONS_PER_OWNER_MAX, because opening a session is an entry: a client that
+opens one after another and never uses them makes room by itself instead of locking its siblings
+out."""
 
 HOLDS_MAX: Final = 256
 """Named holds of a shard."""
 
 HOLDS_PER_OWNER_MAX: Final = HOLDS_MAX // 2
-"""Of one identity. Holds are not evicted, so this is what keeps one from taking all of them."""
+"""Holds of one identity. Holds are not evicted, so this keeps one identity from taking them all."""
 
 NAME_BYTES_MAX: Final = 128
 """Names of holds, writers' holders, shards, stores."""
 
 IDENTITY_BYTES_MAX: Final = 512
-"""An identity in a command: the URI of a client's certificate, three names and what is between."""
+"""An identity in a command: a client certificate's URI, which is three names and what is between
+them."""
 
 REJECTED_RANGES_MAX: Final = 65_536
-"""Gaps above the truncation LSN that a shard remembers; one more is BUSY."""
+"""Gaps above the truncation LSN that a shard remembers; what would add one more gets BUSY."""
 
 TIMESTAMPS_PER_CALL_MAX: Final = 1_000_000
 """Largest range of one AllocateTimestamps."""
@@ -68,26 +73,26 @@ HAKEEPER_FIRST_REPLICA_ID: Final = 1024
 """Ids below are those of shard 0's initial replicas: they exist before ids are allocated."""
 
 HAKEEPER_STORES_MAX: Final = 1024
-"""Stores of a cluster; the admissions of those still expected are bounded by it, too."""
+"""Stores of a cluster. It also bounds the admissions of stores that are still expected."""
 
 HAKEEPER_APPLICANTS_MAX: Final = 64
 """Stores that were turned away and are remembered, for a person to see."""
 
 HAKEEPER_SERVICES_MAX: Final = 4096
-"""Services, in all."""
+"""Services in the whole cluster."""
 
 HAKEEPER_SERVICES_PER_OWNER_MAX: Final = 512
-"""Of one client identity: no one crowds out the services of others."""
+"""Services of one client identity, so that nobody crowds out the services of others."""
 
 HAKEEPER_SERVICE_BYTES_MAX: Final = 4 * 1024
-"""Of name, kind, address and labels of one service, and of the labels of one store. So all services
-take at most 16 MiB of the state, which travels in every snapshot of shard 0."""
+"""Bytes of name, kind, address and labels of one service, and of the labels of one store. So all
+services take at most 16 MiB of the state, which travels in every snapshot of shard 0."""
 
 HAKEEPER_STORE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of what one store reports, counted roughly; ten thousand replicas take about half of it."""
+"""Bytes of what one store reports, counted roughly; ten thousand replicas take about half of it."""
 
 HAKEEPER_SHARDS_MAX: Final = 65_536
-"""Their reports must fit the state of one shard that is snapshotted whole."""
+"""Shards of a cluster: their reports must fit the state of one shard that is snapshotted whole."""
 
 HAKEEPER_REPLICAS_MAX: Final = 9
 """Replicas of one shard: more cost latency and gain nothing."""
@@ -96,68 +101,73 @@ HAKEEPER_LABELS_MAX: Final = 64
 """Labels of a store or a service."""
 
 DATA_DIRECTORIES_MAX: Final = 16
-"""Of a store. Each has a writer thread and its own segments; every heartbeat reports them all."""
+"""Data directories of a store. Each has a writer thread and its own segments, and every heartbeat
+reports them all."""
 
 HAKEEPER_OPERATORS_MAX: Final = 16
 """Membership repairs at once, so that a lost store does not make every shard catch up together."""
 
 HAKEEPER_OPERATORS_PER_STORE_MAX: Final = 4
-"""Of them, learners catching up on one store: its disk and network are shared with live shards."""
+"""Learners that catch up on one store at once: live shards share its disk and network."""
 
 HAKEEPER_COMMANDS_PER_REPLY_MAX: Final = 64
 """Commands in one heartbeat's answer; the others follow with the next."""
 
 HAKEEPER_QUEUE_MAX: Final = 1024
-"""Commands queued for one service; HAKeeper's own for stores are bounded by the replicas there."""
+"""Commands queued for one service. HAKeeper's own commands for a store are bounded by the replicas
+there."""
 
 HAKEEPER_COMMAND_RETRY_TICKS: Final = 30
 """A step whose command was executed but whose effect is not reported is tried again after 3 s:
 three heartbeats."""
 
 HAKEEPER_IDLE_CHECK_TICKS: Final = 200
-"""The checkers run at once when a report or the time changed something, while operators are under
-way every HAKEEPER_OPERATOR_CHECK_TICKS, and otherwise, to be sure, every 20 s: a pass over a
-thousand shards costs 15 ms."""
+"""The checkers run at once when a report or the time changed something. While operators are under
+way they run every HAKEEPER_OPERATOR_CHECK_TICKS. Otherwise, to be sure, they run every 20 s: a pass
+over a thousand shards costs 15 ms."""
 
 HAKEEPER_OPERATOR_CHECK_TICKS: Final = 5
-"""Half a heartbeat interval."""
+"""Between two runs of the checkers while operators are under way: half a heartbeat interval."""
 
 HAKEEPER_BOOTSTRAP_TICKS_MAX: Final = 3000
-"""300 s from placing the first shards to a majority of each running; then a person must look."""
+"""The first shards are placed, and 300 s later a majority of each must run; else a person must
+look."""
 
 HAKEEPER_PLACEMENT_QUIET_TICKS: Final = 10
-"""The first shards are placed when no new store was seen for one heartbeat interval: stores started
-together all take part."""
+"""The first shards are placed when no new store was seen for one heartbeat interval, so that stores
+that are started together all take part."""
 
 HAKEEPER_CAUGHT_UP_ENTRIES: Final = 1024
-"""A replica this close behind the commit index counts as caught up: less than what a busy shard
-replicates between two heartbeats, and an idle one reaches 0."""
+"""A replica this close behind the commit index counts as caught up. It is less than what a busy
+shard replicates between two heartbeats; a replica of an idle shard reaches 0."""
 
 HAKEEPER_LEADER_FRESH_TICKS: Final = 30
 """A swap is decided on a leader's report at most three heartbeats old."""
 
 HAKEEPER_STANDSTILL_TICKS: Final = 600
 """A replica that lives, is behind and does not move for 60 s is flagged. A restart and an election
-take seconds, the largest snapshot a minute at 4 MiB/s, and whoever is served entries moves between
-any two reports. It is looked at every HAKEEPER_IDLE_CHECK_TICKS and flagged that much later."""
+take seconds, the largest snapshot takes a minute at 4 MiB/s, and a replica that is served entries
+moves between any two reports. The check runs every HAKEEPER_IDLE_CHECK_TICKS, so the flag may come
+that much later."""
 
 HAKEEPER_STEP_FAILURES_MAX: Final = 5
-"""A learner that could not be started this often is given up; another store is tried."""
+"""A learner that could not be started this many times is given up; another store is tried."""
 
 HAKEEPER_AVOID_TICKS: Final = 3000
-"""How long a store that could not take a shard is not asked again for that shard."""
+"""A store that could not take a shard is not asked again for that shard for so long."""
 
 HAKEEPER_SLOW_OPERATOR_TICKS: Final = 3000
 """A repair older than five minutes is flagged."""
 
 HAKEEPER_SERVICE_TIMEOUT_TICKS: Final = 300
-"""A service silent for 30 s is shown as expired; one expired makes room when the table is full."""
+"""A service silent for 30 s is shown as expired. When the table is full, an expired one makes
+room."""
 
 HAKEEPER_BOOTS_REMEMBERED: Final = 8
 """Earlier process starts of a store whose late heartbeats are still recognised and ignored."""
 
 ACCESS_GRANTS_MAX: Final = 4096
-"""Grants of the access list: the whole of it goes out with a heartbeat's answer."""
+"""Grants of the access list: the whole list goes out with a heartbeat's answer."""
 
 ACCESS_TEXT_BYTES_MAX: Final = 512
 """An identity or a scope: three names and what is around them."""
@@ -223,5 +233,5 @@ _HARD: Final = (
 
 
 def hard_bounds_hash() -> int:
-    """Identifies the hard bounds; stored in every data directory."""
+    """A number that identifies the hard bounds; it is stored in every data directory."""
     return crc32(repr(_HARD).encode())

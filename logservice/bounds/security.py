@@ -15,10 +15,12 @@ CONNECTION_GRACE_S: Final = 30.0
 the client resumes them on a new one."""
 
 PEER_DRAIN_S: Final = 0.5
-"""Answers that a peer connection which reached its age is still given: less than an election."""
+"""How long a peer connection that reached its age waits for answers still due: less than an
+election."""
 
 GATE_CALLERS_MAX: Final = 4096
-"""Certificates, and identities, whose bearers are remembered; more are worked out again."""
+"""Certificates whose bearers are remembered, and identities; those beyond it are worked out
+again."""
 
 GATE_DECISIONS_MAX: Final = 65_536
 """Decisions about (identity, RPC, shard) that are remembered for one version of the access list."""
@@ -27,57 +29,60 @@ GATE_NAMES_MAX: Final = 65_536
 """Names of shards that are remembered: as many as there can be shards."""
 
 IDENTITY_RPCS_MAX: Final = 8192
-"""Unary calls of one identity under way: less than a store serves in all, so that one client that
-goes astray leaves room for others."""
+"""Unary calls of one identity under way. It is less than a store serves in all, so that one client
+that goes astray leaves room for others."""
 
 IDENTITY_STREAMS_MAX: Final = 4096
 """Streams of one identity."""
 
 SMALL_REQUEST_BYTES_MAX: Final = 64 * 1024
-"""A request without blocks: a few numbers, names and labels. Parsed, lists may take 80 times as
-much memory."""
+"""Bytes of a request without blocks: a few numbers, names and labels. Once parsed, lists may take
+80 times as much memory."""
 
 STREAM_MESSAGE_FIELDS_MAX: Final = SESSION_WINDOW + 1
 """Fields of one AppendStream message: as many blocks as may be in flight, and its opening."""
 
 REQUEST_BYTES_MAX: Final = BLOCK_BYTES_MAX + 1024 * 1024
-"""Any request: one block of the largest size and the fields around it."""
+"""Bytes of any request: one block of the largest size and the fields around it."""
 
 REQUEST_BYTES_RECEIVED_MAX: Final = 2 * REQUEST_BYTES_MAX
-"""What gRPC takes in: a request that is too long by less than as much again gets TOO_LARGE with its
-ErrorInfo; of anything longer gRPC says RESOURCE_EXHAUSTED by itself, before it has it all."""
+"""Bytes of a request that gRPC takes in. A request up to twice REQUEST_BYTES_MAX gets TOO_LARGE
+with its ErrorInfo; to anything longer gRPC itself answers RESOURCE_EXHAUSTED before it has read it
+all."""
 
 METADATA_BYTES_MAX: Final = 8 * 1024
-"""Headers of a call."""
+"""Bytes of a call's headers."""
 
 STREAM_OPEN_TIMEOUT_S: Final = 10.0
-"""A stream on which nothing is sent holds a place that others could use."""
+"""How long a new stream may take to send something: one on which nothing is sent holds a place that
+others could use."""
 
 STREAM_WRITE_STALL_S: Final = 60.0
-"""A reader that takes nothing for so long is cut; its last message waits in memory."""
+"""A reader that takes nothing for so long is cut, because its last message waits in memory."""
 
 CONNECTION_IDLE_MAX_S: Final = 600.0
-"""A client's connection without a call is closed; the next call opens another."""
+"""A client's connection without a call for so long is closed; the next call opens another."""
 
 PING_STRIKES_MAX: Final = 2
-"""Pings that come too soon before a connection is closed for it (ENHANCE_YOUR_CALM)."""
+"""Pings that may come too soon before their connection is closed for it (ENHANCE_YOUR_CALM)."""
 
 AUDIT_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""An audit file; then the next one begins."""
+"""Bytes of an audit file; then the next one begins."""
 
 AUDIT_FILES_MAX: Final = 8
 """Audit files kept of each of the two trails; with the size of one this bounds the log at 1 GiB."""
 
 AUDIT_IDENTITY_BYTES_PER_S: Final = 64 * 1024
-"""What one identity may add to the trail of calls, of denials and of data each: to push 512 MiB
-out takes it more than two hours of nothing else."""
+"""What one identity may add to the trail of calls, for denials and for data each. To push 512 MiB
+out it would have to do nothing else for more than two hours."""
 
 AUDIT_ADMIN_BYTES_PER_S: Final = 16 * 1024
-"""What one identity may add to the trail of administration; it is refused beyond: nine hours."""
+"""What one identity may add to the trail of administration; beyond it its calls are refused. To
+push the trail out it needs nine hours."""
 
 AUDIT_BURST_S: Final = 16.0
-"""What an identity did not use of its share adds up for so long: a script that makes a hundred
-shards is not refused."""
+"""What an identity does not use of its share adds up for so long, so that a script that makes a
+hundred shards is not refused."""
 
 AUDIT_IDENTITIES_MAX: Final = 4096
 """Identities whose share is told apart, as many as the gate remembers."""
@@ -86,7 +91,8 @@ AUDIT_SHARDS_NAMED_MAX: Final = 16
 """Shards that a line about many denials names."""
 
 AUDIT_QUEUE_LINES_MAX: Final = 65_536
-"""Lines waiting for the disk; beyond it data calls are only counted, administration is refused."""
+"""Lines waiting for the disk. Beyond it calls on data are only counted, and administration is
+refused."""
 
 AUDIT_BATCH_LINES_MAX: Final = 4096
 """Lines written at a time."""
@@ -104,14 +110,15 @@ AUDIT_REPEATS_MAX: Final = 1024
 """Different denials that are counted at a time."""
 
 PEM_FILE_BYTES_MAX: Final = 1024 * 1024
-"""A CA bundle of hundreds of certificates; a larger file is not one."""
+"""Bytes of a file in PEM: a CA bundle of hundreds of certificates fits, and a larger file is no
+such bundle."""
 
 CERTIFICATE_CHAIN_BYTES_MAX: Final = 16 * 1024
-"""A chain that somebody shows: four certificates with RSA keys of 4 096 bits. The gate remembers
-GATE_CALLERS_MAX of them."""
+"""Bytes of a chain that somebody shows: four certificates with RSA keys of 4 096 bits. The gate
+remembers GATE_CALLERS_MAX chains."""
 
 RSA_KEY_BITS_MIN: Final = 2048
-"""112 bits of strength, which is what is asked for until 2030 (NIST SP 800-57)."""
+"""A key of 112 bits of strength, which NIST SP 800-57 asks for until 2030."""
 
 RSA_KEY_BITS_MAX: Final = 8192
 """A larger key costs whoever checks a signature more than it adds."""

@@ -13,27 +13,28 @@ RPC_TIMEOUT_DEFAULT_S: Final = 10.0
 """Deadline of a call that brings none: ten elections, so that a failover fits into it."""
 
 RPC_TIMEOUT_MAX_S: Final = 60.0
-"""Longer deadlines are cut to this: a request that waits holds memory in every store it passed."""
+"""A longer deadline is cut to this: a request that waits holds memory in every store it passed."""
 
 DEADLINE_MARGIN_S: Final = 0.2
-"""A typed answer is on its way so long before the caller's own deadline: a round trip over a
-continent."""
+"""A typed answer leaves so long before the caller's own deadline: a round trip over a continent."""
 
 DEADLINE_MARGIN_SHARE: Final = 0.2
 """The margin is no more than this share of what the caller has left."""
 
 CONCURRENT_RPCS_MAX: Final = 20_000
-"""Calls a store serves at a time; gRPC refuses more with RESOURCE_EXHAUSTED."""
+"""Calls that a store serves at a time; gRPC refuses more with RESOURCE_EXHAUSTED."""
 
 GRPC_MESSAGE_BYTES_MAX: Final = READ_BYTES_MAX + BLOCK_BYTES_MAX + 1024 * 1024
-"""A Read answer of the largest size, overshot by its last block, plus fields around the blocks."""
+"""Bytes of the largest Read answer, which its last block may overshoot, plus the fields around the
+blocks."""
 
 STREAM_MESSAGE_BYTES_GOAL: Final = 1024 * 1024
-"""Follow's answers: large enough that a call's cost vanishes, small enough to be fair."""
+"""Bytes of one of Follow's answers: large enough that a call's cost vanishes, small enough to be
+fair."""
 
 CONNECTION_CALLS_MAX: Final = 5120
-"""Calls on one connection: the streams of an identity and a thousand others. gRPC's clients wait
-beyond it. It is also how many may be begun before SETTINGS are acknowledged."""
+"""Calls on one connection: the streams of an identity and a thousand others. Beyond it gRPC's
+clients wait. As many calls may begin before SETTINGS are acknowledged."""
 
 SETTINGS_TIMEOUT_S: Final = 5.0
 """A connection whose client has not acknowledged SETTINGS by then is closed: until then gRPC holds
@@ -42,106 +43,117 @@ it to no bound of ours."""
 # --- answers that wait to be taken ----------------------------------------------------------------
 
 ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Of all callers. An answer that waits is there up to three times: as it was read, as it was
-encoded, as gRPC has it."""
+"""Bytes of waiting answers of all callers. An answer that waits is in memory up to three times: as
+it was read, as it was encoded, as gRPC holds it."""
 
 IDENTITY_ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of one identity: seven of the largest answers, a hundred of the usual ones, and a quarter of all,
-so that one that takes nothing leaves room for others."""
+"""Bytes of waiting answers of one identity: seven of the largest answers, a hundred of the usual
+ones, and a quarter of ANSWER_BYTES_MAX, so that an identity that takes nothing leaves room for
+others."""
 
 ANSWER_SMALL_BYTES: Final = 16 * 1024
-"""Answers below it are not counted: IDENTITY_RPCS_MAX of them are as much as an identity has."""
+"""Answers below it are not counted: IDENTITY_RPCS_MAX such answers are as much as an identity may
+have."""
 
 ANSWER_WAIT_S: Final = 2.0
-"""How long a read waits for its part of the budget: what is read meanwhile is gone in far less."""
+"""How long a read waits for its part of the budget: answers that are taken leave it in far less."""
 
 ANSWER_WAITERS_MAX: Final = 8192
-"""Reads that wait for it; each is a request of a few bytes."""
+"""Reads that wait for their part of that budget; each is a request of a few bytes."""
 
 ANSWER_RETRY_MS: Final = 200
-"""When to ask again."""
+"""After so long the client of a read that got no part of the budget should ask again."""
 
 ANSWER_STALL_S: Final = 30.0
-"""An answer that is not taken for so long, and as long as it would take at ANSWER_BYTES_PER_S_MIN,
-is dropped and its call cut."""
+"""An answer that is not taken for so long, plus the time it would take at ANSWER_BYTES_PER_S_MIN,
+is dropped, and its call is cut."""
 
 ANSWER_BYTES_PER_S_MIN: Final = 256 * 1024
 """The slowest reader that is served."""
 
 HEADERS_COLLECT_S: Final = 0.2
-"""After calls with too many headers were refused, what is left of them is collected."""
+"""So long after calls with too many headers were refused, what is left of them in memory is
+collected."""
 
 # --- requests that are not whole ------------------------------------------------------------------
 
 STREAM_AHEAD_BYTES: Final = 256 * 1024
-"""What a client may send on a call before it is asked for: a window of HTTP/2."""
+"""Bytes that a client may send on a call before it is asked for them: a window of HTTP/2."""
 
 UNDELIVERED_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Of all clients: sent for longer than UNDELIVERED_AGE_S, and not received by any call."""
+"""Bytes of all clients that were sent longer than UNDELIVERED_AGE_S ago, and that no call has
+received."""
 
 IDENTITY_UNDELIVERED_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Of one identity: sixty of the largest blocks on their way over slow links, and half of all. A
-loader with 32 streams at full speed has a third of it under way."""
+"""The undelivered bytes of one identity: sixty of the largest blocks on their way over slow links,
+and half of UNDELIVERED_BYTES_MAX. A loader with 32 streams at full speed has a third of it under
+way."""
 
 UNDELIVERED_AGE_S: Final = 1.0
-"""A gigabit link brings a block of the largest size in a tenth of it. What is over a bound for less
-is not seen, so an attacker's link adds what it carries meanwhile."""
+"""How long bytes may wait before they count as undelivered. A gigabit link brings a block of the
+largest size in a tenth of it. An excess that lasts for less is not seen, so an attacker can add
+what a link carries meanwhile."""
 
 HALF_CALLS_SWEEP_S: Final = 1.0
-"""Between two looks at which calls ended without a request."""
+"""Between two looks for calls that ended without a request."""
 
 UNDELIVERED_FRAMING: Final = 128
-"""One byte of frames and TLS records is expected with so many bytes of messages; it is one with 500
-where records are full."""
+"""One byte of frames and TLS records is expected with so many bytes of messages; where records are
+full, it is one byte with 500."""
 
 UNDELIVERED_MESSAGE_BYTES: Final = 1024
-"""What comes with a message whatever its size: headers, the call's end, window updates."""
+"""Bytes that come with a message whatever its size: headers, the call's end, window updates."""
 
 UNDELIVERED_ANSWERS: Final = 256
 """One byte of window updates is expected for so many bytes of answers."""
 
 UNDELIVERED_PING_BYTES_PER_S: Final = 64
-"""A ping in a TLS record each second, which is as many as a client may send."""
+"""Bytes of pings: one in a TLS record each second, which is as many as a client may send."""
 
 # --- descriptors and connections ------------------------------------------------------------------
 
 DESCRIPTORS_MAX: Final = 1024 * 1024
-"""More are not asked for, be there no limit at all."""
+"""Descriptors that a store asks the system for at most, even where there is no limit."""
 
 DESCRIPTORS_WANTED: Final = 16_384
-"""Below it a store says so: clients, peers and disks share what there is."""
+"""A store that gets fewer descriptors says so: clients, peers and disks share what there is."""
 
 DESCRIPTORS_MIN: Final = 256
-"""Below it a store does not start: the first dozen clients could stop its disks."""
+"""A store that gets fewer descriptors does not start: the first dozen clients could stop its
+disks."""
 
 DESCRIPTORS_OWN: Final = 192
-"""Listeners, pollers, logs, the audit log, name look-ups, and the connections of the admin
-port."""
+"""Descriptors of the store itself: listeners, pollers, logs, the audit log, name look-ups, and the
+connections of the admin port."""
 
 DESCRIPTORS_OF_DIRECTORY: Final = 128
-"""LevelDB keeps 64 tables open; the rest is for segments, exports and what is rewritten."""
+"""Descriptors of one data directory: LevelDB keeps 64 tables open; the rest is for segments,
+exports and what is rewritten."""
 
 DESCRIPTORS_OF_PEERS: Final = 2048
-"""Accepted connections of stores, dialled ones, and handshakes of strangers."""
+"""Descriptors of the peer port: connections of stores, accepted and dialled, and handshakes of
+strangers."""
 
 CLIENT_CONNECTIONS_MAX: Final = 8192
 """Connections to the client port in all; a handshake takes some 50 KiB."""
 
 IDENTITY_CONNECTIONS_MAX: Final = 1024
-"""Of one identity: a Spark job with a thousand executors, each with one."""
+"""Connections of one identity: a Spark job with a thousand executors, each with one connection."""
 
 ADDRESS_CONNECTIONS_MAX: Final = 2048
-"""From one address: two such jobs behind one router."""
+"""Connections from one address: two such jobs behind one router."""
 
 ADDRESS_HALF_OPEN_MAX: Final = 128
-"""From one address, without a call so far. A client of ours makes its first call at once."""
+"""Connections from one address on which there was no call so far. A client of ours makes its first
+call at once."""
 
 HALF_OPEN_MAX: Final = 1024
-"""The same in all: an eighth of all connections."""
+"""Connections from all addresses on which there was no call so far: an eighth of all
+connections."""
 
 CONNECTIONS_LOOK_S: Final = 0.1
-"""Between two looks at who is connected: what a flood may be over its bound is what comes in
-between, and CLIENT_CONNECTIONS_MAX, which gRPC keeps, holds at any moment."""
+"""Between two looks at who is connected. A flood may exceed its bound by what comes in between;
+CLIENT_CONNECTIONS_MAX, which gRPC keeps, holds at any moment."""
 
 CONNECTIONS_TELL_S: Final = 10.0
 """Between two lines in the log about connections that were cut."""
@@ -149,7 +161,7 @@ CONNECTIONS_TELL_S: Final = 10.0
 # --- the admin port -------------------------------------------------------------------------------
 
 READY_REASONS_MAX: Final = 100
-"""Reasons in one answer: with a thousand shards without a leader the first hundred say it all."""
+"""Reasons in one answer: when a thousand shards have no leader, the first hundred say it all."""
 
 ADMIN_THREADS: Final = 4
 """Requests of the admin port answered at once; each waits for the loop most of its time."""
@@ -164,13 +176,15 @@ ADMIN_LOOP_WAIT_S: Final = 5.0
 """How long a request of the admin port waits for the event loop before it says that it is stuck."""
 
 ADMIN_STATUS_AGE_S: Final = 0.5
-"""A status this old is given out again: several pages and scrapes at once cost one."""
+"""A status up to this old is given out again, so that several pages and scrapes at once cost one
+status."""
 
 ADMIN_CLUSTER_AGE_S: Final = 1.0
-"""The same for the picture of the whole cluster, which asks every store."""
+"""A picture of the whole cluster up to this old is given out again: making one asks every store."""
 
 ADMIN_PEER_WAIT_S: Final = 1.5
-"""For one store's answer when the picture of the cluster is made; below the page's patience."""
+"""How long one store is given to answer when the picture of the cluster is made; it is below the
+page's patience."""
 
 ADMIN_STORES_AT_ONCE: Final = 32
 """Stores asked at the same time for that picture."""
@@ -179,10 +193,10 @@ EVENTS_KEPT: Final = 256
 """Newest events of a store that the admin port shows; older ones are in the log."""
 
 EVENTS_PER_STATUS: Final = 50
-"""Of them, what travels with a status to other stores."""
+"""Newest events that travel with a status to other stores."""
 
 METRIC_PINS_MAX: Final = 5
-"""Replicas of a data directory that are named as what keeps its oldest segment."""
+"""Replicas of a data directory that are named as the ones that keep its oldest segment."""
 
 METRIC_SHARDS_MAX: Final = 2000
 """Shards with series of their own; the others are counted in logservice_shards_without_series."""
@@ -191,4 +205,4 @@ SLOW_DURABLE_WRITE_US: Final = 100_000
 """A p99 of durable writes above it is an event: a tenth of the default election timeout."""
 
 HAKEEPER_SILENT_S: Final = 30.0
-"""Without an answer of HAKeeper for so long a store says so: thirty heartbeats."""
+"""A store that has no answer of HAKeeper for so long says so: thirty heartbeats."""
