@@ -91,7 +91,7 @@ class AccessList:
         return any(scope.startswith("name/") for scope, _ in self._scopes.get(identity, ()))
 
     def roles(self, identity: str, shard: ShardId, name: str | None) -> frozenset[str]:
-        """Roles over a shard; `HAKEEPER_SHARD` stands for the cluster. `name` None means unknown."""
+        """Roles over a shard; `HAKEEPER_SHARD` stands for the cluster. `name` None is unknown."""
         found: frozenset[str] = frozenset()
         for scope, roles in self._scopes.get(identity, ()):
             if _covers(scope, shard, name):

@@ -166,7 +166,7 @@ class HAKeeperSection(_Section, frozen=True, kw_only=True):
     heartbeat_interval_s: Annotated[float, Meta(gt=0, le=60)] = 1.0
     joining: Literal["automatic", "by-verb"] = "automatic"
     """Whether a store with a certificate of the peer CA joins by its first heartbeat, or only when
-    it was admitted. It matters at the cluster's first start only; later `logctl joining` decides."""
+    it was admitted. It matters at the very first start only; later `logctl joining` decides."""
 
 
 class StorageSection(_Section, frozen=True, kw_only=True):

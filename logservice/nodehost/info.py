@@ -21,9 +21,10 @@ class HaltedReplica:
 class ReplicaInfo:
     """A consistent picture of one local replica at one moment.
 
-    match: on the leader, per follower, the last index known durable there; else empty. `lsn` fields
-    are 0 for shard 0. `recently_active`: on the leader, followers heard from within two
-    election timeouts. `quiesced`: the shard is idle, and nobody counts ticks (see `raft.quiesce`).
+    `match` is empty but on the leader, where it has the last index known to be durable on each
+    follower. The `lsn` fields are 0 for shard 0. `recently_active` has, on the leader, the
+    followers that it heard from within two election timeouts. `quiesced` says that the shard is
+    idle and nobody counts ticks (see `raft.quiesce`).
     """
 
     shard: ShardId

@@ -1,9 +1,9 @@
 """NodeHost: the object in a store that owns its replicas, log storage and transport.
 
-The public surface in Dragonboat's terms. Any replica accepts appends and reads: an append goes to
-the leader's store when that is another one, linearizable reads use ReadIndex and are served here.
-What only the leader's store does (`router`) ends elsewhere in NOT_LEADER. Every request has a
-deadline and ends in one typed outcome (`logservice_wire.errors`).
+Its methods are the public surface, in Dragonboat's terms. Any replica accepts appends and reads. An
+append goes on to the leader's store when another store leads; linearizable reads use ReadIndex and
+are served here. What only the leader's store does (`router`) ends in NOT_LEADER on other stores.
+Every request has a deadline and ends in one typed outcome (`logservice_wire.errors`).
 
 A store has one or several data directories (disks), each with an engine of its own; a replica lives
 in one of them, under that directory's incarnation (`directory`, `directories`).
@@ -85,9 +85,9 @@ class NodeHost:
         rng: random.Random | None = None,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """`on_fatal` must end the process. `directories`: those that `identity` names. `unopened`:
-        others that the store has, for reports. `on_broken`: an invariant of one replica does not
-        hold; it halts (INV-REPLICA-3).
+        """`on_fatal` must end the process. `directories` are those that `identity` names;
+        `unopened` are further ones of the store, for reports. `on_broken` is told when an invariant
+        of one replica does not hold and the replica halts (INV-REPLICA-3).
 
         `rng` draws election timeouts, different from store to store. `tracing` records spans.
         """
@@ -133,7 +133,7 @@ class NodeHost:
             directory = self.directories.place(shard, replica_id)
             log = directory.logdb.log(shard, replica_id)
             if log.faulty:
-                # Before the bootstrap record is looked at: that may be what was damaged.
+                # The log is checked before its bootstrap record, which may be what was damaged.
                 self.halts.note(shard, replica_id, directory, log.faulty)
                 continue
             if log.bootstrap is None:
@@ -145,7 +145,7 @@ class NodeHost:
             try:
                 self._run(shard, replica_id, directory)
             except Halted as halted:
-                # Found only now, and nobody else's: the other shards start.
+                # The damage was found only now, and it is this replica's: the other shards start.
                 self.halts.note(shard, replica_id, directory, halted.message)
         self._next_tick_s = self.clock.monotonic() + self._tick_s
         self._ticker = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
@@ -177,10 +177,10 @@ class NodeHost:
     ) -> None:
         """Record the bootstrap, durably, then run the replica. Nothing happens if it runs already.
 
-        `incarnation`: the data directory it is bound to; None leaves the choice of one to this
-        store (`Directories`).
-        `join`: it is no initial replica (`beginning`). Raises ShardExists when another replica of
-        the shard runs here, InvalidArgument when this replica id was removed here.
+        `incarnation` is the data directory that the replica is bound to; with None this store
+        chooses one (`Directories`). `join` says that it is no initial replica (`first_update`).
+        Raises ShardExists when another replica of the shard runs here, InvalidArgument when this
+        replica id was removed here.
         """
         running = self._replicas.get(shard)
         if running is not None:
@@ -202,7 +202,7 @@ class NodeHost:
             raise
 
     async def stop_replica(self, shard: ShardId) -> None:
-        """Stop it; its data stays. Nothing happens when none runs."""
+        """Stop the replica of `shard`; its data stays. Nothing happens when none runs."""
         replica = self._replicas.pop(shard, None)
         if replica is not None:
             replica.stop()
@@ -210,7 +210,7 @@ class NodeHost:
             self._engine(replica.directory).deactivate(replica)
 
     async def remove_replica(self, shard: ShardId, replica_id: ReplicaId) -> None:
-        """Stop it if it runs and forget its data, durably and for ever."""
+        """Stop the replica if it runs, and forget its data, durably and for ever."""
         running = self._replicas.get(shard)
         if running is not None and running.replica_id == replica_id:
             await self.stop_replica(shard)
@@ -222,8 +222,8 @@ class NodeHost:
             return
         directory = directory or self.directories.roomiest()
         if not self.directories.removed(shard, replica_id):
-            # One tombstone, however many ask while it is on its way (HAKeeper may, under two ids),
-            # and it goes on when one of them is cancelled.
+            # There is one tombstone, however many callers ask while it is on its way (HAKeeper may
+            # ask under two ids), and it goes on when one of them is cancelled.
             key = (shard, replica_id)
             if key not in self._removing:
                 tombstone = self._engine(directory).commit([Update(shard, replica_id, remove=True)])
@@ -233,8 +233,9 @@ class NodeHost:
         await directory.drop_exports(shard, replica_id)
 
     def _check_not_removed(self, shard: ShardId, replica_id: ReplicaId) -> None:
-        # While the tombstone is on its way to the disk, too: what would start then would lose its
-        # log under its feet. If it never gets there, this process has stopped.
+        # The id is refused already while its tombstone is on the way to the disk: a replica that
+        # starts then would lose its log while it runs. The tombstone gets there, or this process
+        # stops.
         key = (shard, replica_id)
         if key in self._removing or self.directories.removed(shard, replica_id):
             raise InvalidArgument("a removed replica id never comes back", field="replica")
@@ -242,8 +243,9 @@ class NodeHost:
     def _check_startable(
         self, shard: ShardId, replica_id: ReplicaId, incarnation: Incarnation | None
     ) -> Directory:
-        """Where it is or shall be. A removed replica never starts again; a damaged one neither
-        votes nor acknowledges, nor is it begun anew, even if its bootstrap record is what was lost.
+        """The directory where the replica is or shall be. A removed replica never starts again. A
+        damaged one neither votes nor acknowledges, nor is it begun anew, even if its bootstrap
+        record is what was lost.
         """
         self._check_not_removed(shard, replica_id)
         directory = self.directories.place(shard, replica_id, incarnation)
@@ -284,7 +286,7 @@ class NodeHost:
     # --- what runs here ---------------------------------------------------------------------------
 
     def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
-        """The running replica of a shard, None when there is none."""
+        """A picture of the running replica of a shard, None when there is none."""
         replica = self._replicas.get(shard)
         return replica.info() if replica is not None else None
 
@@ -295,7 +297,7 @@ class NodeHost:
         return (replica.first_lsn, Lsn(rsm.next_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
 
     def replica_infos(self) -> list[ReplicaInfo]:
-        """Every running replica, by shard."""
+        """Pictures of all running replicas, in the order of their shards."""
         return [self._replicas[shard].info() for shard in sorted(self._replicas)]
 
     def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
@@ -311,11 +313,11 @@ class NodeHost:
         return self.halts.all()
 
     def repairing(self) -> set[ShardId]:
-        """Those of them that are being repaired in place."""
+        """Shards whose halted replica here is being repaired in place."""
         return self.halts.repairing()
 
     def roomiest(self) -> Incarnation:
-        """The data directory for a replica for which nobody chose one."""
+        """The data directory that a replica gets when nobody chose one for it."""
         return self.directories.roomiest().incarnation
 
     def directory_infos(self) -> list[DirectoryReport]:
@@ -327,7 +329,7 @@ class NodeHost:
     def submit_append(
         self, shard: ShardId, request: AppendRequest, timeout_s: float, *, local_only: bool = False
     ) -> asyncio.Future[Applied]:
-        """`append` without waiting: blocks of a stream are submitted in order, one after the other.
+        """`append` without waiting, so that the blocks of a stream are submitted in their order.
 
         Raises ShardNotFound, Busy at once; everything else is the future's outcome.
         """
@@ -347,9 +349,9 @@ class NodeHost:
     async def propose(
         self, shard: ShardId, command: bytes, timeout_s: float, *, local_only: bool = False
     ) -> Applied:
-        """A state machine command (its bytes without envelope); returns when it is applied.
+        """Propose a state machine command (its bytes without envelope); returns when it is applied.
 
-        Raises NotLeader where another store leads, unless it is one that is forwarded.
+        Raises NotLeader where another store leads, unless the command is one that is forwarded.
         """
         replica = self.replica(shard)
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
@@ -363,7 +365,7 @@ class NodeHost:
         return await future
 
     async def read_index(self, shard: ShardId, timeout_s: float) -> Index:
-        """A linearization point: returns once what was committed before is applied here."""
+        """A linearization point: it returns once what was committed before is applied here."""
         replica = self.replica(shard)
         future: asyncio.Future[Index] = asyncio.get_running_loop().create_future()
         replica.reads.add(future, self.clock.monotonic() + timeout_s)
@@ -371,7 +373,7 @@ class NodeHost:
         return await future
 
     def expire(self, shard: ShardId) -> None:
-        """Answer whoever waits for the replica of `shard` here and whose deadline has passed."""
+        """Answer everybody who waits for the replica of `shard` here and whose deadline passed."""
         replica = self._replicas.get(shard)
         if replica is not None:
             replica.expire(self.clock.monotonic())
@@ -413,9 +415,9 @@ class NodeHost:
     async def transfer_leadership(
         self, shard: ShardId, target: ReplicaId, timeout_s: float
     ) -> None:
-        """Ask for `target` to lead; returns when it does, as seen here.
+        """Ask for `target` to lead; returns when it leads, as seen here.
 
-        Raises NotLeader where another store leads, InvalidArgument when it is not a voter,
+        Raises NotLeader where another store leads, InvalidArgument when `target` is not a voter,
         DeadlineExceeded when it did not come to lead (an election timeout aborts the transfer).
         """
         await self._router.transfer_leadership(shard, target, timeout_s)
@@ -432,8 +434,8 @@ class NodeHost:
         """Record `snapshot` as installed, durably; the log is compacted behind it.
 
         INV-T1: its last LSN is at most `truncation_lsn` (its justification, kept in the record).
-        INV-T3: it is not above what is applied here. An older one than the installed changes
-        nothing.
+        INV-T3: it is not above what is applied here. A snapshot that is older than the installed
+        one changes nothing.
         """
         replica = self.replica(shard)
         if replica.log_rsm is not None and snapshot.next_lsn - 1 > truncation_lsn:
@@ -453,7 +455,7 @@ class NodeHost:
         """See `RepairHost`."""
         directory = self.directories.place(update.shard, update.replica)
         if update.repair is not None:
-            # A restart must not begin with a state that was made of what was wrong.
+            # A restart must not begin with a state that was made from wrong entries.
             damaged_from = update.repair.damaged_from
             await directory.forget_exports(update.shard, update.replica, damaged_from)
         self._check_not_removed(update.shard, update.replica)
@@ -545,7 +547,7 @@ class NodeHost:
     def _directory_failed(self, directory: Directory, error: BaseException) -> None:
         """A disk is lost (INV-HOST-2): its replicas stop and are reported; the others go on.
 
-        With the last one the store ends: it could only refuse everything.
+        When the last disk is lost the store ends: it could only refuse everything.
         """
         if directory.failed:
             return
@@ -569,9 +571,9 @@ class NodeHost:
         return self.options.tick_ms / 1000
 
     def halt_forgetful(self, shard: ShardId, replica: ReplicaId, through: Index) -> None:
-        """Halt everything in the data directory of `replica` if its log there ends before
-        `through`, which was durable in it once: an older copy was put back in its place
-        (`hakeeper.stores.heartbeats`, INV-HK-GONE-BACK). Every replica there has forgotten as much.
+        """Halt every replica in the data directory of `replica` if the log of `replica` there ends
+        before `through`, which was durable in it once. The directory was then replaced by an older
+        copy (`hakeeper.stores.heartbeats`, INV-HK-GONE-BACK), so each replica there forgot as much.
         """
         running = self._replicas.get(shard)
         if running is None or running.replica_id != replica:
@@ -586,7 +588,7 @@ class NodeHost:
         )
         for one in list(self._replicas.values()):
             if one.directory is directory:
-                # Nothing of it can be repaired in place: votes are forgotten, too.
+                # Nothing in the directory can be repaired in place: votes are forgotten, too.
                 one.reader.durable_log().blame(reason)
                 self.halt(one, reason)
 
@@ -603,7 +605,7 @@ class NodeHost:
         return self._replicas.get(shard)
 
     def leader_store(self, shard: ShardId) -> StoreId | None:
-        """Where the leader of a shard is, as known here; a hint."""
+        """The store that leads a shard, as far as it is known here; a hint."""
         replica = self._replicas.get(shard)
         leader = NO_REPLICA if replica is None else replica.raft.leader
         if replica is None or leader == NO_REPLICA:
@@ -611,7 +613,7 @@ class NodeHost:
         return replica.hearing.members.store_of(leader)
 
     def _tick_directory(self, directory: Directory) -> None:
-        """Let every replica there know what the disk takes, when that has changed."""
+        """Tell every replica in the directory what its disk takes, when that has changed."""
         directory.engine.mark_if_idle()
         try:
             changed = directory.look_at_disk()

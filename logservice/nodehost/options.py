@@ -1,4 +1,4 @@
-"""NodeHostOptions: the numbers a NodeHost runs with; `server.store` fills them from the
+"""NodeHostOptions: the numbers that a NodeHost runs with. `server.store` fills them from the
 configuration.
 """
 
@@ -13,14 +13,14 @@ from logservice.raft.config import RaftConfig
 
 @dataclass(frozen=True, slots=True)
 class NodeHostOptions:
-    """Times in ticks unless the name says otherwise.
+    """Times are in ticks unless the name says otherwise.
 
-    entry_bytes_target: how much waits for a shard before it goes into an entry of its own; blocks
-    that arrive in one pass share an entry up to this. fsync_inline_max_s: a disk slower than this
-    gets its own thread, so that ticks go on (DESIGN section 8). group_bytes_goal: see `Engine`.
-    quiesce_ticks: an idle shard falls
-    silent after that many; 0: never. lease_read: linearizable reads without a round to the others
-    while a lease holds; the same on every store, and no clock may run 10 % faster than another.
+    entry_bytes_target: blocks that arrive in one pass share an entry up to this size.
+    fsync_inline_max_s: for a slower disk the loop does not wait, so that ticks go on (DESIGN
+    section 8). group_bytes_goal: see `Engine`. quiesce_ticks: an idle shard quiesces after so many
+    ticks; with 0 it never does. lease_read: linearizable reads need no round to the other replicas
+    while a lease holds; it must be the same on every store, and no clock may run 10 % faster than
+    another.
     """
 
     tick_ms: int = 50
@@ -37,7 +37,7 @@ class NodeHostOptions:
 
     @property
     def election_timeout_s(self) -> float:
-        """The base election timeout; the drawn one is in [1, 2) times this."""
+        """The base election timeout; a drawn timeout is 1 to 2 times as long."""
         return self.tick_ms * self.election_ticks / 1000
 
     def raft_config(self, replica_id: ReplicaId) -> RaftConfig:
@@ -58,7 +58,7 @@ class NodeHostOptions:
         """How long a confirmed round lets a leader answer alone, in microseconds.
 
         A follower's promise lasts at least `election_ticks` - 2.5 ticks of its clock: the first
-        tick may come at once, and the one behind a late one after half the time. Three quarters of
-        a little less leave room for clocks that differ by a fifth.
+        tick may come at once, and a tick behind a late one comes after half the time. The span is
+        three quarters of a little less, which leaves room for clocks that differ by a fifth.
         """
         return max(1, (self.election_ticks - 3) * self.tick_ms * 750)

@@ -1,19 +1,20 @@
-"""Quiescence: which replicas are ticked, and how those that are not learn of another store's death.
+"""Quiescence: which replicas are ticked, and how the others learn of another store's death.
 
-A replica whose core is quiesced (`raft.quiesce`) and that nobody waits for leaves the set of awake
-ones, so a tick costs what is active, however many shards there are. Whatever concerns a replica
-goes through `NodeHost.activate`, and that puts it back (`touch`).
+A replica whose core is quiesced (`raft.quiesce`) and that nobody waits for is asleep: it leaves the
+set of awake replicas, so a tick costs what is active, however many shards there are. Whatever
+concerns a replica goes through `Replica.activate`, which puts it back (`touch`).
 
-What ticks used to tell, stores tell each other once for all shards that sleep between them: a beat
-every quarter of an election timeout, with a digest of the sleeping shards that the sender leads
-with a member on the receiver. From it the receiver knows
+Sleeping replicas send no heartbeats. In their place each store sends one beat to each store that it
+shares sleeping shards with, every quarter of an election timeout. The beat holds a digest of the
+sleeping shards that the sender leads with a member on the receiver. From it the receiver knows
 
 - that the store is alive: after more than an election timeout without a beat, the sleeping shards
   shared with it act as if the connection to it had broken;
-- that it is the same process: another boot id means the same;
-- that what sleeps here as a follower of a leader there is led there, in that term, and asleep: when
-  the digests differ for an election timeout (the leader's replica halted, was stopped, or woke up
-  and its heartbeats do not arrive), the followers wake up and wake their leaders.
+- that it is the same process: they act so, too, when the boot id is another one;
+- that each replica that sleeps here as a follower of a leader there is led there, in that term, by
+  a leader that sleeps. When the digests differ for an election timeout (the leader's replica
+  halted, was stopped, or woke up and its heartbeats do not arrive), the followers wake up and wake
+  their leaders.
 
 INV-SLEEP-1: a sleeping replica has nothing that time could change: no request, no read, nothing to
 apply or to send.
@@ -70,7 +71,8 @@ class _Sleeper:
 class _Peer:
     """Another store, while shards sleep that are shared with it.
 
-    `led`, `followed`: digest and count of those with the leader here, and there.
+    `led` and `led_count` are digest and count of the shards that are led here, `followed` and
+    `followed_count` of those that are led there.
     """
 
     heard: int
@@ -115,7 +117,7 @@ class Quiescence:
         replica.changed()
 
     def forget(self, replica: Replica) -> None:
-        """It wakes up, or it stopped."""
+        """`replica` wakes up, or it stopped: it sleeps no more."""
         sleeper = self._sleepers.get(replica.shard)
         if sleeper is None or sleeper.replica is not replica:
             return
@@ -124,8 +126,8 @@ class Quiescence:
             self._share(store, sleeper, -1)
 
     def damaged(self, shard: ShardId, replica_id: ReplicaId) -> None:
-        """Log storage found that its data cannot be trusted: a sleeper wakes, and its next tick
-        halts it, as that of one that is awake does.
+        """Log storage found that the replica's data cannot be trusted. If it sleeps it wakes, and
+        its next tick halts it, as a tick halts a replica that is awake.
         """
         sleeper = self._sleepers.get(shard)
         if sleeper is not None and sleeper.replica.replica_id == replica_id:
@@ -140,7 +142,7 @@ class Quiescence:
     # --- time -------------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        """Tick whoever is awake; let the others sleep."""
+        """Tick the replicas that are awake, and let those fall asleep that are idle."""
         self._ticks += 1
         for shard, replica in list(self._awake.items()):
             if replica.stopped:
@@ -163,7 +165,7 @@ class Quiescence:
         found = [replica.store_of(one) for one in others]
         stores = [store for store in found if store is not None]
         if len(stores) < len(found):
-            return  # it could not be told of: the address of a member is not known here
+            return  # no beat could tell of it: the address of a member is not known here
         mark = _mark(replica.shard, raft.leader, raft.term)
         sleeper = _Sleeper(replica, leads, tuple(stores), mark)
         self._sleepers[replica.shard] = sleeper
@@ -208,7 +210,7 @@ class Quiescence:
         try:
             await self._requests.ask(store, BEAT, beat, timeout_s)
         except LogServiceError:
-            pass  # it will hear nothing, and draw its own conclusion
+            pass  # that store hears nothing, and draws its own conclusion
         finally:
             peer.beating = False
 
@@ -230,7 +232,7 @@ class Quiescence:
             self._wake_followers(peer)
 
     def _lost(self, store: StoreId, peer: _Peer) -> None:
-        """Whoever sleeps and has a member there: as if its connection had broken."""
+        """Wake the sleeping replicas with a member on `store`, as if its connection had broken."""
         for shard in list(peer.shards):
             sleeper = self._sleepers.get(shard)
             if sleeper is None:
@@ -249,8 +251,8 @@ class Quiescence:
 
 
 def _mark(shard: ShardId, leader: ReplicaId, term: int) -> int:
-    """What one shard adds (by exclusive or) to a digest: the order of falling asleep is nobody's
-    business.
+    """What one shard adds to a digest. It is added by exclusive or, because shards fall asleep in
+    any order.
     """
     packed = _MARK.pack(shard, leader, term)
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")

@@ -1,7 +1,7 @@
-"""StoreDirectory: one data directory of a store, opened: identity, log storage, exports, threads.
+"""StoreDirectory: an open data directory of a store, with identity, log storage, exports, threads.
 
-`StoreParts` opens one for each path of the configuration; the NodeHost gets the `used` part of it.
-Whose directory it is, is checked before anything in it is read (`logdb.io.data_directory`).
+`StoreParts` opens one for each path of the configuration; the NodeHost gets its `used` part. The
+directory's owner is checked before anything else in it is read (`logdb.io.data_directory`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from logservice.snapshot import Snapshot
 _DISK_ERRORS: Final = frozenset(
     {errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE}
 )
-"""What a file system answers when what is below it is broken or gone."""
+"""What a file system answers when the disk below it is broken or gone."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +50,9 @@ logger = logging.getLogger(__name__)
 class DiskSeams:
     """Where one data directory meets the world.
 
-    read_executor reads entries, export_executor runs the exports' file work: commit groups never
-    wait behind either. removal_executor removes the exports of a replica that is gone: HAKeeper is
-    told of that, so it does not wait behind exports that are written.
+    read_executor reads entries, export_executor runs the exports' file work; commit groups never
+    wait behind either. removal_executor removes the exports of a replica that is gone. HAKeeper is
+    told when that is done, so it does not wait behind exports that are being written.
     """
 
     vfs: Vfs
@@ -73,8 +73,8 @@ class DiskSeams:
 class StoreDirectory:
     """See the module's text. `close` once.
 
-    damages: places that recovery found damaged, what is superseded aside; unattributed: those of
-    them of which nobody knows whose they are.
+    `damages` counts the places that recovery found damaged, but for those that are superseded.
+    `unattributed` counts those among them whose replica nobody knows.
     """
 
     damages: int
@@ -117,7 +117,7 @@ class StoreDirectory:
                 seams.vfs, posixpath.join(path, "exports"), self.meter, count_max=exports_max
             )
         except BaseException:
-            # That is what is raised, not what follows from it.
+            # The first error is raised, not one that follows from it.
             with contextlib.suppress(OSError, KvError):
                 self.logdb.close()
             self.data.close()
@@ -150,15 +150,15 @@ class StoreDirectory:
             return opened()
         except KvError as error:
             # A compaction met damage where opening does not look. The index that failed is not
-            # trusted any more (INV-KV-3), so the second try makes a new one; if that fails, too,
-            # it is not the index.
+            # trusted any more (INV-KV-3), so the second try makes a new index; if that fails, too,
+            # the index was not the reason.
             logger.warning("the derived index in %s failed, and is made anew: %s", path, error)
             return opened()
 
     def _tell_recovery(self, path: str) -> None:
-        """Damage of which nobody knows whose it is may be all that was left of a replica. HAKeeper
-        replaces it then, also one that it never heard of (`heartbeats`, INV-HK-LOST-TRACK); but a
-        person should know why.
+        """Log what recovery found. Damage of an unknown replica may be all that was left of one.
+        HAKeeper then replaces that replica, even if it never heard of it (`heartbeats`,
+        INV-HK-LOST-TRACK); but a person should know why.
         """
         report = self.logdb.recovery_report
         logger.info("log storage in %s is open: %s", path, report)
@@ -188,7 +188,7 @@ class StoreDirectory:
         )
 
     def scrubber(self, host: NodeHost, clock: Clock, pass_interval_s: float) -> Scrubber:
-        """Verifies the sealed segments in this directory."""
+        """The scrubber, which verifies the sealed segments in this directory."""
 
         def damaged(keys: Sequence[tuple[ShardId, ReplicaId]]) -> None:
             for shard, replica in keys:
@@ -213,7 +213,7 @@ class StoreDirectory:
     async def _drop_exports(self, shard: ShardId, replica: ReplicaId) -> None:
         work = functools.partial(self.exports.remove_replica, shard, replica)
         removal = self.seams.removal_executor.submit(work)
-        if removal.done():  # an inline executor: nobody else gets his turn in between
+        if removal.done():  # an inline executor: nobody else gets a turn in between
             removal.result()
         else:
             await asyncio.wrap_future(removal)
@@ -228,7 +228,7 @@ class StoreDirectory:
         try:
             self.logdb.close()
         except (OSError, KvError):
-            # Of a disk that failed everything was said when it did.
+            # When a disk failed, everything was said then.
             if not self.used.failed:
                 raise
         finally:
@@ -236,15 +236,17 @@ class StoreDirectory:
 
 
 def disk_failed(error: BaseException | None) -> bool:
-    """It is the disk's word, not a mistake in the configuration, a lock or missing rights."""
+    """Whether the disk caused `error`, and not a mistake in the configuration, a lock or missing
+    rights.
+    """
     return isinstance(error, OSError) and error.errno in _DISK_ERRORS
 
 
 def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryReport:
-    """What to report of a directory that could not be opened; closes what waits for its disk.
+    """What to report of a directory that could not be opened; ends the threads of its disk.
 
-    Its incarnation is 0 when not even its identity can be read: its replicas are then missed only
-    by whoever knows that they were here.
+    Its incarnation is 0 when not even its identity can be read: then only those who know that its
+    replicas were here can miss them.
     """
     seams.shut_down()
     incarnation = Incarnation(0)
@@ -254,7 +256,7 @@ def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryReport:
 
 
 class _Within:
-    """A NodeHost of which only the replicas in one directory are seen: `TruncationHost`."""
+    """A `TruncationHost` that shows the replicas of a NodeHost in one directory only."""
 
     def __init__(self, host: NodeHost, directory: Directory) -> None:
         self._host = host

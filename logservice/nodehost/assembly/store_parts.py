@@ -1,15 +1,15 @@
 """StoreParts: the parts of one store behind the edge, put together in one place.
 
-The server and the simulator run the same store; what differs are its seams (files, key-value
-engine, transport, clock, executors, chance) and who serves clients. So the assembly is here, and
-only here: data directories (identity, log storage with its recovery, exported snapshots) ->
-NodeHost -> HAKeeper's part (address book, client, bootstrap, shell, heartbeats) -> a truncation
-worker for each directory.
+The server and the simulator run the same store. They differ in its seams (files, key-value engine,
+transport, clock, executors, chance) and in who serves clients. So the assembly is here, and only
+here. It makes the data directories (identity, log storage with its recovery, exported snapshots),
+then the NodeHost, then HAKeeper's part (address book, client, bootstrap, shell, heartbeats), then a
+truncation worker for each directory.
 
 What can be refused is refused by the constructor, before a port is open: a foreign or copied data
 directory, log storage that does not open. `start` opens the peer port and starts every replica
-found; what goes on for ever is returned by `background` for the caller to run, because what to do
-when such a part fails (INV-STORE-1: end the process) is the caller's.
+found. `background` returns what goes on for ever, for the caller to run: the caller decides what to
+do when such a part fails (INV-STORE-1: end the process).
 """
 
 from __future__ import annotations
@@ -90,19 +90,20 @@ INTEGRITY: Final = (
     "repair_snapshots",
     "repair_waited",
 )
-"""What `StoreParts.integrity_counts` has: also what has not happened yet, so that alerts see 0."""
+"""The keys of `StoreParts.integrity_counts`. A count that is still 0 is there, too, so that alerts
+see the 0."""
 
 logger = logging.getLogger(__name__)
 
 
 def state_machine_for(shard: ShardId) -> StateMachine:
-    """What a shard replicates: HAKeeper in shard 0, a log in all others."""
+    """What a shard replicates: HAKeeper in shard 0, a log in every other shard."""
     return HAKeeperRsm() if shard == HAKEEPER_SHARD else LogRsm()
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What a store is told. `members`: the stores that form shard 0 at the very first start."""
+    """What a store is told. `members` are the stores that form shard 0 at the very first start."""
 
     cluster_id: ClusterId
     store_id: StoreId
@@ -121,12 +122,13 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreSeams:
-    """Where a store meets the world. `disk`: of the data directory at a path; asked once for each.
+    """Where a store meets the world.
 
-    draw_id: 63 bits that no other incarnation or process start has; in production from the
-    operating system, because an id that repeats defeats what it is for. rng: election timeouts.
-    on_fatal: must end the process. on_broken: is told of a replica that halts because an invariant
-    of it does not hold. tracing: who records spans.
+    disk gives the seams of the data directory at a path; it is asked once for each. draw_id gives
+    63 bits that no other incarnation or process start has; in production they come from the
+    operating system, because an id that repeats defeats its purpose. rng draws election timeouts.
+    on_fatal must end the process. on_broken is told of a replica that halts because an invariant of
+    it does not hold. tracing records spans.
     """
 
     disk: Callable[[str], DiskSeams]
@@ -141,7 +143,7 @@ class StoreSeams:
 
 
 class StoreParts:
-    """See the module's text. `start`, run what `background` gives, then `stop` and `close`."""
+    """See the module's text. Call `start`, run what `background` gives, then `stop` and `close`."""
 
     def __init__(self, settings: StoreSettings, seams: StoreSeams) -> None:
         """Open storage and put the parts together; nothing is served yet.
@@ -160,9 +162,9 @@ class StoreParts:
             raise
 
     def _open_directories(self) -> None:
-        """All that can be opened. A disk that fails is left out, unless none is left.
+        """Open all that can be opened. A disk that fails is left out, unless none is left.
 
-        One that is empty, or was never there, becomes a new directory with a new incarnation: the
+        A directory that is empty, or was never there, becomes a new one with a new incarnation: the
         replicas that an earlier one held are lost, and HAKeeper replaces them.
         """
         paths = [posixpath.normpath(path) for path in self.settings.data_directories]
@@ -241,7 +243,7 @@ class StoreParts:
         self.shell = HAKeeperTicks(self.host, settings.first, settings.hakeeper_tick_s)
 
     def _copies(self, name: str) -> list[Copy]:
-        """Of a remembered file: one in each data directory."""
+        """The copies of a remembered file, one in each data directory."""
         return [
             Copy(one.seams.vfs, posixpath.join(one.data.path, name), one.seams.export_executor)
             for one in self.directories
@@ -295,14 +297,14 @@ class StoreParts:
         return directory.logdb.log(shard, replica)
 
     def truncation_counts(self) -> Mapping[str, int]:
-        """How visits of the truncation workers ended, by outcome."""
+        """How many visits of the truncation workers ended in which outcome."""
         counts: Counter[str] = Counter()
         for worker in self.workers:
             counts.update(worker.counts)
         return counts
 
     def integrity_counts(self) -> Mapping[str, int]:
-        """What looking for wrong data and restoring it has done since the start, by `INTEGRITY`."""
+        """Counts since the start about finding wrong data and restoring it; keys: `INTEGRITY`."""
         counts = dict.fromkeys(INTEGRITY, 0)
         for directory in self.directories:
             counts["recovery_damages"] += directory.damages
@@ -324,11 +326,11 @@ class StoreParts:
         }
 
     def exports_count(self, shard: ShardId, replica: ReplicaId) -> int:
-        """Exported snapshots of a replica."""
+        """The number of exported snapshots of a replica."""
         return sum(directory.exports.count(shard, replica) for directory in self.directories)
 
     async def _name_members(self) -> None:
-        """Tell the shards here who HAKeeper says their members are, when a stranger spoke."""
+        """When a stranger spoke, tell the shards here who their members are, as HAKeeper says."""
         await self.host.strangers.run(self._members_of, self._named)
 
     def _named(self, shard: ShardId, membership: Membership) -> None:
@@ -343,7 +345,7 @@ class StoreParts:
         return decoded(view.membership) if view is not None else None
 
     async def _bootstrap(self) -> None:
-        """Take part in the cluster's first start, however long the other members take."""
+        """Take part in the cluster's first start, for as long as the other members take."""
         while True:
             try:
                 outcome = await self.bootstrapper.run(_BOOTSTRAP_ROUND_S)

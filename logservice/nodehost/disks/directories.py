@@ -1,11 +1,11 @@
 """Directories: which data directory of the store a replica lives in.
 
-A replica stays where its data is; that is recorded by nothing but the data itself. A new one goes
-where the caller says (HAKeeper binds a replica to one incarnation before it starts), or, when
-nobody says, to the working directory with the fewest replicas, the first of them in the order of
-the configuration.
+A replica stays where its data is; nothing but the data itself records the place. A new replica goes
+where the caller says (HAKeeper binds a replica to one incarnation before it starts). When nobody
+says, it goes to the working directory with the fewest replicas; of several such, to the first in
+the order of the configuration.
 
-INV-HOST-3: data or a tombstone of one (shard, replica) is in one directory of the store at most:
+INV-HOST-3: data or a tombstone of one (shard, replica) is in at most one directory of the store:
 ids are never reused, and `place` finds the holder before it chooses.
 """
 
@@ -28,14 +28,14 @@ from logservice.nodehost.transport.seam import Transport
 
 
 class Directories:
-    """Those of one store, in the order of the configuration; at least one."""
+    """The directories of one store, at least one, in the order of the configuration."""
 
     def __init__(
         self, directories: Sequence[Directory], unopened: Sequence[DirectoryReport] = ()
     ) -> None:
-        """`unopened`: others that the store has, for reports.
+        """`unopened` are further directories of the store, for reports.
 
-        Raises InvalidArgument when there is none, or two are the same.
+        Raises InvalidArgument when `directories` is empty, or two of them are the same.
         """
         self._all = tuple(directories)
         self._unopened = tuple(unopened)
@@ -44,11 +44,11 @@ class Directories:
             raise InvalidArgument("expected different data directories", field="data_directories")
 
     def __iter__(self) -> Iterator[Directory]:
-        """All of them, failed ones too."""
+        """All directories, failed ones too."""
         return iter(self._all)
 
     def __len__(self) -> int:
-        """How many there are, failed ones too."""
+        """The number of directories, failed ones too."""
         return len(self._all)
 
     def start_engines(
@@ -60,8 +60,8 @@ class Directories:
         on_disk_failed: Callable[[Directory, BaseException], None],
         on_fault: Callable[[ShardId, ReplicaId], None],
     ) -> None:
-        """Give each its engine. See `Engine`; `on_fault`: see `LogDb`."""
-        # A stuck disk must not stop the others: with several, none is waited for on the loop.
+        """Give each directory its engine. See `Engine`; for `on_fault` see `LogDb`."""
+        # A stuck disk must not stop the others: with several disks the loop waits for none.
         inline_max_s = options.fsync_inline_max_s if len(self._all) == 1 else -1.0
         for directory in self._all:
             directory.engine = Engine(
@@ -77,20 +77,20 @@ class Directories:
             directory.logdb.on_fault = on_fault
 
     def infos(self) -> list[DirectoryReport]:
-        """What is to be told about each, those that failed or were not opened too."""
+        """The report of each directory, also of those that failed or were not opened."""
         return [*(directory.info() for directory in self._all), *self._unopened]
 
     def stats(self) -> list[LogDbStats]:
-        """Counters of the log storage of those that work."""
+        """Counters of log storage, for each working directory."""
         return [directory.logdb.stats() for directory in self.working]
 
     @property
     def working(self) -> list[Directory]:
-        """Those that did not fail."""
+        """The directories that did not fail."""
         return [directory for directory in self._all if not directory.failed]
 
     def holding(self, shard: ShardId, replica: ReplicaId) -> Directory | None:
-        """Where the replica's data or tombstone is, be the directory failed or not."""
+        """The directory with the replica's data or tombstone, whether it failed or not."""
         for directory in self._all:
             if directory.logdb.knows(shard, replica):
                 return directory
@@ -101,24 +101,24 @@ class Directories:
         return sorted(key for directory in self.working for key in directory.logdb.replicas())
 
     def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
-        """What the newest replica of `shard` stored here was bootstrapped with."""
+        """The bootstrap of the newest replica of `shard` that is stored here."""
         for stored_shard, replica in reversed(self.replicas()):
             if stored_shard == shard:
                 return self.place(shard, replica).logdb.log(shard, replica).bootstrap
         return None
 
     def removed(self, shard: ShardId, replica: ReplicaId) -> bool:
-        """It was removed here; its id is refused for ever."""
+        """Whether the replica was removed here, so that its id is refused for ever."""
         holder = self.holding(shard, replica)
         return holder is not None and (shard, replica) in holder.logdb.removed()
 
     def place(
         self, shard: ShardId, replica: ReplicaId, incarnation: Incarnation | None = None
     ) -> Directory:
-        """Where the replica is, or shall be. `incarnation`: where the caller wants it.
+        """Where the replica is or shall be. `incarnation` says where the caller wants it.
 
-        Raises InvalidArgument{field: incarnation} when it is somewhere else, or there is no such
-        directory; Halted when that directory failed.
+        Raises InvalidArgument{field: incarnation} when the replica is somewhere else, or there is
+        no such directory; Halted when that directory failed.
         """
         found = self.holding(shard, replica)
         if incarnation is not None:
@@ -137,14 +137,14 @@ class Directories:
         return found
 
     def of(self, incarnation: Incarnation) -> Directory | None:
-        """The one with this incarnation."""
+        """The directory with this incarnation, None when there is none."""
         for directory in self._all:
             if directory.incarnation == incarnation:
                 return directory
         return None
 
     def roomiest(self) -> Directory:
-        """The working one with the fewest replicas; raises Halted when none works."""
+        """The working directory with the fewest replicas; raises Halted when none works."""
         if not self.working:
             raise Halted("every data directory of the store failed")
         return min(self.working, key=lambda directory: len(directory.logdb.replicas()))

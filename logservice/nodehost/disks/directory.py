@@ -1,9 +1,9 @@
 """Directory: one data directory (one disk) of a store, as the NodeHost uses it.
 
 Everything that a disk can stop belongs to one directory: log storage with its own segments, derived
-index and ballast; the engine, so that each has its own commit group and its own fsync in flight;
-the exported snapshots; the threads that wait for the disk. A replica lives in exactly one of them,
-where its data is, and speaks under that directory's incarnation.
+index and ballast; the engine, so that each disk has its own commit group and its own fsync in
+flight; the exported snapshots; the threads that wait for the disk. A replica lives in exactly one
+directory, where its data is, and speaks under that directory's incarnation.
 
 INV-HOST-2: what failed stays failed: a directory whose log storage raised is never written again by
 this process, and nothing in it runs. What its disk holds is unknown until it is opened again.
@@ -31,19 +31,19 @@ logger = logging.getLogger(__name__)
 
 
 async def _no_exports(*_: int) -> None:
-    """Of a directory without any."""
+    """The callback of a directory without exports."""
 
 
 @dataclass(slots=True, eq=False)
 class Directory:
     """See the module's text.
 
-    executor: runs this directory's writes, one after the other; read_executor: reads from it, which
-    neither wait for a write nor hold one up. newest_export, drop_exports: its
-    exported snapshots; forget_exports: drop those at an index and above, after any that is being
-    written. budget: at what rate it is read for nobody who waits. failed: why it is not used any
-    more, empty while it is. engine: from the NodeHost's start on. disk: what it takes, as of the
-    newest look.
+    executor runs this directory's writes, one after the other. read_executor runs reads, which
+    neither wait for a write nor hold one up. newest_export and drop_exports give and remove the
+    exported snapshots of a replica; forget_exports removes those at an index and above, after any
+    that is being written. budget is the rate of reads that nobody waits for. failed says why the
+    directory is not used any more, and is empty while it is used. engine is there from the
+    NodeHost's start on. disk is what the disk takes, as of the newest look.
     """
 
     incarnation: Incarnation
@@ -59,11 +59,11 @@ class Directory:
     disk: DiskState = field(init=False)
 
     def __post_init__(self) -> None:
-        """The disk is looked at once."""
+        """The first look at the disk is now."""
         self.disk = self.logdb.sample_disk()
 
     def look_at_disk(self) -> bool:
-        """Whether what the disk takes has changed since the look before. One system call."""
+        """Whether what the disk takes has changed since the last look. Costs one system call."""
         before, now = self.disk, self.logdb.sample_disk()
         self.disk = now
         if before.full != now.full:
@@ -73,10 +73,10 @@ class Directory:
 
     async def collect_garbage(self) -> None:
         """Free what installs and removals left in log storage, in slices between commit groups;
-        then look whose the oldest segment is that stays.
+        then find out which replicas keep the oldest segment that stays.
 
-        Ends early when the disk has no room for copies: it is tried again. Nothing happens after
-        the directory failed. Raises NotReady or Halted when the engine stops first.
+        It ends early when the disk has no room for copies; a later call tries again. Nothing
+        happens after the directory failed. Raises NotReady or Halted when the engine stops first.
         """
         if self.failed:
             return
@@ -90,14 +90,14 @@ class Directory:
             await asyncio.sleep(0)
 
     def record_faults_soon(self) -> None:
-        """Put the marks of damaged replicas on the disk, unless it failed: in a group of their own,
-        or in one that takes them along first.
+        """Put the marks of damaged replicas on the disk, unless it failed. They go into a group of
+        their own, or into an earlier one that takes them along.
         """
         if not self.failed:
             self.engine.own_group_soon(lambda: self.logdb.begin(()))
 
     def info(self) -> DirectoryReport:
-        """What operators and HAKeeper are told; `look_at_disk` says how much is free."""
+        """What operators and HAKeeper are told; the free bytes are from the newest look."""
         if self.failed:
             return DirectoryReport(self.incarnation, failed=self.failed, path=self.path)
         return DirectoryReport(
@@ -110,5 +110,5 @@ class Directory:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path of the directory."""
         return self.logdb.directory

@@ -1,21 +1,22 @@
-"""Engine: the pass. One event loop, one commit group after the other, for every shard of the store.
+"""Engine: the pass. One event loop writes one commit group after the other, for every shard here.
 
-A pass: collect what the active replicas want done (their Readys) -> send what may leave before the
-disk has it -> one commit group, one fdatasync for all of them -> hand each replica its part, which
-acks, votes, applies and completes requests. While a group is at the disk, further passes go on
-collecting and sending; their writes share the next group. So the group grows with the load by
-itself and nobody waits for a timer.
+A pass collects what the active replicas want done (their Readys), sends what may leave before the
+disk has it, and writes one commit group with one fdatasync for all of them. Then it hands each
+replica its part, which acks, votes, applies and completes requests. While a group is at the disk,
+further passes go on collecting and sending; their writes share the next group. So groups grow with
+the load by themselves, and nobody waits for a timer.
 
-A group is full at its goal of bytes, and once so much waits that the next one would not grow any
-more, that one is begun *ahead*: encoded while its predecessor is at the disk, and handed to the
-executor, which goes from one to the other without asking the loop. Under such a load the disk never
-waits for Python, nor Python for the disk. The goal is one at which the sync is a small part of the
-write on any disk; a disk so fast that Python is what counts gets smaller groups, so that what waits
-is at least two of them, one to be encoded while the other is written.
+A group is full at its goal of bytes. Once so much waits that the next group is full, that group is
+begun *ahead*: it is encoded while its predecessor is at the disk, and handed to the executor, which
+goes from one to the other without asking the loop. Under such a load the disk never waits for
+Python, nor Python for the disk. At the goal the sync is a small part of the write on any disk. A
+disk so fast that Python is what counts gets smaller groups, so that at least two groups wait: one
+is encoded while the other is written.
 
-The disk policy: while the device answers within `fsync_inline_max_s` the loop waits for the group
-(a busy loop gives the interpreter lock back so late that going on meanwhile costs more than a fast
-fsync), else it goes on, so that ticks and heartbeats do, too. It is measured all the time.
+The disk policy: while the device answers within `fsync_inline_max_s` the loop waits for the group,
+because a busy loop gives the interpreter lock back so late that going on meanwhile costs more than
+a fast fsync. Behind a slower device the loop goes on, so that ticks and heartbeats do, too. The
+latency of the device is measured all the time.
 
 INV-ENGINE-5: commit groups do not hold up the loop for longer than FSYNC_PATIENCE_S at a time. The
 write itself is always the executor's: nobody can call an fdatasync back that hangs on a disk that
@@ -23,7 +24,7 @@ was fast.
 
 INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.
 INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.
-INV-ENGINE-6: nothing is begun ahead while log storage wants a group of its own: that one gets its
+INV-ENGINE-6: nothing is begun ahead while log storage wants a group of its own: that group gets its
 turn when the group at the disk is durable.
 INV-ENGINE-3: a group for which the disk has no room (`OutOfSpace`: nothing was written) is taken
 apart again, and its writes wait, in their order, for the next attempt. Ticks, messages and reads go
@@ -64,13 +65,13 @@ _SMOOTHING = 0.1
 """Weight of the newest write in the measured device latency."""
 
 _ROUNDS_PER_PASS_MAX = 8
-"""Collect-write rounds without returning to the loop; beyond it, others get their turn."""
+"""Rounds of collecting and writing without returning to the loop; then others get their turn."""
 
 
 @dataclass(slots=True)
 class Write:
-    """Updates that go into one group together, and what to do when they are durable. size: bytes of
-    their entries, which the engine counts.
+    """Updates that go into one group together, and what to do when they are durable. `size` is the
+    bytes of their entries; the engine counts them.
     """
 
     updates: Sequence[Update]
@@ -81,8 +82,8 @@ class Write:
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
-    """A group that the executor has. own: who waits for it, if it is of log storage's own making.
-    alone: none can be begun ahead behind it.
+    """A group that the executor has. If it is of log storage's own making, `own` is who waits for
+    it. `alone` says that no group can be begun ahead behind it.
     """
 
     group: CommitGroup
@@ -93,10 +94,10 @@ class _UnderWay:
 
 
 class Active(Protocol):
-    """What the engine drives; `nodehost.replica.replica.Replica`."""
+    """What the engine drives: `nodehost.replica.replica.Replica`."""
 
     def collect(self) -> Write | None:
-        """Do what needs no disk; return what does, None for nothing."""
+        """Do what needs no disk; return what needs it, None for nothing."""
         ...
 
 
@@ -114,8 +115,8 @@ class Engine:
         on_fatal: Callable[[BaseException], None],
         on_disk_failed: Callable[[BaseException], None],
     ) -> None:
-        """`on_fatal` must end the process. `on_disk_failed` is told what log storage raised that
-        the disk may be the reason of. After either the engine does nothing more.
+        """`on_fatal` must end the process. `on_disk_failed` is told of an error of log storage that
+        the disk may have caused. After either call the engine does nothing more.
         """
         self._logdb = logdb
         self._transport = transport
@@ -144,20 +145,20 @@ class Engine:
         self._waiters: set[asyncio.Future[None]] = set()
 
     def activate(self, replica: Active) -> None:
-        """`replica` may have something to do; it is looked at in the next pass."""
+        """`replica` may have something to do; the next pass looks at it."""
         self._active[replica] = None
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._pass)
 
     def deactivate(self, replica: Active) -> None:
-        """Forget it; called when a replica stops."""
+        """Forget `replica`, which stops."""
         self._active.pop(replica, None)
 
     async def commit(self, updates: Sequence[Update]) -> None:
         """Make `updates` durable in the next group; returns when they are.
 
-        Raises NotReady when the engine stops first: they may be durable then, or not.
+        Raises NotReady when the engine stops first: then they may be durable or not.
         """
         future = self._waiter()
         self._add(Write(updates, True, lambda: _settle(future)))
@@ -167,9 +168,9 @@ class Engine:
     async def own_group(self, begin: Callable[[], CommitGroup]) -> None:
         """Write a group of log storage's own making; returns when it is durable.
 
-        `begin` runs on the loop once no group is at the disk. The group is always written in the
-        executor: it may remove files, which takes as long as the file system likes. Raises
-        OutOfSpace, and then nothing was written; any other exception is fatal, as in every write.
+        `begin` runs on the loop once no group is at the disk. The loop never waits for such a
+        group: it may remove files, which takes as long as the file system likes. Raises OutOfSpace,
+        and then nothing was written; any other exception is fatal, as in every write.
         """
         future = self._waiter()
         self._own.append((begin, future))
@@ -178,8 +179,8 @@ class Engine:
 
     def own_group_soon(self, begin: Callable[[], CommitGroup]) -> None:
         """`own_group` that nobody waits for, in a later turn of the loop: the caller may itself be
-        inside a pass. For lack of space it is done again later, as others are. Lost if the engine
-        stops first.
+        inside a pass. When space is lacking it is tried again later, as other groups are. It is
+        lost if the engine stops first.
         """
         if self._stopped:
             return
@@ -195,7 +196,7 @@ class Engine:
             self._loop.call_later(bounds.DISK_FULL_RETRY_S, self.own_group_soon, begin)
 
     def mark_if_idle(self) -> None:
-        """Write the durable mark after DURABLE_MARK_MS without a write, be it that groups wait for
+        """Write the durable mark after DURABLE_MARK_MS without a write, also while groups wait for
         room. Called every tick.
         """
         idle_s = self._clock.monotonic() - self._last_write_s
@@ -215,7 +216,7 @@ class Engine:
         return self._attempts > 0
 
     async def stop(self) -> None:
-        """No further pass; waits for what is at the disk."""
+        """Begin no further pass, and wait for what is at the disk."""
         self._stopped = True
         self._active.clear()
         if self._under_way:
@@ -279,14 +280,15 @@ class Engine:
             self._collect_behind()
 
     def _collect_behind(self) -> None:
-        """What a group that is durable now has made active can be the one that is begun behind
-        that at the disk.
+        """Collect from the replicas that a durable group has made active: their writes can be the
+        group that is begun behind the one at the disk.
         """
         if self._under_way and self._active and not self._stopped:
             self._collect()
 
     def _begin_waiting(self) -> None:
-        # Not after a stop: nobody would wait for the group, and log storage is closed next.
+        # Nothing is begun after a stop: nobody would wait for the group, and log storage is closed
+        # next.
         while self._writes and not (self._stopped or self._out_of_space):
             ahead = bool(self._under_way)
             if ahead and not self._may_go_ahead():
@@ -294,7 +296,8 @@ class Engine:
             updates, sync, writes = self._next_group()
             if not updates:
                 invariant(not ahead, "INV-ENGINE-1", writes=len(writes))
-                # Nothing for the disk, but these had to wait for the groups before (INV-ENGINE-1).
+                # These have nothing for the disk, but had to wait for the groups before
+                # (INV-ENGINE-1).
                 self._durable(None, writes)
                 continue
             group = (self._logdb.begin_ahead if ahead else self._logdb.begin)(updates)
@@ -306,12 +309,12 @@ class Engine:
 
     @property
     def _group_bytes(self) -> int:
-        """The goal of a group."""
+        """The bytes at which a group is full."""
         fast = self._write_s <= bounds.LOGDB_FAST_WRITE_S
         return self._fast_goal_bytes if fast else self._goal_bytes
 
     def _may_go_ahead(self) -> bool:
-        """A full group waits, and one is at the disk that another can be begun behind."""
+        """Whether a full group waits, and the group at the disk lets another begin behind it."""
         return (
             self._waiting_bytes >= self._group_bytes
             and len(self._under_way) == 1
@@ -333,7 +336,7 @@ class Engine:
         return under_way
 
     def _call_back(self, first: _UnderWay) -> None:
-        """Go on meanwhile; `_written` when it is done."""
+        """Let the loop go on; `_written` runs when the group is done."""
         self._called_back = True
         self._executor.call_back(
             first.finished,
@@ -352,7 +355,7 @@ class Engine:
         self._write_own()
 
     def _finish_first(self) -> None:
-        """Its result is there."""
+        """Take the oldest group, whose result is there, and tell whoever waits for it."""
         first = self._under_way.popleft()
         try:
             seconds = first.finished.result()
@@ -363,7 +366,7 @@ class Engine:
             elif first.writes:
                 self._wait_for_space(full, first.writes)
             else:
-                self._marked = False  # it was a mark: the next tick tries again
+                self._marked = False  # the group was a mark: the next tick tries again
         else:
             if first.group.runs:
                 # The newest group is not marked any more.
@@ -380,7 +383,7 @@ class Engine:
         self._wake_stop()
 
     def _wait_for_space(self, full: OutOfSpace, writes: list[Write]) -> None:
-        """INV-ENGINE-3."""
+        """The writes of a group without room wait for the next attempt (INV-ENGINE-3)."""
         self._put_back(writes)
         if not self._attempts:
             logger.error("commit groups wait: %s", full.strerror)
@@ -397,11 +400,11 @@ class Engine:
         self._write_waiting()
 
     def _next_group(self) -> tuple[list[Update], bool, list[Write]]:
-        """What goes to the disk next: what waits, up to the goal of a group, or up to a write that
-        must have its own.
+        """What goes to the disk next: the writes that wait, up to the goal of a group, or up to a
+        write that must have a group of its own.
 
-        Several writes of one replica become one update where that leaves the same: log storage
-        takes one per replica and group.
+        Several writes of one replica become one update where the result is the same: log storage
+        takes one update per replica and group.
         """
         merged: dict[tuple[ShardId, ReplicaId], Update] = {}
         sync = False
@@ -472,7 +475,7 @@ class Engine:
             self._active.clear()
             self._writes.clear()
             self._own.clear()
-            # One begun ahead writes nothing any more (INV-LOGDB-2).
+            # A group that was begun ahead writes nothing any more (INV-LOGDB-2).
             self._under_way.clear()
             self._wake_stop()
             error = failed.error

@@ -1,8 +1,8 @@
-"""Fetching: entries that are on the disk only are read in the directory's read executor.
+"""Fetching: entries that are only on the disk are read in the directory's read executor.
 
-So the event loop never waits for a read. The one rule: a fetch is given back on the loop thread
-when the thread is done with it, whatever became of who wanted it; until then its segments are
-held (INV-GC-3).
+So the event loop never waits for a read. The one rule is: a fetch is given back on the loop thread
+when the reading thread is done with it, even if nobody wants it any more; until then its segments
+are held (INV-GC-3).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from logservice.nodehost.disks.executor import Executor
 async def run_fetch(
     executor: Executor, log: ReplicaLog, fetch: Fetch, take: Callable[[Entry], None] | None = None
 ) -> None:
-    """Run it and end it; also when the caller is cancelled meanwhile. `take` is handed what was
-    read, in the thread that reads.
+    """Run `fetch` and end it, also when the caller is cancelled meanwhile. `take` is handed each
+    entry that was read, in the thread that reads.
     """
 
     def run() -> None:
@@ -36,7 +36,8 @@ async def run_fetch(
     try:
         await asyncio.shield(finished)
     except asyncio.CancelledError:
-        # One that the thread has not begun is taken back: nobody waits behind reads for nobody.
+        # A read that the thread has not begun is taken back: nobody should wait behind reads that
+        # nobody wants.
         work.cancel()
         raise
 
@@ -44,7 +45,7 @@ async def run_fetch(
 def start_fetch(
     executor: Executor, fetch: Fetch, done: Callable[[Future[None], Fetch], None]
 ) -> None:
-    """Run it; `done` is called on the loop thread, in a later turn, and has to end it."""
+    """Run `fetch`; `done` is called on the loop thread, in a later turn, and has to end it."""
     loop = asyncio.get_running_loop()
     executor.submit(fetch.run).add_done_callback(
         lambda work: loop.call_soon_threadsafe(done, work, fetch)

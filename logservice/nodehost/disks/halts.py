@@ -4,8 +4,8 @@ A halted replica neither votes, nor acknowledges, nor leads; the other shards of
 Every heartbeat tells HAKeeper of it. A replica that is being repaired in place is reported as such
 while its repair makes progress (`repair`); HAKeeper replaces the others.
 
-There is one entry for each shard: ids grow, and HAKeeper has to know of the replica that ran here
-last.
+There is one entry for each shard: replica ids grow, and HAKeeper has to know of the replica that
+ran here last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Halts:
-    """Those of one store."""
+    """The halted replicas of one store."""
 
     def __init__(self, directories: Directories) -> None:
         """Nothing is halted yet."""
@@ -34,26 +34,26 @@ class Halts:
         self._still: set[tuple[ShardId, ReplicaId]] = set()
 
     def all(self) -> dict[ShardId, HaltedReplica]:
-        """By shard."""
+        """The halted replicas, by shard."""
         return dict(self._by_shard)
 
     def check(self, shard: ShardId) -> None:
-        """Raises Halted when the shard's replica here is one of them."""
+        """Raises Halted when the shard's replica here is halted."""
         halted = self._by_shard.get(shard)
         if halted is not None:
             raise Halted(f"shard {shard} halted here: {halted.reason}", shard=shard)
 
     def note(self, shard: ShardId, replica: ReplicaId, directory: Directory, reason: str) -> None:
-        """It halts; the mark in its log becomes durable when the disk has time for it.
+        """`replica` halts; the mark in its log becomes durable when the disk has time for it.
 
-        To be called once the engines run.
+        It may be called only once the engines run.
         """
         emit(logger, Event.REPLICA_HALTED, shard=shard, replica=replica, reason=reason)
         self._by_shard[shard] = HaltedReplica(replica, directory.incarnation, reason)
         directory.record_faults_soon()
 
     def forget(self, shard: ShardId, replica: ReplicaId | None = None) -> None:
-        """This replica was removed; None: the shard's replica here runs (again)."""
+        """`replica` was removed. With None the shard's replica here runs (again)."""
         halted = self._by_shard.get(shard)
         if halted is not None and replica in (None, halted.replica):
             del self._by_shard[shard]
@@ -70,7 +70,7 @@ class Halts:
         return sorted(found, key=lambda log: (log.shard, log.replica))
 
     def repairing(self) -> set[ShardId]:
-        """Those of `all` whose repair in place gets on."""
+        """The shards in `all` whose repair in place makes progress."""
         if not self._by_shard:
             return set()
         return {
@@ -78,7 +78,7 @@ class Halts:
         }
 
     def stands_still(self, shard: ShardId, replica: ReplicaId, *, still: bool) -> None:
-        """Whether its repair does not get on: then HAKeeper should replace it."""
+        """Note whether the replica's repair makes no progress: then HAKeeper should replace it."""
         if still:
             self._still.add((shard, replica))
         else:

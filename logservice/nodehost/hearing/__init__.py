@@ -2,29 +2,30 @@
 
 Theory of operation. Raft trusts its members: whoever writes a higher term into a message deposes
 the leader, whoever says that it leads is followed. A certificate of the peer CA proves the name of
-a store and nothing else, so between the transport and the core stands this package, in the shell,
-because the core is the published algorithm and stays that. Each file has one rule:
+a store and nothing else. So this package stands between the transport and the core. It is in the
+shell, because the core is the published algorithm and stays that. Each file has one rule:
 
 | file | rule |
 |---|---|
 | `members` | only members are heard, as the store and data directory they are bound to |
-| `term_budget` | a term rises by bounded steps, and by one member's word only so often |
-| `leadership` | what only a leader says is heard from who was elected, as a majority says |
-| `transfers` | leader stickiness is passed by only where the leader asked for it |
-| `vouching` | how they ask each other, and announce a hand-over |
-| `contents` | what is inside a snapshot or an append fits what is outside, and what is committed |
+| `term_budget` | a term rises by bounded steps, and only so often by messages of one member |
+| `leadership` | what only a leader says is heard from a member whom a majority elected |
+| `transfers` | a candidate passes by leader stickiness only where the leader asked for it |
+| `vouching` | replicas ask each other whom they stand behind, and announce a hand-over |
+| `contents` | what is inside a snapshot or an append fits its header and what is committed |
 | `strangers` | HAKeeper is asked who the members are, when somebody unknown speaks |
-| `refusals` | what is not heard is counted by reason and said once |
-| `hearing` | asks them in their order |
+| `refusals` | what is not heard is counted by reason and logged once |
+| `hearing` | the rules are asked in their order |
 
 A message that is not heard is dropped, as a network may drop it; Raft repeats what it needs. None
 of the rules weakens Raft: each only turns "heard" into "lost".
 
-What they cannot do: Raft does not survive a member that wins an election and lies as a leader,
-that votes twice, or that acknowledges what its disk does not have. Such a member harms the shards
-that it is a member of; the comparison of replicas and the invariants find it.
+There are members that the rules cannot stop: Raft does not survive a member that wins an election
+and lies as a leader, that votes twice, or that acknowledges what its disk does not have. Such a
+member harms the shards that it is a member of; the comparison of replicas and the invariants find
+it.
 
-Start at `hearing.py`. Replicas, NodeHost and the first start import this package; it knows a
+Start at `hearing.py`. Replicas, NodeHost and the first start import this package. It knows a
 replica only by what `vouching` asks of one, and imports `peers` and `transport` of this layer.
 
 References: DESIGN sections 6 and 21; Raft thesis sections 3.6 and 4.2.3.

@@ -1,9 +1,9 @@
 """Contents: compares what a snapshot or an append holds with its header and with what is committed.
 
 The core checks what can be seen from a message and its own log (`raft.sanity`, `raft.following`):
-entries without holes, with LSNs that follow each other, with counts that their kind can have. Here
-is what only the shell can tell. An envelope that does not decode is no matter of this module: every
-replica judges it alike when it is applied, and it becomes a gap (`rsm.log_rsm`).
+entries without holes, with LSNs that follow each other, with counts that their kind can have. This
+file checks what only the shell can tell. It does not look for envelopes that do not decode: every
+replica judges them alike when they are applied, and they become gaps (`rsm.log_rsm`).
 
 INV-HEAR-3: nothing of a snapshot is durable, and nothing of the log goes, before its state decodes
 and stands at the index and LSN that the snapshot says.
@@ -18,11 +18,11 @@ from logservice.snapshot import Snapshot, SnapshotCorrupt
 from logservice.state_machine import StateMachine
 
 _FIRST = Index(1)
-"""Where a shard begins; its first state has applied nothing yet."""
+"""The index at which a shard begins; its first state has applied nothing yet."""
 
 
 def snapshot_problem(snapshot: Snapshot, machine: StateMachine, raft: Raft) -> str:
-    """Why a snapshot is not taken; empty when it may be, or brings nothing new anyway."""
+    """Why a snapshot is not taken; empty when it may be taken, or brings nothing new anyway."""
     if snapshot.index <= raft.commit:
         return ""
     if max(snapshot.index, snapshot.term, snapshot.next_lsn) >= NUMBER_MAX:
@@ -31,7 +31,7 @@ def snapshot_problem(snapshot: Snapshot, machine: StateMachine, raft: Raft) -> s
 
 
 def state_problem(snapshot: Snapshot, machine: StateMachine) -> str:
-    """Why the state machine cannot start from it; empty when it can."""
+    """Why the state machine cannot start from `snapshot`; empty when it can."""
     try:
         stands = machine.check_snapshot(snapshot.state)
     except SnapshotCorrupt as error:
@@ -55,9 +55,10 @@ def _membership_problem(snapshot: Snapshot, raft: Raft) -> str:
 
 
 def contradicts(message: AppendEntries, raft: Raft) -> bool:
-    """It has another entry where one is committed here: no leader of those that committed it sends
-    that. The message is dropped, and no more: the sender may be followed by the others for long,
-    and this replica would have no leader. Cheap for what is sent normally, which lies above.
+    """Whether `message` has another entry where one is committed here. No leader of those that
+    committed the entry sends that. The message is dropped and the sender stays believed: the others
+    may follow it for long, and without it this replica would have no leader. The check is cheap for
+    what is sent normally, which lies above the commit index.
     """
     committed = raft.commit
     if message.prev_index >= committed:

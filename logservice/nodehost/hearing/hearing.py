@@ -1,6 +1,7 @@
-"""Hearing: asks the rules in their order, cheapest first. One per replica; on the loop thread.
+"""Hearing: asks the rules in their order, the cheapest first.
 
-An append or a heartbeat of the believed leader costs a dictionary look-up and a few comparisons.
+There is one per replica, on the loop thread. An append or a heartbeat of the believed leader costs
+a dictionary look-up and a few comparisons.
 """
 
 from __future__ import annotations
@@ -41,17 +42,18 @@ from logservice.raft.messages import (
 from logservice.state_machine import StateMachine
 
 _NOT_FOR_PEERS: Final = frozenset({Propose, TransferLeader, Unreachable, SnapshotStatus})
-"""Stores forward requests, not entries, which would pass by the leader's admission; a transfer is a
-request, too; the others are reports of a shell to its own core."""
+"""Messages that stores do not send each other. They forward requests and not entries, which would
+pass by the leader's admission; a transfer is a request, too; the others are reports of a shell to
+its own core."""
 
 
 _OF_A_LEADER: Final = frozenset(
     {AppendEntries, Heartbeat, InstallSnapshot, Quiesce, TimeoutNow, ReadIndexResponse}
 )
-"""What only a leader says."""
+"""Messages that only a leader sends."""
 
 _NO_CLAIM: Final = (TimeoutNow, ReadIndexResponse)
-"""Of these, what it says to followers that it has already."""
+"""Messages that a leader sends only to those who follow it already."""
 
 
 class Hearing:
@@ -71,9 +73,10 @@ class Hearing:
         on_stranger: Callable[[ShardId], None],
         on_claim: Callable[[ReplicaId, Claim], None],
     ) -> None:
-        """`named`: the members that HAKeeper's command named, for a replica that joins.
-        `on_stranger`: somebody who is not known here spoke, so it may be time to ask HAKeeper.
-        `on_claim`: the voters are to be asked whether they stand behind one who says it leads.
+        """`named` are the members that HAKeeper's command named, for a replica that joins.
+        `on_stranger` is told that somebody who is not known here spoke, so that HAKeeper may be
+        asked. `on_claim` is told when the voters are to be asked whether they stand behind a member
+        that says that it leads.
         """
         self.members = Members(raft.membership, named)
         self.leadership = Leadership(own, raft, self.members)
@@ -89,8 +92,8 @@ class Hearing:
         self._budget = TermBudget(election_timeout_s)
 
     def hear(self, peer: PeerIdentity, message: Message) -> Message | None:
-        """What the core shall be given for `message` of `peer`: the message, a harmless one that
-        raises the term by a step, or nothing.
+        """What the core gets for `message` of `peer`: the message, or a harmless one that raises
+        the term by a step, or nothing.
         """
         store = peer.store_id
         member = self.members.get(message.sender)
@@ -113,7 +116,9 @@ class Hearing:
         return self._checked(store, message)
 
     def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> Message | None:
-        """`voter` stands behind one who says that it leads: what of it waited and is heard now."""
+        """`voter` stands behind `claimant`, which says that it leads `term`. The answer is the
+        claimant's message that waited for this and is heard now, if there is one.
+        """
         waited = self.leadership.vouched(term, claimant, voter)
         store = self.members.store_of(claimant)
         return self._checked(store, waited) if waited is not None and store is not None else None
@@ -125,10 +130,10 @@ class Hearing:
             self._refuse(store, Refusal.CORE, str(rejected))
 
     def _claimed(self, store: StoreId, message: Message) -> Message | None:
-        """What a leader says, from one who is not believed to lead its term."""
+        """What the core gets for a leader's message of a member that is not believed to lead."""
         term, sender, raft = message.term, message.sender, self._raft
         if 0 < term < raft.term:
-            return message  # late; the core answers with its term at most
+            return message  # it is late; the core answers with its term at most
         if not 0 < term < NUMBER_MAX or isinstance(message, _NO_CLAIM):
             return self._refuse(store, Refusal.NOT_LEADER, f"{type(message).__name__} of {term}")
         if self.leadership.contested(term, sender):
@@ -157,7 +162,7 @@ class Hearing:
                 self._refuse(store, Refusal.TRANSFER, f"a campaign for {message.term} by nobody")
                 message = replace(message, transfer=False)
             if raft.hears_leader or message.pre:
-                # The core does not look at it; or it asks about a term that nobody is in.
+                # The core does not look at it, or it asks about a term that nobody is in.
                 return message
         elif isinstance(message, VoteResponse) and message.pre and not message.reject:
             return message  # the answer to such a question
@@ -167,7 +172,8 @@ class Hearing:
             )
         if message.term - raft.term > bounds.TERM_STEP:
             self._refuse(store, Refusal.TERM_STEP, f"term {message.term} after {raft.term}")
-            # Nobody answers it, and a follower without a leader does nothing about it.
+            # The core takes the term from this message and does nothing else: a follower without a
+            # leader cannot answer it.
             return ReadIndexRequest(
                 to=message.to,
                 sender=message.sender,
@@ -177,7 +183,7 @@ class Hearing:
         return self._checked(store, message)
 
     def _checked(self, store: StoreId, message: Message) -> Message | None:
-        """Look inside."""
+        """`message`, unless what is inside it is refused."""
         if isinstance(message, AppendEntries):
             if contradicts(message, self._raft):
                 return self._refuse(

@@ -3,17 +3,19 @@
 Theory of operation. What a leader says is taken without asking anybody else: entries, commit
 indexes, whole snapshots. So a replica first wants to know that the sender *was elected*: that a
 majority of the voters (in both halves of a joint membership) stands behind it. The sender stands
-behind itself, this replica does if it gave it its vote, and the others are asked (`vouching`): a
-voter vouches for who has its vote of that term, durably, or whom it follows in that term after the
-same check. In a shard of three the vote of a follower is all that is needed, and nobody is asked.
+behind itself, and this replica does if it gave the sender its vote. The others are asked
+(`vouching`): a voter vouches for the member that has its vote of that term, durably, or that it
+follows in that term after the same check. In a shard of three the vote of a follower is all that is
+needed, and nobody is asked.
 
-Whoever is believed once is believed for the term; two comparisons tell. While the others are asked,
-the newest small message of the claimant waits, so that a new leader's first entry costs one round
-trip and not a heartbeat.
+A member that is believed once is believed for the whole term, which two comparisons tell. While the
+others are asked, the newest small message of the claimant waits, so that a new leader's first entry
+costs one round trip and not a heartbeat.
 
-INV-HEAR-4: by what a member says that was not elected, no entry enters this log, no commit index
-moves, and no snapshot is taken. By induction: the first honest replica that follows S in T saw a
-majority of votes for S; one of a majority is honest if fewer than half of the voters are not.
+INV-HEAR-4: a member that was not elected cannot, by what it says, bring an entry into this log,
+move its commit index, or have a snapshot taken. By induction: the first honest replica that follows
+S in term T saw a majority of votes for S, and if fewer than half of the voters are dishonest, a
+majority has an honest one in it.
 
 Liveness. A real leader whose voters are gone before they could vouch is not followed here; it hears
 of no quorum, steps down, and the next election has this replica's vote. A replica whose membership
@@ -38,8 +40,8 @@ from logservice.raft.messages import AppendEntries, Heartbeat, Message
 
 @dataclass(slots=True)
 class Claim:
-    """Of a member that it leads `term`. since_s: when it was first heard of; asked_s: when the
-    others were last asked. waiting: what is stepped when it is believed.
+    """A member says that it leads `term`. `since_s` is when that was first heard, `asked_s` when
+    the others were last asked. `waiting` is the message that is stepped when it is believed.
     """
 
     term: Term
@@ -50,7 +52,7 @@ class Claim:
 
 
 class Leadership:
-    """Of one shard, as its replica here believes it."""
+    """Who leads one shard, as its replica here believes it."""
 
     def __init__(self, own: ReplicaId, raft: Raft, members: Members) -> None:
         """Nobody is believed yet."""
@@ -62,22 +64,23 @@ class Leadership:
         self._claims: dict[ReplicaId, deque[Claim]] = {}
 
     def believes(self, term: Term, leader: ReplicaId) -> bool:
-        """It leads that term."""
+        """Whether `leader` is believed to lead `term`."""
         return term == self._term and leader == self._leader
 
     def contested(self, term: Term, claimant: ReplicaId) -> bool:
-        """Somebody else is believed to lead that term: no claim to it can be true."""
+        """Whether somebody else is believed to lead `term`, so that this claim cannot be true."""
         if self._raft.term == term and self._raft.leader == self._own:
             return True
         return term == self._term and claimant != self._leader
 
     def claim(self, message: Message, now_s: float) -> Claim | None:
-        """Somebody who is not believed says that it leads; None when it is believed now."""
+        """A member that is not believed says that it leads. None when it is believed now."""
         term, claimant = message.term, message.sender
         claim = self._known(term, claimant)
         if claim is None:
-            # A few of each, because one may be forged in the name of a leader; and whoever claims
-            # one term after the other does not make this replica ask more often.
+            # A few claims of each member are kept, because one may be forged in the name of a
+            # leader. A member that claims one term after the other does not make this replica ask
+            # more often.
             claims = self._claims.setdefault(claimant, deque(maxlen=bounds.VOUCH_CLAIMS_MAX))
             asked_s = max((one.asked_s for one in claims), default=float("-inf"))
             claim = Claim(term, now_s, asked_s)
@@ -89,7 +92,7 @@ class Leadership:
         return claim
 
     def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> Message | None:
-        """`voter` stands behind a claimant; what waited, if that is enough."""
+        """`voter` stands behind a claimant. If that is enough, the answer is what waited."""
         claim = self._known(term, claimant)
         if claim is None or term < self._raft.term:
             return None
@@ -100,13 +103,15 @@ class Leadership:
         return claim.waiting
 
     def voters_to_ask(self, claimant: ReplicaId, claim: Claim) -> list[ReplicaId]:
-        """Whose word would help."""
+        """The voters whose answer would help."""
         voters = {one for membership in self._memberships() for one in membership.voters}
         voters |= {one for membership in self._memberships() for one in membership.outgoing}
         return sorted(voters - {self._own, claimant} - claim.vouchers)
 
     def _memberships(self) -> list[Membership]:
-        """In any of which a majority is enough: one's own may be older than the election was."""
+        """The memberships that are known; a majority in any of them is enough, because the own one
+        may be older than the election.
+        """
         named = self._members.named
         own = self._raft.membership
         return [*([own] if own.voters else []), *([named] if named is not None else [])]
@@ -134,7 +139,9 @@ def _majority(membership: Membership, behind: Collection[ReplicaId]) -> bool:
 
 
 def _keep(claim: Claim, message: Message) -> None:
-    """The newest append, or else heartbeat: a leader that was just elected sends one of each."""
+    """Keep the newest append, or else the newest heartbeat: a leader that was just elected sends
+    one of each.
+    """
     if isinstance(message, AppendEntries):
         size = sum(len(entry.payload) for entry in message.entries)
         if size <= bounds.VOUCH_WAITING_BYTES_MAX:

@@ -1,17 +1,17 @@
-"""Members: who is in a shard, for the question who may speak.
+"""Members: who is in a shard, and so may speak for it.
 
-Theory of operation. Three words say it, and any of them is enough to be *heard*, which is much less
-than to be believed:
+Theory of operation. There are three memberships, and being in any of them is enough to be *heard*,
+which is much less than to be believed:
 
-- the membership in force here, that of the applied entries;
-- the one before it, of the leader alone and until an entry of a later term is applied: a leader
+- the membership in force here, which is that of the applied entries;
+- the one before it, for the leader alone and until an entry of a later term is applied: a leader
   that was taken out goes on until those that stay know of it (`raft.leading.hand_over`);
-- a newer one that HAKeeper names. It is what a replica has that joins and knows nothing yet (the
-  command that started it names the members), and one that was away while everybody else was
-  replaced.
+- a newer one that HAKeeper names. A replica that joins and knows nothing yet has only that (the
+  command that started it names the members), and so has a replica that was away while everybody
+  else was replaced.
 
 INV-HEAR-1: a message is heard only from the store and data directory that a known membership binds
-its sender to; a binding never changes, so the replica's own membership wins over any other word.
+its sender to; a binding never changes, so the replica's own membership wins over the others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from logservice.nodehost.transport.seam import PeerIdentity
 
 
 class Members:
-    """Those of one shard, as its replica here knows them."""
+    """The members of one shard, as its replica here knows them."""
 
     def __init__(self, own: Membership, named: Membership) -> None:
-        """`own`: in force here; empty while it is not known. `named`: by HAKeeper, if it did."""
+        """`own` is in force here, and empty while that is not known. `named` is the one that
+        HAKeeper named, and empty if it named none.
+        """
         self._own = own
         self._named = named
         self._departing: tuple[Member, ...] = ()
@@ -35,27 +37,29 @@ class Members:
 
     @property
     def named(self) -> Membership | None:
-        """HAKeeper's word when it is newer than the one in force here."""
+        """The membership that HAKeeper named, when it is newer than the one in force here."""
         newer = self._named.change_epoch > self._own.change_epoch or not self._own.voters
         return self._named if newer and self._named.voters else None
 
     def get(self, replica: ReplicaId) -> Member | None:
-        """Where a member lives; None for who is none."""
+        """Where a member lives; None for a replica that is no member."""
         return self._known.get(replica)
 
     def store_of(self, replica: ReplicaId) -> StoreId | None:
-        """The store it lives on."""
+        """The store that `replica` lives on, None when it is no member."""
         known = self._known.get(replica)
         return known.store_id if known is not None else None
 
     def have(self, peer: PeerIdentity) -> bool:
-        """The store has one of them, in a data directory that it states; not who is departing."""
+        """Whether the store has a member in a data directory that it states. A leader that was
+        taken out does not count.
+        """
         named = self.named
         both = (self._own, *([named] if named is not None else []))
         return any(peer.may_speak_for(member) for one in both for member in one.members)
 
     def changed(self, own: Membership, term: Term, leader: ReplicaId) -> None:
-        """Another membership is in force here, since an entry of `term`, which `leader` leads."""
+        """`own` is in force here now, by an entry of `term`, which `leader` leads."""
         if own is self._own:
             return
         self._departing = tuple(
@@ -68,13 +72,13 @@ class Members:
         self._know()
 
     def applied(self, term: Term) -> None:
-        """An entry of `term` is applied: who left in an earlier one leads no more."""
+        """An entry of `term` is applied: a leader that left in an earlier term leads no more."""
         if self._departing and term > self._departing_term:
             self._departing = ()
             self._know()
 
     def name(self, membership: Membership) -> bool:
-        """Take HAKeeper's word; False when it says nothing newer than what is known."""
+        """Take the membership that HAKeeper names; False when it is no newer than what is known."""
         newest = max(self._own.change_epoch, self._named.change_epoch)
         if membership.change_epoch <= newest or not membership.voters:
             return False

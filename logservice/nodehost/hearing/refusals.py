@@ -1,8 +1,8 @@
-"""Refusals: what was not heard, by reason. One per NodeHost.
+"""Refusals: how many messages were not heard, by reason. There is one object per NodeHost.
 
-Every refusal is counted. It is said once per shard, store and reason, because a store that sends
-one such message may send a thousand a second; those that an honest store causes, too (a message
-that was on its way when its sender left the shard), are counted only.
+Every refusal is counted. It is logged once per shard, store and reason, because a store that sends
+one such message may send a thousand a second. Refusals that an honest store causes, too (a message
+was on its way when its sender left the shard), are only counted.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ class Refusal(enum.Enum):
     ANOTHERS_NAME = "anothers_name"
     """The store speaks for a replica that is bound to another store or data directory."""
     NOT_FOR_PEERS = "not_for_peers"
-    """A type of message that stores do not send each other."""
+    """Stores do not send each other messages of this type."""
     OUT_OF_RANGE = "out_of_range"
-    """A number that no replica reaches."""
+    """The message has a number that no replica reaches."""
     TERM_STEP = "term_step"
-    """A term far beyond the one here; that rose by a step instead."""
+    """The message has a term far beyond the one here, which rose by a step instead."""
     TERM_BUDGET = "term_budget"
     """The sender has raised the term here too often lately."""
     UNPROVEN = "unproven"
-    """What a leader says, before a majority of the voters vouched for the sender."""
+    """Only a leader sends this, and no majority of the voters has vouched for the sender yet."""
     NOT_LEADER = "not_leader"
-    """What a leader says, from one that is not, or for which nobody vouches for long."""
+    """Only a leader sends this, and the sender is none, or nobody has vouched for it for long."""
     TRANSFER = "transfer"
     """A campaign that says that the leader asked for it, and the leader did not; it counts as an
     ordinary one.
     """
     CONTRADICTION = "contradiction"
-    """Contradicts what is committed here."""
+    """The message contradicts what is committed here."""
     SNAPSHOT = "snapshot"
-    """A snapshot that is not what it says."""
+    """The snapshot is not what it says."""
     CORE = "core"
-    """The core refuses it; see `raft.errors.RejectReason`."""
+    """The core refuses the message; see `raft.errors.RejectReason`."""
 
 
 _COUNTED_ONLY: Final = frozenset(
@@ -66,7 +66,7 @@ class Refusals:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """By reason, those that never happened included."""
+        """The counts by reason, with those that are still 0."""
         return {one.value: self._counts[one.value] for one in Refusal}
 
     def note(self, shard: ShardId, store: StoreId, why: Refusal, detail: str) -> None:

@@ -22,15 +22,15 @@ Ask = Callable[[ShardId], Awaitable[Membership | None]]
 
 
 class Strangers:
-    """One per NodeHost."""
+    """The shards for which a stranger spoke; one per NodeHost."""
 
     def __init__(self) -> None:
-        """Nobody spoke."""
+        """Nobody spoke yet."""
         self._shards: dict[ShardId, None] = {}
         self._spoke = asyncio.Event()
 
     def heard(self, shard: ShardId) -> None:
-        """Somebody who is no known member spoke for a shard that runs here."""
+        """Somebody who is no known member spoke for `shard`, which runs here."""
         self._shards[shard] = None
         self._spoke.set()
 
@@ -43,7 +43,7 @@ class Strangers:
             await asyncio.sleep(bounds.MEMBERS_ASK_S)
 
     async def run_once(self, ask: Ask, name: Callable[[ShardId, Membership], None]) -> None:
-        """Ask for the shard of which a stranger spoke first."""
+        """Ask for the shard for which a stranger spoke first."""
         shard = next(iter(self._shards))
         del self._shards[shard]
         if not self._shards:

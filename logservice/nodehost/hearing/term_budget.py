@@ -1,18 +1,19 @@
-"""TermBudget: how far, and how often, the word of one member raises the term here.
+"""TermBudget: how far, and how often, messages of one member raise the term here.
 
-Theory of operation. A higher term deposes: a leader that hears of one follows, a follower forgets
-its leader. Raft needs that, because a member that was away may have it honestly, and then once is
-enough: afterwards both are in the same term. So the first time is free, and from then on each rise
-by the word of the same member costs it a wait, which doubles; quiet time takes doublings off again.
+Theory of operation. A higher term deposes: a leader that hears of one becomes a follower, a
+follower forgets its leader. Raft needs that, because a member that was away may honestly have a
+higher term. Such a member needs it once: afterwards both are in the same term. So a member's first
+rise is free. From then on each rise by a message of the same member costs it a wait, which doubles;
+quiet time takes doublings off again.
 
 While a leader is heard of (or this replica leads) the wait begins with many election timeouts and
-grows to more, so that one member costs a shard a bounded number of elections an hour. While none
-is, terms must be able to move, because an election that split needs the next term; a wait of a few
-election timeouts is enough for the others to finish one in between, which a member that calls
-without pause would never let them.
+grows to more, so that one member costs a shard a bounded number of elections an hour. While there
+is no leader, terms must be able to move, because an election that split needs the next term. Then a
+wait of a few election timeouts lets the others finish an election in between; a member that
+campaigns without pause would never let them.
 
-INV-HEAR-2: by a word that nobody else confirms a term rises by at most TERM_STEP at a time. From
-the first term to the largest number that is 2^42 such steps, which the waits make longer than any
+INV-HEAR-2: by a message that nobody else confirms a term rises by at most TERM_STEP at a time. From
+the first term to the largest number there are 2^42 such steps, which the waits make longer than any
 cluster lives.
 """
 
@@ -26,14 +27,14 @@ from logservice.ids import ReplicaId
 
 @dataclass(slots=True)
 class _Spent:
-    """By one member. at_s: the newest rise; doublings: of the wait behind it."""
+    """What one member spent: when its newest rise was, and how often the wait has doubled."""
 
     at_s: float
     doublings: int
 
 
 class TermBudget:
-    """Of one replica, for all its peers."""
+    """The budget of one replica, for all its peers."""
 
     def __init__(self, election_timeout_s: float) -> None:
         """Nobody has spent anything."""
@@ -41,7 +42,7 @@ class TermBudget:
         self._spent: dict[ReplicaId, _Spent] = {}
 
     def spend(self, sender: ReplicaId, now_s: float, *, led: bool) -> bool:
-        """Whether the word of `sender` may raise the term now; if so it is counted."""
+        """Whether a message of `sender` may raise the term now; if so the rise is counted."""
         spent = self._spent.get(sender)
         if spent is None:
             self._spent[sender] = _Spent(now_s, 0)

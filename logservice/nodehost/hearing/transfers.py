@@ -1,13 +1,13 @@
 """Transfers: which candidate may pass by leader stickiness, because the leader asked for it.
 
 Theory of operation. A vote request with the transfer flag is looked at although a leader is alive
-(thesis 4.2.3), so whoever may set the flag deposes the leader. Only the leader may: its shell
-announces the target to the voters before it sends TimeoutNow (`vouching`), and the flag is honoured
-from that target, for the term behind the leader's, for one election timeout. In any other request
-it is cleared, and then stickiness applies.
+(thesis 4.2.3), so whoever may set the flag can depose the leader. Only the leader may have it set:
+its shell announces the target to the voters before it sends TimeoutNow (`vouching`). The flag is
+honoured from that target, for the term after the leader's, for one election timeout. In any other
+request it is cleared, and then stickiness applies.
 
-An announcement that is late, or lost, costs that vote; the old leader's own, and that of any other
-voter that heard it, are there.
+An announcement that is late or lost costs the vote of that voter. The votes of the old leader, and
+of the voters that heard the announcement, remain.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from logservice.ids import NO_REPLICA, ReplicaId, Term
 
 
 class Transfers:
-    """As one replica has heard of them."""
+    """The transfer that one replica was told of last."""
 
     def __init__(self, election_timeout_s: float) -> None:
-        """None is announced."""
+        """No transfer is announced yet."""
         self._lasts_s = election_timeout_s
         self._term = Term(0)
         self._target = NO_REPLICA

@@ -1,10 +1,11 @@
 """Vouching: what replicas ask and tell each other about who leads, beside Raft.
 
-Two requests between the stores of a shard, rare ones: after an election whether a voter stands
-behind a claimant (`leadership`), before a hand-over who the target is (`transfers`). The asker is
-told yes or no and nothing else, so the question harms nobody; it is answered for members only.
+There are two requests between the stores of a shard, and both are rare. After an election a replica
+asks whether a voter stands behind a claimant (`leadership`). Before a hand-over the leader says who
+the target is (`transfers`). The asker is told yes or no and nothing else, so the question harms
+nobody; it is answered for members only.
 
-Bytes: version byte, then the MessagePack array.
+The bytes are a version byte, then the MessagePack array.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ A = TypeVar("A")
 
 
 class Asked(Struct, array_like=True, forbid_unknown_fields=True):
-    """To `replica`, from `asker`: of VOUCH, whether `who` leads `term`; of ANNOUNCE, that `who`
-    will campaign behind `term`, which `asker` leads.
+    """A question of `asker` to `replica`. VOUCH asks whether `who` leads `term`. ANNOUNCE says that
+    `who` will campaign after `term`, which `asker` leads.
     """
 
     shard: int
@@ -63,7 +64,7 @@ ANNOUNCE: Final = question("hearing.announce", Asker.MEMBER, ASKED, NOTHING, _sh
 
 
 class Voter(Protocol):
-    """A replica, as far as it stands behind somebody or asks others to (`replica.Replica`)."""
+    """What vouching needs of a replica (`replica.Replica`)."""
 
     @property
     def shard(self) -> ShardId: ...
@@ -81,28 +82,28 @@ class Voter(Protocol):
     def hearing(self) -> Hearing: ...
 
     def store_of(self, member: ReplicaId) -> StoreId | None:
-        """Where a member of the shard lives, as far as known here."""
+        """The store that a member of the shard lives on, as far as it is known here."""
         ...
 
     def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> None:
-        """`voter` stands behind one who says that it leads `term`."""
+        """`voter` stands behind `claimant`, which says that it leads `term`."""
         ...
 
     def vouches(self, term: Term, leader: ReplicaId) -> bool:
-        """Whether it stands behind `leader` itself."""
+        """Whether the replica itself stands behind `leader`."""
         ...
 
 
 class VouchingHost(Protocol):
-    """What is needed of a NodeHost."""
+    """What vouching needs of a NodeHost."""
 
     @property
     def clock(self) -> Clock:
-        """For how long an announcement holds."""
+        """The clock that tells how long an announcement holds."""
         ...
 
     def running(self, shard: ShardId) -> Voter | None:
-        """The replica that runs here."""
+        """The replica of `shard` that runs here, None when there is none."""
         ...
 
     @property
@@ -112,10 +113,10 @@ class VouchingHost(Protocol):
 
 
 class Vouching:
-    """One per NodeHost, on its loop thread."""
+    """Asks and answers for one NodeHost, on its loop thread."""
 
     def __init__(self, host: VouchingHost, timeout_s: float) -> None:
-        """`timeout_s`: an answer that takes longer is asked for again anyway."""
+        """An answer that takes longer than `timeout_s` is given up, and asked for again anyway."""
         self._host = host
         host.requests.register(VOUCH, self._on_vouch)
         host.requests.register(ANNOUNCE, self._on_announce)
@@ -139,7 +140,7 @@ class Vouching:
             self._request(replica, VOUCH, voter, claim.term, claimant, answered)
 
     def announce(self, replica: Voter, message: TimeoutNow) -> None:
-        """This leader is about to let `message.to` campaign: tell everybody else."""
+        """This leader is about to let `message.to` campaign: tell all other voters."""
         now_s = self._host.clock.monotonic()
         replica.hearing.transfers.announced(message.term, message.to, now_s)
         membership = replica.raft.membership
@@ -184,8 +185,8 @@ class Vouching:
         return self._asked(peer, asked).vouches(Term(asked.term), ReplicaId(asked.who))
 
     async def _on_announce(self, peer: PeerIdentity, asked: Asked) -> None:
-        """The leader hands over. Raises PermissionDenied when it is not the one that is followed
-        here.
+        """The leader hands over. Raises PermissionDenied when the asker is not the leader that is
+        followed here.
         """
         replica = self._asked(peer, asked)
         term = Term(asked.term)

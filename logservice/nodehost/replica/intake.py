@@ -1,20 +1,21 @@
 """Intake: what callers want proposed, in order of arrival, until it is in the log.
 
-On the leader's store a pass drains it: consecutive blocks share an entry, commands get their own,
-and the leader's pre-check (`rsm.admission`) refuses what could only become a gap. Elsewhere it
-forwards each request to the leader's store and passes the answer on. Without a leader it waits,
-within the deadline. A leader proposes nothing before its term's first entry is applied: until then
-it cannot know what the log decides (DESIGN section 5).
+On the leader's store a pass drains the intake: consecutive blocks share an entry, commands get
+entries of their own, and the leader's pre-check (`rsm.admission`) refuses what could only become a
+gap. On other stores each request is forwarded to the leader's store, and the answer is passed on.
+Without a leader requests wait, within their deadlines. A leader proposes nothing before its term's
+first entry is applied: until then it cannot know what the log decides (DESIGN section 5).
 
-A block that the disks of a quorum have no room for (`tracker.room`) is refused with DISK_FULL here,
-after admission has answered what is no append at all (repetitions, fenced writers) and before it is
-proposed; commands are never refused for that, so that a full log can be truncated.
+A block that the disks of a quorum have no room for (`tracker.room`) is refused here with DISK_FULL,
+before it is proposed. Admission answers first what is no append at all (repetitions, fenced
+writers). Commands are never refused for lack of room, so that a full log can be truncated.
 
-Somebody else may have taken the reserve while a block was on its way: it stays in the log, and with
-it whatever is behind it, until there is room again (closed disks). Whoever comes then
-is not left to its deadline: appends, and sessions that are opened for them, are refused at once.
-The refusal speaks of this attempt alone. What is stuck may be the block of an earlier attempt: a
-caller who repeats a sequence knows that that one ended with an unknown outcome, and says so.
+Somebody else may have taken the reserve while a block was on its way. Then the block stays in the
+log, with whatever is behind it, until there is room again (closed disks). Requests that come
+meanwhile do not wait for their deadlines: appends, and sessions that are opened for them, are
+refused at once. The refusal speaks of this attempt alone. The block that is stuck may be that of an
+earlier attempt: a caller who repeats a sequence knows that the earlier attempt ended with an
+unknown outcome, and says so.
 
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
 """
@@ -56,25 +57,26 @@ from logservice.rsm.commands import opens_session
 from logservice.trace import Call
 
 _DEPTH_BYTES_MAX = bounds.RAFT_UNCOMMITTED_BYTES_MAX // 2
-"""Uncommitted bytes beyond which draining pauses: what waits here still has all its choices."""
+"""Uncommitted bytes beyond which draining pauses: a request that waits here can still be refused or
+forwarded."""
 
 
 _ENTRIES_INFLIGHT_MAX = 1
 """Unapplied entries of the leader at which small requests wait and share the next one.
 
-One is enough to keep the way busy: what waits goes as soon as the entry before it is applied, or
+One is enough to keep the log busy: what waits goes as soon as the entry before it is applied, or
 when it fills an entry.
 """
 
 
 @dataclass(slots=True)
 class Waiting:
-    """One request that is not in the log yet. Exactly one of `append`, `command` is set.
+    """One request that is not in the log yet. Exactly one of `append` and `command` is set.
 
-    local_only: another store forwarded it to this one as the leader's. If this store does not lead
-    any more, that store looks for the leader again; otherwise requests could travel in circles.
-    forwarded: this store may pass it on to the leader's store; if not, the caller has to go there.
-    call: the call that it belongs to.
+    `local_only`: another store forwarded the request to this one, as the leader's store. If this
+    store does not lead any more, that store looks for the leader again; otherwise requests could
+    travel in circles. `forwarded`: this store may pass the request on to the leader's store; if
+    not, the caller has to go there. `call` is the call that the request belongs to.
     """
 
     pending: Pending
@@ -109,7 +111,7 @@ class Intake:
         self._bytes_max = bytes_max
         self._entry_bytes_target = entry_bytes_target
         self.waiting: deque[Waiting] = deque()
-        """What is neither in the log nor on its way to another store."""
+        """The requests that are neither in the log nor on their way to another store."""
         self._waiting_bytes = 0
         self._away = 0
         self._away_bytes = 0
@@ -129,7 +131,7 @@ class Intake:
         local_only: bool = False,
         forwarded: bool = True,
     ) -> None:
-        """Take a request. Raises Busy when a bound is reached: nothing was taken then."""
+        """Take a request. Raises Busy when a bound is reached; then nothing was taken."""
         size = len(append.block) + 128 if append is not None else len(command) + 128
         if (
             len(self.waiting) + self._away + self._book.count >= self._count_max
@@ -149,8 +151,9 @@ class Intake:
         self._waiting_bytes += size
 
     def forward_all(self) -> list[Waiting]:
-        """Remove and return what waits, to be forwarded. It counts here until `came_back`: a
-        leader that does not answer must not cost more memory than one that is missing.
+        """Remove and return what waits, to be forwarded. Each request counts here until
+        `came_back`: a leader that does not answer must not cost more memory than one that is
+        missing.
         """
         taken = self._take_all()
         self._away += len(taken)
@@ -158,7 +161,7 @@ class Intake:
         return taken
 
     def came_back(self, item: Waiting) -> None:
-        """An attempt to forward `item` ended, however."""
+        """An attempt to forward `item` ended in any way."""
         self._away -= 1
         self._away_bytes -= item.pending.size
 
@@ -170,7 +173,8 @@ class Intake:
     def drain(self, applied: int, *, ready: bool) -> None:
         """Leader only: move what waits into the log, as far as bounds and parked requests allow.
 
-        ready: its term's first entry is applied. Before that nothing is moved.
+        `ready` says that the first entry of the leader's term is applied. Before that nothing is
+        moved.
         """
         if not self.waiting:
             return
@@ -196,7 +200,7 @@ class Intake:
         while self.waiting and room > 0:
             item = self.waiting[0]
             if item.append is not None and item.pending.size > disk_room < block_room:
-                break  # what is on its way goes first: these disks take no more at a time
+                break  # the disks take no more at a time: what is on its way goes first
             self.waiting.popleft()
             self._waiting_bytes -= item.pending.size
             if item.pending.future.done():
@@ -213,8 +217,8 @@ class Intake:
                     if disk_room < 0:
                         invariant(False, "INV-ROOM-1", room=block_room, short=-disk_room)
             if session and parked and parked[-1] is item:
-                # Admission would take the next sequence of a session for a gap while this one is
-                # not in the log; it may wait for more entries here than admission asked for.
+                # While this sequence is not in the log, admission would take the next one of its
+                # session for a gap; so the next one may wait longer than admission asked for.
                 behind.add(session)
         try:
             self._propose(batch)
@@ -225,8 +229,9 @@ class Intake:
                 self._waiting_bytes += item.pending.size
 
     def _worth_waiting(self, applied: int) -> bool:
-        """Natural batching, as in the client: while an entry is on its way, what arrives shares the
-        next one. The cost is per entry; a full entry gains nothing by waiting.
+        """Whether requests should wait and share an entry. This is natural batching, as in the
+        client: while an entry is on its way, what arrives shares the next one. The cost is per
+        entry, and a full entry gains nothing by waiting.
         """
         return (
             self._raft.last_index - applied >= _ENTRIES_INFLIGHT_MAX
@@ -234,7 +239,7 @@ class Intake:
         )
 
     def expire(self, now_s: float) -> None:
-        """Requests whose deadline passed were never proposed: definitely not applied."""
+        """Answer requests whose deadline passed: never proposed, so definitely not applied."""
         for item in self.waiting:
             if item.pending.deadline_s <= now_s:
                 item.pending.fail(NotReady("no leader took the request in time"))
@@ -249,8 +254,8 @@ class Intake:
             item.pending.fail(error)
 
     def send_back(self, make_error: Callable[[], LogServiceError], *, leader_known: bool) -> None:
-        """This store is not the leader's: send back what was forwarded to it and, once their
-        callers can be told where the leader is, what is not forwarded at all.
+        """This store is not the leader's: send back the requests that were forwarded to it. Once
+        callers can be told where the leader is, send back what is not forwarded at all, too.
         """
 
         def goes(item: Waiting) -> bool:
@@ -315,7 +320,9 @@ class Intake:
         return True
 
     def _refuse_unready(self) -> None:
-        """The term's first entry may wait behind a block that the disks do not take."""
+        """While the disks of a quorum are closed, refuse what waits: the term's first entry may be
+        stuck behind a block that the disks do not take.
+        """
         if not self._raft.quorum_closed:
             return
         for item in self._take_all():
@@ -323,9 +330,9 @@ class Intake:
                 self.put_back(item)
 
     def _refused_on_closed_disks(self, item: Waiting, next_lsn: Lsn | None) -> bool:
-        """Whether it is an append, or a session for some, and has been answered.
+        """Whether `item` is an append, or opens a session for appends, and so has been answered.
 
-        With `next_lsn` admission is asked first: it knows the answer to what is applied.
+        With `next_lsn` admission is asked first: it knows the answer to what is applied already.
         """
         request, admission = item.append, self._admission
         if request is None:
@@ -340,9 +347,9 @@ class Intake:
         return True
 
     def _no_room(self, size: int) -> LogServiceError:
-        """Why a block is refused. It was not proposed: definitely not applied."""
-        # What a quiesced leader knows of the disks is as old as its silence. Nothing is proposed
-        # that would wake it, so without this it would refuse for ever.
+        """Why a block is refused. It was not proposed, so it is definitely not applied."""
+        # What a quiesced leader knows of the disks is as old as its silence. A refused block is
+        # never proposed and so wakes nobody: without this the leader would refuse for ever.
         self._raft.wake()
         quorum = self._raft.quorum_room
         if size <= quorum:
@@ -367,8 +374,8 @@ class Intake:
         try:
             placed = self._raft.propose(batch.proposals)
         except ProposalDropped:
-            # Nothing was appended, but admission already counts on it: tell it. The callers
-            # get BUSY, which is definitely not applied.
+            # Nothing was appended, but admission already counts on the batch, so it is told. The
+            # callers get BUSY, which means definitely not applied.
             if self._admission is not None:
                 self._admission.dropped(self._raft.last_index)
             for items in batch.items:

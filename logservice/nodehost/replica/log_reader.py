@@ -1,18 +1,18 @@
 """LogReader: the core's and the readers' view of one replica's durable log.
 
-The real twin of `raft.log.memory_storage`. logdb does the work (index in memory, entries from its
-cache or its segments); this class says it in the seam's words: what is compacted, what is not
-there.
+It is the real twin of `raft.log.memory_storage`. logdb does the work (index in memory, entries from
+its cache or its segments). This class translates into the words of the seam: what is compacted, and
+what is not there.
 
-Some entries are on the disk only (for a follower that is far behind; all of them after a restart).
-Nobody waits for those here, nor for the index rows that say where they are: asking for them raises
+Some entries are only on the disk (for a follower that is far behind; all of them after a restart).
+Nobody waits here for those, nor for the index rows that say where they are: asking for them raises
 UnavailableError until the read executor has read them. Then the core is asked to try again, and
-what was read stays here for that pass. What the core does not take in it is forgotten, so nothing
-piles up. After a restart every replica wants as much as it may get at once, and one thread reads
-for all of them: so one read ends at LOGDB_READ_SPAN_BYTES_MAX.
+what was read stays here for that pass. What the core does not take in that pass is forgotten, so
+nothing piles up. After a restart every replica wants as much as it may get at once, and one thread
+reads for all of them: so one read ends at LOGDB_READ_SPAN_BYTES_MAX.
 
-INV-READER-1: what was read is only given while the log still has that entry in that term. Then it
-has all before it, too (log matching), whatever was cut off and written meanwhile.
+INV-READER-1: entries that were read are given only while the log still has the last of them in that
+term. Then it has all before it, too (log matching), whatever was cut off and written meanwhile.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.snapshot import Snapshot
 
 _FETCHES_MAX: Final = 16
-"""Reads under way for one replica: one for applying, one for each member that is behind."""
+"""Reads under way for one replica: one for applying, and one for each member that is behind."""
 
 
 class LogReader:
     """See `raft.log.storage.LogStorage` for the methods of the seam."""
 
     def __init__(self, log: ReplicaLog, submit: Callable[[Fetch], None]) -> None:
-        """Read `log`. `submit` has a fetch run elsewhere, and `arrived` called with it."""
+        """Read `log`. `submit` runs a fetch elsewhere and then has `arrived` called with it."""
         self._log = log
         self._submit = submit
         self._under_way: set[Index] = set()
         self.fetched: list[tuple[Future[None], Fetch]] = []
-        """What has run since the last pass; see `take_arrived`."""
+        """The fetches that have run since the last pass; see `take_arrived`."""
         self._read: list[tuple[Entry, ...]] = []
         self._indexed: set[Index] = set()
 
@@ -85,14 +85,16 @@ class LogReader:
         return tuple(limit_size(found, max_bytes))
 
     def _fetch(self, low: Index, high: Index, max_bytes: int) -> Fetch:
-        """First where the entries are, if that is on the disk, too; in the pass after that they."""
-        # What of the index came for this pass, and cannot be used or had to leave again, is not
+        """A fetch of the entries. If their index rows are on the disk, too, those are fetched
+        first, and the entries in the pass after that.
+        """
+        # Index rows that came for this pass, and cannot be used or had to leave again, are not
         # asked for a second time: that could go on for ever.
         index = None if low in self._indexed else self._log.fetch_index(low, max_bytes)
         return index or self._log.fetch(low, high, max_bytes)
 
     def _of_read(self, low: Index, high: Index) -> tuple[Entry, ...] | None:
-        """Entries from `low` on of what was read; None when they are not there (INV-READER-1)."""
+        """Entries from `low` on among those read; None when they are not there (INV-READER-1)."""
         for entries in self._read:
             start, last = low - entries[0].index, entries[-1]
             there = 0 <= start < len(entries) and last.index <= self._log.last_index()
@@ -101,14 +103,14 @@ class LogReader:
         return None
 
     def arrived(self, work: Future[None], fetch: Fetch) -> None:
-        """The fetch has run; loop thread."""
+        """`fetch` has run. Called on the loop thread."""
         self._log.end_fetch(fetch)
         self._under_way.discard(fetch.first)
         self.fetched.append((work, fetch))
 
     def take_arrived(self) -> bool:
-        """Give what was read to `entries` until `forget`; False when nothing was. Raises Halted
-        when it does not verify.
+        """Let `entries` use what was read until `forget`; False when nothing was read. Raises
+        Halted when it does not verify.
         """
         arrived, self.fetched = self.fetched, []
         for work, fetch in arrived:
@@ -121,7 +123,7 @@ class LogReader:
         return bool(arrived)
 
     def forget(self) -> None:
-        """See `take_arrived`."""
+        """End what `take_arrived` began."""
         self._read.clear()
         self._indexed.clear()
 

@@ -4,8 +4,8 @@ A reader is told about every LSN from the one it asked for up to `next_lsn`: as 
 as a typed gap when apply refused the block that had taken the LSN (INV-READ-1: runs are
 consecutive).
 
-What is on the disk only is fetched, checked and taken apart in the directory's read executor while
-the event loop goes on; everything is looked at again afterwards, because a truncation may have come
+What is only on the disk is fetched, checked and taken apart in the directory's read executor while
+the event loop goes on. Afterwards the bounds are checked again, because a truncation may have come
 in between, and the state machine forgets the gaps below it.
 """
 
@@ -33,18 +33,19 @@ from logservice.rsm.queries import RejectedRangesQuery
 from logservice.value import value
 
 _ENTRIES_AT_ONCE = 1024
-"""Entries asked for in one read; of a log of small blocks still a megabyte."""
+"""Entries asked for in one read; even of a log of small blocks that is a megabyte."""
 
 
 _BESIDE_BLOCK_BYTES = BLOCKS_OFFSET + HEADER_BYTES + 7
-"""What an entry with one block has besides it, at most."""
+"""The most bytes that an entry with one block has besides the block."""
 
 
 @value
 class LogRun:
     """`record_count` LSNs from `first_lsn` on. `gap` is None for a block, else why there is none.
 
-    `first_lsn` may lie below the LSN asked for, when that is inside the block: blocks are opaque.
+    `first_lsn` may lie below the LSN that was asked for, when that one is inside the block: blocks
+    are opaque.
     """
 
     first_lsn: Lsn
@@ -56,7 +57,7 @@ class LogRun:
 
 @value
 class LogSlice:
-    """Consecutive runs. `next_lsn` is where to go on; equal to the LSN asked for at the tail."""
+    """Consecutive runs. `next_lsn` is where to go on; at the tail it is the LSN asked for."""
 
     runs: tuple[LogRun, ...]
     next_lsn: Lsn
@@ -65,11 +66,11 @@ class LogSlice:
 
 
 async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
-    """Runs from `lsn` on; at least one block whatever `max_bytes` (bytes of blocks) says.
+    """Runs from `lsn` on, with at least one block whatever `max_bytes` (bytes of blocks) says.
 
-    Reading at tail + 1 is an empty slice. Raises InvalidArgument (LSN 0, or a shard without
-    records), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on disk does not verify),
-    NotReady (the replica stopped).
+    Reading at tail + 1 gives an empty slice. Raises InvalidArgument (LSN 0), ShardNotFound (a shard
+    without records), Truncated{first_lsn}, BeyondTail{next_lsn}, Halted (what is on disk does not
+    verify), NotReady (the replica stopped).
     """
     steps = _reading(replica, lsn, max_bytes)
     log, executor = replica.reader.durable_log(), replica.directory.read_executor
@@ -111,15 +112,15 @@ async def read_entries(
 
 
 def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, None, LogSlice]:
-    """`read_log`; yields what is to be run and ended before it goes on."""
+    """`read_log` in steps: yields each fetch that is to be run and ended before it goes on."""
     rsm = replica.log_rsm
     if rsm is None:
         raise ShardNotFound("the shard holds no records", shard=replica.shard)
     if lsn < 1:
         raise InvalidArgument("LSNs start at 1", field="lsn")
     first_lsn, next_lsn = _readable_from(replica, lsn), rsm.next_lsn
-    # While the disk is waited for more is applied. The answer is as of now: it stops where it says
-    # the tail is, and its bounds are of one moment, or readers would see time go back.
+    # While this waits for the disk, more is applied. The answer is as of now: it stops where it
+    # says the tail is, and its bounds are of one moment, or readers would see time go back.
     beyond = Index(replica.applied + 1)
     applied_lsn = Lsn(next_lsn - 1)
     if lsn > next_lsn:
@@ -129,8 +130,8 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
     position = lsn
     log = replica.reader.durable_log()
     while position < next_lsn:
-        # Found anew each time: commands between two blocks are skipped, not read. There may be
-        # millions, and nothing else gets its turn while this reads.
+        # The index is found anew each time, so that commands between two blocks are skipped and not
+        # read. There may be millions, and nothing else gets its turn while this reads.
         needed = log.fetch_index_of_lsn(position, max_bytes - size)
         if needed is not None:
             yield needed
@@ -163,7 +164,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
         invariant(position > reached, "INV-READ-1", index=index, position=position)
         after = Index(entries[-1].index + 1)
         if after < high and log.payload_bytes(after) - _BESIDE_BLOCK_BYTES > max_bytes - size:
-            break  # it would be read in vain
+            break  # the next entry would be read in vain
     return LogSlice(tuple(runs), position, first_lsn, applied_lsn)
 
 

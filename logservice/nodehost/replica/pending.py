@@ -25,7 +25,7 @@ from logservice.outcome import Applied, Outcome, Rejected
 
 @dataclass(slots=True)
 class Pending:
-    """One caller waiting. `size` is what it holds of the byte bound."""
+    """One caller that waits. `size` is what it takes of the byte bound."""
 
     future: asyncio.Future[Applied]
     deadline_s: float
@@ -33,7 +33,7 @@ class Pending:
     proposal: ProposalId = NO_PROPOSAL
 
     def resolve(self, outcome: Outcome) -> None:
-        """Answer the caller, unless it is gone."""
+        """Answer the caller with `outcome`, unless it is gone."""
         if self.future.done():
             return
         if isinstance(outcome, Rejected):
@@ -48,10 +48,10 @@ class Pending:
 
 
 class PendingBook:
-    """By index: the term the entry was proposed in, and its proposals in order."""
+    """For each index, the term that its entry was proposed in and its proposals in order."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Nobody waits yet."""
         self._by_index: dict[int, tuple[int, Sequence[Pending]]] = {}
         self.count = 0
         self.bytes = 0
@@ -70,7 +70,7 @@ class PendingBook:
         self.bytes += sum(item.size for item in items)
 
     def applied(self, entry: Entry, outcomes: Sequence[tuple[ProposalId, Outcome]]) -> None:
-        """A committed entry was applied: settle whoever waited for its index."""
+        """A committed entry was applied: answer whoever waited for its index."""
         found = self._by_index.pop(entry.index, None)
         if found is None:
             return
@@ -110,10 +110,10 @@ class PendingBook:
                 item.fail(UnknownOutcome("the replica caught up by a snapshot"))
 
     def expire(self, now_s: float) -> None:
-        """Deadlines passed: the callers are answered; the entries stay in the log.
+        """Answer callers whose deadline passed; their entries stay in the log.
 
-        Where nobody waits any more nothing is remembered: after a loss of leadership the log may
-        not reach such an index again for long, and the bounds would refuse others meanwhile.
+        An index for which nobody waits any more is forgotten: after a loss of leadership the log
+        may not reach it again for long, and the bounds would refuse others meanwhile.
         """
         forgotten = []
         for index, (_, items) in self._by_index.items():

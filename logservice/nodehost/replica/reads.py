@@ -1,10 +1,10 @@
 """Who waits for one replica to have applied something: a read index, or a record.
 
 ReadBook holds the linearizable reads, many to one Raft round. Every read that waits when a round
-begins shares its context (Raft paper section 8, thesis 6.4: a read may be served at the leader's
-commit index once a majority has confirmed, after the read arrived, that it still leads, and that
-index is applied here). A read never joins a round that began before it arrived: the confirmation
-could be older than a write the reader knows of.
+begins shares its context. A read may be served at the leader's commit index once a majority has
+confirmed, after the read arrived, that the leader still leads, and once that index is applied here
+(Raft paper section 8, thesis 6.4). A read never joins a round that began before it arrived: the
+confirmation could be older than a write the reader knows of.
 
 Contexts are ``boot nonce, round number``: unique over restarts, so that an answer to the old
 process cannot confirm a read of the new one.
@@ -26,7 +26,7 @@ from logservice.raft.ready import ReadState
 _CONTEXT = struct.Struct("<QQ")
 
 _ROUNDS_MAX = 8
-"""Rounds on the way at a time; more reads wait for the next and share it."""
+"""Rounds on the way at a time; further reads wait for the next round and share it."""
 
 
 @dataclass(slots=True)
@@ -44,10 +44,10 @@ class ReadBook:
         self._reads_max = reads_max
         self._round = 0
         self.waiting: list[_Waiting] = []
-        """What no round was begun for."""
+        """The reads for which no round was begun yet."""
         self._rounds: dict[bytes, tuple[int, list[_Waiting]]] = {}
         self.unapplied: deque[tuple[Index, list[_Waiting]]] = deque()
-        """What is confirmed, at an index that is not applied here yet."""
+        """The reads that are confirmed at an index that is not applied here yet."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -61,12 +61,12 @@ class ReadBook:
         self.waiting.append(_Waiting(future, deadline_s))
 
     def begin_round(self, ask: Callable[[bytes], bool], tick: int) -> None:
-        """Send one context for all that wait. `ask` says whether a leader could be asked."""
+        """Send one context for all reads that wait. `ask` says whether a leader could be asked."""
         if not self.waiting or len(self._rounds) >= _ROUNDS_MAX:
             return
         self._round += 1
         context = _CONTEXT.pack(self._nonce, self._round)
-        # Registered first: on a single-voter shard the answer comes back from within the call.
+        # The round is registered first: with a single voter the answer comes from within the call.
         batch, self.waiting = self.waiting, []
         self._rounds[context] = (tick, batch)
         if not ask(context):
@@ -91,8 +91,8 @@ class ReadBook:
             self._serve(wanted, batch)
 
     def retry_lost(self, tick: int, ticks_max: int) -> bool:
-        """Rounds without an answer for `ticks_max` ticks (a message or the leader was lost) begin
-        anew: a read changes nothing, so asking twice is safe. True when something waits.
+        """Begin rounds anew that have had no answer for `ticks_max` ticks (a message or the leader
+        was lost): a read changes nothing, so asking twice is safe. True when something waits.
         """
         lost = [key for key, (began, _) in self._rounds.items() if tick - began >= ticks_max]
         for key in lost:
@@ -100,7 +100,7 @@ class ReadBook:
         return bool(self.waiting)
 
     def expire(self, now_s: float) -> None:
-        """Answer those whose deadline passed. A read changes nothing, so it may say so."""
+        """Answer the reads whose deadline passed; NOT_READY is true, as a read changes nothing."""
         for batch in self._batches():
             for item in batch:
                 if item.deadline_s <= now_s and not item.future.done():
@@ -142,7 +142,7 @@ class LsnWaiters:
         self.waiting: list[tuple[Lsn, asyncio.Future[bool]]] = []
 
     async def wait(self, lsn: Lsn, next_lsn: Lsn, timeout_s: float) -> bool:
-        """Whether a record with `lsn` is applied in time; `next_lsn`: what is applied now."""
+        """Whether a record with `lsn` is applied in time; `next_lsn` follows the applied ones."""
         if lsn < next_lsn:
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -1,11 +1,13 @@
 """Replica: the shell around one core: its log, its state machine, and those who wait for it.
 
-It carries out the duties of `raft.ready` in their order. The two that safety rests on:
+It carries out the duties of `raft.ready` in their order. Safety rests on two of them:
 
 INV-REPLICA-1: from the moment a Ready changes term or vote until that change is durable, no message
-of this replica leaves; they wait and leave, in order, right after it.
+of this replica leaves; its messages wait and leave, in order, right after it.
 INV-REPLICA-2: entries reach the state machine once, in index order, without holes, and only after
 they are durable here.
+
+Two more confine a failure to one replica:
 
 INV-REPLICA-3: a replica of which an invariant does not hold, be it one of its core, its log or its
 state machine, halts, alone and for good: the mark is durable like that of damage, so that no
@@ -79,20 +81,21 @@ _BREAKS: Final = (InvariantViolation, Exception)
 """A core and a state machine do not raise, so whatever they raise is a broken invariant."""
 
 _SHARED: Final = (OSError, KvError, MemoryError)
-"""But for what all shards of a directory or of the store share."""
+"""Errors that are not the replica's own: all shards of a directory, or of the store, share them."""
 
 _READY_ROUNDS_MAX = 16
-"""Readys taken from one core per collect; the rest comes in the engine's next round."""
+"""Readys taken from one core per collect; the others come in the engine's next round."""
 
 _EXPIRE_TICKS = 4
-"""Ticks between looks at deadlines: an answer is late by at most this much, unless somebody looks
-earlier (`server.services.deadlines`)."""
+"""Ticks between looks at deadlines: an answer is late by at most this much, and less when somebody
+looks earlier (`server.services.deadlines`)."""
 
 _SNAPSHOT_RETRY_ELECTIONS = 5
 """Election timeouts between looks at followers that wait for a snapshot."""
 
 _HURRIED_CAMPAIGN_TICKS = 8
-"""Spread of campaigns after the leader's store broke off; see `Replica.unreachable`."""
+"""Campaigns are spread over so many ticks after the connection to the leader's store broke; see
+`Replica.unreachable`."""
 
 
 @value
@@ -117,11 +120,11 @@ class ReplicaHost(Protocol):
     clock: Clock
 
     def woke(self, replica: Replica) -> None:
-        """It was quiesced, and something concerns it."""
+        """`replica` was asleep, and something concerns it."""
         ...
 
     def route(self, replica: Replica) -> None:
-        """Another replica leads, or none: what waits in its intake goes there, or is sent back."""
+        """`replica` does not lead: forward what waits in its intake, or send it back."""
         ...
 
     def send(self, replica: Replica, message: Message) -> None:
@@ -133,15 +136,15 @@ class ReplicaHost(Protocol):
         ...
 
     def halt(self, replica: Replica, reason: str) -> None:
-        """Its data cannot be trusted: it stops, and HAKeeper is told."""
+        """The data of `replica` cannot be trusted: it stops, and HAKeeper is told."""
         ...
 
     def broken(self, replica: Replica, error: InvariantViolation) -> None:
-        """An invariant of it does not hold; it is halted next."""
+        """An invariant of `replica` does not hold; it is halted next."""
         ...
 
     def membership_changed(self, replica: Replica) -> None:
-        """Another membership is in force there."""
+        """Another membership is in force at `replica`."""
         ...
 
 
@@ -214,7 +217,8 @@ class Replica:
         self.hearing = self._make_hearing(start)
         self.stopped = False
         self.asleep = True
-        """Not ticked; `quiesce.Quiescence` alone changes it. So until it is first activated."""
+        """Whether it is not ticked. A new replica sleeps until it is first activated;
+        `quiesce.Quiescence` alone changes this."""
         self._asleep_info: ReplicaInfo | None = None
 
     def _make_hearing(self, start: ReplicaStart) -> Hearing:
@@ -235,7 +239,7 @@ class Replica:
     # --- inputs ----------------------------------------------------------------------------------
 
     def activate(self) -> None:
-        """It may have something to do: it is awake, and in the next pass of its engine."""
+        """It may have something to do: wake it, and have the engine's next pass look at it."""
         if self.asleep:
             self._host.woke(self)
         self.directory.engine.activate(self)
@@ -262,18 +266,18 @@ class Replica:
         self.serve_intake()
 
     def serve_intake(self) -> None:
-        """What waits in the intake gets on: here if this replica leads, else by way of the host."""
+        """Go on with what waits in the intake: here if this replica leads, else by the host."""
         if self.raft.role is Role.LEADER:
             self.activate()
         else:
             self._host.route(self)
 
     def hear(self, peer: PeerIdentity, message: Message) -> None:
-        """A message from a peer; what is not believed, or what the core refuses, is dropped."""
+        """A peer sent a message; one that is not believed, or that the core refuses, is dropped."""
         self._step(functools.partial(self.hearing.hear, peer, message))
 
     def vouched(self, term: Term, claimant: ReplicaId, voter: ReplicaId) -> None:
-        """`voter` stands behind one who says that it leads `term`."""
+        """`voter` stands behind `claimant`, which says that it leads `term`."""
         self._step(functools.partial(self.hearing.vouched, term, claimant, voter))
 
     def vouches(self, term: Term, leader: ReplicaId) -> bool:
@@ -294,7 +298,7 @@ class Replica:
             try:
                 self.raft.step(heard)
             except MessageRejected as rejected:
-                # It may still have brought a newer term, which must be persisted.
+                # The message may still have brought a newer term, which must be persisted.
                 self.hearing.rejected(heard.sender, rejected)
         except _BREAKS as error:
             self.fail(error)
@@ -303,7 +307,7 @@ class Replica:
 
     @contextlib.contextmanager
     def contained(self) -> Iterator[None]:
-        """What breaks in the block is this replica's, and halts it (INV-REPLICA-3)."""
+        """An error in the block is this replica's own, and halts it (INV-REPLICA-3)."""
         try:
             yield
         except _BREAKS as error:
@@ -312,8 +316,8 @@ class Replica:
     def fail(self, error: BaseException) -> None:
         """Its data is damaged, or its core or state machine broke: it halts, alone.
 
-        What is broken stays so over a restart (INV-REPLICA-3), until HAKeeper replaces it. What
-        comes from the disk or the machine is not its own, and goes on.
+        A broken replica stays halted over a restart (INV-REPLICA-3), until HAKeeper replaces it. An
+        error that comes from the disk or the machine is not the replica's own, and is raised again.
         """
         if isinstance(error, Halted):
             self._host.halt(self, error.message)
@@ -330,12 +334,13 @@ class Replica:
 
     @property
     def damaged(self) -> bool:
-        """Its log was found damaged; whatever it does next, a tick at the latest, halts it."""
+        """Whether its log was found damaged; then its next step, a tick at the latest, halts it."""
         return bool(self._log.faulty)
 
     def _halts_damaged(self) -> bool:
-        """Halts if its log was found damaged, by whoever reads there: garbage collection, another
-        replica's pass. Asked before anything is acknowledged or decided by what it has.
+        """Halt if the log was found damaged by anybody who reads there: garbage collection, another
+        replica's pass. It is asked before anything is acknowledged or decided by what is in the
+        log.
         """
         if not self._log.faulty:
             return False
@@ -366,7 +371,7 @@ class Replica:
             self.expire(now_s)
 
     def expire(self, now_s: float) -> None:
-        """Answer whoever's deadline has passed."""
+        """Answer everybody whose deadline has passed."""
         self.book.expire(now_s)
         self.reads.expire(now_s)
         self.intake.expire(now_s)
@@ -389,19 +394,19 @@ class Replica:
             self.activate()
 
     def wake(self) -> None:
-        """Its leader may be gone, or awake and not heard here; see `Raft.wake`."""
+        """The leader may be gone, or awake and not heard here; see `Raft.wake`."""
         with self.contained():
             self.raft.wake()
             self.activate()
 
     def set_room(self) -> None:
-        """What its disk takes has changed."""
+        """Tell the core what its disk takes, which has changed."""
         with self.contained():
             self.raft.set_room(self.directory.disk.room, self.directory.disk.closed)
 
     @property
     def idle(self) -> bool:
-        """INV-SLEEP-1: quiesced, and nothing here that time or a message could move."""
+        """Whether it is quiesced, with nothing that time or a message could move (INV-SLEEP-1)."""
         return (
             self.raft.quiesced
             and self.applied == self.raft.commit
@@ -414,7 +419,7 @@ class Replica:
 
     @property
     def ready_to_lead(self) -> bool:
-        """Leader, and its term's first entry is applied: only now may it decide anything."""
+        """Whether it leads and its term's first entry is applied; only then may it decide."""
         return self.raft.role is Role.LEADER and self.applied_term == self.raft.term
 
     def propose_change(
@@ -450,7 +455,7 @@ class Replica:
                 self.raft.retry_reads()
             return self._collect()
         except _BREAKS as error:
-            # The other shards of the store go on.
+            # Only this replica halts; the other shards of the store go on.
             self.fail(error)
             return None
         finally:
@@ -477,7 +482,7 @@ class Replica:
                 break
             accepted.append(self._accept(ready))
             if ready.snapshot is not None:
-                # It goes to the disk in a group of its own, and what follows rests on it.
+                # The snapshot goes to the disk in a group of its own, and what follows rests on it.
                 self.activate()
                 break
         else:
@@ -491,7 +496,7 @@ class Replica:
         )
 
     def _accept(self, ready: Ready) -> _Accepted:
-        """Do what needs no disk; say what does."""
+        """Do what needs no disk; return what needs it."""
         state = ready.hard_state
         vote_changed = state is not None and (
             state.term != self._last_state.term or state.vote != self._last_state.vote
@@ -513,12 +518,14 @@ class Replica:
         if ready.read_states:
             self.reads.confirmed(ready.read_states, self.applied)
         if not vote_changed and not ready.entries and ready.snapshot is None:
-            # A commit index alone waits for the next entries: losing it loses nothing, the next
-            # leader finds it again, and an idle write per commit would cost as much as the commit.
+            # A commit index alone waits for the next entries. Losing it loses nothing, because the
+            # next leader finds it again; and a write for each commit would cost as much as the
+            # commit.
             return _Accepted(ready, None, False, False)
         installed = None
         if ready.snapshot is not None:
-            # The sender compacted behind it, so its last LSN is at most the truncation LSN there.
+            # The sender compacted its log behind the snapshot, so the snapshot's last LSN is at
+            # most the truncation LSN there.
             installed = InstalledSnapshot(ready.snapshot, Lsn(ready.snapshot.next_lsn - 1))
         state, self._unwritten_state = self._unwritten_state, None
         update = Update(
@@ -532,13 +539,13 @@ class Replica:
         return _Accepted(ready, update, True, vote_changed)
 
     def _durable(self, accepted: Sequence[_Accepted]) -> None:
-        """The group with these is on the disk and visible in the log."""
+        """The group with these Readys is on the disk and visible in the log."""
         if self.stopped or self._halts_damaged():
             return
         try:
             self._tell_durable(accepted)
         except _BREAKS as error:
-            # Damaged is what the core reads to go on, entries for a follower that is behind.
+            # The core reads to go on (entries for a follower that is behind), and may meet damage.
             self.fail(error)
 
     def _tell_durable(self, accepted: Sequence[_Accepted]) -> None:
@@ -592,8 +599,8 @@ class Replica:
         try:
             return self.state_machine.update(entry)
         except Exception as error:
-            # It is an ordinary function of the log: what it cannot take no replica of this version
-            # can, and the others' state may be what is wrong.
+            # The state machine is a function of the log: an entry that it cannot take no replica of
+            # this version can take, and the other replicas' state may be what is wrong.
             raise InvariantViolation(
                 "INV-REPLICA-4", {"shard": self.shard, "entry": entry.index, "error": repr(error)}
             ) from error
@@ -620,7 +627,7 @@ class Replica:
         try:
             self.state_machine.recover_from_snapshot(snapshot.state)
         except SnapshotCorrupt as error:
-            # It was looked at before it was taken (INV-HEAR-3).
+            # The snapshot was checked before it was taken (INV-HEAR-3).
             raise InvariantViolation(
                 "INV-REPLICA-4", {"shard": self.shard, "snapshot": snapshot.index}
             ) from error
@@ -647,8 +654,8 @@ class Replica:
             self.activate()
 
     def _retry_snapshots(self) -> None:
-        # A follower may lose a snapshot without a broken connection to tell of it (its replica was
-        # stopped when it came): without an answer for so long it is probed again.
+        # A follower may lose a snapshot without a broken connection that tells of it (its replica
+        # was stopped when the snapshot came). Without an answer for so long it is probed again.
         for peer, progress in self.raft.status().progress.items():
             if progress.state is ProgressState.SNAPSHOT:
                 self.raft.report_snapshot(peer, ok=False)
@@ -677,8 +684,8 @@ class Replica:
         )
 
     def info(self) -> ReplicaInfo:
-        """See `ReplicaInfo`. Of a sleeping replica it is the same object until something changes:
-        thousands of them are asked every second.
+        """See `ReplicaInfo`. A sleeping replica gives the same object until something changes:
+        thousands of replicas are asked every second.
         """
         known = self._asleep_info
         if known is None:
@@ -714,16 +721,16 @@ class Replica:
         )
 
     def changed(self) -> None:
-        """It wakes up, or its log was compacted: what `info` said is old."""
+        """It wakes up, or its log was compacted: forget what `info` said."""
         self._asleep_info = None
 
     def store_of(self, member: ReplicaId) -> StoreId | None:
-        """Where a member of the shard lives, as far as known here."""
+        """The store that a member of the shard lives on, as far as it is known here."""
         return self.hearing.members.store_of(member)
 
     @property
     def first_lsn(self) -> Lsn:
-        """The oldest LSN that may be read here: above what was truncated and what is gone."""
+        """The oldest LSN that may be read here: it is above what was truncated and what is gone."""
         if self.log_rsm is None:
             return Lsn(0)
         installed = self._log.installed
@@ -731,7 +738,7 @@ class Replica:
         return Lsn(max(self.log_rsm.truncated_lsn, gone) + 1)
 
     def stop(self) -> None:
-        """Answer everybody; nothing is collected any more. The log stays as it is."""
+        """Answer everybody; nothing is collected afterwards. The log stays as it is."""
         self.stopped = True
         self.book.fail_all(UnknownOutcome("the replica stopped"))
         self.reads.fail_all(NotReady("the replica stopped"))

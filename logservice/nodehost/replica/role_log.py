@@ -1,4 +1,4 @@
-"""RoleLog: one line when a replica here begins or ends to lead, or its membership changes.
+"""RoleLog: logs one line when a replica here begins or ends to lead, or its membership changes.
 
 The core reports every change of role; most of them interest nobody (a follower that asks for
 pre-votes). Only the store that leads, or led until now, writes a line, so a cluster logs one line
@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 
 class RoleLog:
-    """One per NodeHost."""
+    """What was logged last; one per NodeHost."""
 
     def __init__(self) -> None:
-        """Nothing leads here."""
+        """No replica leads here yet."""
         self._leading: dict[ShardId, tuple[ReplicaId, Term]] = {}
         self._epochs: dict[ShardId, Index] = {}
 
     def role_changed(self, replica: Replica) -> None:
-        """Look at the role of `replica`."""
+        """The role of `replica` may have changed: log it if it leads, or led until now."""
         shard, raft = replica.shard, replica.raft
         term = raft.term
         if raft.role is Role.LEADER:
@@ -46,7 +46,7 @@ class RoleLog:
             )
 
     def membership_changed(self, replica: Replica) -> None:
-        """Look at the membership of `replica`."""
+        """The membership of `replica` has changed: log it if it leads."""
         shard, members = replica.shard, replica.raft.membership
         known = self._epochs.get(shard)
         self._epochs[shard] = members.change_epoch

@@ -1,4 +1,4 @@
-"""Start: the first record of a replica, and what it starts from every time after.
+"""Start: the first record of a replica, and what it starts from at every later start.
 
 A shard begins on every initial replica as an installed snapshot at index 1 and term 1, with the
 initial membership. So a replica that joins later with an empty log gets a snapshot first, and with
@@ -8,8 +8,8 @@ Raft and the state machine start from the same snapshot: the newest export if th
 entry, else the installed one. The choice also compares two files that were written independently.
 An export was made from applied entries, and those were durable in the log before they were applied
 (INV-REPLICA-2). So if the log does not reach an export, or has its entry in another term, the log
-lost what it had acknowledged, whatever its checksums say. Nobody knows what else it lost; a vote
-may be among it.
+lost what it had acknowledged, whatever its checksums say. Nobody knows what else it lost; it may
+have lost a vote.
 
 INV-START-1: a replica whose log is contradicted by its own export does not run, and is not repaired
 in place.
@@ -48,8 +48,8 @@ class ReplicaStart:
 def first_update(
     shard: ShardId, replica: ReplicaId, membership: Membership, *, join: bool
 ) -> Update:
-    """What makes the replica durable. `join`: it waits for its leader's snapshot, and until then
-    hears the members that are named here.
+    """The update that makes the replica durable. With `join` the replica waits for its leader's
+    snapshot, and until then hears the members that are named here.
     """
     if join:
         return Update(shard, replica, bootstrap=Bootstrap(membership, True))
@@ -68,8 +68,9 @@ def choose_start(
 ) -> Snapshot | None:
     """What `machine` and the core start from; None for a log that is still empty.
 
-    Raises Halted, and the log is faulty, when what was acknowledged is gone or the installed state
-    does not decode. An export that does not decode is passed over: the log holds all that it says.
+    Raises Halted, and marks the log as faulty, when what was acknowledged is gone or the installed
+    state does not decode. An export that does not decode is passed over: the log has all that the
+    export has.
     """
     installed = log.installed.snapshot if log.installed is not None else None
     floor = installed.index if installed is not None else 0

@@ -1,6 +1,7 @@
 """The way of a request to the leader of its shard.
 
-Start at `router.py`: what this store's own replica leads goes into its intake, what may be
-forwarded goes to the leader's store, the rest is told who leads. `forwarding.py` has the byte forms
-of forwarded requests. NodeHost and the simulator's rogue stores may import it.
+Start at `router.py`: a request goes into the intake of this store's own replica when that leads. It
+goes to the leader's store when it may be forwarded, and else its caller is told who leads.
+`forwarding.py` has the byte forms of forwarded requests. NodeHost and the simulator's rogue stores
+may import it.
 """

@@ -1,16 +1,15 @@
-"""Forwarding: requests that reach a store whose replica does not lead, on their way to the one that
-does.
+"""Forwarding: requests that reach a store whose replica does not lead go to the leader's store.
 
 Only what touches nothing that belongs to somebody is forwarded: an append, a new session, a probe
 (`commands.is_forwarded`). Whoever truncates, takes the writer over or holds records is
 authenticated by the leader's store itself (NOT_LEADER says where that is). The forwarding store has
-checked what it sends and is not trusted with that: a block is validated again, with its count.
+checked what it sends, but is not trusted with that: a block is validated again, with its count.
 
-The byte forms of the requests a peer may send for a shard, and of their answers. Requests begin
-with the ids of the call they belong to (``length u8``, `trace.encode`). Answers carry the outcome;
-a refusal travels as the transport's typed error. In whose name a request is made is said by the
-store that sends it, which authenticated the client; the one that takes it writes into the entry
-which store that was, by the connection it came over. The leader's store never
+This file has the byte forms of the requests that a peer may send for a shard, and of their answers.
+Requests begin with the ids of the call they belong to (``length u8``, `trace.encode`). Answers
+carry the outcome; a refusal travels as the transport's typed error. The store that sends a request
+authenticated the client, and says in whose name it is made. The store that takes it knows the
+sender by the connection, and writes into the entry which store vouched. The leader's store never
 forwards again (`local_only`), so a request crosses at most one hop per attempt.
 """
 
@@ -57,7 +56,7 @@ class ForwardedCommand(NamedTuple):
 
 
 def encode_append(append: ForwardedAppend) -> bytes:
-    """The ids of the call, shard, what is left of the deadline, the request."""
+    """The bytes are: ids of the call, shard, what is left of the deadline, request."""
     shard, timeout_s, request, call = append
     head = _APPEND.pack(
         shard,
@@ -100,7 +99,7 @@ def decode_append(body: bytes, sender: StoreId) -> ForwardedAppend:
 
 
 def encode_command(forwarded: ForwardedCommand) -> bytes:
-    """The ids of the call, shard, what is left of the deadline, the command."""
+    """The bytes are: ids of the call, shard, what is left of the deadline, command."""
     shard, timeout_s, command, call = forwarded
     return _ids(call) + _HEAD.pack(shard, timeout_s) + command
 
@@ -135,9 +134,9 @@ def _shard(body: bytes, layout: struct.Struct) -> ShardId:
 
 
 def vouches(sender: StoreId, command: bytes) -> bool:
-    """False for a command that says that another store than `sender` authenticated who asks.
+    """False for a command that says that another store than `sender` authenticated its author.
 
-    What is no command at all is refused by admission.
+    Bytes that are no command are refused later, by admission.
     """
     try:
         author = commands.author_of(commands.decode(command))
@@ -152,7 +151,7 @@ def _ids(call: Call | None) -> bytes:
 
 
 def _call(body: bytes) -> tuple[Call | None, int]:
-    """Whose request it is, and where the rest of it begins."""
+    """The call that the request belongs to, and where the rest of the request begins."""
     if not body:
         raise InvalidArgument("forwarded request cut short", field="body")
     start = 1 + body[0]

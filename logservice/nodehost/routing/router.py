@@ -1,10 +1,11 @@
 """Router: brings requests to the leader of their shard.
 
-On the leader's store they go into the replica's intake; elsewhere those that may be (`forwarding`)
-are forwarded, each at most one hop per attempt, until the deadline; the others wait for a leader
-and then end in NOT_LEADER, which says where it is. Only an answer that proves that nothing was
-proposed (NOT_LEADER, NOT_READY, SHARD_NOT_FOUND, HALTED) is tried again here; an unknown outcome
-goes to the caller, because only the caller's session makes a repetition safe.
+On the leader's store requests go into the replica's intake. On other stores those that may be
+forwarded (`forwarding`) are forwarded until their deadline, each at most one hop per attempt; the
+others wait for a leader and then end in NOT_LEADER, which says where it is. A request is tried
+again here only after an answer that proves that nothing was proposed (NOT_LEADER, NOT_READY,
+SHARD_NOT_FOUND, HALTED). An unknown outcome goes to the caller, because only the caller's session
+makes a repetition safe.
 
 INV-FORWARD-1: nothing is proposed for a peer but appends, new sessions and probes, in a shard of
 which the peer has a member. Memberships and leaderships are changed by the leader's own store only.
@@ -47,7 +48,7 @@ from logservice.trace import Call, Tracing
 
 
 class RouterHost(Protocol):
-    """What is needed of a NodeHost; it says what each method does."""
+    """What the router needs of a NodeHost, which says what each method does."""
 
     identity: PeerIdentity
     clock: Clock
@@ -80,12 +81,12 @@ class Router:
         host.requests.register(forwarding.PROPOSE, self._on_propose)
 
     def stop(self) -> None:
-        """Answer what is on its way with an unknown outcome."""
+        """Answer the requests that are on their way with an unknown outcome."""
         for task in list(self._tasks):
             task.cancel()
 
     def route(self, replica: Replica) -> None:
-        """Move what waits in the intake of `replica`, which does not lead, on its way."""
+        """Send what waits in the intake of `replica`, which does not lead, on its way."""
         store = self._host.leader_store(replica.shard)
         elsewhere = store is not None and store != self._host.identity.store_id
         replica.intake.send_back(
@@ -135,7 +136,7 @@ class Router:
             if replica.raft.role is not Role.LEADER:
                 self._check_leader(shard)
             elif now_s - asked_s >= self._election_s:
-                # The core gives a transfer up after an election timeout; it is asked for again.
+                # The core gives a transfer up after an election timeout; then we ask for it again.
                 asked_s = now_s
                 replica.raft.transfer_leader(target)
                 replica.activate()
@@ -169,7 +170,7 @@ class Router:
                 applied = await ask(store, forwarding.PROPOSE, command, left_s)
             pending.resolve(applied)
         except (NotLeader, NotReady, ShardNotFound, Halted):
-            # Surely not proposed there: look for the leader again, a tick later.
+            # The request was surely not proposed there: look for the leader again, a tick later.
             await asyncio.sleep(self._retry_s)
             if replica.stopped:
                 pending.fail(NotReady("the replica stopped"))
@@ -178,7 +179,8 @@ class Router:
                 replica.serve_intake()
         except LogServiceError as error:
             if REFUSED_BY in error.metadata:
-                # The leader does not know this store as a member (any more): its caller goes there.
+                # The leader does not know this store as a member (any more), so the caller has to
+                # go to the leader.
                 pending.fail(self._host.requests.not_leader(StoreId(store)))
             else:
                 pending.fail(error)
@@ -205,5 +207,5 @@ class Router:
     def _span(
         self, name: str, call: Call | None, shard: ShardId
     ) -> contextlib.AbstractContextManager[None]:
-        """What a peer asked for belongs to the call that it serves."""
+        """A span for what a peer asked for: it belongs to the call that the peer serves."""
         return trace.span(self._host.tracing, name, call, shard=shard)

@@ -1,24 +1,25 @@
-"""Exported snapshots: files aside of the log, which is not compacted behind them.
+"""Exported snapshots: files beside the log, which is not compacted behind them.
 
 ``<directory>/shard-<id>/replica-<id>/snapshot-<index, 16 hex digits>.snap`` holds one
-`Snapshot.encode()`. They exist so that later, when the truncation LSN has passed one of them, the
-log can be compacted behind exactly that point (`nodehost.truncation.worker`), and so that a restart
-begins close to the applied index. Losing one costs space and time, never a record. This file alone
-decides which of them there are:
+`Snapshot.encode()`. Exports have two purposes: when the truncation LSN has passed one of them, the
+log can be compacted behind exactly that point (`nodehost.truncation.worker`), and a restart begins
+close to the applied index. Losing one costs space and time, never a record. This file alone decides
+which exports there are:
 
-- INV-EXPORT-1: a file counts only when its bytes verify and its index is the one in its name.
-  Others are ignored and counted, and removed after the next successful export of the replica: until
-  then they are evidence, and removing never comes before having something newer.
-- INV-EXPORT-2: over the quota, the one goes whose removal leaves the smallest gap in log bytes,
+- INV-EXPORT-1: a file counts only when its bytes verify and its index is the one in its name. Other
+  files are ignored and counted, and removed after the next successful export of the replica: until
+  then they are evidence, and nothing is removed before there is something newer.
+- INV-EXPORT-2: over the quota, the export goes whose removal leaves the smallest gap in log bytes,
   never the oldest (the first that a truncation will reach) and never the newest (where a restart
   begins).
 
-A file appears whole or not at all: written under another name, fdatasynced, renamed, the directory
-fsynced. If that fails the half-written file is never looked at again, so going on is safe.
+A file appears whole or not at all: it is written under another name, fdatasynced and renamed, and
+the directory is fsynced. If that fails the half-written file is never looked at again, so going on
+is safe.
 
 Threads: the methods that read or write files may run on one worker thread while the loop thread
-asks for counts; what is shared are tuples that are replaced, never changed. `remove_replica` may
-race with a late `add` of the same replica; the truncation worker's next visit removes what that
+asks for counts. They share only tuples, which are replaced and never changed. `remove_replica` may
+race with a late `add` of the same replica; the truncation worker's next visit removes what the race
 leaves.
 """
 
@@ -49,14 +50,14 @@ ReplicaKey = tuple[ShardId, ReplicaId]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is known of a file without reading it again."""
+    """What is known of an export's file without reading it again."""
 
     index: Index
     next_lsn: Lsn
 
 
 class ExportedSnapshots:
-    """All exported snapshots of a store."""
+    """All exported snapshots of one data directory."""
 
     def __init__(
         self,
@@ -66,7 +67,8 @@ class ExportedSnapshots:
         *,
         count_max: int = EXPORTED_SNAPSHOTS_MAX,
     ) -> None:
-        """Find what is in `directory`, which is created if missing. `count_max` per replica, >= 2.
+        """Find what is in `directory`, which is created if missing. Each replica may have
+        `count_max` exports, at least 2.
 
         Raises OSError.
         """
@@ -75,7 +77,8 @@ class ExportedSnapshots:
         self._directory = directory
         self._meter = meter
         self._count_max = count_max
-        # Ascending by index. Rebuilt from names here; read and verified when first needed.
+        # Both ascend by index. They are rebuilt from names; files are read and verified when first
+        # needed.
         self._exports: dict[ReplicaKey, tuple[Export, ...]] = {}
         self._unread: dict[ReplicaKey, tuple[Index, ...]] = {}
         self.damaged_count = 0
@@ -106,26 +109,27 @@ class ExportedSnapshots:
         return sorted({*self._exports, *self._unread})
 
     def count(self, shard: ShardId, replica: ReplicaId) -> int:
-        """Exported snapshots of a replica."""
+        """The number of exported snapshots of a replica."""
         key = (shard, replica)
         unread = self._unread.get(key)
         return len(self._exports.get(key, ())) if unread is None else len(unread)
 
     def newest_index(self, shard: ShardId, replica: ReplicaId) -> Index:
-        """Index of the newest one, 0 when there is none."""
+        """Index of the newest export, 0 when there is none."""
         exports = self._read(shard, replica)
         return exports[-1].index if exports else Index(0)
 
     def oldest_index(self, shard: ShardId, replica: ReplicaId) -> Index:
-        """Index of the oldest one; beyond every index when there is none."""
+        """Index of the oldest export; beyond every index when there is none."""
         exports = self._read(shard, replica)
         return exports[0].index if exports else _BEYOND_EVERY_INDEX
 
     def newest(self, shard: ShardId, replica: ReplicaId) -> Snapshot | None:
-        """The newest undamaged one: where the replica may start from."""
+        """The newest undamaged export: the replica may start from it."""
         unread = self._unread.get((shard, replica))
         if unread is not None:
-            # A store starts with this call for every replica: it reads one file of each, not all.
+            # A store that starts makes this call for every replica: it reads one file of each, not
+            # all.
             found = (self._verified((shard, replica), index) for index in reversed(unread))
             return next((snapshot for snapshot in found if snapshot is not None), None)
         for export in reversed(self._read(shard, replica)):
@@ -135,7 +139,7 @@ class ExportedSnapshots:
         return None
 
     def is_read(self, shard: ShardId, replica: ReplicaId) -> bool:
-        """False while the next question about the replica reads and verifies its files first."""
+        """Whether the replica's files were read; if not, the next question about it reads them."""
         return (shard, replica) not in self._unread
 
     def read(self, shard: ShardId, replica: ReplicaId) -> None:
@@ -145,14 +149,14 @@ class ExportedSnapshots:
     def largest_at_or_below(
         self, shard: ShardId, replica: ReplicaId, truncation_lsn: Lsn
     ) -> Index | None:
-        """Index of the newest one all of whose records are <= `truncation_lsn`."""
+        """Index of the newest export all of whose records are <= `truncation_lsn`."""
         for export in reversed(self._read(shard, replica)):
             if export.next_lsn - 1 <= truncation_lsn:
                 return export.index
         return None
 
     def load(self, shard: ShardId, replica: ReplicaId, index: Index) -> Snapshot | None:
-        """Read one export; None, and it is forgotten, when it became damaged."""
+        """Read one export. One that became damaged is forgotten, and the answer is None."""
         key = (shard, replica)
         snapshot = self._verified(key, index)
         if snapshot is None:
@@ -163,8 +167,8 @@ class ExportedSnapshots:
     def add(self, shard: ShardId, replica: ReplicaId, snapshot: Snapshot) -> None:
         """Export `snapshot`; nothing happens unless it is newer than all others of the replica.
 
-        Then make room: the quota, and files that are damaged or left over. Raises OSError; whether
-        it was added then is seen from `newest_index`.
+        Then remove what is over the quota, damaged or left over. Raises OSError; `newest_index`
+        then says whether the snapshot was added.
         """
         key = (shard, replica)
         exports = self._read(shard, replica)
@@ -194,8 +198,8 @@ class ExportedSnapshots:
             self._exports[key] = kept
 
     def drop_from(self, shard: ShardId, replica: ReplicaId, index: Index) -> None:
-        """Remove every export at or above `index`, files that do not verify now among them: the
-        entries from there on were wrong, and so may be what was made of them. Raises OSError.
+        """Remove every export at or above `index`, also files that do not verify now: the entries
+        from there on were wrong, so a state made from them may be wrong. Raises OSError.
         """
         key = (shard, replica)
         directory = self._replica_directory(key)
@@ -210,8 +214,8 @@ class ExportedSnapshots:
         """Remove all of a replica's exports; nothing happens if there are none. Raises OSError."""
         key = (shard, replica)
         if key in self._exports or key in self._unread:
-            # Nothing may start from them from now on; but until the directory is gone the replica
-            # stays known, so that a removal that failed is tried again.
+            # From now on nothing may start from these exports; but until the directory is gone the
+            # replica stays known, so that a removal that failed is tried again.
             self._exports[key] = ()
             self._unread.pop(key, None)
         directory = self._replica_directory(key)
@@ -221,8 +225,8 @@ class ExportedSnapshots:
         self._exports.pop(key, None)
 
     def _unlink(self, key: ReplicaKey, indexes: Sequence[Index]) -> None:
-        """What was known of them is forgotten by the caller afterwards: a removal that failed is
-        tried again by whoever asks again.
+        """Remove the files of `indexes`. The caller forgets these exports afterwards, so that a
+        removal that failed is tried again when somebody asks again.
         """
         directory = self._replica_directory(key)
         for index in indexes:
@@ -259,7 +263,9 @@ class ExportedSnapshots:
     def _without_smallest_gap(
         self, key: ReplicaKey, exports: tuple[Export, ...]
     ) -> tuple[Export, ...]:
-        """INV-EXPORT-2. At least three are given, so one between the ends always exists."""
+        """`exports` without the one that INV-EXPORT-2 names. At least three are given, so there is
+        one between the ends.
+        """
 
         def gap(position: int) -> int:
             before, after = exports[position - 1].index, exports[position + 1].index
@@ -269,9 +275,7 @@ class ExportedSnapshots:
         return exports[:victim] + exports[victim + 1 :]
 
     def _sweep(self, key: ReplicaKey) -> None:
-        """Remove every file of the replica that is not an export: over quota, damaged, left
-        over.
-        """
+        """Remove every file of the replica that is no export: over quota, damaged, left over."""
         directory = self._replica_directory(key)
         known = {_name_of(export.index) for export in self._exports.get(key, ())}
         unknown = [name for name in self._vfs.listdir(directory) if name not in known]

@@ -1,8 +1,8 @@
 """LogMeter: how many bytes of a replica's log lie between two points.
 
-Two decisions rest on it, neither of them on safety: which exported snapshot to give up when there
-are too many (`nodehost.truncation.exports`), and whether a truncation that stands still is worth an
-alarm (`nodehost.truncation.worker`). So the figures may be estimates.
+Two decisions rest on it: which exported snapshot to give up when there are too many
+(`nodehost.truncation.exports`), and whether a truncation that stands still is worth an alarm
+(`nodehost.truncation.worker`). Safety depends on neither, so the figures may be estimates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LogMeter(Protocol):
         ...
 
     def truncatable_bytes(self, shard: ShardId, replica: ReplicaId, truncation_lsn: Lsn) -> int:
-        """Bytes of the entries that are still there though all their records are <= the LSN."""
+        """Bytes of the entries that are still there, and all of whose records are <= the LSN."""
         ...
 
 
@@ -45,7 +45,8 @@ class LogDbMeter:
         log = self._logdb.log(shard, replica)
         floor, last = Index(log.first_index() - 1), log.last_index()
         if truncation_lsn < log.next_lsn(floor):
-            # Nothing with records is left below it: the common case, and it loads no columns.
+            # No entry with records is left below it. This is the common case, and it loads no
+            # columns.
             return 0
         try:
             through = Index(log.index_of_lsn(Lsn(truncation_lsn + 1)) - 1)

@@ -9,23 +9,23 @@ replica the worker
 2. *exports* a snapshot when the applied index advanced past the newest one.
 
 Taking the nearest snapshot *above* the truncation LSN instead would lose the records between the
-two. Installing what an earlier visit exported, never the applied state of now, leaves followers
-that keep up an interval's worth of log, so that they need no snapshot.
+two. The worker installs what an earlier visit exported, never the applied state of now: this leaves
+an interval's worth of log for followers that keep up, so that they need no snapshot.
 
 - INV-T1: an installed snapshot's LSN is at most the truncation LSN of this replica at install,
-  which the record stores as its justification. A replica's truncation LSN only lags, so it is safe
-  to use the local one; and so no replica needs HAKeeper, or any other, to free its space.
+  which the record stores as its justification. A replica's truncation LSN only lags, so the local
+  one is safe to use; so no replica needs HAKeeper, or another replica, to free its space.
 - INV-T2: so every record above the truncation LSN stays readable here, after restarts too.
 - INV-T3: a snapshot is installed only at or below the applied index.
 - INV-T4: when truncatable bytes exist (worth a segment at least) and two visits went by without
   progress, the report carries an alarm with the reason. Every early return is counted by reason.
 
-Shard 0 has no records to truncate: it compacts itself when its log is long, behind the state it had
-at the visit before, for the same reason as above.
+Shard 0 has no records to truncate. When its log is long it compacts itself, behind the state that
+it had at the visit before, so that followers that keep up need no snapshot there either.
 
 `run_once` may be cancelled at any point and called again: files appear whole or not at all, a
-snapshot's install is one durable record, and what is done twice changes nothing. Whoever calls it
-(the scheduler, the simulator) decides when; nothing here waits for time to pass.
+snapshot's install is one durable record, and what is done twice changes nothing. The caller (the
+scheduler, the simulator) decides when; nothing here waits for time to pass.
 
 References: DESIGN section 11; reference page of MatrixOne, sections 4 and 9.
 """
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class TruncationHost(Protocol):
-    """What the worker needs of a NodeHost; see there."""
+    """What the worker needs of a NodeHost."""
 
     def replica_infos(self) -> list[ReplicaInfo]:
         """The replicas that run here."""
@@ -75,13 +75,13 @@ class TruncationHost(Protocol):
         ...
 
     def applied_snapshot(self, shard: ShardId) -> Snapshot:
-        """State and membership at the applied index, now."""
+        """State and membership at the applied index, as of now."""
         ...
 
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
     ) -> None:
-        """Make it the installed one, durably; the log is compacted behind it."""
+        """Make `snapshot` the installed one, durably; the log is compacted behind it."""
         ...
 
 
@@ -110,13 +110,13 @@ class Step(enum.StrEnum):
     STOPPED = "stopped"
     """The replica stopped, or was replaced by another, during the visit."""
     LEFTOVER_REMOVED = "leftover_removed"
-    """Exports of a replica that has no data here any more."""
+    """Exports were removed of a replica that has no data here any more."""
     ALREADY_RUNNING = "already_running"
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationAlarm:
-    """INV-T4: `visits` visits without progress though `truncatable_bytes` could go."""
+    """INV-T4: there were `visits` visits without progress though `truncatable_bytes` could go."""
 
     shard: ShardId
     replica: ReplicaId
@@ -135,7 +135,7 @@ class TruncationReport:
 
 
 class TruncationWorker:
-    """One per store."""
+    """There is one for each data directory."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class TruncationWorker:
         hakeeper_entries_max: int = HAKEEPER_LOG_ENTRIES_MAX,
         hakeeper_bytes_max: int = HAKEEPER_LOG_BYTES_MAX,
     ) -> None:
-        """`executor` runs the exports' file work; it must not be the one commit groups wait for.
+        """`executor` runs the exports' file work; it must not be the one that writes commit groups.
 
         `collect_garbage` frees what installs and removals left; it runs once per `run_once`.
         """
@@ -180,7 +180,7 @@ class TruncationWorker:
     async def run_once(self) -> TruncationReport:
         """Visit every local replica once, then collect garbage.
 
-        A failure at one replica is counted and the next one is visited. Raises what
+        A failure at one replica is counted, and the next replica is visited. Raises what
         `collect_garbage` raises: a log that cannot be written stops the store.
         """
         counts: Counter[str] = Counter()
@@ -193,7 +193,7 @@ class TruncationWorker:
         try:
             counts.update(await self._remove_leftovers())
             for shard in [info.shard for info in self._host.replica_infos()]:
-                # Looked at afresh: it may have stopped or moved on while others were visited.
+                # It is looked at afresh: it may have stopped or moved on while others were visited.
                 info = self._host.replica_info(shard)
                 if info is not None:
                     visited += 1
@@ -234,7 +234,8 @@ class TruncationWorker:
             if not exports.is_read(shard, replica):
                 await self._in_executor(lambda: exports.read(shard, replica))
             if exports.oldest_index(shard, replica) <= installed:
-                # They come back after a power cut, or a snapshot of the leader overtook them.
+                # Such exports come back after a power cut, or a snapshot of the leader overtook
+                # them.
                 await self._in_executor(lambda: exports.drop_through(shard, replica, installed))
             index = exports.largest_at_or_below(shard, replica, truncated)
             if index is None:
@@ -288,8 +289,8 @@ class TruncationWorker:
         return Step.EXPORTED
 
     async def _install_without_export(self, info: ReplicaInfo, snapshot: Snapshot) -> Step:
-        """Truncation must work on a full disk, too. Without a file only the state of now can be
-        installed, and only when the client let go of every record.
+        """Truncation must work on a full disk, too. Without an exported file only the state of now
+        can be installed, and only when the client has truncated every record.
         """
         now = self._current(info)
         if now is None:
@@ -341,8 +342,8 @@ class TruncationWorker:
     # --- helpers ---------------------------------------------------------------------------------
 
     async def _remove_leftovers(self) -> Counter[str]:
-        """Exports of replicas that were removed: `remove_replica` deletes them, but an export that
-        was being written then may have come back.
+        """Remove the exports of replicas that were removed: `remove_replica` deletes them, but an
+        export that was being written then may have come back.
         """
         stored = set(self._host.stored_replicas())
         counts: Counter[str] = Counter()
@@ -361,10 +362,10 @@ class TruncationWorker:
         return counts
 
     def _current(self, info: ReplicaInfo) -> ReplicaInfo | None:
-        """The replica as it is now; None when it does not run any more. Every wait asks again."""
+        """The replica as it is now; None when it does not run any more. Ask again after a wait."""
         now = self._host.replica_info(info.shard)
         return now if now is not None and now.replica == info.replica else None
 
     async def _in_executor(self, work: Callable[[], T]) -> T:
-        """Run file work aside of the loop. It ends also when the waiting for it is cancelled."""
+        """Run file work beside the loop. It ends also when whoever waits for it is cancelled."""
         return await asyncio.wrap_future(self._executor.submit(work))
