@@ -42,7 +42,7 @@ def log_machine(shard: ShardId) -> StateMachine:
 
 
 class Store:
-    """One store: what survives a crash is `directory`; the rest is made by `up`."""
+    """One store: `directory` survives a crash; `up` makes everything else."""
 
     def __init__(self, number: int, directory: Path, network: MemoryNetwork, seed: int) -> None:
         self.number = number
@@ -56,7 +56,7 @@ class Store:
         self.address = ""
         self.sealed_at_bytes = SEGMENT_BYTES
         self.more: dict[str, Any] = {}
-        """Further arguments of `assemble`."""
+        """The other arguments of `assemble`."""
         self.fatal: list[BaseException] = []
         self.inline_max_s = 1.0
         self.vfs: Vfs | None = None
@@ -89,12 +89,12 @@ class Store:
 
     @property
     def logdb(self) -> LogDb:
-        """That of its first data directory."""
+        """The log storage of its first data directory."""
         assert self.parts is not None
         return self.parts.directories[0].logdb
 
     async def down(self) -> None:
-        """Stop without telling anybody anything: as far as the log goes, a crash."""
+        """Stop without telling anybody anything: for the log this is a crash."""
         assert self.parts is not None
         await self.parts.stop()
         self.parts.close()
@@ -150,7 +150,7 @@ class Cluster:
         return host
 
     async def leader(self, shard: ShardId = SHARD, timeout_s: float = 60.0) -> int:
-        """Wait for a leader that has applied its first entry; its store's number."""
+        """The number of the leader's store, once the leader has applied its first entry."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < deadline:
             for number, store in self.stores.items():

@@ -18,7 +18,7 @@ RECORDS = 40
 
 @asynccontextmanager
 async def compared(directory: Path) -> AsyncIterator[Compared]:
-    """Three of them, up and equipped."""
+    """Three stores, up and equipped."""
     cluster = Compared(directory)
     await cluster.up()
     cluster.equip()
@@ -57,7 +57,7 @@ class Compared(Cluster):
                 await eventually(lambda h=host: h.log_bounds(SHARD)[1] >= lsn)  # type: ignore[misc]
 
     def forge(self, number: int, lsn: int) -> int:
-        """On the disk of one store, running or not; the entry's index."""
+        """Forge the entry of `lsn` on the disk of one store, running or not; its index."""
         store = self.stores[number]
         at = self.host(number).replica(SHARD).reader.index_of_lsn(Lsn(lsn))
         forge(store.directory, store.incarnation, SHARD, number, at)
@@ -72,7 +72,7 @@ class Compared(Cluster):
         return 1 + await self.leader() % 3
 
     def stored(self, number: int, lsn: int) -> bytes:
-        """What the disk of a store has, past its cache."""
+        """The entry's payload on the disk of a store, read past its cache."""
         log = self.host(number).replica(SHARD).reader.durable_log()
         index = log.index_of_lsn(Lsn(lsn))
         fetch = log.fetch(index, Index(index + 1), 1 << 20, ahead=False)
@@ -82,7 +82,7 @@ class Compared(Cluster):
 
 
 def spoil(cluster: Compared, number: int, lsn: int) -> None:
-    """The state machine of a replica has made something else of the same entries."""
+    """Make the state machine of a replica differ from the others after the same entries."""
     rsm = cluster.host(number).replica(SHARD).log_rsm
     assert rsm is not None
     rsm.state.holds["nobody's"] = Hold(Lsn(lsn), "nobody")

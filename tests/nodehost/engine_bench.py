@@ -1,4 +1,4 @@
-"""An engine over log storage in memory, and what drives it in tests."""
+"""An engine over log storage in memory, and the parts that drive it in tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def update(shard: int, *indexes: int, term: int = 1, commit: int | None = None) 
 
 
 class Scripted:
-    """Something active that wants the given writes, one per collect."""
+    """An active thing that wants the given writes, one per collect."""
 
     def __init__(self, *writes: Write) -> None:
         self.writes = list(writes)

@@ -70,7 +70,7 @@ class Shard0:
 
 @dataclass
 class FakeNetwork:
-    """Addresses to hosts. `failures`: called before delivery, may raise; `lost` after it."""
+    """Hosts by address. `failures` are called before delivery and may raise, `lost` after it."""
 
     hosts: dict[str, FakeHost] = field(default_factory=dict)
     failures: Callable[[str, str], None] = lambda target, method: None
@@ -103,7 +103,7 @@ class FakeTransport:
 
 
 def raw(question: Question[Any, Any]) -> Question[bytes, bytes]:
-    """The question as bytes: for handlers that answer what no store would."""
+    """`question` with bytes as its values, for handlers that answer what no store would."""
     return replace(
         question,
         encode=lambda body: body,

@@ -19,8 +19,8 @@ def forge_where(
     incarnation: int,
     condition: Callable[[tuple[int, int, int], memoryview], bool],
 ) -> list[tuple[int, int, int]]:
-    """Change every entry of which (shard, replica, index) and what begins with its record satisfy
-    the condition; returns which.
+    """Change every entry whose (shard, replica, index), and the bytes that begin with its record,
+    satisfy the condition; returns the changed entries.
     """
     found = []
     for path in sorted((directory / "segments").glob("*.segment")):

@@ -1,4 +1,4 @@
-"""What a taken-over store sends: any message, in the name of any store, at a real NodeHost."""
+"""A taken-over store: it sends a real NodeHost any message in the name of any store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.nodehost.cluster import SHARD, Cluster
 
 
 def identity(cluster: Cluster, number: int) -> PeerIdentity:
-    """Of a store that runs."""
+    """The identity of a store that runs."""
     return cluster.host(number).identity
 
 

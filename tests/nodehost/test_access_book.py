@@ -1,4 +1,4 @@
-"""AccessBook: kept across restarts, in every data directory; damage means nobody is granted."""
+"""AccessBook: it survives restarts in every data directory; when damaged it grants nothing."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ async def test_a_member_that_was_slow_starts_by_the_record_of_another() -> None:
 
 @pytest.mark.parametrize("victim", NAMES)
 async def test_an_emptied_disk_refuses(victim: str) -> None:
-    """INV-BOOT-2: named with another incarnation."""
+    """INV-BOOT-2: the record names the store with another incarnation."""
     stores = Stores()
     await stores.run()
     stores.wipe(victim)
@@ -183,7 +183,7 @@ async def test_a_store_that_remembers_hakeeper_never_bootstraps() -> None:
 
 
 async def test_a_store_that_lost_something_of_nobody_knows_whom_never_bootstraps() -> None:
-    """It may have been its replica of shard 0, which has voted (short seed 64169)."""
+    """The loss may be that of its replica of shard 0, which has voted (short seed 64169)."""
     stores = Stores()
     await stores.run("s1")
     del stores.hosts["s1"].bootstraps[HAKEEPER_SHARD]
@@ -216,7 +216,7 @@ async def test_an_address_that_leads_to_another_store_does_not_count() -> None:
 
 @pytest.mark.parametrize("answer", [b"\xc1", b"\x94\xa2\xff\xfe\xc3\xc4\x00"])
 async def test_a_garbled_probe_counts_as_no_answer(answer: bytes) -> None:
-    """One is no message, the other has a name that is no text."""
+    """One answer is no message, the other has a name that is no text."""
     stores = Stores()
 
     async def garbled(peer: PeerIdentity, body: bytes) -> bytes:

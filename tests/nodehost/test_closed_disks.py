@@ -1,5 +1,6 @@
-"""Somebody else takes every byte of all disks while a block is on its way from the leader: it stays
-in the log, and nobody who comes later has to wait with it. When the bytes come back all goes on.
+"""Somebody else takes every byte of all disks while a block is on its way from the leader. The
+block stays in the log, and nobody who comes later has to wait with it. When the bytes come back
+everything goes on.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from tests.nodehost.test_node_host import append_any
 from tests.owners import APP, NONCE
 
 FAR_S = 600.0
-"""A deadline that no test lives to see: what is answered was not answered by it."""
+"""A deadline that no test lives to see: whatever is answered was not answered because of it."""
 
 
 class TakenVfs(PosixVfs):
-    """Its file system has no byte left while `taken`."""
+    """A disk whose file system has no byte left while `taken`."""
 
     taken = False
 
@@ -49,7 +50,7 @@ class Stuck:
         return self.stores.host(self.leader)
 
     def take(self, number: int) -> None:
-        """What the next tick of that store would find out, and say."""
+        """Take the bytes of store `number`, and tell it now what its next tick would find out."""
         self.disks[number].taken = True
         replica = self.stores.host(number).replica(SHARD)
         replica.directory.look_at_disk()

@@ -1,4 +1,4 @@
-"""Comparing replicas: what differs with valid checksums is found, told, halted, repaired."""
+"""Comparing replicas: one that differs with valid checksums is found, told, halted, repaired."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_the_replica_that_differs_halts_and_is_repaired(
 
 
 async def test_a_state_made_of_what_was_wrong_is_not_begun_with(cluster: Compared) -> None:
-    """Exports from the damaged entry on go before the repair is over."""
+    """Exports from the damaged entry on are removed before the repair is over."""
     forgotten: list[int] = []
 
     async def forget(shard: ShardId, replica: ReplicaId, index: Index) -> None:
@@ -136,7 +136,7 @@ async def test_a_state_that_differs_is_found_when_the_shard_pauses(cluster: Comp
     host = cluster.host(number)
     assert "not what a majority has: the state after entry 42" in host.halted()[SHARD].reason
     await cluster.repairers[number].run_once()
-    assert host.repairing() == set()  # it is to be replaced: no peer has its state
+    assert host.repairing() == set()  # the replica is to be replaced: no peer has its state
     assert host.running(SHARD) is None
 
 
@@ -235,7 +235,7 @@ async def test_ranges_follow_each_other_and_truncation_moves_the_first_one(
     before = comparer.counts["ranges"]
     await comparer.run_once()
     assert comparer.counts["ranges"] - before > applied // 3
-    # One replica compacts: what it does not have any more is compared by nobody.
+    # One replica compacts: nobody compares what it does not have any more.
     number = await cluster.follower()
     leader = cluster.host(await cluster.leader())
     snapshot = cluster.host(number).applied_snapshot(SHARD)
@@ -299,7 +299,7 @@ async def test_the_leader_changes_in_the_middle(cluster: Compared) -> None:
 
 
 async def test_a_flipped_bit_on_the_way_is_the_readers_own_fault(cluster: Compared) -> None:
-    """What does not verify is damage as ever: attributed, halted, repaired."""
+    """An entry that does not verify is damage as always: attributed, halted, repaired."""
     await cluster.fill()
     number = await cluster.follower()
     place = cluster.host(number).replica(SHARD).reader.durable_log()._state.index.place(9)
@@ -372,9 +372,9 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
         return FINDING.encode(Finding(SHARD, 1, 2, 2, 4, waited, list(digests)))
 
     for body in (
-        finding((1, a), (2, b), (3, b)),  # it has another digest
-        finding((2, b), (3, b)),  # not its own
-        finding((1, own), (1, a), (2, b), (3, b)),  # twice
+        finding((1, a), (2, b), (3, b)),  # this replica has another digest
+        finding((2, b), (3, b)),  # its own digest is missing
+        finding((1, own), (1, a), (2, b), (3, b)),  # its digest is there twice
         finding(*((n, a) for n in range(1, 40))),
         encoded(SHARD, 1, 2, 1, 3, False, [[1]]),
         b"",
@@ -386,13 +386,13 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
             cluster.host(3).identity, FINDING.method, finding((1, own), (2, b), (3, b))
         )
     for body in (
-        finding((1, own), (2, own), (3, b)),  # it is the other one
+        finding((1, own), (2, own), (3, b)),  # another replica differs
         finding((1, own), (2, b)),  # nobody can tell yet
         finding((1, own), (2, own), (3, own), waited=True),
     ):
         await host.on_request(asker, FINDING.method, body)
     assert host.halted() == {}
-    # It asks the others itself, and they have what it has, whatever a member says about them.
+    # The store asks the others itself, and they have what it has, whatever a member says of them.
     for waited in (False, True):
         await host.on_request(
             asker, FINDING.method, finding((1, own), (2, b), (3, b), waited=waited)
@@ -412,7 +412,7 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
 async def test_one_liar_halts_neither_of_two_honest_replicas(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers everybody with another digest, and tells each of them that it is alone."""
+    """The liar answers everybody with another digest, and tells each that it is alone."""
     await cluster.fill(5)
     liar = 3
     answers = iter(range(1000))
@@ -430,7 +430,8 @@ async def test_one_liar_halts_neither_of_two_honest_replicas(
             rows = [(number, own), (other, b"a" * 16), (liar, b"b" * 16)]
             finding = Finding(SHARD, number, liar, 2, 4, waited, rows)
             await host.on_request(asker, FINDING.method, FINDING.encode(finding))
-        # With the third one away too, it takes this store's own minute, not the liar's word.
+        # With the third store away, too, this store waits its own minute and does not believe the
+        # liar.
         monkeypatch.setattr(host.transport, "request", nobody)
         for _ in range(2):
             rows = [(number, own), (liar, b"b" * 16)]
@@ -516,7 +517,7 @@ async def test_a_store_that_cannot_be_told_is_told_later(cluster: Compared) -> N
 async def test_a_member_that_does_not_answer_is_not_waited_for(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """COMPARE_REQUEST_TIMEOUT_S, made short: the range stays to be compared."""
+    """COMPARE_REQUEST_TIMEOUT_S is made short: the range is still to be compared."""
     monkeypatch.setattr(bounds, "COMPARE_REQUEST_TIMEOUT_S", 0.05)
     await cluster.fill(5)
     await cluster.leader()
@@ -539,7 +540,7 @@ async def test_a_member_that_does_not_answer_is_not_waited_for(
 async def test_a_store_that_does_not_answer_a_finding_is_told_later(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """COMPARE_FINDING_TIMEOUT_S, made short: the pass goes on."""
+    """COMPARE_FINDING_TIMEOUT_S is made short: the pass goes on."""
     monkeypatch.setattr(bounds, "COMPARE_FINDING_TIMEOUT_S", 0.05)
     await cluster.fill()
     await cluster.leader()

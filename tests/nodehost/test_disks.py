@@ -142,7 +142,8 @@ async def test_a_disk_that_dies_takes_its_replicas_and_nothing_else(
     store.vfs[1].dead = True
     lost = asyncio.ensure_future(host.append(TWO, request(block=b"never acked by this disk"), 30.0))
     await eventually(lambda: TWO in host.halted())
-    # The others may have it: two of three are a majority. What is certain is that it was answered.
+    # The other two stores may have the append, because they are a majority. Only its being answered
+    # is certain.
     await asyncio.gather(lost, return_exceptions=True)
     written = store.vfs[1].writes_after_death
     halted = host.halted()[TWO]
@@ -226,7 +227,7 @@ async def test_a_stuck_disk_stops_nobody_elses_ticks(cluster: TwoDiskCluster) ->
 async def test_messages_are_judged_by_the_incarnation_of_the_replicas_directory(
     cluster: TwoDiskCluster,
 ) -> None:
-    """INV-HEAR-1: a store speaks for what is bound to one of its directories, and nothing else."""
+    """INV-HEAR-1: a store speaks only for replicas that are bound to one of its directories."""
     leader = await cluster.leader(ONE)
     follower = next(number for number in (1, 2, 3) if number != leader)
     host = cluster.host(follower)
@@ -259,7 +260,7 @@ async def test_after_a_restart_everything_is_found_where_it_was(tmp_path: Path) 
     for store in cluster.disks.values():
         await store.up()
     cluster.introduce()
-    # The emptied directory is another one now, and the store speaks for nothing that was in it.
+    # The emptied directory is a new one now: the store speaks for no replica that was in it.
     assert cluster.host(1).stored_replicas() == [(ONE, 11)]
     with pytest.raises(InvalidArgument):
         await cluster.host(1).start_replica(

@@ -1,4 +1,4 @@
-"""Engine: what shares a group, in which order it becomes durable, and what a failed disk does."""
+"""Engine: which writes share a group, in which order they become durable, what a failure does."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def full_for(bench: Bench, *, left: int = 0) -> None:
 
 
 def large(shard: int, index: int) -> Update:
-    """Does not fit what is left of a segment."""
+    """An update that does not fit into what is left of a segment."""
     payload = bytes(900_000)
     one = Entry(Term(1), Index(index), Lsn(index), 1, EntryKind.BLOCK, payload)
     return Update(ShardId(shard), ReplicaId(1), entries=(one,))
@@ -277,8 +277,8 @@ async def test_a_mark_of_damage_without_room_waits_too(monkeypatch: pytest.Monke
 async def test_a_repair_does_not_begin_without_the_mark_that_had_no_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The group with which it begins would take the mark along, but not beside a late group of the
-    same replica, which waited for room, too.
+    """The group with which the repair begins would take the mark along, but it cannot do so beside
+    a late group of the same replica, which waited for room, too.
     """
     monkeypatch.setattr(bounds, "DISK_FULL_RETRY_S", 60.0)
     bench = Bench()
@@ -308,7 +308,7 @@ async def test_a_repair_does_not_begin_without_the_mark_that_had_no_room(
 
 
 async def test_a_durable_mark_without_room_is_tried_again() -> None:
-    """The newest group looks like a torn write until it is there (G6)."""
+    """The newest group looks like a torn write until the mark is there (G6)."""
     bench = Bench()
     bench.engine.activate(Scripted(bench.write("a", large(1, 1))))
     await turns()
@@ -329,8 +329,8 @@ async def test_a_durable_mark_without_room_is_tried_again() -> None:
 
 
 async def test_a_durable_mark_does_not_wait_for_groups_without_room() -> None:
-    """They wait for as long as the disk is full; what was acked before them is not what was being
-    written (G6).
+    """Those groups wait for as long as the disk is full, and meanwhile what was acked before them
+    must not look as if it was still being written (G6).
     """
     bench = Bench()
     bench.engine.activate(Scripted(bench.write("a", update(1, 1))))
@@ -354,8 +354,8 @@ async def test_a_durable_mark_does_not_wait_for_groups_without_room() -> None:
 
 
 async def test_marks_of_damage_that_waited_are_followed_by_the_durable_mark() -> None:
-    """What found no room as the store was opened goes when it is idle; it, too, is a group that
-    looks like a torn write until something is behind it.
+    """Marks that found no room while the store was opened are written when it is idle. They are a
+    group, too, which looks like a torn write until something is behind it.
     """
     bench = Bench()
     bench.engine.activate(Scripted(bench.write("a", update(1, 1))))

@@ -30,7 +30,7 @@ from tests.nodehost.engine_bench import (
 
 
 async def settled(bench: Bench) -> None:
-    """The first group is written, so that the current segment has room for what follows."""
+    """Write the first group, so that the current segment has room for what follows."""
     await bench.engine.commit([block(9, 1)])
 
 
@@ -246,7 +246,7 @@ async def test_a_group_of_log_storage_is_not_forgotten_when_all_is_written_inlin
 
 
 async def test_a_mark_of_damage_on_a_disk_that_hangs_does_not_stop_the_loop() -> None:
-    """INV-ENGINE-5: it waits like every group, on the executor's thread."""
+    """INV-ENGINE-5: the mark waits like every group, on the executor's thread."""
     bench, executor = await a_group_at_the_disk()
     executor.release()
     await turns()
@@ -287,7 +287,7 @@ async def test_a_failed_group_takes_the_one_ahead_with_it() -> None:
 
 
 async def test_a_failed_group_takes_what_log_storage_wants_for_itself_with_it() -> None:
-    """A step of garbage collection and a mark of damage wait behind two groups, and hear of it."""
+    """A step of garbage collection and a mark of damage that wait behind two groups hear of it."""
     bench, executor = await a_group_at_the_disk(goal=1)
     bench.engine.activate(Scripted(bench.write("b", block(1, 2))))
     await turns()
@@ -318,8 +318,8 @@ async def test_a_failed_group_takes_what_log_storage_wants_for_itself_with_it() 
 
 
 async def test_a_failure_behind_a_group_that_is_durable_stays_that_of_one_disk() -> None:
-    """The executor may be through with both before the loop looks at the first. What waits must not
-    be begun behind the one that failed: that would end the store, where other disks work.
+    """The executor may be done with both groups before the loop looks at the first. What waits must
+    not be begun behind the group that failed: that would end a store whose other disks work.
     """
     bench, executor = await a_group_at_the_disk(goal=1)
     replica = Scripted(bench.write("b", block(1, 2)), bench.write("c", block(1, 3)))
@@ -455,7 +455,7 @@ async def test_what_log_storage_does_for_itself_says_nothing_of_the_disk() -> No
 
 
 class WaitingExecutor(HeldExecutor):
-    """Does its work while somebody waits for it; notes how much it had then."""
+    """Does its work while somebody waits for it, and notes how much work it had then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -477,7 +477,7 @@ async def test_what_a_group_makes_active_is_begun_behind_the_next_before_that_is
     executor.had.clear()
 
     class Always:
-        """Has the next entry as soon as the one before is durable."""
+        """Has its next entry as soon as the one before is durable."""
 
         def __init__(self, shard: int) -> None:
             self.shard, self.index = shard, 0

@@ -1,4 +1,4 @@
-"""Exported snapshots: what is on disk is what is known, whole or not at all."""
+"""Exported snapshots: the store knows those that are on disk, and each is whole or absent."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ def test_drop_from_that_failed_is_tried_again(vfs: MemoryVfs) -> None:
 
 
 def test_inv_export_2_over_the_quota_the_smallest_gap_in_bytes_goes(vfs: MemoryVfs) -> None:
-    """Reaches EXPORTED_SNAPSHOTS_MAX, made small."""
+    """Reaches EXPORTED_SNAPSHOTS_MAX, which is made small."""
     meter = FakeMeter(dict.fromkeys(range(1, 12), 1000))
     exports = opened(vfs, meter)
     for index in (1, 4, 10, 20):
         exports.add(*KEY, snapshot(index))
     exports.add(*KEY, snapshot(90))
-    # Without 4: 9000 bytes between 1 and 10; without 10: 7009; without 20: 1079, although in
-    # entries that is the widest gap.
+    # Without 4 there are 9000 bytes between 1 and 10, without 10 the gap is 7009, without 20 it is
+    # 1079, although in entries that is the widest gap.
     assert files(vfs) == [1, 4, 10, 90]
     exports.add(*KEY, snapshot(91))
     assert files(vfs) == [1, 4, 10, 91]
@@ -178,7 +178,7 @@ def test_inv_export_1_damage_is_counted_and_removed_only_after_the_next_export(
     again = opened(vfs)
     assert again.newest(*KEY) == snapshot(9)
     assert again.largest_at_or_below(*KEY, Lsn(100)) == 9
-    assert again.damaged_count == 2  # looked at twice: at the start, and when all were read
+    assert again.damaged_count == 2  # it was read twice: at the start, and when all were read
     assert files(vfs) == [5, 9, 12]
     again.add(*KEY, snapshot(12))
     assert (files(vfs), again.newest(*KEY)) == ([5, 9, 12], snapshot(12))
@@ -245,13 +245,14 @@ def test_a_power_cut_in_the_middle_of_an_export_leaves_only_whole_files(
     vfs.rename(
         f"{FOLDER}/snapshot-0000000000000006.snap.tmp", f"{FOLDER}/snapshot-0000000000000006.snap"
     )
-    # The rename reached the disk, of the bytes only a part: what an export without fdatasync risks.
+    # The rename reached the disk, and only a part of the bytes did. This is what an export without
+    # fdatasync risks.
     vfs.crash(lambda *_: cut, keep_names=True)
     assert opened(vfs).newest(*KEY) == snapshot(5)
 
 
 class FailingVfs:
-    """Passes calls on; the one numbered `fail_at` raises, and so do all after it if
+    """Passes calls on. The call numbered `fail_at` raises, and so do all later ones if
     `stays_broken`.
     """
 

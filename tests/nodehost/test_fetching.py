@@ -1,4 +1,4 @@
-"""A read that nobody waits for any more gives back what it holds, when no thread is at it."""
+"""A read that nobody waits for any more gives back what it holds, once no thread works on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.logdb.helpers import World, entries, log_of, real_world, update
 
 
 def grown(tmp_path: Path) -> tuple[World, LogDb, ReplicaLog]:
-    """Entries 1 to 40 of 900 bytes on a real disk, four to a segment, none of them in memory."""
+    """Entries 1 to 40 of 900 bytes, four to a segment, are on a real disk and none is in memory."""
     world = real_world(str(tmp_path))
     db = world.open()
     for index in range(1, 41):

@@ -45,8 +45,8 @@ def test_a_body_that_is_cut_short_is_refused(body: bytes) -> None:
 
 @pytest.mark.parametrize("count", [0, 6, 8, 1000, bounds.BLOCK_RECORDS_MAX + 1, 2**32 - 1])
 def test_a_record_count_that_is_not_the_blocks_is_refused(count: int) -> None:
-    """The leader's log would hold records that nobody can read, or an entry that followers refuse:
-    the end of the shard.
+    """Otherwise the leader's log would hold records that nobody can read, or an entry that
+    followers refuse, which would be the end of the shard.
     """
     sent = replace(request(7), record_count=count)
     with pytest.raises(InvalidArgument):
@@ -92,13 +92,15 @@ def test_oversized_bodies_are_refused() -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"\x01" * 24])
 def test_g5_an_answer_that_cannot_be_read_leaves_the_outcome_unknown(answer: bytes) -> None:
-    """It was InvalidArgument: definitely not applied, of what the leader may have applied."""
+    """The error was InvalidArgument once. It says "definitely not applied", and the leader may have
+    applied the request.
+    """
     with pytest.raises(UnknownOutcome):
         APPLIED_FIXED.decode(answer)
 
 
 def test_only_sessions_and_probes_are_forwarded() -> None:
-    """Whatever else there will be is not, until somebody decides that it may be."""
+    """A new command is not forwarded until somebody decides that it may be."""
     tags = {tag for tag in commands.Tag if commands.is_forwarded(bytes((tag, 1, 0, 0)))}
     assert tags == {commands.Tag.OPEN_SESSION, commands.Tag.CONNECT}
     assert not commands.is_forwarded(b"")

@@ -1,4 +1,4 @@
-"""Finding shard 0: locally, by peers, past dead stores, without doing anything twice."""
+"""Finding shard 0: here or through peers, past dead stores, and without doing anything twice."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_a_local_replica_without_a_leader_is_asked_last() -> None:
 
 
 async def test_a_store_that_refuses_who_asks_is_passed_by() -> None:
-    """It may not know yet who has joined; the others do."""
+    """That store may not know yet who has joined; the others know."""
     cluster = Cluster()
     s1 = cluster.hosts["s1"]
     s1.requests.directory = Nobody()
@@ -168,7 +168,7 @@ async def test_nobody_there_is_not_ready_when_the_time_is_up() -> None:
 async def test_nobody_to_ask_is_no_answer_about_the_shard() -> None:
     """Found with containers: clients gave up shards that exist while all stores restarted."""
     cluster = Cluster()
-    # Whoever is asked runs no replica of shard 0 yet.
+    # No store that is asked runs a replica of shard 0 yet.
     never = [ShardNotFound("no replica of shard 0 on this store", shard=0)] * 1000
     for host in cluster.hosts.values():
         host.propose_failures = list(never)
@@ -275,7 +275,7 @@ async def test_a_garbled_answer_is_no_answer() -> None:
 
 
 async def test_g5_a_garbled_answer_leaves_the_outcome_unknown() -> None:
-    """It was NotReady: definitely not applied, of ids that were allocated."""
+    """The error was NotReady once. It says "definitely not applied", and the ids were allocated."""
     cluster = Cluster()
     client = cluster.clients["s3"]
 
@@ -291,7 +291,9 @@ async def test_g5_a_garbled_answer_leaves_the_outcome_unknown() -> None:
 
 
 async def test_g5_a_refusal_behind_an_unknown_outcome_does_not_say_not_applied() -> None:
-    """It was the refusal: definitely not applied, of what the attempt before it had applied."""
+    """The error was the refusal once. It says "definitely not applied", and the attempt before it
+    had applied the proposal.
+    """
     cluster = Cluster()
 
     async def lost(peer: object, body: bytes) -> bytes:
@@ -315,7 +317,7 @@ async def test_services_beat_through_any_store() -> None:
 
 
 def _beat(number: int, *incarnations: int) -> proposals.StoreHeartbeat:
-    """Of store `s<number>`, whose own data directory is 100 + `number`."""
+    """A heartbeat of store `s<number>`, whose own data directory is 100 + `number`."""
     directories = tuple(
         proposals.DirectoryReport(Incarnation(one)) for one in incarnations or (100 + number,)
     )
@@ -325,7 +327,7 @@ def _beat(number: int, *incarnations: int) -> proposals.StoreHeartbeat:
 
 
 async def test_a_store_reports_for_itself_only() -> None:
-    """INV-PEER-1, beyond the handshake: whose heartbeat a peer proposes."""
+    """INV-PEER-1, beyond the handshake: a peer proposes only its own heartbeat."""
     cluster = Cluster()
     for forged in (_beat(1), _beat(3, 101), _beat(3, 101, 102)):
         with pytest.raises(PermissionDenied):

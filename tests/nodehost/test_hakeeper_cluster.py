@@ -113,7 +113,8 @@ class Cluster:
 
     def add(self, number: int, directory: str = "") -> Member:
         path = self.directory / (directory or f"store-{number}")
-        # Another directory is another process: under the same boot id it would be the earlier one.
+        # Another directory is another process: with the same boot id it would be taken for the
+        # earlier one.
         store = FixedStore(number, path, self.network, seed=8 if directory else 7)
         self.members[number] = Member(store, self.first, self.shards)
         return self.members[number]
@@ -132,7 +133,7 @@ class Cluster:
         return found[-1]
 
     async def admit(self, number: int) -> None:
-        """Let HAKeeper have a replica there."""
+        """Let HAKeeper have a replica on store `number`."""
         admit = proposals.AdmitStore(StoreId(f"store-{number}"), hakeeper=True)
         for member in self.members.values():
             if member.client is not None:
@@ -142,7 +143,7 @@ class Cluster:
         raise AssertionError("HAKeeper leads nowhere")
 
     async def create_shard(self) -> None:
-        """Where HAKeeper's leader is."""
+        """Create a shard on the store where HAKeeper's leader is."""
         for member in self.members.values():
             if member.client is not None:
                 with contextlib.suppress(NotLeader):
@@ -151,7 +152,7 @@ class Cluster:
         raise AssertionError("HAKeeper leads nowhere")
 
     async def until(self, good: object, timeout_s: float = 60.0) -> ClusterView:
-        """Wait until `good(view)`; the last view otherwise fails the test."""
+        """Wait until `good(view)`; if that does not come, the last view fails the test."""
         assert callable(good)
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -167,7 +168,7 @@ class Cluster:
         raise AssertionError(f"it did not come true in time: {view}")
 
     async def append(self, shard: ShardId) -> int:
-        """One record, by whichever store has the shard."""
+        """Append one record through a store that has the shard."""
         last: LogServiceError | None = None
         for _ in range(50):
             for member in self.members.values():
@@ -240,7 +241,7 @@ async def test_a_cluster_comes_up_makes_shards_and_replaces_a_lost_store(cluster
 
 
 async def test_hakeeper_is_found_again_after_everything_was_down(cluster) -> None:  # type: ignore[no-untyped-def]
-    """None of the seeds but one runs HAKeeper any more, and all addresses but theirs are new."""
+    """Only one of the seeds still runs HAKeeper, and all addresses but the seeds' are new."""
     here = cluster(5)
     await here.start()
     await here.until(lambda view: whole(view, 2) and len(view.stores) == 5)
@@ -292,7 +293,8 @@ async def test_a_replica_that_is_served_nothing_is_flagged_until_it_is(
 ) -> None:
     """INV-HK-STANDSTILL with real reports; its times are a thirtieth of the usual ones.
 
-    Its store answers, it hears its leader, and what the leader appends does not come through.
+    The replica's store answers and the replica hears its leader, but what the leader appends does
+    not come through.
     """
     monkeypatch.setattr(bounds, "HAKEEPER_STANDSTILL_TICKS", 20)
     monkeypatch.setattr(bounds, "HAKEEPER_IDLE_CHECK_TICKS", 10)

@@ -64,7 +64,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def append(cluster: Cluster, block: bytes = b"x", timeout_s: float = 60.0) -> None:
-    """Through whoever leads, until it is acked."""
+    """Append through whichever store leads, until it is acked."""
     async with asyncio.timeout(timeout_s):
         while True:
             try:
@@ -76,7 +76,7 @@ async def append(cluster: Cluster, block: bytes = b"x", timeout_s: float = 60.0)
 
 
 def every_message(to: ReplicaId, sender: ReplicaId, term: Term, good: Snapshot) -> list[Message]:
-    """One of each type, of that term."""
+    """One message of each type, of `term`."""
     head = {"to": to, "sender": sender, "term": term}
     entry = Entry(term, Index(2), Lsn(1), 0, EntryKind.NOOP, b"")
     return [
@@ -138,8 +138,8 @@ SNAPSHOTS: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("what", SNAPSHOTS)
 async def test_a_snapshot_that_is_not_what_it_says_is_refused(cluster: Cluster, what: str) -> None:
-    """INV-HEAR-3. The state inside decodes. Taken over, it broke an invariant with the next entry,
-    in every store, after every restart.
+    """INV-HEAR-3. The state inside decodes. A replica that took it over broke an invariant at the
+    next entry, in every store, after every restart.
     """
     for _ in range(3):
         await append(cluster)
@@ -214,7 +214,7 @@ async def test_a_huge_term_is_a_step_and_the_shard_goes_on(cluster: Cluster) -> 
 
 
 async def raise_terms(cluster: Cluster, numbers: Sequence[int], term: int) -> None:
-    """As if those had gone through many elections."""
+    """Raise the terms of these stores as if they had gone through many elections."""
     for number in numbers:
         store = cluster.stores[number]
         log = store.logdb.log(SHARD, replica(number))
@@ -260,7 +260,7 @@ async def test_an_append_that_contradicts_what_is_committed_is_dropped(cluster: 
     sent: list[AppendEntries] = []
     here = cluster.stores[number].store_id
     cluster.network.drop = lambda _, receiver, __, ___: receiver == here
-    await asyncio.sleep(0.02)  # what the leader itself has sent is answered
+    await asyncio.sleep(0.02)  # until what the leader itself has sent is answered
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cluster.host(number), "send", lambda _, message: sent.append(message))
         for index, term, entries in (
@@ -283,7 +283,7 @@ async def test_an_append_that_contradicts_what_is_committed_is_dropped(cluster: 
     assert not any(isinstance(one, AppendResponse) for one in sent), "nothing is acknowledged"
     assert victim.info().last_index == before.last_index
     assert cluster.host(number).refusals.counts["contradiction"] == 2
-    # What else it says is heard: the others follow it, and this replica needs a leader.
+    # Its other messages are heard: the others follow it, and this replica needs a leader.
     await append(cluster)
     await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 4)
 
@@ -371,7 +371,7 @@ async def test_a_joining_replica_hears_whom_the_start_command_named(cluster: Clu
     say(cluster, 2, ReadIndexRequest(to=ReplicaId(4), sender=ReplicaId(9), context=b""))
     assert cluster.host(4).refusals.counts["stranger"] == 1
     assert joined.raft.term == say_term
-    # Over a restart, too: the bootstrap record keeps the word.
+    # The names survive a restart, too: the bootstrap record keeps them.
     await cluster.stores[4].down()
     await cluster.stores[4].up()
     cluster.introduce()
@@ -412,7 +412,7 @@ async def test_a_stranger_is_heard_once_hakeeper_names_it(cluster: Cluster) -> N
     say(cluster, 4, vote)
     assert host.refusals.counts["stranger"] == 1
     assert host.replica(SHARD).store_of(ReplicaId(9)) == store.store_id
-    # What is older than known here says nothing.
+    # A membership that is older than the one known here changes nothing.
     assert not name(cluster.membership())
     assert host.replica(SHARD).store_of(ReplicaId(9)) == store.store_id
 
@@ -434,7 +434,7 @@ def test_who_left_is_heard_only_as_the_leader_it_was_and_until_there_is_another(
     assert members.get(ReplicaId(2)) == rows[1]
     members.applied(Term(6))
     assert members.get(ReplicaId(2)) is None
-    # What HAKeeper names is heard as well, and what is known here for certain wins over it.
+    # Members that HAKeeper names are heard as well, but what is known here for certain wins.
     moved = replace(rows[0], store_id=StoreId("elsewhere"))
     newer = replace(after, change_epoch=Index(12), members=(moved, rows[2]))
     assert members.name(newer)

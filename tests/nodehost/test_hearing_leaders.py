@@ -1,4 +1,4 @@
-"""Hearing: nobody leads that was not elected, and nobody deposes a leader again and again."""
+"""Hearing: nobody leads without having been elected, and nobody deposes leaders all the time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def forged_entry(term: Term, index: Index, lsn: Lsn) -> Entry:
 
 @pytest.mark.parametrize("ahead", [0, 1, 2, 1000])
 async def test_who_was_not_elected_moves_nothing(cluster: Cluster, ahead: int) -> None:
-    """INV-HEAR-4, in the present term, and in later ones that nobody is in."""
+    """INV-HEAR-4, in the present term and in later terms that nobody is in."""
     await append(cluster)
     leader = await cluster.leader()
     victim_number, rogue = others(cluster, leader)
@@ -106,7 +106,7 @@ async def test_who_was_not_elected_moves_nothing(cluster: Cluster, ahead: int) -
 
 
 class FakeCore:
-    """What `Leadership` looks at."""
+    """The parts of a core that `Leadership` looks at."""
 
     def __init__(self, membership: Membership) -> None:
         self.term, self.vote, self.leader = Term(7), NO_REPLICA, NO_REPLICA
@@ -192,7 +192,7 @@ def test_one_message_of_each_claimant_waits_and_it_is_small() -> None:
 
 
 async def test_a_replica_that_did_not_vote_asks_and_follows(cluster: Cluster) -> None:
-    """It was cut off while the others elected."""
+    """The replica was cut off while the others elected."""
     await append(cluster)
     leader = await cluster.leader()
     away, other = others(cluster, leader)
@@ -219,7 +219,9 @@ async def test_a_learner_asks_the_voters(cluster: Cluster) -> None:
 
 
 async def test_if_the_voters_are_gone_the_next_election_has_this_vote(cluster: Cluster) -> None:
-    """It never heard who was elected, and who elected it is dead: check-quorum ends that term."""
+    """The replica never heard who was elected, and the voters are dead: check-quorum ends that
+    term.
+    """
     await append(cluster)
     leader = await cluster.leader()
     away, other = others(cluster, leader)
@@ -298,8 +300,8 @@ async def test_higher_terms_in_answers_depose_once_and_then_rarely(cluster: Clus
                 except LogServiceError:
                     pass
         await asyncio.sleep(0.02)
-    # 25 election timeouts: the waits are 1, 2, 4, 8 of them, at two honest replicas; each may cost
-    # an election that splits.
+    # In 25 election timeouts there are waits of 1, 2, 4 and 8 of them, at two honest replicas; each
+    # wait may end in an election that splits.
     assert max(term_of(cluster, number) for number in others(cluster, rogue)) <= first + 24
     assert appended > 20
     await append(cluster)
@@ -312,7 +314,7 @@ def test_one_member_costs_a_bounded_number_of_elections_an_hour() -> None:
     assert 9 <= sum(quarter) <= 24
     assert budget.spend(ReplicaId(3), 3600.0, led=True), "others are not made to wait for it"
     assert not budget.spend(ReplicaId(2), 3600.0, led=True)
-    # What is quiet for long is forgiven.
+    # A member that was quiet for long is forgiven.
     assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20, led=True)
     assert not budget.spend(ReplicaId(2), 3600.0 + 256 * 20 + 15, led=True)
     assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20 + 17, led=True)
@@ -345,7 +347,7 @@ def test_whoever_claims_term_after_term_does_not_make_the_others_be_asked_more_o
 
 
 def test_a_false_claim_to_a_later_term_does_not_hide_a_true_one() -> None:
-    """Found by the simulator's rogue, in the name of a store whose own process leads."""
+    """The simulator's rogue found this, in the name of a store whose own process leads."""
     core = FakeCore(voters(1, 2, 3))
     known = leadership(core)
     for term in range(10, 20):
@@ -356,7 +358,7 @@ def test_a_false_claim_to_a_later_term_does_not_hide_a_true_one() -> None:
         assert known.claim(heartbeat(2, term), 0.0) is not None
     core.vote = ReplicaId(3)
     assert known.claim(heartbeat(3, 7), 0.0) is None
-    # What is answered late about an earlier term changes nothing.
+    # A late answer about an earlier term changes nothing.
     core.term = Term(19)
     assert known.vouched(Term(18), ReplicaId(2), ReplicaId(3)) is None
     assert len(known._claims.get(ReplicaId(2), ())) <= bounds.VOUCH_CLAIMS_MAX

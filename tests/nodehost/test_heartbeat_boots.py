@@ -1,8 +1,8 @@
 """A late heartbeat of an earlier process must not silence the living one (INV-BEAT-1).
 
-Found by the simulator: a store restarted while its last heartbeat still waited at a paused leader
-of shard 0. HAKeeper took that one for a newer process, refused the living store from then on,
-declared it lost, and no shard on it was repaired.
+The simulator found this: a store restarted while its last heartbeat still waited at a paused leader
+of shard 0. HAKeeper took that heartbeat for one of a newer process, refused the living store from
+then on and declared it lost, and no shard on it was repaired.
 """
 
 from __future__ import annotations

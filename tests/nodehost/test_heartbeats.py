@@ -123,7 +123,7 @@ async def test_a_heartbeat_says_who_and_what() -> None:
 
 
 async def test_what_a_directory_lost_track_of_is_said_before_any_command_can_come() -> None:
-    """INV-HK-LOST-TRACK: its member may have run; it is not begun again, and HAKeeper is told."""
+    """INV-HK-LOST-TRACK: its member may have run there; it is not begun, and HAKeeper is told."""
     rig = Rig(unattributed_loss=True)
     shard = rig.state.shards.setdefault(ONE, ShardState(ONE, "log-1", 1, 0))
     shard.initial = shard.membership = rig.membership.encode()
@@ -340,7 +340,7 @@ async def test_a_slow_command_does_not_silence_the_store() -> None:
 
 
 async def test_so_many_commands_are_carried_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """STORE_COMMANDS_AT_ONCE_MAX, made small; the others wait for a place."""
+    """STORE_COMMANDS_AT_ONCE_MAX is made small; the other commands wait for a place."""
     monkeypatch.setattr(bounds, "STORE_COMMANDS_AT_ONCE_MAX", 2)
     rig = Rig()
     release, under_way, most, done = asyncio.Event(), 0, 0, 0
@@ -368,7 +368,7 @@ async def test_so_many_commands_are_carried_out_at_once(monkeypatch: pytest.Monk
 async def test_a_command_that_takes_too_long_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """STORE_COMMAND_TIMEOUT_S, made short, is what the host is given."""
+    """STORE_COMMAND_TIMEOUT_S is made short; the host gets it as its timeout."""
     monkeypatch.setattr(bounds, "STORE_COMMAND_TIMEOUT_S", 0.01)
     rig = Rig()
     given: list[float] = []
@@ -386,7 +386,7 @@ async def test_a_command_that_takes_too_long_is_reported(
 
 
 async def test_a_heartbeat_that_finds_nobody_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HEARTBEAT_TIMEOUT_S, made short; the next one finds its way."""
+    """HEARTBEAT_TIMEOUT_S is made short; the next heartbeat finds its way."""
     monkeypatch.setattr(bounds, "HEARTBEAT_TIMEOUT_S", 0.05)
     rig = Rig()
     local, rig.host.local = rig.host.local, None

@@ -117,7 +117,7 @@ class Bench:
 
 
 async def test_so_many_bytes_wait_and_one_more_is_refused() -> None:
-    """Reaches PENDING_PROPOSAL_BYTES_MAX, made small; nothing of what is refused is taken."""
+    """Reaches PENDING_PROPOSAL_BYTES_MAX, which is made small; a refused request takes nothing."""
     bench = Bench()
     each = len(b"x") + 128
     bench.intake._bytes_max = 3 * each
@@ -134,7 +134,7 @@ async def test_so_many_bytes_wait_and_one_more_is_refused() -> None:
 
 
 async def test_so_many_proposals_wait_and_one_more_is_refused() -> None:
-    """Reaches PENDING_PROPOSALS_MAX, made small; what was proposed counts until it is applied."""
+    """Reaches PENDING_PROPOSALS_MAX, made small; a proposal counts until it is applied."""
     bench = Bench()
     bench.intake._count_max = 3
     for sequence in (1, 2, 3):
@@ -151,7 +151,8 @@ async def test_so_many_proposals_wait_and_one_more_is_refused() -> None:
 async def test_the_next_sequence_stays_behind_one_that_is_parked() -> None:
     bench = Bench()
     other = bench.add()
-    # Its LSN is taken by a block that is not committed: it waits, with all that is in the log.
+    # A block that is not committed has the expected LSN: the append waits, with all that is in the
+    # log.
     first, later = bench.add(sequence=1, expected=1), bench.add()
     bench.drain()
     assert bench.core.last_index == 3

@@ -1,4 +1,4 @@
-"""LogDbMeter: what it says is what lies in the segments."""
+"""LogDbMeter: the bytes that it says are in the segments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_bytes_follow_the_log(tmp_path: Path, restart: bool) -> None:
     logdb = files.logdb
     first = Snapshot(Index(1), Term(1), Lsn(1), Membership(), b"")
     logdb.commit([Update(*KEY, snapshot=InstalledSnapshot(first, Lsn(0)))])
-    # Entries 2..21 with two records of 100 bytes in all, 22..41 with one of 1000.
+    # Entries 2..21 have two records each, of 100 bytes in all; 22..41 have one record of 1000.
     for entry in entries(2, 20, 2, 100, 1) + entries(22, 20, 1, 1000, 41):
         logdb.commit([Update(*KEY, entries=(entry,))])
     if restart:

@@ -1,5 +1,5 @@
-"""LogReader over log storage passes the suite of `raft.log.storage.LogStorage`. What is on the disk
-only is read elsewhere, and given when it is there.
+"""LogReader over log storage passes the suite of `raft.log.storage.LogStorage`. Entries that are
+only on the disk are read elsewhere, and given once they were read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class TestLogReader(StorageConformance):
 
 
 class Cold(LogReader):
-    """A reader that has every read carried out as soon as it says that it must wait for it."""
+    """A reader that carries out every read as soon as it says that it must wait for it."""
 
     def __init__(self, log: ReplicaLog) -> None:
         super().__init__(log, self.carry_out)
@@ -100,7 +100,7 @@ class Cold(LogReader):
 
 
 class TestColdReader(TestLogReader):
-    """Nothing is in memory, so that all is read elsewhere."""
+    """Nothing is in memory, so everything is read elsewhere."""
 
     entry_cache_bytes = 0
 
@@ -212,7 +212,7 @@ def test_reads_under_way_are_bounded() -> None:
 
 @pytest.fixture
 def restarted() -> Iterator[tuple[World, LogDb]]:
-    """Entries 1 to 40 in several segments, and nothing of their index in memory."""
+    """Entries 1 to 40 are in several segments, and nothing of their index is in memory."""
     world = World()
     db = world.open()
     for index in range(1, 41):
@@ -225,7 +225,7 @@ def restarted() -> Iterator[tuple[World, LogDb]]:
 def test_where_entries_are_is_read_elsewhere_too(
     restarted: tuple[World, LogDb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the entry before them as well, whose term goes with them."""
+    """The index row of the entry before them is read as well: its term goes with them."""
     log = log_of(restarted[1])
     asked: list[Fetch] = []
     reader = LogReader(log, asked.append)

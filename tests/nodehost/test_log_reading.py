@@ -28,7 +28,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 class Held:
-    """One store whose reads of the disk wait until they are let go; nine records."""
+    """One store with nine records, whose reads of the disk wait until they are let go."""
 
     def __init__(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ReplicaLog, "cached_entries", lambda *_: None)
@@ -36,7 +36,7 @@ class Held:
         self.goes_on = threading.Event()
 
     async def read(self, lsn: int) -> asyncio.Future[LogSlice]:
-        """Begin to read, in pieces of some records."""
+        """Begin to read from `lsn`, in pieces of some records."""
         for number in range(9):
             await self.host.append(SHARD, request(block=b"%d" % number), 30.0)
         executor = self.host.replica(SHARD).directory.read_executor
@@ -70,7 +70,7 @@ async def held(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 async def test_what_is_applied_while_a_read_waits_is_not_in_its_answer(held: Held) -> None:
-    """Simulator, short seed 12 with many readers: records behind the answer's own tail."""
+    """Simulator, short seed 12 with many readers: an answer had records behind its own tail."""
     reading = await held.read(1)
     await held.append()
     found = await held.answer(reading)
@@ -80,7 +80,7 @@ async def test_what_is_applied_while_a_read_waits_is_not_in_its_answer(held: Hel
 
 
 async def test_the_bounds_of_an_answer_are_of_one_moment(held: Held) -> None:
-    """Simulator, short seed 62 with many readers: a new first LSN beside an old tail."""
+    """Simulator, short seed 62 with many readers: an answer had a new first LSN and an old tail."""
     reading = await held.read(5)
     await held.append()
     await held.truncate(3)

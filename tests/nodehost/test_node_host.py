@@ -127,7 +127,7 @@ async def test_what_belongs_to_somebody_is_not_forwarded(
         await cluster.host(follower).propose(SHARD, data, 5.0)
     store = f"store-{leader}"
     assert refused.value.metadata == {"leader": store, "address": f"{store}:client"}
-    # Nor does the leader take it from a store that forwards it all the same.
+    # The leader does not take it either from a store that forwards it all the same.
     body = forwarding.encode_command(ForwardedCommand(SHARD, 5.0, data))
     with pytest.raises(PermissionDenied):
         await cluster.host(follower).transport.request(store, forwarding.PROPOSE.method, body, 5.0)
@@ -315,7 +315,7 @@ async def test_leadership_transfer_is_awaited(cluster: Cluster) -> None:
     assert await cluster.leader() == target
     with pytest.raises(InvalidArgument):
         await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(77), 1.0)
-    # Asked of a follower, for yet another one: whoever asks goes to the leader himself.
+    # A follower is asked to let a third replica lead: whoever asks has to go to the leader.
     third = 6 - leader - target
     with pytest.raises(NotLeader) as refused:
         await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(third), 30.0)
@@ -446,7 +446,7 @@ class Rotten:
 async def test_damage_found_by_the_leader_halts_its_replica_and_not_its_store(
     cluster: Cluster, method: str
 ) -> None:
-    """G6: whichever input makes the core read the damaged entries."""
+    """G6, whichever input makes the core read the damaged entries."""
     await append_any(cluster, b"before")
     number = await cluster.leader()
     host = cluster.host(number)
@@ -475,7 +475,7 @@ async def test_a_damaged_replica_is_not_started_however_often_it_is_asked_for(
 
 
 async def test_nothing_starts_on_a_log_whose_tombstone_is_on_its_way(tmp_path: Path) -> None:
-    """Both orders of the two commands, over a disk that answers later."""
+    """The two commands come in both orders, over a disk that answers later."""
     cluster = Cluster(tmp_path, stores=1)
     cluster.stores[1].inline_max_s = -1.0
     await cluster.up(voters=(1,))
@@ -516,7 +516,7 @@ async def test_two_removals_at_once_write_one_tombstone(tmp_path: Path) -> None:
 async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log that gives timestamps has millions; the loop must not stand still over them."""
+    """A log that gives timestamps has millions of commands; they must not stop the loop."""
     host = cluster.host(await cluster.leader())
     monkeypatch.setattr(log_reading, "_ENTRIES_AT_ONCE", 4)
 
@@ -548,7 +548,7 @@ async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
 async def test_a_damaged_replica_without_its_bootstrap_record_is_not_begun_anew(
     cluster: Cluster,
 ) -> None:
-    """Simulator seed 306: what rotted was the bootstrap record; a fresh one went over the rest."""
+    """Simulator seed 306: the bootstrap record had rotted, and a fresh one went over the rest."""
     host = cluster.host(4)
     logdb = cluster.stores[4].logdb
     logdb.log(SHARD, ReplicaId(9)).blame("entries 1 to 34 are missing")

@@ -1,4 +1,4 @@
-"""The rate at which a data directory is read for nobody who waits."""
+"""The rate at which a data directory is read in the background."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logservice.nodehost.disks.read_budget import ReadBudget
 
 
 class Clock(SystemClock):
-    """Stands still but for what is slept."""
+    """A clock that stands still except while somebody sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

@@ -45,7 +45,7 @@ def repair_update(new: tuple[Entry, ...], hard: HardState | None = None) -> Upda
 
 
 def damaged_log(world: World, damaged_from: int = 11) -> ReplicaLog:
-    """Entries 1..30 of term 1, committed through 25, faulty from `damaged_from` on."""
+    """A log of entries 1..30 of term 1, committed through 25, faulty from `damaged_from` on."""
     db = world.open()
     db.commit([log_update(new=entries(1, 30), hard=(1, 1, 0))])
     db.commit([log_update(hard=(1, 1, 25), bootstrap=True)])
@@ -56,7 +56,7 @@ def damaged_log(world: World, damaged_from: int = 11) -> ReplicaLog:
 
 
 def test_a_repair_survives_every_crash_on_its_way_and_is_over_only_at_its_end() -> None:
-    """INV-REPAIR-1: what is faulty does not run."""
+    """INV-REPAIR-1: a faulty replica does not run."""
     world = World()
     log = damaged_log(world)
     fault = log.fault
@@ -82,7 +82,7 @@ def test_a_repair_survives_every_crash_on_its_way_and_is_over_only_at_its_end() 
 
 
 def test_a_committed_entry_of_a_later_term_completes_it() -> None:
-    """What was acknowledged in term 1 and is not below it was never committed."""
+    """Entries acknowledged in term 1 that are not below that entry were never committed."""
     world = World()
     db = world.open()
     db.commit([log_update(new=entries(1, 30), hard=(1, 1, 0))])
@@ -96,7 +96,7 @@ def test_a_committed_entry_of_a_later_term_completes_it() -> None:
 
 
 def test_a_repair_reaches_what_was_on_its_way_when_the_damage_was_found() -> None:
-    """Seed 967: a leader's group was on its way; its followers had made an entry of it committed.
+    """Seed 967: a leader's group was on its way, and an entry in it was committed by the followers.
     The repair ended before that entry, and the store died of a commit index beyond the log's end.
     """
     world = World()
@@ -130,11 +130,13 @@ def test_a_repair_reaches_what_was_on_its_way_when_the_damage_was_found() -> Non
 def test_the_first_entries_of_a_repair_bring_the_mark_that_is_not_there_yet(
     brings: Update, why: str, *, index: bool
 ) -> None:
-    """They replace what was acknowledged: after a crash nothing else said that more is missing.
+    """They replace what was acknowledged, and after a crash only the mark says that more is
+    missing.
 
-    The mark waits for another group when the replica itself is in this one. So it may be missing
-    when a late group of it went along with the one that its repair begins with, on a disk that was
-    full as the damage was found; or when more was found as a repair ended.
+    The mark waits for another group when the replica itself is in this one. So there are two ways
+    for it to be missing. On a disk that was full when the damage was found, a late group of the
+    replica may go along with the group that its repair begins with. Or more damage was found as a
+    repair ended.
     """
     world = World()
     db = world.open()
@@ -234,7 +236,7 @@ class LateHost:
 
 async def test_what_was_on_its_way_when_the_damage_was_found_is_written_first() -> None:
     """Short seed 3122: a vote in a later term was on its way to a slow disk; the repair named the
-    term before it, and the store died of a term that falls.
+    term before that one, and the store died because its term fell.
     """
     world = World()
     db = world.open()
@@ -253,8 +255,9 @@ async def test_what_was_on_its_way_when_the_damage_was_found_is_written_first() 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["truncated", "leader's snapshot"])
 async def test_what_was_truncated_when_the_damage_was_found_needs_no_repair(*, reset: bool) -> None:
-    """The snapshot over all that it had acknowledged was on its way. Its peers had no entry behind
-    that, either, and it waited for one: on an idle shard until HAKeeper replaced it.
+    """The snapshot over all that the replica had acknowledged was on its way. Its peers had no
+    entry behind that, either, and it waited for one; on an idle shard it waited until HAKeeper
+    replaced it.
     """
     world = World()
     db = world.open()
@@ -384,16 +387,17 @@ async def test_flipped_bits_are_repaired_from_the_peers(cluster: Cluster) -> Non
 async def test_what_was_found_damaged_acknowledges_nothing_more(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, leads: bool, on_its_way: bool
 ) -> None:
-    """Seed 7310848: garbage collection found a leader's log damaged; before its next tick an entry
-    was committed with its help. The repair, which reaches what it had acknowledged when the damage
-    was found, took that entry away again, and it voted for a log without it.
+    """Seed 7310848: garbage collection found a leader's log damaged, and before the leader's next
+    tick an entry was committed with its help. Its repair reaches what it had acknowledged when the
+    damage was found. So the repair took that entry away again, and the replica voted for a log
+    without it.
     """
     host = cluster.host(await cluster.leader())
     for number in range(10):
         await host.append(SHARD, request(block=b"%d" % number), 30.0)
     leader = await cluster.leader()
     other, away = [number for number in cluster.stores if number != leader]
-    # What was committed with the help of the third one alone it need not have.
+    # `other` need not have what was committed with the help of `away` alone.
     commit = cluster.host(leader).replica(SHARD).raft.commit
     await eventually(lambda: cluster.host(other).replica(SHARD).raft.commit >= commit)
     await cluster.stores[away].down()
@@ -429,7 +433,7 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
 
 
 async def test_two_of_three_are_repaired_from_the_third(cluster: Cluster) -> None:
-    """What is damaged in one is whole in the other, but a damaged replica answers nobody."""
+    """What is damaged in one replica is whole in the other, but damaged replicas answer nobody."""
     await fill(cluster, 40)
     for number in cluster.stores:
         await eventually(lambda n=number: cluster.host(n).log_bounds(SHARD)[1] >= 40)  # type: ignore[misc]
@@ -523,7 +527,7 @@ async def test_a_replica_that_is_removed_meanwhile_is_not_repaired(cluster: Clus
 async def test_a_replica_that_is_removed_while_its_exports_go_is_not_repaired(
     cluster: Cluster,
 ) -> None:
-    """What is written behind its tombstone would be the end of the store (INV-PLAN-REMOVED)."""
+    """Anything written behind its tombstone would be the end of the store (INV-PLAN-REMOVED)."""
     await fill(cluster, 40)
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
@@ -597,7 +601,7 @@ async def test_answers_that_do_not_fit_change_nothing(
 async def test_a_peer_that_does_not_answer_is_passed_over(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """REPAIR_REQUEST_TIMEOUT_S, made short: the other one has everything."""
+    """REPAIR_REQUEST_TIMEOUT_S is made short: the other peer has everything."""
     monkeypatch.setattr(bounds, "REPAIR_REQUEST_TIMEOUT_S", 0.2)
     await fill(cluster, 40)
     number = 1 + await cluster.leader() % 3

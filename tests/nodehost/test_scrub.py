@@ -27,7 +27,7 @@ class Enough(Exception):
 
 
 class Scrub:
-    """A scrubber in time that passes only while it sleeps; (seconds, bytes verified) of each."""
+    """A scrubber whose time passes only while it sleeps; it notes (seconds, bytes verified)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = World()
@@ -155,7 +155,7 @@ async def test_a_pass_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     after = scrub.scrubber.look()
     assert (after.bytes, after.done_bytes) == (sealed, 0)
     assert after.last_s == pytest.approx(sealed / RATE, rel=0.2), "what was to be expected"
-    # Half-way through half of the time is gone.
+    # When half of the bytes are done, half of the time is gone.
     at_s, look = min(under_way, key=lambda one: abs(one[1].done_bytes - sealed / 2))
     began_s = under_way[0][0]
     left_s = (look.bytes - look.done_bytes) / look.rate

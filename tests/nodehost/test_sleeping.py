@@ -35,7 +35,7 @@ def asleep(cluster: Cluster) -> set[int]:
 
 
 async def sleep_of(cluster: Cluster) -> int:
-    """Wait until everybody sleeps; the leader's store."""
+    """Wait until everybody sleeps; returns the leader's store."""
     leader = await cluster.leader()
     await cluster.host(leader).append(SHARD, request(), 30.0)
     await eventually(lambda: asleep(cluster) == {1, 2, 3})
@@ -109,7 +109,7 @@ async def test_a_leader_whose_store_dies_is_replaced(cluster: Cluster) -> None:
 
 
 async def test_a_leader_that_stops_alone_is_missed(cluster: Cluster) -> None:
-    """Its store lives on and beats, and says that it does not lead this shard any more."""
+    """The leader's store lives on and beats, and says that it does not lead this shard any more."""
     leader = await sleep_of(cluster)
     await cluster.host(leader).stop_replica(SHARD)
     assert await cluster.leader() != leader
@@ -132,7 +132,7 @@ async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> 
     host = cluster.host(leader)
     follower = cluster.stores[leader % 3 + 1]
     assert follower.host is not None
-    await ticks_pass(cluster, leader, 30)  # it has heard of the present one
+    await ticks_pass(cluster, leader, 30)  # the leader's store has heard the present boot id
     identity = follower.host.identity
     reborn = dataclasses.replace(identity, boot_id=identity.boot_id + 1)
     assert asleep(cluster) == {1, 2, 3}
@@ -152,7 +152,7 @@ async def test_damage_is_noticed_in_sleep(cluster: Cluster) -> None:
 
 
 async def test_damage_of_another_replica_of_the_shard_wakes_nobody(cluster: Cluster) -> None:
-    """The data of one that was replaced here may still be read."""
+    """The data of a replica that was replaced here may still be read."""
     leader = await sleep_of(cluster)
     host = cluster.host(leader)
     host._quiescence.damaged(SHARD, ReplicaId(99))
@@ -163,7 +163,7 @@ async def test_damage_of_another_replica_of_the_shard_wakes_nobody(cluster: Clus
 async def test_a_damaged_replica_does_not_fall_asleep(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its damage was found in the very tick after which it would have."""
+    """Its damage was found in the very tick after which it would have fallen asleep."""
     leader = await cluster.leader()
     follower = cluster.host(leader % 3 + 1)
     replica = follower.replica(SHARD)

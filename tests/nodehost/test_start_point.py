@@ -52,7 +52,7 @@ def test_the_newest_export_that_the_log_knows() -> None:
     [(snapshot(21), "its log ends at 20"), (snapshot(12, term=2), "of term 2")],
 )
 def test_an_export_that_the_log_contradicts_proves_a_loss(export: Snapshot, words: str) -> None:
-    """INV-START-1: what else is gone nobody knows, a vote perhaps: no repair in place."""
+    """INV-START-1: what else is gone is unknown, perhaps a vote; so there is no repair in place."""
     log = log_with(20, snapshot(5))
     with pytest.raises(Halted, match=words):
         choose_start(log, export, LogRsm())
@@ -72,7 +72,7 @@ def test_an_export_that_does_not_decode_is_passed_over() -> None:
 
 
 def test_an_installed_state_of_another_index_is_a_fault_and_no_crash_loop() -> None:
-    """It was taken over from a leader that lied; started, it broke an invariant every time."""
+    """The state was taken over from a leader that lied; each start broke an invariant."""
     forged = replace(snapshot(5), state=snapshot(4).state)
     with pytest.raises(Halted, match="has applied 4"):
         choose_start(log_with(20, forged), None, LogRsm())
@@ -86,7 +86,7 @@ def test_an_installed_state_that_does_not_decode_is_a_fault() -> None:
 
 
 async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_path: Path) -> None:
-    """It used to end the process, at every start again."""
+    """Such state used to end the process at every start."""
     cluster = Cluster(tmp_path)
     await cluster.up()
     host = cluster.host(await cluster.leader())
@@ -112,7 +112,7 @@ async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_pa
 
 
 async def test_a_snapshot_of_a_leader_that_does_not_decode_is_refused(tmp_path: Path) -> None:
-    """Nothing of it is persisted: afterwards there would be no way back."""
+    """Nothing of the snapshot is persisted: afterwards there would be no way back."""
     cluster = Cluster(tmp_path)
     await cluster.up()
     leader = await cluster.leader()

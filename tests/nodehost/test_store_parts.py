@@ -29,7 +29,7 @@ A, B = "/a", "/b"
 
 
 class Disk(MemoryVfs):
-    """Says `error` to every look into a file whose path ends with `where`."""
+    """A disk that raises `error` for every look into a file whose path ends with `where`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,8 @@ def test_a_disk_that_does_not_answer_is_left_out_and_shown(where: str, number: i
         assert (good.path, good.failed) == (A, "")
         assert bad.path == B
         assert "no answer" in bad.failed
-        # Known where the identity can be read: HAKeeper need not wait for the store timeout then.
+        # The incarnation is known where the identity can be read. Then HAKeeper need not wait for
+        # the store timeout.
         assert bad.incarnation == (0 if where == "IDENTITY" else first[1])
 
     machine.open(look)
@@ -190,7 +191,7 @@ def test_missing_rights_are_a_mistake_to_be_told_not_a_lost_disk() -> None:
 
 
 def test_each_directory_is_read_at_the_rate_of_the_configuration() -> None:
-    """The scrub's and the comparison's: they share it."""
+    """The scrub and the comparison share that rate."""
     machine = Machine()
     first = machine.incarnations()
 

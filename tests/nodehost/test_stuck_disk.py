@@ -1,6 +1,6 @@
-"""A disk whose writes do not return: the store goes on with all else, and a leader on it
-gives leadership away. One event loop runs all three stores here, so that a store that waited for
-its disk on the loop would stop the test, too.
+"""A disk whose writes do not return: the store goes on with everything else, and a leader on it
+gives leadership away. One event loop runs all three stores here, so a store that waited for its
+disk on the loop would stop the test, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.nodehost.test_node_host import append_any, values
 from tests.papers import uri
 
 ELECTION_TICKS = 60
-"""0.6 s: a disk that is slow for a moment is not one that hangs."""
+"""An election timeout is 0.6 s: a disk that is slow for a moment is not one that hangs."""
 
 
 class StuckVfs(PosixVfs):
@@ -133,7 +133,7 @@ async def test_a_follower_whose_disk_hangs_stops_nothing_and_catches_up(
     for n in range(30):
         await stores.host(leader).append(SHARD, request(block=b"%d" % n), 30.0)
     await eventually(lambda: disks[stuck].hanging == 1)
-    # Several election timeouts: it hears the leader and does not campaign.
+    # For several election timeouts it hears the leader and does not campaign.
     before = stores.host(leader).replica(SHARD)._ticks
     await eventually(
         lambda: stores.host(leader).replica(SHARD)._ticks >= before + 3 * ELECTION_TICKS

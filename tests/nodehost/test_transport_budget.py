@@ -1,4 +1,4 @@
-"""Frames and snapshots that are not whole: memory follows what arrived, and is bounded for all."""
+"""Frames and snapshots that are not whole: memory follows what arrived, and its sum is bounded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def header(length: int) -> bytes:
 
 
 def test_a_buffer_follows_what_arrived() -> None:
-    """INV-FRAME-1: never more than twice that, whatever the header says, and the first buffer."""
+    """INV-FRAME-1: whatever the header says, the buffer is never more than twice what arrived, plus
+    the first buffer.
+    """
     held: list[int] = []
     reader = FrameReader(bounds.PEER_HELLO_BYTES_MAX)
     reader.widen(bounds.PEER_FRAME_BYTES_MAX, held.append)
@@ -58,7 +60,7 @@ def test_nothing_of_size_is_held_before_the_handshake() -> None:
 
 
 def test_widening_keeps_what_is_there() -> None:
-    """Behind a HELLO something else may have arrived already, in part."""
+    """Behind a HELLO a part of something else may have arrived already."""
     reader = FrameReader(100)
     body = random.Random(1).randbytes(900_000)
     first = b"".join(encode_frame(FrameKind.HELLO, [b"hello"], 5))
@@ -104,7 +106,7 @@ def test_a_store_has_its_bound(budget: ReceiveBudget) -> None:
 
 
 def test_who_holds_the_most_goes_first(budget: ReceiveBudget) -> None:
-    """Never the store that holds little, and of its own connections the largest."""
+    """The store that holds little never goes; of the other's connections the largest goes."""
     hoard, beside, other, honest = (Peer(budget, one) for one in (A, A, C, B))
     hoard.share.take(30)
     beside.share.take(9)
@@ -134,7 +136,7 @@ def test_the_one_who_asks_may_be_the_one(budget: ReceiveBudget) -> None:
 
 
 def test_one_hoarder_leaves_room_for_the_largest_of_another() -> None:
-    """What the bounds are for: see `bounds.transport`."""
+    """The bounds are chosen for this: see `bounds.transport`."""
     assert 2 * bounds.PEER_PARTIAL_STORE_BYTES_MAX < bounds.PEER_PARTIAL_BYTES_MAX
     largest = bounds.PEER_SNAPSHOT_BYTES_MAX + bounds.PEER_FRAME_BYTES_MAX
     assert largest <= bounds.PEER_PARTIAL_STORE_BYTES_MAX

@@ -1,4 +1,4 @@
-"""Who has not said who it is, and who says it too often: the accepting side of TcpTransport."""
+"""TcpTransport's accepting side: peers that have not said who they are, or say it too often."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def silent(transport: TcpTransport, host: str = "127.0.0.1") -> asyncio.St
 
 
 async def test_a_handshake_that_fails_leaves_nothing(tls: TlsWorld) -> None:
-    """A bare connect and close, garbage, no certificate, a wrong one: none is there afterwards."""
+    """A bare connect and close, garbage, no certificate, a wrong one: none is left afterwards."""
     b = await tcp(tls)
     for _ in range(20):
         (await silent(b)).close()
@@ -112,7 +112,7 @@ async def test_a_handshake_that_fails_leaves_nothing(tls: TlsWorld) -> None:
 async def test_who_stands_still_in_the_handshake_is_cut(
     tls: TlsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before its first byte, behind it, and behind the handshake without a HELLO."""
+    """It stands still before its first byte, after it, or after the handshake without a HELLO."""
     monkeypatch.setattr(lobby, "PEER_CONNECT_TIMEOUT_S", 0.3)
     b = await tcp(tls)
     assert await sent_raw(b) == b""
@@ -129,7 +129,7 @@ async def test_who_stands_still_in_the_handshake_is_cut(
 async def test_who_was_refused_does_not_stay(
     plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not read its refusal and does not hang up: its time runs on."""
+    """A peer that neither reads its refusal nor hangs up is cut when its time is over."""
     monkeypatch.setattr(lobby, "PEER_CONNECT_TIMEOUT_S", 0.3)
     b = await tcp(plain)
     _, writer = await dial(b)
@@ -140,7 +140,7 @@ async def test_who_was_refused_does_not_stay(
 
 
 async def test_places_of_strangers(plain: TcpWorld) -> None:
-    """PEER_STRANGERS_PER_ADDRESS_MAX, PEER_STRANGERS_MAX; a store's address is not among them."""
+    """PEER_STRANGERS_PER_ADDRESS_MAX and PEER_STRANGERS_MAX; a store's address does not count."""
     b = await tcp(plain)
     each = bounds.PEER_STRANGERS_PER_ADDRESS_MAX
     writers = [await silent(b) for _ in range(each)]
@@ -156,7 +156,8 @@ async def test_places_of_strangers(plain: TcpWorld) -> None:
     writers += [await silent(b, f"127.0.0.{2 + n % 50}") for n in range(more)]
     await eventually(lambda: b.stats().strangers_turned_away == 1 + each)
     assert b.stats().strangers == bounds.PEER_STRANGERS_MAX
-    # Full; where a known store is there is room all the same, and nobody goes for it.
+    # These places are full. The address of a known store has room all the same, and nobody has to
+    # go for it.
     b.set_address(C, "127.0.0.99:1")
     neighbours = bounds.PEER_ARRIVALS_PER_ADDRESS_MAX
     writers += [await silent(b, "127.0.0.99") for _ in range(neighbours)]
@@ -172,7 +173,7 @@ async def test_places_of_strangers(plain: TcpWorld) -> None:
 async def test_places_of_neighbours_in_all(
     plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PEER_ARRIVALS_MAX, made small: the addresses of known stores share so many places."""
+    """PEER_ARRIVALS_MAX is made small: the addresses of known stores share so many places."""
     monkeypatch.setattr(lobby, "PEER_ARRIVALS_MAX", 6)
     b = await tcp(plain)
     for number in range(6):
@@ -190,7 +191,7 @@ async def test_places_of_neighbours_in_all(
 async def test_a_store_that_stays_silent_is_cut(
     plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PEER_SILENT_INBOUND_PINGS_MAX, with pings that are sooner and fewer."""
+    """PEER_SILENT_INBOUND_PINGS_MAX is reached with pings that are sooner and fewer."""
     monkeypatch.setattr(connection, "PEER_PING_INTERVAL_S", 0.01)
     monkeypatch.setattr(reception, "PEER_SILENT_INBOUND_PINGS_MAX", 30)
     b = await tcp(plain)
@@ -205,7 +206,7 @@ async def test_a_store_that_stays_silent_is_cut(
 
 
 async def test_a_store_comes_in_through_a_crowd(tls: TlsWorld) -> None:
-    """All places are held by who says half a handshake, and taken again as soon as one is free."""
+    """Peers that say half a handshake hold all places, and take every place that becomes free."""
     b = await tcp(tls)
     ended = asyncio.Event()
 
@@ -233,7 +234,7 @@ async def test_a_store_comes_in_through_a_crowd(tls: TlsWorld) -> None:
 
 
 def test_who_has_to_go() -> None:
-    """Of the address with the most: the oldest that said nothing, else the oldest."""
+    """Of the address with the most, the oldest that said nothing goes, or else the oldest."""
     pool = Pool(in_all_max=4, per_address_max=3)
 
     def arrive(neighbourhood: str) -> Arrival:
@@ -288,7 +289,7 @@ async def welcomed(
 
 
 async def test_a_store_replaces_its_own_oldest_connection(plain: TcpWorld) -> None:
-    """PEER_STORE_CONNECTIONS_MAX, and nobody else's."""
+    """PEER_STORE_CONNECTIONS_MAX; it replaces nobody else's connection."""
     b = await tcp(plain)
     b.set_address(A, "127.0.0.1:1")
     b.set_address(C, "127.0.0.1:1")
@@ -306,7 +307,7 @@ async def test_a_store_replaces_its_own_oldest_connection(plain: TcpWorld) -> No
 
 
 async def test_places_of_newcomers(plain: TcpWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PEER_NEWCOMERS_MAX of all that are not known; who is known loses nothing by it."""
+    """PEER_NEWCOMERS_MAX bounds all that are not known; a known store loses nothing by it."""
     monkeypatch.setattr(reception, "PEER_NEWCOMERS_MAX", 3)
     b = await tcp(plain)
     b.set_address(A, "127.0.0.1:1")
@@ -325,7 +326,7 @@ async def test_places_of_newcomers(plain: TcpWorld, monkeypatch: pytest.MonkeyPa
 async def test_requests_of_one_store_are_bounded_over_its_connections(
     plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And go on counting when the connection they came on is gone."""
+    """They go on counting when the connection that they came on is gone."""
     monkeypatch.setattr(peer_account, "PEER_REQUESTS_INFLIGHT_MAX", 2)
     b, on_b = await started(plain, B)
     assert isinstance(b, TcpTransport)
@@ -367,7 +368,7 @@ async def test_requests_of_one_store_are_bounded_over_its_connections(
 
 
 async def test_a_deadline_has_an_end(plain: TcpWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PEER_REQUEST_TIMEOUT_MAX_S, whatever the request came with."""
+    """PEER_REQUEST_TIMEOUT_MAX_S holds, whatever deadline the request came with."""
     monkeypatch.setattr(inbound, "PEER_REQUEST_TIMEOUT_MAX_S", 0.05)
     a, _, _, on_b = await pair(plain)
 
@@ -418,7 +419,7 @@ async def test_out_of_place(plain: TcpWorld, frames: list[bytes]) -> None:
 async def test_a_frame_that_is_trickled_is_cut(
     plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PEER_FRAME_TICKS_MAX, although there is always a byte to hear."""
+    """PEER_FRAME_TICKS_MAX holds, although there is always a byte to hear."""
     monkeypatch.setattr(connection, "PEER_PING_INTERVAL_S", 0.01)
     monkeypatch.setattr(connection, "PEER_FRAME_TICKS_MAX", 20)
     b = await tcp(plain)
@@ -464,7 +465,7 @@ class FullTable:
 
 
 async def test_accepting_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stranger goes; else the newcomer is hung up on; else accepting pauses, and goes on."""
+    """A stranger goes; if there is none the newcomer goes; else accepting pauses, and goes on."""
     accepted: list[socket.socket] = []
     rooms = [True, False, False]
     shed: list[bool] = []

@@ -33,7 +33,7 @@ from tests.nodehost.transport_conformance import (
 
 
 def patient_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that stands still for two seconds has not been hung up on."""
+    """Let handshakes wait longer, so that a test that stands still for two seconds is not cut."""
     for module in (line, lobby):
         monkeypatch.setattr(module, "PEER_CONNECT_TIMEOUT_S", 60.0)
 
@@ -65,7 +65,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 class TestTcpTransport(TransportConformance):
-    """The real one."""
+    """The suite on the real transport."""
 
 
 def hello_frame(
@@ -85,7 +85,7 @@ async def dial(transport: TcpTransport) -> tuple[asyncio.StreamReader, asyncio.S
 
 
 async def sent_raw(transport: TcpTransport, *chunks: bytes) -> bytes:
-    """Write bytes to the listener; what it answers until it hangs up."""
+    """Write bytes to the listener; returns what it answers until it hangs up."""
     reader, writer = await dial(transport)
     for chunk in chunks:
         writer.write(chunk)
@@ -260,7 +260,7 @@ async def test_a_full_queue_drops_and_tells(
 async def test_a_silent_peer_is_cut_and_requests_end(
     world: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PEER_SILENT_PINGS_MAX, with pings that are sooner."""
+    """PEER_SILENT_PINGS_MAX is reached with pings that are sooner."""
     monkeypatch.setattr(connection, "PEER_PING_INTERVAL_S", 0.02)
     a, on_a = await started(world, A)
     assert isinstance(a, TcpTransport)
@@ -277,7 +277,7 @@ async def test_a_silent_peer_is_cut_and_requests_end(
 async def test_requests_never_sent_are_not_unknown(
     world: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """INV-LINE-1: what was still in our queue when the connection broke did not leave."""
+    """INV-LINE-1: a request that was still in our queue when the connection broke did not leave."""
     monkeypatch.setattr(connection, "PEER_PING_INTERVAL_S", 0.05)
     a, _ = await started(world, A)
     peer = PausedPeer()

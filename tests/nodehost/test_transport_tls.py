@@ -98,7 +98,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TlsWorld]:
 
 
 class TestTlsTransport(TransportConformance):
-    """The same as in plaintext."""
+    """The suite holds as in plaintext."""
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_a_listener_needs_a_server_certificate(world: TlsWorld) -> None:
 
 
 async def raw_hello(address: str, context: ssl.SSLContext | None) -> bytes:
-    """Connect, say something, and wait for what comes back until the other side hangs up."""
+    """Connect and say something; returns what comes back until the other side hangs up."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
     try:
@@ -227,7 +227,7 @@ async def test_new_certificates_count_from_the_next_handshake(world: TlsWorld) -
     visitor, _ = await started(world, identity(A).store_id)
     visitor.set_address(B, b.address)
     assert await visitor.request(B, "x", b"", 30.0)
-    # The last step: who still shows the old one is out.
+    # The last step: whoever still shows a certificate of the old authority is out.
     world.shown[B].trusted = OTHER.pem
     world.shown[B].papers = papers_of(B, OTHER)
     await b.renew_tls()

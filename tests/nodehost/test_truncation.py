@@ -35,7 +35,7 @@ class FakeReplica:
     shard: ShardId
     replica: ReplicaId
     lsns: list[int] = field(default_factory=lambda: [0, 1])
-    """next LSN after index 0, 1, 2 ...; the log starts behind a snapshot at index 1."""
+    """The next LSN after index 0, 1, 2 and so on; the log starts behind a snapshot at index 1."""
     installed: Index = Index(1)
     applied: Index = Index(1)
     truncated: Lsn = Lsn(0)
@@ -145,7 +145,7 @@ class World:
         self.open()
 
     def open(self) -> None:
-        """As after a restart: what was only in memory is gone."""
+        """Open the store as after a restart: what was only in memory is gone."""
         meter = HostMeter(self.host)
         self.exports = ExportedSnapshots(self.vfs, "/exports", meter, count_max=5)
         self.worker = TruncationWorker(
@@ -183,7 +183,7 @@ async def test_t1_the_largest_export_at_or_below_the_truncation_lsn_is_installed
         assert (await world.run()).counts == {"nothing_truncated": 1, "exported": 1}
     log.truncated = Lsn(25)
     assert await world.steps() == {Step.INSTALLED, Step.NOT_ADVANCED}
-    # Exports were at LSN 10, 20, 30, 40: the nearest *above* 25 would lose 26 to 30.
+    # Exports were at LSN 10, 20, 30, 40. Installing the nearest one *above* 25 would lose 26 to 30.
     assert world.host.installs == [(1, 21, 25)]
     assert world.exports.count(ShardId(1), ReplicaId(11)) == 2
     assert world.garbage_runs == 5
@@ -222,8 +222,8 @@ async def test_t2_t3_random_traffic_and_restarts_never_break_an_invariant(seed: 
                     lsn = rng.randint(truncations[-1][1], log.next_lsn - 1)
                     truncations.append((log.applied, lsn))
                 case 4:
-                    # A restart from the installed snapshot: it has to catch up again, and does not
-                    # know the newest truncation LSN until it has.
+                    # A restart from the installed snapshot: the replica has to catch up again, and
+                    # until then does not know the newest truncation LSN.
                     log.applied = rng.choice([log.applied, log.installed])
                 case _:
                     log.applied = tail
@@ -327,7 +327,7 @@ async def test_exports_behind_what_is_installed_are_dropped(world: World) -> Non
     for _ in range(3):
         log.append(10)
         await world.run()
-    log.installed = Index(25)  # a snapshot of the leader
+    log.installed = Index(25)  # by a snapshot of the leader
     log.truncated = Lsn(24)
     await world.run()
     assert world.exports.oldest_index(log.shard, log.replica) == 31
@@ -508,7 +508,7 @@ async def test_hakeeper_counts_a_refused_install(world: World) -> None:
 
 
 async def test_hakeeper_compacts_behind_the_state_of_the_visit_before(world: World) -> None:
-    """Reaches HAKEEPER_LOG_ENTRIES_MAX, made small."""
+    """Reaches HAKEEPER_LOG_ENTRIES_MAX, which is made small."""
     log = world.host.add(0, 1)
     log.append(20, records=0)
     assert await world.steps() == {Step.SHORT_LOG}
@@ -522,7 +522,7 @@ async def test_hakeeper_compacts_behind_the_state_of_the_visit_before(world: Wor
 
 
 async def test_hakeeper_compacts_by_bytes_too(world: World) -> None:
-    """Reaches HAKEEPER_LOG_BYTES_MAX, made small."""
+    """Reaches HAKEEPER_LOG_BYTES_MAX, which is made small."""
     log = world.host.add(0, 1)
     log.append(1001, records=0)
     await world.run()

@@ -68,7 +68,7 @@ class TruncatingCluster(Cluster):
         self.stores = dict(self.truncating)
 
     async def append(self, count: int) -> None:
-        """Blocks of one record each; block n begins with n."""
+        """Append blocks of one record each; block n begins with n."""
         host = self.host(await self.leader())
         first = host.log_bounds(SHARD)[1] + 1
         blocks = [b"%08d" % (first + n) + BLOCK for n in range(count)]
@@ -76,7 +76,7 @@ class TruncatingCluster(Cluster):
         await self.level()
 
     async def level(self) -> None:
-        """Wait until every running replica has applied the same."""
+        """Wait until every running replica has applied the same entries."""
         last = self.host(await self.leader()).log_bounds(SHARD)[1]
         for store in self.stores.values():
             host = store.host
@@ -199,8 +199,8 @@ async def test_removing_a_replica_removes_its_exports(cluster: TruncatingCluster
 
 
 async def test_g3_g4_t1_truncation_races_with_appends_and_reads(cluster: TruncatingCluster) -> None:
-    """Appends, truncations, visits and readers at once: a reader that stays above the truncation
-    LSN never misses a record."""
+    """Appends, truncations, visits and readers go on at once: a reader that stays above the
+    truncation LSN never misses a record."""
     stop = asyncio.Event()
 
     async def visits() -> None:

@@ -1,4 +1,4 @@
-"""Replicas that differ while too few answer: how long that lasts, and that it is not forgotten."""
+"""Replicas differ while too few answer: how long that lasts, and that it is not forgotten."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ async def test_nobody_decides_for_too_long(
 async def test_what_is_undecided_is_looked_at_again_alone(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a large shard took hours to come there again, and a copy of one side would decide."""
+    """Otherwise a large shard took hours to come to that range again, and meanwhile a copy of one
+    side would decide.
+    """
     monkeypatch.setattr(bounds, "COMPARE_RANGE_ENTRIES", 4)
     await cluster.fill()
     leader = await cluster.leader()
@@ -111,7 +113,7 @@ async def test_an_undecided_state_is_looked_at_again_alone(cluster: Compared) ->
 async def test_what_is_undecided_is_looked_at_again_during_a_pass(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another shard: its ranges may take days."""
+    """The pass is over another shard, whose ranges may take days."""
     monkeypatch.setattr(bounds, "COMPARE_RANGE_ENTRIES", 4)
     large = ShardId(2)
     for number in cluster.stores:

@@ -192,7 +192,7 @@ class TransportConformance:
         assert on_b.messages == [(5, message)]
 
     async def test_a_snapshot_larger_than_a_frame_arrives(self, world: World) -> None:
-        """And so does what is sent beside it, in its own order."""
+        """What is sent beside the snapshot arrives, too, in its own order."""
         a, _, _b, on_b = await pair(world)
         message = install(PEER_FRAME_BYTES_MAX + 1)
         assert a.send(B, ShardId(5), message)
@@ -208,7 +208,7 @@ class TransportConformance:
     async def test_a_snapshot_at_the_bound_and_one_beyond(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Beyond it nothing is sent, and what comes afterwards is."""
+        """A snapshot beyond the bound is not sent, and what comes afterwards is."""
         monkeypatch.setattr(chunks, "PEER_SNAPSHOT_BYTES_MAX", 3_000_000)
         largest = 3_000_000 - chunks.AROUND_BYTES
         a, _, _b, on_b = await pair(world)
@@ -424,7 +424,7 @@ class TransportConformance:
         assert on_b.messages == []
 
     async def test_other_addresses_are_tried_beside_the_learned_one(self, world: World) -> None:
-        """Nobody listens at the first one, another store at the second."""
+        """Nobody listens at the first address, and another store listens at the second."""
         a, _ = await started(world, A)
         b, _ = await started(world, B)
         c, on_c = await started(world, C)
@@ -441,7 +441,7 @@ class TransportConformance:
     async def test_a_store_is_followed_from_one_of_its_addresses_to_the_other(
         self, world: World
     ) -> None:
-        """And back: the turn does not end with the first success."""
+        """The way back works, too: the turn does not end with the first success."""
         a, _ = await started(world, A)
         b, _ = await started(world, B)
         first = b.address
