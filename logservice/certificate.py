@@ -74,7 +74,7 @@ class Serial:
 
 @value
 class Bearer:
-    """Who shows a chain. `not_after_s`: the end of its own certificate, on the wall clock."""
+    """Who shows a chain. `not_after_s` is the end of its own certificate, on the wall clock."""
 
     identity: Identity
     not_after_s: float

@@ -130,7 +130,7 @@ HAKEEPER_OPERATOR_CHECK_TICKS: Final = 5
 """Between two runs of the checkers while operators are under way: half a heartbeat interval."""
 
 HAKEEPER_BOOTSTRAP_TICKS_MAX: Final = 3000
-"""The first shards are placed, and 300 s later a majority of each must run; else a person must
+"""A majority of each of the first shards must run 300 s after they were placed; else a person must
 look."""
 
 HAKEEPER_PLACEMENT_QUIET_TICKS: Final = 10
@@ -138,8 +138,8 @@ HAKEEPER_PLACEMENT_QUIET_TICKS: Final = 10
 that are started together all take part."""
 
 HAKEEPER_CAUGHT_UP_ENTRIES: Final = 1024
-"""A replica this close behind the commit index counts as caught up. It is less than what a busy
-shard replicates between two heartbeats; a replica of an idle shard reaches 0."""
+"""A replica this close behind the commit index counts as caught up. The number is less than what a
+busy shard replicates between two heartbeats; a replica of an idle shard reaches 0."""
 
 HAKEEPER_LEADER_FRESH_TICKS: Final = 30
 """A swap is decided on a leader's report at most three heartbeats old."""

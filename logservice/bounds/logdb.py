@@ -18,7 +18,7 @@ LOGDB_GROUP_BYTES_GOAL: Final = 4 * 1024 * 1024
 
 LOGDB_GROUP_BYTES_FAST: Final = 1024 * 1024
 LOGDB_FAST_WRITE_S: Final = 0.002
-"""The goal on a fast disk, one whose durable write takes less than LOGDB_FAST_WRITE_S: encoding a
+"""The goal on a fast disk, one whose durable write takes at most LOGDB_FAST_WRITE_S: encoding a
 group takes a tenth to the whole of this time."""
 
 LOGDB_ENTRY_CACHE_BYTES: Final = 64 * 1024 * 1024

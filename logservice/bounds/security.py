@@ -46,9 +46,9 @@ REQUEST_BYTES_MAX: Final = BLOCK_BYTES_MAX + 1024 * 1024
 """Bytes of any request: one block of the largest size and the fields around it."""
 
 REQUEST_BYTES_RECEIVED_MAX: Final = 2 * REQUEST_BYTES_MAX
-"""Bytes of a request that gRPC takes in. A request up to twice REQUEST_BYTES_MAX gets TOO_LARGE
-with its ErrorInfo; to anything longer gRPC itself answers RESOURCE_EXHAUSTED before it has read it
-all."""
+"""Bytes of a request that gRPC takes in. A request that is too long, by less than as much again,
+gets TOO_LARGE with its ErrorInfo; to anything longer gRPC itself answers RESOURCE_EXHAUSTED before
+it has read it all."""
 
 METADATA_BYTES_MAX: Final = 8 * 1024
 """Bytes of a call's headers."""

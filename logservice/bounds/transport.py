@@ -102,7 +102,7 @@ them the connection that it replaces. One more ends the store's own oldest."""
 
 PEER_NEWCOMERS_MAX: Final = 64
 """Accepted connections of all stores together that this one does not know yet, and that ask to be
-let in. One more ends the oldest of them."""
+let in. One more ends the oldest such connection."""
 
 PEER_CROWD_REPORT_S: Final = 60.0
 """Connections that were turned away are an alarm for so long, and at most one line of the log in

@@ -174,7 +174,7 @@ async def test_a_restarted_member_has_nothing_to_do() -> None:
 
 
 async def test_a_store_that_remembers_hakeeper_never_bootstraps() -> None:
-    """Its own replica of shard 0 was removed; the others are asked by nobody."""
+    """Its own replica of shard 0 was removed; nobody asks the others."""
     stores = Stores()
     known = initial_membership([Member(ReplicaId(8), StoreId("s8"), Incarnation(1))])
     stores.books["s1"].update([], known.encode())

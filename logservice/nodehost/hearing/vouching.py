@@ -108,7 +108,7 @@ class VouchingHost(Protocol):
 
     @property
     def requests(self) -> PeerRequests:
-        """Where stores ask each other."""
+        """The requests between stores."""
         ...
 
 

@@ -10,8 +10,8 @@ A block that the disks of a quorum have no room for (`tracker.room`) is refused 
 before it is proposed. Admission answers first what is no append at all (repetitions, fenced
 writers). Commands are never refused for lack of room, so that a full log can be truncated.
 
-Somebody else may have taken the reserve while a block was on its way. Then the block stays in the
-log, with whatever is behind it, until there is room again (closed disks). Requests that come
+Somebody else may have taken the reserve while a block was on its way, so that the disks are closed.
+Then the block stays in the log, with whatever is behind it, until there is room. Requests that come
 meanwhile do not wait for their deadlines: appends, and sessions that are opened for them, are
 refused at once. The refusal speaks of this attempt alone. The block that is stuck may be that of an
 earlier attempt: a caller who repeats a sequence knows that the earlier attempt ended with an
@@ -218,7 +218,7 @@ class Intake:
                         invariant(False, "INV-ROOM-1", room=block_room, short=-disk_room)
             if session and parked and parked[-1] is item:
                 # While this sequence is not in the log, admission would take the next one of its
-                # session for a gap; so the next one may wait longer than admission asked for.
+                # session for a gap. This one may wait for more entries than admission asked for.
                 behind.add(session)
         try:
             self._propose(batch)

@@ -9,8 +9,8 @@ they are durable here.
 
 Two more confine a failure to one replica:
 
-INV-REPLICA-3: a replica of which an invariant does not hold, be it one of its core, its log or its
-state machine, halts, alone and for good: the mark is durable like that of damage, so that no
+INV-REPLICA-3: when an invariant of a replica's core, log or state machine does not hold, the
+replica halts, alone and for good: a mark in its log is durable, as it is for damage, so that no
 restart begins it again. The store ends only for what its shards share.
 INV-REPLICA-4: a core takes every message, and a state machine every committed entry, without
 raising.
@@ -112,11 +112,11 @@ class ReplicaHost(Protocol):
     """What a replica needs of its NodeHost; `node_host.NodeHost` satisfies it."""
 
     refusals: Refusals
-    """Where messages that are not heard are counted."""
+    """It counts the messages that are not heard."""
     strangers: Strangers
-    """Who is told that somebody spoke who is no known member."""
+    """It is told when somebody spoke who is no known member."""
     vouching: Vouching
-    """Who asks the voters whether they stand behind one who says that it leads."""
+    """It asks the voters whether they stand behind a member that says that it leads."""
     clock: Clock
 
     def woke(self, replica: Replica) -> None:

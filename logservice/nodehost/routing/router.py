@@ -69,7 +69,7 @@ class RouterHost(Protocol):
 
 
 class Router:
-    """One per NodeHost."""
+    """See the module's text. There is one per NodeHost."""
 
     def __init__(self, host: RouterHost, tick_s: float, election_timeout_s: float) -> None:
         """Take the peers' forwarded requests of `host`."""
