@@ -1,9 +1,10 @@
 """Allocation: unique ids for the database, once per request.
 
-Theory of operation. Every key has a counter; a call takes the range [first, first + count) and no
-later call of that key gets any of it. A caller that does not know what became of its call repeats
-it with the same request id and gets the same range: the newest ALLOCATE_REQUESTS_REMEMBERED are
-remembered, per key, across snapshots. Ids start at 1, so 0 stays free for "none".
+Theory of operation. Every key has a counter. A call takes the range [first, first + count), and no
+later call for that key gets any id of that range. A caller that does not know the outcome of its
+call repeats it with the same request id and gets the same range: the state, and so its snapshot,
+remembers the newest ALLOCATE_REQUESTS_REMEMBERED requests. Ids start at 1, so 0 stays free for
+"none".
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ would stop every replica of shard 0 at the same entry, for ever. There is no clo
 number of applied ticks.
 
 Fencing: a Tick or ScheduleCommands names the term in which its proposer led shard 0. It counts only
-if its entry has that same term, so what a deposed leader sends on its way out has no effect,
-whoever forwards it. Decisions need no fence beyond that: they are made at apply (see `check`).
+if its entry has that same term. So what a deposed leader still proposes has no effect, whoever
+forwards it. Decisions need no other fence, because they are made at apply (see `check`).
 
 References: DESIGN section 10; `state_machine.StateMachine`; MatrixOne's pkg/hakeeper/rsm.go for the
 contract.
@@ -47,11 +47,14 @@ class HAKeeperRsm:
 
     @property
     def state(self) -> state.State:
-        """For tests and for views on the same store; nobody else may change it."""
+        """The state itself, for tests and for views on the same store. No caller may change it."""
         return self._state
 
     def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
-        """Apply one committed entry; one outcome per proposal inside. Never raises on input."""
+        """Apply one committed entry and return one outcome per proposal in it.
+
+        No input makes it raise.
+        """
         self._state.index = entry.index
         try:
             if entry.kind is EntryKind.BLOCK:
@@ -96,7 +99,7 @@ class HAKeeperRsm:
         return Standing(state.load(state_bytes).index, None)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the state machine holds no resource."""
 
     def _apply(self, term: Term, proposal: proposals.Proposal) -> Outcome:
         if isinstance(proposal, proposals.Tick):

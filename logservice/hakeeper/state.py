@@ -1,14 +1,14 @@
 """State: everything HAKeeper knows, and its snapshot form.
 
-Theory of operation. All of it is replicated: time (`tick`), what stores reported, the operators
-with their steps and deadlines, and the commands that were not acknowledged yet. So a new leader of
-shard 0 knows what the old one was doing, to the tick. The structs are plain data; what may be done
-to them is in the modules beside this one.
+Theory of operation. The whole state is replicated: time (`tick`), what stores reported, the
+operators with their steps and deadlines, and the commands that were not acknowledged yet. So a new
+leader of shard 0 knows exactly what the old one was doing. The structs are plain data; the modules
+beside this one decide how they change.
 
 Determinism: dictionaries keep insertion order, and a replica that recovered from a snapshot
 inserted in another order than one that did not. So nothing may iterate over a dictionary of the
-state without sorting its keys (`sorted_stores` and its like), and `save` sorts before encoding:
-equal state, equal bytes.
+state without sorting its keys (`sorted_stores` and its like). `save` sorts before it encodes, so
+that equal states give equal bytes.
 
 Bytes: version byte, then the MessagePack array of `State`.
 """
@@ -42,10 +42,12 @@ _VERSION = b"\x05"
 
 
 class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
-    """One store. `live_since`: when it was first heard from after having been expired (or ever);
-    `directories`: its data directories as last reported; `directories_tick`: when one was last
-    found to be gone (or the first ones were reported). `forgotten`: whose log ends before entries
-    that were durable there (`heartbeats`, INV-HK-GONE-BACK).
+    """One store.
+
+    live_since: the tick of its first heartbeat, or of the first one after it had expired.
+    directories: its data directories as last reported. directories_tick: when one of them was last
+    found to be gone, or the first ones were reported. forgotten: replicas whose log ends before
+    entries that were durable there (`heartbeats`, INV-HK-GONE-BACK).
     """
 
     store: StoreId
@@ -73,14 +75,14 @@ class StoreState(Struct, array_like=True, forbid_unknown_fields=True):
         return self.host or self.store
 
     def directory(self, incarnation: Incarnation) -> DirectoryReport | None:
-        """The data directory with this incarnation; None when the store has no such one (now)."""
+        """The data directory with this incarnation; None when the store has none such now."""
         for directory in self.directories:
             if directory.incarnation == incarnation:
                 return directory
         return None
 
     def uses(self, incarnation: Incarnation) -> bool:
-        """The store has the data directory and it did not fail."""
+        """Whether the store has the data directory, and that directory did not fail."""
         directory = self.directory(incarnation)
         return directory is not None and not directory.failed
 
@@ -114,11 +116,12 @@ class Behind(Struct, array_like=True, forbid_unknown_fields=True):
 class ShardState(Struct, array_like=True, forbid_unknown_fields=True):
     """One shard as it should be, and its newest known membership.
 
-    initial: the membership it was bootstrapped with, empty until that was decided; it is decided at
-    most once. started: members reported at least once. abandoned: learners of operators that were
-    given up and may still appear. lost: members whose store says that their data is gone. avoid:
-    stores that could not take the shard, and until which tick. disagreement: two memberships of one
-    epoch. behind: replicas that live and are not level with the commit index (`standstill`).
+    initial: the membership it was bootstrapped with. It is decided at most once, and empty until
+    then. started: members reported at least once. abandoned: learners that may still appear,
+    although their operators were given up. lost: members whose store says that their data is gone.
+    avoid: stores that could not take the shard, and until which tick. disagreement: says that two
+    memberships of one epoch were reported. behind: replicas that live and have not reached the
+    commit index (`standstill`).
     """
 
     shard: ShardId
@@ -146,15 +149,15 @@ class Repair(enum.StrEnum):
     """What an operator is for."""
 
     REPLACE = "replace"
-    """A lost voter by a new replica on a spare store."""
+    """Replace a lost or halted voter by a new replica."""
     ADD = "add"
-    """A voter, because there are fewer than wanted."""
+    """Add a voter, because there are fewer than wanted."""
     REMOVE = "remove"
-    """A lost voter that needs no successor first, or an abandoned learner."""
+    """Remove a lost voter that needs no successor first, or an abandoned learner."""
     START = "start"
-    """A member that its live store does not run."""
+    """Start a member that its live store does not run."""
     KILL = "kill"
-    """A replica that is no member any more."""
+    """Remove the data of a replica that is no member any more."""
 
 
 CHANGES_MEMBERSHIP = frozenset({Repair.REPLACE, Repair.ADD, Repair.REMOVE})
@@ -163,9 +166,9 @@ CHANGES_MEMBERSHIP = frozenset({Repair.REPLACE, Repair.ADD, Repair.REMOVE})
 class Operator(Struct, array_like=True, forbid_unknown_fields=True):
     """A repair under way. It ends when the reported state says so.
 
-    replica: the new one (REPLACE, ADD), else the one it is about. old: the one to go. store and
-    incarnation: where `replica` is or shall be. command and target: what was last queued and where.
-    failures: how often its replica could not be started.
+    replica: the new replica (REPLACE, ADD), else the one that the repair is about. old: the replica
+    to remove. store and incarnation: where `replica` is or shall be. command and target: what was
+    last queued, and for which store. failures: how often `replica` could not be started.
     """
 
     id: int
@@ -186,8 +189,8 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class State(Struct, array_like=True, forbid_unknown_fields=True):
-    """The whole. `flags`: what needs a person's attention, and since which tick. `dirty`: something
-    changed that the checkers have not seen.
+    """The whole state. `flags`: what needs a person's attention, and since which tick. `dirty`:
+    whether something changed that the checkers have not seen.
     """
 
     phase: Phase = Phase.CREATED
@@ -216,19 +219,19 @@ class State(Struct, array_like=True, forbid_unknown_fields=True):
     access_version: int = 0
     joining: Joining = Joining.AUTOMATIC
     admitted: dict[StoreId, bool] = {}
-    """By a person; True: for shard 0, too. See `enrolment`."""
+    """Stores that a person admitted; True: also for shard 0. See `enrolment`."""
     applicants: dict[StoreId, Applicant] = {}
 
     def sorted_stores(self) -> list[StoreState]:
-        """By store id."""
+        """All stores, by store id."""
         return [self.stores[store] for store in sorted(self.stores)]
 
     def sorted_shards(self) -> list[ShardState]:
-        """By shard id: shard 0, which everything else depends on, comes first."""
+        """All shards, by shard id: shard 0, which everything else depends on, comes first."""
         return [self.shards[shard] for shard in sorted(self.shards)]
 
     def sorted_operators(self) -> list[Operator]:
-        """Oldest first."""
+        """All operators, the oldest first."""
         return [self.operators[operator] for operator in sorted(self.operators)]
 
     def hakeeper_membership(self) -> bytes:
@@ -239,7 +242,7 @@ class State(Struct, array_like=True, forbid_unknown_fields=True):
 
 @functools.lru_cache(maxsize=8192)
 def decoded(membership: bytes) -> Membership:
-    """`Membership.decode`, remembered: the state holds bytes, the checkers ask often."""
+    """`Membership.decode` with a cache: the state holds bytes, and the checkers ask often."""
     return Membership.decode(membership) if membership else Membership()
 
 
@@ -248,7 +251,7 @@ _decoder = msgspec.msgpack.Decoder(State)
 
 
 def save(state: State) -> bytes:
-    """The snapshot. Reorders dictionaries in place, which no reader can observe."""
+    """The snapshot. It reorders dictionaries in place, which no reader can observe."""
     state.stores = dict(sorted(state.stores.items()))
     state.services = dict(sorted(state.services.items()))
     state.shards = dict(sorted(state.shards.items()))

@@ -20,21 +20,21 @@ class QueryCorrupt(ValueError):
 
 
 class GetCluster(Struct, tag="cluster", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Everything: `ClusterView`."""
+    """Asks for everything; the answer is a `ClusterView`."""
 
 
 class GetShard(Struct, tag="shard", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """One shard: `ShardView`, or None."""
+    """Asks for one shard; the answer is a `ShardView`, or None."""
 
     shard: Shard
 
 
 class GetPhase(Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The cluster's phase: `str`."""
+    """Asks for the cluster's phase; the answer is a `str`."""
 
 
 class GetAccess(Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The access list: `AccessView`."""
+    """Asks for the access list; the answer is an `AccessView`."""
 
 
 Query = GetAccess | GetCluster | GetShard | GetPhase

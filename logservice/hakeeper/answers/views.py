@@ -2,7 +2,7 @@
 
 Theory of operation. A view is a frozen copy of a part of the state at one moment; making one never
 changes the state. The fields are those of `hakeeper.proto`, so that the edge only renames. Views
-also travel between stores (`queries`): any store answers, whoever runs shard 0.
+also travel between stores (`queries`), so that every store can answer, whichever runs shard 0.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from logservice.same_names import copied
 
 @dataclass(frozen=True, slots=True)
 class DirectoryView:
-    """One data directory of a store. `failed`: why it is not used any more, else empty. `full`: the
-    disk is above the high-water mark.
+    """One data directory of a store. `failed`: why it is not used any more, else empty. `full`:
+    whether its disk is above the high-water mark.
     """
 
     path: str
@@ -48,19 +48,19 @@ class StoreView:
 
     @property
     def disk_used_bytes(self) -> int:
-        """Of all data directories."""
+        """The sum over all data directories."""
         return sum(directory.used_bytes for directory in self.directories)
 
     @property
     def disk_free_bytes(self) -> int:
-        """Of all data directories."""
+        """The sum over all data directories."""
         return sum(directory.free_bytes for directory in self.directories)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """One member of a shard. `reported`: its live store says that it runs. `health` as in
-    `health`.
+    """One member of a shard. `reported`: whether its live store says that it runs. `health`: one of
+    the values of `health.Health`.
     """
 
     replica_id: ReplicaId
@@ -77,8 +77,9 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class ShardView:
-    """One shard. `client_addresses`: of the members' stores, the leader's first, lost ones last.
-    `membership`: encoded, with what the rows leave out; only in the answer about one shard.
+    """One shard. `client_addresses`: those of the members' stores, the leader's first and the lost
+    ones last. `membership`: the encoded membership, which has what the rows leave out; only the
+    answer about one shard has it.
     """
 
     shard_id: ShardId
@@ -110,7 +111,7 @@ class OperatorView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Everything. `flags`: what needs a person's attention."""
+    """Everything that is shown. `flags`: what needs a person's attention."""
 
     cluster_id: str
     phase: str
@@ -131,7 +132,7 @@ class AccessView:
 
 
 def cluster_view(state: State) -> ClusterView:
-    """The whole state; cost grows with all replicas of the cluster."""
+    """The view of the whole state. Its cost grows with the number of replicas in the cluster."""
     return ClusterView(
         state.cluster_id,
         state.phase.value,
@@ -145,7 +146,7 @@ def cluster_view(state: State) -> ClusterView:
 
 
 def store_view(state: State, store: StoreState) -> StoreView:
-    """One store."""
+    """The view of one store."""
     return StoreView(
         store.store,
         store.host_label,
@@ -169,7 +170,7 @@ def store_view(state: State, store: StoreState) -> StoreView:
 
 
 def shard_view(state: State, shard: ShardState) -> ShardView:
-    """One shard; cheap."""
+    """The view of one shard; it is cheap to make."""
     members = shard.members
     found = leader_report(state, shard)
     leader = found[1].replica if found is not None else ReplicaId(0)

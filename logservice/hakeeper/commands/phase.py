@@ -7,7 +7,8 @@
 
 The deadline counts replicated ticks, so a leader change of shard 0 neither shortens nor forgets it
 (in MatrixOne a leader change in this phase fails the bootstrap). BOOTSTRAP_FAILED stops nothing
-that runs; it says that a person must look, and repairs stay off until then.
+that runs. It says that a person must look, and there are no repairs until that person has set the
+phase back.
 """
 
 from __future__ import annotations

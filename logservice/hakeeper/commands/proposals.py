@@ -55,7 +55,7 @@ class ProposalCorrupt(ValueError):
 
 
 class Tick(Struct, tag="tick", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Time goes on by one tick. Counts only if `term` is the term of the entry that carries it."""
+    """Time goes on by one tick, but only if `term` is the term of the entry that carries this."""
 
     term: RaftTerm
 
@@ -68,20 +68,21 @@ class ShardSpec(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
 
 
 class Joining(enum.StrEnum):
-    """How a store that was never heard of becomes one of the cluster's."""
+    """How a store that HAKeeper never heard from becomes part of the cluster."""
 
     AUTOMATIC = "automatic"
-    """By its first heartbeat."""
+    """It joins by its first heartbeat."""
     BY_VERB = "by-verb"
-    """By its first heartbeat after a person admitted it."""
+    """It joins by its first heartbeat after a person admitted it."""
 
 
 class InitialCluster(
     Struct, tag="initial", array_like=True, frozen=True, forbid_unknown_fields=True
 ):
-    """The first configuration. Takes effect once; afterwards it answers with the present phase.
+    """The first configuration. It takes effect once; afterwards it answers with the present phase.
 
-    `membership` is shard 0's own initial one. `replicas` is the default of later CreateShard calls.
+    `membership` is shard 0's own initial membership. `replicas` is the default for later
+    CreateShard calls.
     """
 
     cluster_id: Name
@@ -95,23 +96,24 @@ class InitialCluster(
 
 
 class AdmitStore(Struct, tag="admit", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A person's word that this store belongs to the cluster; `hakeeper`: and may run shard 0."""
+    """A person admits this store to the cluster. `hakeeper`: the store may also run shard 0."""
 
     store: Store
     hakeeper: bool = False
 
 
 class SetJoining(Struct, tag="joining", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A person's decision about stores that come from now on."""
+    """A person decides how stores join from now on."""
 
     joining: Joining
 
 
 class DirectoryReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """One data directory of a store. used_bytes: of log storage; free_bytes: can still be written.
+    """One data directory of a store.
 
-    `failed`: why the store does not use it any more, else empty. `path` is for people. `full`: its
-    disk is above the high-water mark.
+    `used_bytes`: what log storage takes. `free_bytes`: what can still be written. `failed`: why the
+    store does not use it any more, else empty. `path` is for people. `full`: whether its disk is
+    above the high-water mark.
     """
 
     incarnation: StoreIncarnation
@@ -126,9 +128,9 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
     """One running replica as its store sees it, and the data directory it is in. `epoch` is the
     membership's change epoch.
 
-    `match` and `recently_active` are the leader's: last durable index per follower, and who was
-    heard from within an election timeout. `halted`: why it stopped serving, else empty;
-    `repairing`: and its store is restoring it from its peers.
+    Only a leader fills in `match`, the last durable index of each follower, and `recently_active`,
+    the replicas heard from within an election timeout. `halted`: why it stopped serving, else
+    empty. `repairing`: whether its store is restoring a halted replica from its peers.
     """
 
     shard: Shard
@@ -155,11 +157,11 @@ class ReplicaReport(Struct, array_like=True, frozen=True, forbid_unknown_fields=
 class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_unknown_fields=True):
     """What a store is and runs. `sequence` grows by one per heartbeat of a process (`boot_id`).
 
-    `base`: 0 for a full report, else the sequence whose state `replicas` and `gone` (shards no
-    longer running) are the difference to. `stored`: (shard, replica) with data here that do not
-    run; None when unchanged. `results` acknowledge commands. `unattributed_loss`: data
-    directories that had lost something when this process opened them, and nobody knows whose it
-    was.
+    `base`: 0 for a full report. Else it is the sequence of an earlier heartbeat, and `replicas` and
+    `gone` (shards that no longer run) are the difference to that one. `stored`: replicas that have
+    data here and do not run, as (shard, replica); None when unchanged. `results` acknowledge
+    commands. `unattributed_loss`: data directories that had lost something when this process opened
+    them, without a sign of which replica it was.
     """
 
     store: Store
@@ -178,7 +180,7 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
     stored: tuple[tuple[Shard, Replica], ...] | None = None
     results: tuple[CommandResult, ...] = ()
     access_version: Natural = 0
-    """Of the access list that the store has."""
+    """The version of the access list that the store has."""
     unattributed_loss: Annotated[
         tuple[StoreIncarnation, ...], Meta(max_length=bounds.DATA_DIRECTORIES_MAX)
     ] = ()
@@ -187,7 +189,7 @@ class StoreHeartbeat(Struct, tag="store", array_like=True, frozen=True, forbid_u
 class ServiceHeartbeat(
     Struct, tag="service", array_like=True, frozen=True, forbid_unknown_fields=True
 ):
-    """One of the database's own services (TN, CN, proxy). `owner`: whose it is."""
+    """One of the database's own services (TN, CN, proxy). `owner`: the identity it belongs to."""
 
     service: Name
     kind: Name
@@ -198,8 +200,8 @@ class ServiceHeartbeat(
 
 
 class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A new log shard. `shard` 0: choose an id; `name` empty: ``shard-<id>``; `replicas` 0:
-    default.
+    """A new log shard. With `shard` 0 HAKeeper chooses the id, with an empty `name` it is called
+    ``shard-<id>``, and with `replicas` 0 it gets the default number.
     """
 
     shard: Shard
@@ -208,7 +210,7 @@ class CreateShard(Struct, tag="create", array_like=True, frozen=True, forbid_unk
 
 
 class SetPhase(Struct, tag="phase", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A person's decision about the cluster's phase; only listed transitions take effect."""
+    """A person sets the cluster's phase; only the transitions in `phase.BY_PERSON` take effect."""
 
     phase: Phase
 
@@ -223,10 +225,11 @@ class Order(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
 class ScheduleCommands(
     Struct, tag="schedule", array_like=True, frozen=True, forbid_unknown_fields=True
 ):
-    """Queue commands that a person or the database asks for. Fenced: `term` must be the entry's.
+    """Queue commands that a person or the database asks for.
 
-    Only what cannot lower a shard's fault tolerance is accepted: orders for services, and
-    leadership transfers. Membership belongs to the checkers alone (G8).
+    It is fenced: `term` must be the entry's. Only what cannot lower a shard's fault tolerance is
+    accepted: orders for services, and leadership transfers. Only the checkers change a membership
+    (G8).
     """
 
     term: RaftTerm
@@ -234,8 +237,8 @@ class ScheduleCommands(
 
 
 class AllocateIds(Struct, tag="ids", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A range of unique ids of `key`. A repeated non-empty `request_id` gets the same range, if it
-    is of the same `owner`.
+    """A range of unique ids of `key`. When the same `owner` repeats a non-empty `request_id`, it
+    gets the same range.
     """
 
     key: Text
@@ -253,9 +256,7 @@ class AccessGrant(Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 
 
 class ChangeAccess(Struct, tag="access", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Add the roles `grant` to, and take the roles `revoke` from, what `identity` may over
-    `scope`.
-    """
+    """Give `identity` the roles in `grant` over `scope`, and take the roles in `revoke` from it."""
 
     identity: AccessText
     scope: AccessText
@@ -264,7 +265,7 @@ class ChangeAccess(Struct, tag="access", array_like=True, frozen=True, forbid_un
 
 
 class AckCommands(Struct, tag="ack", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Acknowledge outside of a heartbeat. `target` is a store or a service."""
+    """Acknowledge commands outside of a heartbeat. `target` is a store or a service."""
 
     target: Name
     results: tuple[CommandResult, ...]

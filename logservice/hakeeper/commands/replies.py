@@ -1,8 +1,8 @@
 """Replies: what the outcome of a heartbeat carries back, and its byte form.
 
-The answer of a store's heartbeat holds its commands, the store directory (who is where) and shard
-0's membership, which every store persists so that it finds HAKeeper again after everything was
-down.
+The answer to a store's heartbeat holds its commands, the store directory (which store is where) and
+shard 0's membership. Every store persists that membership, so that it finds HAKeeper again after
+everything was down.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DirectoryEntry(Struct, array_like=True, frozen=True, forbid_unknown_fields
 
 
 class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A replica here whose data directory had entries through that index once, as it reported."""
+    """A replica of the receiver that once reported entries through that index as durable there."""
 
     shard: Shard
     replica: Replica
@@ -54,9 +54,10 @@ class Forgotten(Struct, array_like=True, frozen=True, forbid_unknown_fields=True
 
 
 class HeartbeatReply(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """`need_full`: the report was a difference to something unknown; send a full one next.
+    """The answer to one heartbeat.
 
-    `hakeeper`: shard 0's membership, empty before the first InitialCluster.
+    `need_full`: the report was a difference to something unknown, so the store must send a full
+    report next. `hakeeper`: shard 0's membership, empty before the first InitialCluster.
     """
 
     phase: Phase

@@ -1,14 +1,14 @@
 """Store commands: what HAKeeper asks a store or a service to do, and what it hears back.
 
-Theory of operation. A command travels in the answer of the receiver's heartbeat, again with every
-heartbeat until the receiver acknowledges its id with a result, or until the operator that wanted it
-no longer does (delivery at least once). So every command is idempotent and exact:
+Theory of operation. A command travels in the answers to the receiver's heartbeats. Every answer
+carries it until the receiver acknowledges its id with a result, or until the operator that wanted
+it no longer does (delivery at least once). So every command is idempotent and exact:
 
 - a replica is always named by shard *and* replica id, which is never reused;
 - a replica is started only in the data directory (`incarnation`) the membership binds it to;
 - `fresh` says whether the replica may be created from nothing. It is true only until the first
-  report of the replica: afterwards missing data is a loss to be reported, never a reason to begin
-  again empty;
+  report of the replica. After that missing data is a loss to be reported, and never a reason to
+  begin again empty;
 - a membership change is a compare-and-swap on `expected_epoch`, so a late one changes nothing.
 
 Nothing here decides anything: these are values, encoded by `proposals` and `replies`.
@@ -35,8 +35,8 @@ from logservice.ids import Incarnation, StoreId
 
 
 class StartReplica(Struct, tag="start", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Run a replica. `membership`: what it begins with if it has no data; `join`: it then waits for
-    the leader's snapshot instead of taking part in the bootstrap.
+    """Run a replica. `membership`: what it begins with if it has no data. `join`: whether it then
+    waits for the leader's snapshot instead of taking part in the bootstrap.
     """
 
     shard: Shard
@@ -48,7 +48,7 @@ class StartReplica(Struct, tag="start", array_like=True, frozen=True, forbid_unk
 
 
 class RemoveReplica(Struct, tag="remove", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Stop this replica if it runs and forget its data for ever: it is in no membership."""
+    """Stop this replica if it runs, and remove its data for ever: it is in no membership."""
 
     shard: Shard
     replica: Replica
@@ -66,7 +66,7 @@ class Step(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
 class ChangeMembership(
     Struct, tag="change", array_like=True, frozen=True, forbid_unknown_fields=True
 ):
-    """Propose one ConfigChange; all steps take effect together (joint consensus) or none does."""
+    """Propose one ConfigChange. All steps take effect together (joint consensus), or none does."""
 
     shard: Shard
     expected_epoch: LogIndex
@@ -86,14 +86,17 @@ class ChangeMembership(
 class TransferLeader(
     Struct, tag="transfer", array_like=True, frozen=True, forbid_unknown_fields=True
 ):
-    """Move leadership to `target`, for example before maintenance. Never lowers fault tolerance."""
+    """Move leadership to `target`, for example before maintenance.
+
+    A transfer never lowers fault tolerance.
+    """
 
     shard: Shard
     target: Replica
 
 
 class ServiceOrder(Struct, tag="service", array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Opaque to HAKeeper: a command for one of the database's own services."""
+    """A command for one of the database's own services; HAKeeper does not look inside."""
 
     kind: Name
     payload: bytes
@@ -104,7 +107,7 @@ AnyCommand = StartReplica | RemoveReplica | ChangeMembership | TransferLeader | 
 
 
 def described(command: AnyCommand) -> str:
-    """A command in a line for people."""
+    """One line about a command, for people."""
     if isinstance(command, StartReplica):
         how = "which joins" if command.join else "a first member"
         return f"start replica {command.replica} of shard {command.shard}, {how}"
@@ -123,8 +126,9 @@ def described(command: AnyCommand) -> str:
 
 
 class QueuedCommand(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """`id` is unique over the cluster's life. `operator` is 0 when a person asked. `term` is
-    HAKeeper's when it was queued: information for the receiver's log.
+    """A command in a queue. `id` is unique over the cluster's life. `operator` is 0 when a person
+    asked for it. `term` is the term that shard 0 was in when the command was queued; it is
+    information for the receiver's log.
     """
 
     id: Natural

@@ -1,8 +1,8 @@
 """Wire types: the bounded scalars of everything that HAKeeper encodes.
 
 Theory of operation. Every input of the state machine is decoded by msgspec into structs whose
-fields carry their bounds, so that an input that decodes is already well-formed, and one that does
-not is refused in the same way on every replica. Two rules make that hold:
+fields carry their bounds. So an input that decodes is already well-formed, and every replica
+refuses the others in the same way. Two rules make that hold:
 
 - integers stay below 2**62, so that no sum of two of them leaves what MessagePack can encode;
 - structs are arrays that forbid unknown fields: skipping an unknown, deeply nested value would
@@ -27,10 +27,10 @@ _MAX = 2**62
 Natural = Annotated[int, Meta(ge=0, le=_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=_MAX)]
 Text = Annotated[str, Meta(max_length=bounds.NAME_BYTES_MAX, pattern=SAFE_PATTERN)]
-"""Possibly empty; bounded, and nothing in it that a terminal would obey."""
+"""A text, possibly empty, that is bounded and has nothing in it that a terminal would obey."""
 Name = Annotated[str, Meta(min_length=1, max_length=bounds.NAME_BYTES_MAX, pattern=SAFE_PATTERN)]
 Detail = Annotated[str, Meta(max_length=1024)]
-"""A message for people; the sender cuts it."""
+"""A message for people; the sender cuts it to this length."""
 AccessText = Annotated[
     str, Meta(min_length=1, max_length=bounds.ACCESS_TEXT_BYTES_MAX, pattern=SAFE_PATTERN)
 ]
@@ -39,7 +39,7 @@ Owner = Annotated[str, Meta(max_length=bounds.ACCESS_TEXT_BYTES_MAX)]
 """The client identity that a store authenticated; empty for none."""
 RoleNames = Annotated[tuple[Name, ...], Meta(max_length=16)]
 Path = Annotated[str, Meta(max_length=4096)]
-"""Of a file system; for people."""
+"""A path in a file system, for people."""
 Labels = Annotated[dict[Text, Text], Meta(max_length=bounds.HAKEEPER_LABELS_MAX)]
 
 Shard = Annotated[ShardId, Meta(ge=0, le=_MAX)]

@@ -1,17 +1,16 @@
 """Bootstrap: the first life of the cluster and of every shard.
 
-Theory of operation. A shard is born by deciding, once, in the replicated state, on which stores
-(and in which data directories) its first replicas live. That membership is recorded as `initial`
-and never decided again: not when no replica is reported, not when all stores are gone
-(INV-HK-BOOTSTRAP-ONCE: a shard's initial membership is written at most once). Starting the replicas
-is then the same work as starting any member that its live store does not run, with the same
-redelivery.
+Theory of operation. A shard begins with one decision in the replicated state: on which stores, and
+in which data directories, its first replicas live. That membership is recorded as `initial` and
+never decided again, neither when no replica is reported nor when all stores are gone
+(INV-HK-BOOTSTRAP-ONCE: a shard's initial membership is written at most once). Its replicas are then
+started like any member that its live store does not run, with the same redelivery.
 
 All initial replicas begin from the same snapshot at (index 1, term 1), so the initial membership's
 change epoch is 1. Replica ids come from one counter and are never reused; those of shard 0's first
 replicas are below HAKEEPER_FIRST_REPLICA_ID.
 
-The deadline of the first start counts replicated ticks; see `phase` for what it may lead to.
+The deadline of the first start counts replicated ticks; `phase` says what follows when it passes.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def apply_initial(state: State, proposal: InitialCluster) -> Outcome:
     state.store_timeout_ticks = proposal.store_timeout_ticks
     state.joining = proposal.joining
     if proposal.joining is not Joining.AUTOMATIC:
-        # Whoever was quicker than the configuration has to ask again.
+        # A store that joined before the configuration came has to ask again.
         known = {member.store_id for member in membership.members}
         state.stores = {name: store for name, store in state.stores.items() if name in known}
     hakeeper = ShardState(HAKEEPER_SHARD, "hakeeper", len(membership.voters), state.tick)
@@ -129,7 +128,7 @@ def apply_set_phase(state: State, proposal: SetPhase) -> Outcome:
 
 
 def place_first_shards(state: State) -> str:
-    """Place every log shard of InitialCluster, or none; the answer says what is missing."""
+    """Place every log shard of InitialCluster, or none. The answer says what is missing."""
     newest = max((store.first_tick for store in state.stores.values()), default=0)
     quiet_since = max(newest, state.phase_tick)
     if quiet_since + bounds.HAKEEPER_PLACEMENT_QUIET_TICKS > state.tick:
@@ -154,7 +153,7 @@ def place_first_shards(state: State) -> str:
 
 
 def judge(state: State) -> str:
-    """Whether the first start has succeeded or failed; the answer says what is missing.
+    """Find out whether the first start has succeeded or failed. The answer says what is missing.
 
     Success counts replicas that are *running* and a leader, not what a membership lists.
     """
@@ -170,14 +169,14 @@ def judge(state: State) -> str:
 
 
 def allocate_replica_id(state: State) -> ReplicaId:
-    """The next replica id; no other shard or replica ever has it."""
+    """The next replica id; no other replica of any shard ever has it."""
     replica = ReplicaId(state.next_replica_id)
     state.next_replica_id += 1
     return replica
 
 
 def _unused_shard_id(state: State) -> ShardId:
-    # Numbers that people chose for their shards are skipped; at most all of them once.
+    # It skips the numbers that people chose for their shards, each of them at most once.
     while state.next_shard_id in state.shards:
         state.next_shard_id += 1
     return ShardId(state.next_shard_id)

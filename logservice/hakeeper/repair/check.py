@@ -1,17 +1,19 @@
 """Check: one pass of HAKeeper's reasoning, run inside the state machine when a tick is applied.
 
-Theory of operation. The alternative, a leader that looks at its state, decides and proposes the
-result, has to fence that result against everything committed in between. Here the decision *is* the
-application of an entry: the view is exact by construction, every replica comes to the same result,
-and a deposed leader can decide nothing, because all it can do is propose a tick, which counts only
-in the term of its entry. The price is that the pass must be deterministic and cheap; it runs at
-once when a report changed something (`dirty`), every few ticks while operators are under way, and
-now and then anyway.
+Theory of operation. The alternative would be a leader that looks at its state, decides and proposes
+the result. It would have to fence that result against everything committed in between. Here the
+decision *is* the application of an entry. So the view is exact by construction, and every replica
+comes to the same result. A deposed leader can decide nothing, because all it can do is propose a
+tick, which counts only in the term of its entry. The price is that the pass must be deterministic
+and cheap. It runs at the next tick after a report changed something (`dirty`), every
+HAKEEPER_OPERATOR_CHECK_TICKS while operators are under way, and else every
+HAKEEPER_IDLE_CHECK_TICKS.
 
-A pass: notice expired stores; advance the first start; drive the operators under way; let the
-checkers begin new ones; collect the flags. Driving an operator means: keep its wanted command
-queued until its effect is reported, send it again when it was acknowledged and had no effect,
-replace it when another is wanted. Before a command is queued it passes `safety.objection`.
+A pass notices expired stores, advances the first start, drives the operators under way, lets the
+checkers begin new ones, and collects the flags. To drive an operator is to keep its wanted command
+queued until its effect is reported, to send it again when it was acknowledged and had no effect,
+and to replace it when another one is wanted. `safety.objection` is asked before a command is
+queued.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from logservice.hakeeper.stores.heartbeats import learn_again
 
 
 def on_tick(state: State) -> None:
-    """Run a pass if one is due. The caller has advanced `state.tick`."""
+    """Run a pass if one is due. The caller has already advanced `state.tick`."""
     _expire(state)
     busy = state.operators or state.phase is not Phase.RUNNING
     due = bounds.HAKEEPER_OPERATOR_CHECK_TICKS if busy else bounds.HAKEEPER_IDLE_CHECK_TICKS
@@ -38,7 +40,7 @@ def on_tick(state: State) -> None:
 
 
 def run(state: State) -> None:
-    """One pass, whatever the time."""
+    """Run one pass, due or not."""
     flags: list[str] = []
     if state.phase is Phase.BOOTSTRAPPING:
         flags.append(bootstrap.place_first_shards(state))
@@ -68,7 +70,7 @@ def run(state: State) -> None:
 
 
 def _full_disks(state: State) -> list[str]:
-    """Nothing that HAKeeper could repair: the shards there need a truncation, or the disk room."""
+    """Flags of full disks. HAKeeper cannot repair them: a person must truncate or make room."""
     return [
         f"disk full: {store.store} {directory.path}"
         for store in state.sorted_stores()
@@ -94,7 +96,7 @@ def _expire(state: State) -> None:
 
 
 def _drive(state: State, operator: Operator) -> list[str]:
-    """Bring one operator a step further; returns flags."""
+    """Bring one operator a step further and return its flags."""
     wanted = plan(state, operator)
     if isinstance(wanted, Finish):
         _finish(state, operator)
@@ -139,5 +141,6 @@ def _finish(state: State, operator: Operator) -> None:
         shard.avoid[operator.store] = state.tick + bounds.HAKEEPER_AVOID_TICKS
     known = members.contains(operator.replica) or operator.replica in members.removed
     if operator.command_id and not known:
-        # Its addition may still be on the way at this epoch; at a later one it changes nothing.
+        # The change that adds it may still be on its way. It names this epoch, so that it changes
+        # nothing once the epoch is a later one.
         shard.abandoned[operator.replica] = members.change_epoch

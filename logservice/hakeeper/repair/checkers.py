@@ -2,7 +2,8 @@
 
 Theory of operation. A checker looks at the state and returns findings: operators to start, and
 flags for people. It decides by exact (shard, replica, incarnation). Per shard at most one operator
-that changes the membership is under way; shard 0 is treated like every other shard, and first.
+that changes the membership is under way. Shard 0 is treated like every other shard, and before
+them.
 
     a voter is LOST or HALTED   more voters than wanted         REMOVE it
                                 a spare store                   REPLACE it there
@@ -17,13 +18,14 @@ that changes the membership is under way; shard 0 is treated like every other sh
     a member MISSING            its store is live               START
     a replica in no membership  its store is live               KILL
 
-In place, a voter that cannot help is exchanged for an empty one on the same store by one change. To
-remove it first and to add one later would leave a shard of fewer voters for as long as the store is
-away, and each of those would be needed (simulator, seed 301: the next lost disk was the end of it).
+A replacement in place is one change that swaps a voter that cannot help for an empty one on the
+same store. To remove the old voter first and to add one later would leave the shard with fewer
+voters for as long as the store is away, and it would need each of them (simulator, seed 301: the
+next lost disk ended the shard).
 
 A replica is killed only if the membership that lacks it is newer than the replica's own, or says
-that the id was removed. A replica that is listed, that an operator is bringing, whose store is
-expired, or whose shard is unknown is never touched.
+that the id was removed. A replica is never touched when it is listed, when an operator is bringing
+it, when its store is expired, or when its shard is unknown.
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Incarnation, ReplicaId, S
 from logservice.membership import Member
 
 _NO_DIRECTORY = Incarnation(0)
-"""Of operators that bring no replica anywhere: a replica id says enough to remove it."""
+"""The incarnation of operators that bring no replica: a replica id is enough to remove one."""
 
 
 class Checkers:
-    """One pass over one state. `found` are new operators, already in the state; `flags` are
-    texts.
+    """One pass over one state. `found`: new operators, which are in the state already. `flags`:
+    texts for people.
     """
 
     def __init__(self, state: State) -> None:
@@ -69,12 +71,12 @@ class Checkers:
             self._note(operator)
 
     def check_starts(self) -> None:
-        """START what is MISSING; all that may be done before the cluster runs."""
+        """START what is MISSING. Nothing else may be done before the cluster runs."""
         for shard in self._placed():
             self._starts(shard, healths(self._state, shard))
 
     def check_all(self) -> None:
-        """Every checker, shard 0 first."""
+        """Run every checker, for shard 0 first."""
         observes = self._state.tick % bounds.HAKEEPER_IDLE_CHECK_TICKS == 0
         for shard in self._placed():
             found = healths(self._state, shard)
@@ -191,8 +193,9 @@ class Checkers:
 
     @staticmethod
     def _may_come_back(shard: ShardState, member: Member, store: StoreState) -> bool:
-        """A replica of shard 0 in a failed directory, which may work again after a restart: if
-        another one fell before its successor runs, there were no HAKeeper to start that.
+        """Whether this is a replica of shard 0 in a failed directory, which may work again after a
+        restart. It is not replaced in place: if another replica of shard 0 failed before the
+        successor runs, no HAKeeper would be left to start the successor.
         """
         directory = store.directory(member.incarnation)
         return shard.shard == HAKEEPER_SHARD and directory is not None and bool(directory.failed)
@@ -229,7 +232,9 @@ class Checkers:
         self._begin(kind, shard, new, old, store.store, incarnation)
 
     def _room(self, shard: ShardState) -> bool:
-        """Bounded work at once; shard 0 always has room, because all other repairs need it."""
+        """Whether one more change may begin: work at once is bounded. Shard 0 always has room,
+        because all other repairs need it.
+        """
         return shard.shard == HAKEEPER_SHARD or self._changes < bounds.HAKEEPER_OPERATORS_MAX
 
     # --- replicas on stores ---------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """Operators: what a repair wants next, as a pure function of the reported state.
 
-Theory of operation. `plan` looks at the newest known membership and reports and says what the
-operator wants now: to finish, to wait (and for what), or one command for one store. It keeps no
-memory of steps: whatever happened, by whomever, the state tells where the repair stands. So a lost
-command, a repeated one, a leader change of HAKeeper or of the shard, or a race with another change
-need no special case.
+Theory of operation. `plan` looks at the newest known membership and reports, and says what the
+operator wants now: to finish, to wait (and for what), or one command for one store. It remembers no
+steps: the state tells how far the repair has come, whoever brought it there. So a lost command, a
+repeated one, a leader change of HAKeeper or of the shard, or a race with another change need no
+special case.
 
     REPLACE, ADD   replica not in the membership   add it as a learner
                    learner, not reported           start it on its store
@@ -17,15 +17,15 @@ need no special case.
     START          not reported                    start it in its own data directory
     KILL           reported or stored, no member   remove its data
 
-A REPLACE or ADD is given up while its replica is no voter yet if the target is lost or cannot start
-it, if the old replica came back to stay, or if it is no longer needed; the learner is then removed
-again. The race between a swap under way and that removal is decided by the epoch: one of them wins,
-the other changes nothing, and the next plan sees which.
+As long as its replica is no voter, a REPLACE or ADD is given up if the target store is lost or
+cannot start the replica, if the old replica came back to stay, or if the new one is no longer
+needed. The learner is then removed again. The race between a swap under way and that removal is
+decided by the epoch: one of them wins, the other changes nothing, and the next plan sees which.
 
-The swap is refused (it waits) unless a majority of the new configuration, the new replica included,
-is recently active and caught up by the leader's fresh report. In place, where a store cannot hold
-both, the new voter comes empty, and that majority is one without it. References: DESIGN section 10;
-Raft thesis 4.2.
+The swap waits until a majority of the new configuration, the new replica included, is recently
+active and caught up by the leader's fresh report. A store cannot hold two replicas of a shard. So
+in place the new voter comes empty, and that majority must be there without it. References: DESIGN
+section 10; Raft thesis 4.2.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from logservice.membership import Membership
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Nothing left to do."""
+    """Nothing is left to do."""
 
     why: str
 
@@ -99,7 +99,7 @@ def plan(state: State, operator: Operator) -> Plan:
 
 
 def _plan_arrival(state: State, shard: ShardState, operator: Operator) -> Plan:
-    """REPLACE and ADD: bring `replica` in, and take `old` out with the same change."""
+    """REPLACE and ADD: make `replica` a voter, and remove `old` with the same change."""
     members = shard.members
     new, old = operator.replica, operator.old
     if members.joint:
@@ -140,8 +140,8 @@ def _in_place(members: Membership, operator: Operator) -> bool:
 def _plan_in_place(state: State, shard: ShardState, operator: Operator) -> Plan:
     """Swap a voter that cannot help for an empty one on the same store.
 
-    The shard needs as many of the others as before, and while the new voter copies the log it can
-    already vote for one of them; the old one would not.
+    The shard needs as many of its other voters as before. While the new voter copies the log, it
+    can already vote for one of them, which the old one could not.
     """
     old = shard.members.member(operator.old)
     if old is None or health(state, shard, old) not in REPLACEABLE:
@@ -167,10 +167,10 @@ def swap_refusal(
     empty: bool = False,
 ) -> str:
     """Why the voters may not change yet; empty if they may. Either replica may be NO_REPLICA.
-    `empty`: the arriving one need not be caught up.
+    `empty`: the arriving replica need not be caught up.
 
-    Safety argument (G8): the majority that the new configuration needs is, by the leader's fresh
-    report, connected to the leader and at most HAKEEPER_CAUGHT_UP_ENTRIES behind, so the change
+    Safety argument (G8): by the leader's fresh report, the majority that the new configuration
+    needs is connected to the leader and at most HAKEEPER_CAUGHT_UP_ENTRIES behind. So the change
     neither stops the shard nor makes it depend on a replica that has yet to copy the log.
     """
     members = shard.members
@@ -260,16 +260,16 @@ def _plan_kill(state: State, shard: ShardState, operator: Operator) -> Plan:
         return Finish("done")
     if not _removal_is_known(state, shard):
         # A removed leader may be the only one that knows that its removal is committed, and its log
-        # the newest: without it the others could not elect anybody.
+        # may be the newest. The others could not elect a leader without it.
         return Wait("a leader of the new membership, or all that is left, knows of the removal")
     return Send("kill", operator.store, RemoveReplica(shard.shard, operator.replica))
 
 
 def _removal_is_known(state: State, shard: ShardState) -> bool:
-    """The leader has applied the newest membership or, where there is none, every voter that is up.
+    """Whether the leader has applied the newest membership.
 
-    The second matters when a voter that was swapped in place runs again and is in the way of its
-    successor, whose vote is needed for a leader.
+    Without a leader every voter that is up must have applied it. This matters when a voter that was
+    swapped in place runs again and is in the way of its successor, whose vote a leader needs.
     """
     epoch = shard.members.change_epoch
     leader = leader_report(state, shard)
@@ -285,8 +285,8 @@ def _removal_is_known(state: State, shard: ShardState) -> bool:
 
 
 def _start(shard: ShardState, replica: ReplicaId, store: StoreId, incarnation: Incarnation) -> Send:
-    """Initial members begin with the recorded initial membership, later ones wait for a
-    snapshot.
+    """Start a replica: an initial member begins with the recorded initial membership, and a later
+    one waits for a snapshot.
     """
     initial = replica in Membership.decode(shard.initial).voters
     command = StartReplica(
@@ -301,7 +301,7 @@ def _start(shard: ShardState, replica: ReplicaId, store: StoreId, incarnation: I
 
 
 def _change(state: State, shard: ShardState, step: str, *steps: Step) -> Plan:
-    """One membership change, sent to the leader's store or, without one, to any live voter's."""
+    """One membership change for the leader's store or, without a leader, any live voter's store."""
     found = leader_report(state, shard)
     if found is not None:
         target = found[0].store

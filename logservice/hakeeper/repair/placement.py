@@ -1,23 +1,25 @@
 """Placement: which store gets a replica.
 
-Theory of operation. Candidates are live stores that host no member of the shard and no
-learner on its way there. Replicas of a shard never share a host label, unless the whole cluster has
-only one (a single machine): "whole cluster" counts every store ever seen, else the loss of all
-other hosts would look like permission. Among the candidates the least loaded goes first, ties by
-store id. Load counts members of all shards plus replicas that operators are bringing, and grows
-with every choice made in the same pass, so that shards repaired together do not all choose the same
-store.
+Theory of operation. Candidates are live stores that host no member of the shard and to which no
+replica of it is on its way. Replicas of a shard never share a host label, unless the whole cluster
+has only one (a single machine). "Whole cluster" counts every store ever seen, else the loss of all
+other hosts would look like permission. Among the candidates the least loaded one is chosen first,
+and equal ones in the order of their store ids. Load counts members of all shards plus replicas that
+operators are bringing. It grows with every choice made in the same pass, so that shards repaired
+together do not all choose the same store.
 
-Within the store, the data directory with the most free bytes for each replica that is there goes
-first, then the one with the fewest; a failed one is none. A store without any is no candidate.
-Full disks are chosen last: a replica that has to catch up there could not.
+Within the store, the data directory with the most free bytes for each replica is chosen first, and
+among equal ones the one with the fewest replicas. A failed directory is never chosen, and a store
+without a working one is no candidate. Full disks are chosen last, because a replica could not catch
+up there.
 
-A flapping store (not `settled`) gets no repair, which can wait, and a new shard only if need be.
+A flapping store (not `settled`) gets no replica for a repair, which can wait, and a replica of a
+new shard only if no other store is left.
 
 A replica of shard 0 goes only to a store that may have one (`enrolment`).
 
-This file alone chooses stores. It never chooses one twice for a shard, and gives fewer than asked
-rather than break a rule.
+This file alone chooses stores. It never chooses one twice for a shard, and it gives fewer than
+asked rather than break a rule.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Placement:
     """The choices of one pass over one state."""
 
     def __init__(self, state: State) -> None:
-        """Count what every store carries."""
+        """Count how many replicas every store carries."""
         self._state = state
         self._stores = [
             store
@@ -61,17 +63,17 @@ class Placement:
         self._load_of[incarnation] = self._load_of.get(incarnation, 0) + 1
 
     def take(self, shard: ShardId, store: StoreId, incarnation: Incarnation) -> None:
-        """A replica of `shard` goes to a data directory of `store`."""
+        """Note that a replica of `shard` goes to a data directory of `store`."""
         self._count(store, incarnation)
         self._arriving[store] = self._arriving.get(store, 0) + 1
         self._on_the_way.setdefault(shard, []).append(store)
 
     def arriving(self, store: StoreId) -> int:
-        """Learners that operators are bringing to it."""
+        """How many replicas operators are bringing to the store."""
         return self._arriving.get(store, 0)
 
     def directory(self, store: StoreState) -> Incarnation:
-        """Where in a store that `choose` gave a new replica goes."""
+        """The data directory for a new replica in a store that `choose` returned."""
 
         def order(directory: DirectoryReport) -> tuple[bool, int, int, Incarnation]:
             load = self._load_of.get(directory.incarnation, 0)
@@ -82,8 +84,8 @@ class Placement:
         return min(working, key=order).incarnation
 
     def takes_another(self, shard: ShardState, store: StoreState) -> bool:
-        """Of a live store: it does not flap, has a working data directory, and did not lately fail
-        to start a replica of the shard.
+        """Whether a live store takes a replica of the shard: it does not flap, has a working data
+        directory, and did not lately fail to start a replica of the shard.
         """
         return (
             settled(self._state, store)
@@ -96,8 +98,8 @@ class Placement:
     ) -> Sequence[StoreState]:
         """Up to `count` stores for new replicas of `shard` (None: a shard that does not exist yet).
 
-        `leaving`: the store of the replica to be replaced; its host becomes free, the store itself
-        does not (it may come back as it was). Does not `take` them.
+        `leaving`: the store of the replica to be replaced. Its host becomes free; the store itself
+        does not, because it may come back as it was. The caller has to `take` what it uses.
         """
         stores_used, hosts_used = self._used(shard, leaving)
         for_hakeeper = shard is not None and shard.shard == HAKEEPER_SHARD
@@ -118,7 +120,7 @@ class Placement:
         return chosen
 
     def admissible(self, shard: ShardState, leaving: StoreId | None) -> StoreId | None:
-        """A store that a replica of shard 0 could go to if a person admitted it for that."""
+        """A store that could get a replica of shard 0 if a person admitted the store for that."""
         used, _ = self._used(shard, leaving)
         for store in sorted(self._stores, key=self._preference):
             if store.store not in used and not eligible(self._state, store.store):

@@ -1,16 +1,15 @@
 """Safety: what HAKeeper may not do, in one place (guarantee G8).
 
 INV-HK-TOLERANCE: no membership change that HAKeeper proposes lowers the number of further failures
-the shard survives, judged by the members that are ALIVE in the replicated state; while the change
-is joint, both halves count.
+that the shard survives. That number is judged by the members that are ALIVE in the replicated
+state; while the change is joint, both halves count.
 
 INV-HK-MEMBER: HAKeeper never removes the data of a replica that is in the newest known membership,
 nor anything on a store that is expired or unknown.
 
 The planners (`operators`) are written so that they never ask for such a thing, and say why they
-wait. The gate here is independent of them and is the last stop before a command is queued: a
-refusal is flagged instead of crashing, because a crash at apply would take down every replica of
-shard 0 with it.
+wait. The gate here is independent of them and is the last stop before a command is queued. A
+refusal is a flag and not a crash, because a crash at apply would stop every replica of shard 0.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def objection(state: State, target: StoreId, command: AnyCommand) -> str:
 
 
 def voters_after(members: Membership, change: ChangeMembership) -> tuple[ReplicaId, ...]:
-    """The voters once the change has been made and a joint configuration was left."""
+    """The voters after the change has been made and the joint configuration has been left."""
     voters = set(members.voters)
     for step in change.steps:
         if step.kind is ChangeKind.ADD_VOTER:
@@ -60,7 +59,7 @@ def voters_after(members: Membership, change: ChangeMembership) -> tuple[Replica
 
 
 def alive(state: State, shard: ShardState) -> frozenset[ReplicaId]:
-    """Members that are up, by the replicated state."""
+    """The members that are up according to the replicated state."""
     return frozenset(
         replica for replica, found in healths(state, shard).items() if found is Health.ALIVE
     )
@@ -69,7 +68,7 @@ def alive(state: State, shard: ShardState) -> frozenset[ReplicaId]:
 def lowers_tolerance(
     members: Membership, after: tuple[ReplicaId, ...], up: frozenset[ReplicaId]
 ) -> bool:
-    """Going from `members` to the voters `after` would let the shard survive fewer failures."""
+    """Whether the shard would survive fewer failures with the voters `after` than now."""
     return not after or tolerance(Membership(voters=after), up) < tolerance(members, up)
 
 

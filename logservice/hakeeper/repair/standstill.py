@@ -1,26 +1,28 @@
 """Standstill: a replica that lives, is behind, and does not move.
 
 Theory of operation. A shard is as durable as the logs that its leader counts. A replica whose store
-answers and whose log stays where it is counts for nothing, and no other sign tells: it is ALIVE. So
-every HAKEEPER_IDLE_CHECK_TICKS what the leader's fresh report says of each follower is compared
-with what it said before; to do so in every pass would double what a pass costs, and adds nothing.
-Who is behind the commit index is remembered with the furthest index it was seen at, and since when;
-who gets further is remembered anew, who is level is forgotten. After HAKEEPER_STANDSTILL_TICKS the
-place is a flag. The furthest index counts, because a new leader begins with 0 for everybody, and
-coming back from there is no progress.
+answers and whose log does not grow counts for nothing, and its health does not show it: it is
+ALIVE. So every HAKEEPER_IDLE_CHECK_TICKS HAKeeper compares what the leader's fresh report says of
+each follower with what an earlier one said. To do so in every pass would double the cost of a pass,
+and would add nothing. For a replica behind the commit index HAKeeper remembers the furthest index
+that the replica was seen at, and since when. A replica that gets further is remembered with a new
+tick, and one that reaches the commit index is forgotten. After HAKEEPER_STANDSTILL_TICKS at one
+index the replica is flagged. The furthest index counts, because a new leader begins with 0 for
+every follower, and the way back from 0 is no progress.
 
 Without a fresh report nothing is known, and the time begins anew: a shard that had no leader for a
-minute had nobody to catch up with. Of a replica that the leader does not name nothing is said, and
-one that is halted, under repair, lost or no member any more has flags of its own, or needs none.
+minute had no leader to catch up with. There is no flag about a replica that the leader does not
+name. A replica that is halted, under repair, lost or no member any more has flags of its own, or
+needs none.
 
 HAKeeper flags, and does not replace. What holds such a replica up is most often outside of it: a
 full or slow disk, a path between two stores that is cut, a leader that does not serve it, a
-snapshot on its way. A successor would meet the same, cost a copy of the log, and take away a log
-that is whole as far as it goes. And the word is the leader's alone: it shall bring a person, and
-not cost another store its replica.
+snapshot on its way. A successor would meet the same obstacle, would cost a copy of the log, and
+would remove a log that is whole as far as it goes. Besides, only the leader says so. Its word is
+enough to call a person, and not enough to cost another store its replica.
 
 INV-HK-STANDSTILL: what is remembered of a shard is about members that it had when it was last
-looked at, and so bounded by their number.
+looked at, and so is bounded by their number.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from logservice.invariants import invariant
 
 
 def observe(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -> None:
-    """Bring what is remembered of the shard's replicas up to date. `found`: how its members are."""
+    """Bring what is remembered of the shard's replicas up to date. `found`: its members' health."""
     leader = fresh_leader(state, shard)
     before, shard.behind = shard.behind, {}
     if leader is None:
@@ -52,7 +54,7 @@ def observe(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) 
 
 
 def flags(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) -> list[str]:
-    """Who has stood still for too long, and lives."""
+    """One flag for each replica that lives and has stood still for too long."""
     return [
         flag(shard, replica, known)
         for replica, known in sorted(shard.behind.items())
@@ -62,7 +64,7 @@ def flags(state: State, shard: ShardState, found: Mapping[ReplicaId, Health]) ->
 
 
 def flag(shard: ShardState, replica: ReplicaId, known: Behind) -> str:
-    """What is said to people; the doctor reads it."""
+    """The flag as people see it; `logctl doctor` parses it."""
     member = shard.members.member(replica)
     store = member.store_id if member is not None else ""
     return (

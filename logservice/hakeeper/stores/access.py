@@ -2,10 +2,9 @@
 
 Theory of operation. The list lives in shard 0, so that every store follows the same one and a
 change survives whatever a majority survives. A change adds roles to, or takes roles from, one
-identity over one scope; the same change twice is one change. Stores learn of it by the answer of
-their next
-heartbeat (`heartbeats._reply`): a heartbeat says which version its sender has, and the answer
-carries the list when that is another one.
+identity over one scope; the same change twice is one change. A store learns of it by the answer to
+its next heartbeat (`heartbeats._reply`): the heartbeat says which version the store has, and the
+answer carries the list when the version has changed.
 
 Who may change it is decided at the edge, before it is proposed (`server.edge.gate`).
 """
@@ -24,7 +23,7 @@ from logservice.outcome import Applied, Outcome, Rejected
 def apply_change(state: State, change: ChangeAccess) -> Outcome:
     """`value` of the outcome is the version of the list that has the change.
 
-    Rejected: INVALID_ARGUMENT for what is no identity, scope or role, or for a change without
+    Rejected: INVALID_ARGUMENT for an invalid identity, scope or role, or for a change without
     roles; BUSY when there are ACCESS_GRANTS_MAX grants.
     """
     try:

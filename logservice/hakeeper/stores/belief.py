@@ -1,20 +1,20 @@
-"""Belief: whose word about a shard moves what HAKeeper knows of it.
+"""Belief: which reports about a shard change what HAKeeper knows of it.
 
 Theory of operation. A heartbeat proves which store sends it and nothing more; what it says of a
-shard may be a lie. So a report counts only from a replica that speaks for itself: one that the
-known membership lists, or that an operator is bringing, on exactly that store in exactly that data
-directory. And one store's word alone moves no membership that others are in: a higher epoch is
-believed when two stores report the same bytes. Every change that is committed is soon known to a
-majority of the voters before it, so with three or more of them two can always tell; of fewer, one
-has to do, and each of them could stop the shard as it is.
+shard may be a lie. So a report counts only from a replica that the known membership lists, or that
+an operator is bringing, on exactly that store in exactly that data directory. And the report of one
+store does not change a membership that other stores are in: a higher epoch is believed when two
+stores report the same bytes. A majority of the voters before a change soon knows that the change is
+committed, so with three or more voters two stores can always confirm it. With fewer voters one
+report has to be enough, and each of those voters could stop the shard anyway.
 
-Where all others are down, nobody is left to confirm what may be true, and whoever could help may be
-waiting to be started. Then one word is enough for the very change that an operator asked for: it
-names nobody whom HAKeeper did not choose.
+When all other voters are down, no store is left to confirm a change that may be true, and the
+replica that could help may be waiting to be started. Then one report is enough for exactly the
+change that an operator asked for, because it names no replica that HAKeeper did not choose.
 
 INV-HK-BELIEF: nothing about a shard changes by the word of a store that has no replica of it; and
-by the word of one, the membership of a shard with three or more voters changes only to what an
-operator wants of it, when no other voter is up.
+by the word of one store, the membership of a shard with three or more voters changes only to what
+an operator wants of it, when no other voter is up.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from logservice.ids import ReplicaId, StoreId
 from logservice.membership import Member
 
 _TELL_MIN = 3
-"""Voters of which a majority is more than one."""
+"""The fewest voters from which on two stores can always confirm a change: a majority is two."""
 
 
 def speaks(state: State, shard: ShardState, store: StoreState, report: ReplicaReport) -> bool:
-    """The report is of a replica that is, or shall be, a member there."""
+    """Whether the report is from a replica that is, or shall be, a member there."""
     place = (store.store, report.incarnation)
     member = shard.members.member(report.replica)
     if member is not None and shard.members.contains(report.replica):
@@ -49,7 +49,7 @@ def speaks(state: State, shard: ShardState, store: StoreState, report: ReplicaRe
 
 
 def confirmed(state: State, shard: ShardState, report: ReplicaReport) -> bool:
-    """Enough is known to believe the report's membership; `report` is in the state already."""
+    """Whether the report's membership may be believed. `report` is in the state already."""
     if len(shard.members.voters) < _TELL_MIN:
         return True
     stores: set[StoreId] = {member.store_id for member in shard.members.members}
@@ -72,7 +72,10 @@ def _changes(state: State, shard: ShardState) -> list[Operator]:
 
 
 def _alone(state: State, shard: ShardState, replica: ReplicaId) -> bool:
-    """No other voter is up that could confirm it. Who is to go may never hear of it."""
+    """Whether no other voter is up that could confirm the change.
+
+    A voter that is to be removed does not count, because it may never hear of the change.
+    """
     going = {operator.old for operator in _changes(state, shard)}
     voters = {*shard.members.voters, *shard.members.outgoing} - {replica, *going}
     found = healths(state, shard)
@@ -80,7 +83,7 @@ def _alone(state: State, shard: ShardState, replica: ReplicaId) -> bool:
 
 
 def _asked_for(state: State, shard: ShardState, report: ReplicaReport) -> bool:
-    """It is the known membership with what one operator wants done to it."""
+    """Whether the report is the known membership with what one operator wants done to it."""
     before, after = shard.members, decoded(report.membership)
     known = {member for member in before.members if before.contains(member.replica_id)}
     named = {member for member in after.members if after.contains(member.replica_id)}

@@ -1,14 +1,14 @@
 """Delivery: commands stay queued until they are acknowledged or no longer wanted.
 
 Theory of operation. A command is queued for a store (or a service) with an id that is unique over
-the cluster's life. Every heartbeat's answer carries the oldest unacknowledged ones, again and
-again, because an answer may be lost after the heartbeat was committed (MatrixOne lost bootstrap
-commands that way). It leaves the queue when a heartbeat of the same store carries its result, when
-its operator gives it up, or when the store came back with another data directory, for which it was
-not meant.
+the cluster's life. The answer to every heartbeat carries the oldest unacknowledged commands again,
+because an answer may be lost after the heartbeat was committed (MatrixOne lost bootstrap commands
+that way). A command leaves the queue when a heartbeat of the same store carries its result, when
+its operator gives it up, or when the store came back without a data directory that it had: the
+command may have been meant for that one.
 
-An acknowledgement says that the command was carried out or failed, not that its effect is visible:
-only reports finish an operator.
+An acknowledgement says that the command was carried out or failed, and not that its effect is
+visible: only reports finish an operator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from logservice.ids import StoreId
 def queue_command(
     state: State, queue: list[QueuedCommand], operator: int, command: AnyCommand
 ) -> int:
-    """Append to a queue; returns the command's id."""
+    """Append a command to a queue and return its id."""
     command_id = state.next_command_id
     state.next_command_id += 1
     queue.append(QueuedCommand(command_id, operator, state.term, command))
@@ -48,25 +48,25 @@ def send(state: State, operator: Operator, target: StoreId, command: AnyCommand)
 
 
 def recall(state: State, operator: Operator) -> None:
-    """Take back the operator's command if it was not acknowledged; it may have been executed."""
+    """Take back the operator's command if it was not acknowledged. It may have been executed."""
     store = state.stores.get(operator.target)
     if store is not None:
         store.queue = [item for item in store.queue if item.id != operator.command_id]
 
 
 def pending(state: State, operator: Operator) -> bool:
-    """The operator's command still waits for its acknowledgement."""
+    """Whether the operator's command still waits for its acknowledgement."""
     store = state.stores.get(operator.target)
     return store is not None and any(item.id == operator.command_id for item in store.queue)
 
 
 def due(queue: Sequence[QueuedCommand]) -> tuple[QueuedCommand, ...]:
-    """What the next answer carries."""
+    """The commands that the next answer carries."""
     return tuple(queue[: bounds.HAKEEPER_COMMANDS_PER_REPLY_MAX])
 
 
 def acknowledge(state: State, store: StoreState, results: Sequence[CommandResult]) -> None:
-    """Take results in; those of commands not in this store's queue are of no interest any more."""
+    """Take in results. A result is ignored when its command is not in this store's queue."""
     queued = {item.id: item for item in store.queue}
     for result in results:
         item = queued.pop(result.id, None)
@@ -81,14 +81,15 @@ def acknowledge(state: State, store: StoreState, results: Sequence[CommandResult
             operator.failures += isinstance(item.command, StartReplica)
             _learn_of_lost_data(state, item.command, result)
         if result.reason == Reason.NOT_LEADER.value:
-            # By the same heartbeat it is known, or soon, who leads: sent there at once.
+            # This heartbeat, or one soon after, says who leads. Then the command is sent there
+            # at once, without the wait for a retry.
             operator.command = None
     store.queue = [item for item in store.queue if item.id in queued]
 
 
 def _learn_of_lost_data(state: State, command: AnyCommand, result: CommandResult) -> None:
-    # A replica that was reported before and has no data now is lost, exactly like a lost disk: to
-    # start it empty under its old id could lose acknowledged records.
+    # A replica that was reported before and has no data now is lost, exactly as with a lost disk.
+    # To start it empty under its old id could lose acknowledged records.
     if not isinstance(command, StartReplica) or command.fresh:
         return
     shard = state.shards.get(command.shard)

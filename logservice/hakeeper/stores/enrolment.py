@@ -1,13 +1,14 @@
 """Enrolment: which stores belong to the cluster, and which of them may run HAKeeper.
 
 Theory of operation. A store joins by its first heartbeat, and by nothing else. A certificate proves
-a name; what the name may bring along is decided here. The setting `joining` says whether any name
-that the peer CA signed is taken ("automatic"), or only one that a person has admitted ("by-verb").
-The initial members of shard 0 need no admission. Who is turned away is remembered for a store
-timeout, a bounded number of them, so that a flag can name it.
+a store's name; this file decides which data directories and addresses the store may bring along.
+The setting `joining` says whether every name is taken that the peer CA signed ("automatic"), or
+only a name that a person has admitted ("by-verb"). The initial members of shard 0 need no
+admission. A store that is turned away is remembered for a store timeout, so that a flag can name
+it; the number of those is bounded.
 
-Shard 0 decides about all others. So no store gets a replica of it for having joined: only its
-initial members, and those that a person has admitted for it.
+Shard 0 decides about all other shards. So no store gets a replica of shard 0 merely because it
+joined: only initial members of shard 0 do, and stores that a person has admitted for it.
 
 INV-HK-JOIN: no heartbeat takes a data directory that is enrolled for another store, nor does one
 that joins take the address of another store that is heard from. INV-HK-ELIGIBLE: a new replica of
@@ -33,7 +34,7 @@ def eligible(state: State, store: StoreId) -> bool:
 
 
 def refusal(state: State, beat: StoreHeartbeat) -> Rejected | None:
-    """Why the sender is not taken for what it says it is, noted for the flags; None when it is."""
+    """Why the heartbeat is refused, or None when it is accepted. A refusal is noted for a flag."""
     known = state.stores.get(beat.store)
     why = _taken(state, beat)
     if not why and known is None and not _may_join(state, beat.store):
@@ -51,7 +52,7 @@ def refusal(state: State, beat: StoreHeartbeat) -> Rejected | None:
 
 
 def apply_admit(state: State, admit: AdmitStore) -> Outcome:
-    """A person's word for a store, joined already or not. Rejected: NOT_READY, BUSY."""
+    """Admit a store, whether it has joined already or not. Rejected: NOT_READY, BUSY."""
     if state.phase is Phase.CREATED:
         return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
     if admit.store not in state.admitted and len(state.admitted) >= bounds.HAKEEPER_STORES_MAX:
@@ -63,7 +64,7 @@ def apply_admit(state: State, admit: AdmitStore) -> Outcome:
 
 
 def apply_joining(state: State, change: SetJoining) -> Outcome:
-    """From now on; who has joined stays. Rejected: NOT_READY."""
+    """Set how stores join from now on. A store that has joined stays. Rejected: NOT_READY."""
     if state.phase is Phase.CREATED:
         return Rejected(Reason.NOT_READY, {"phase": state.phase.value})
     state.joining = change.joining
@@ -71,7 +72,7 @@ def apply_joining(state: State, change: SetJoining) -> Outcome:
 
 
 def flags(state: State) -> list[str]:
-    """Who was turned away lately."""
+    """One flag for each store that was turned away lately."""
     found = []
     for name, applicant in sorted(state.applicants.items()):
         if applicant.why == "not admitted":
@@ -82,7 +83,7 @@ def flags(state: State) -> list[str]:
 
 
 def expire(state: State) -> None:
-    """Forget who does not ask any more."""
+    """Forget a store that was turned away once it does not ask any more."""
     for name, applicant in list(state.applicants.items()):
         if silent(state, applicant.tick):
             del state.applicants[name]
@@ -102,7 +103,7 @@ def _may_join(state: State, store: StoreId) -> bool:
 
 
 def _taken(state: State, beat: StoreHeartbeat) -> str:
-    """INV-HK-JOIN: what the heartbeat names that is another store's."""
+    """INV-HK-JOIN: what the heartbeat names although it belongs to another store."""
     known = state.stores.get(beat.store)
     own = {one.incarnation for one in known.directories} if known is not None else set()
     new = {one.incarnation for one in beat.directories} - own

@@ -1,4 +1,4 @@
-"""Health: who is alive, judged from replicated reports and replicated time only.
+"""Health: which replicas are alive, judged from replicated reports and replicated time only.
 
 Theory of operation. A member of a shard is bound to a store and to an incarnation of its data
 directory (a store may have several). Its health follows from the store's last heartbeat:
@@ -10,12 +10,13 @@ directory (a store may have several). Its health follows from the store's last h
     store live, has no such directory                   ABSENT, after the store timeout LOST
     store silent for longer than the store timeout      LOST
 
-REPAIRING is neither alive nor to be replaced: it can be back in seconds, with its log, where a
-replacement copies everything. Its store bounds it: a repair that stands still is HALTED.
+A REPAIRING replica is neither alive nor to be replaced: it can be back in seconds, with its log,
+while a replacement copies everything. Its store bounds the repair: when the repair stands still,
+the store reports the replica as HALTED.
 
-ABSENT instead of LOST at once: a store started with the wrong disk mounted usually comes back with
-the right one. A decision names shard, replica and incarnation exactly, so either is safe; waiting
-is cheaper.
+A replica is ABSENT before it is LOST, because a store that was started with the wrong disk mounted
+usually comes back with the right one. A decision names shard, replica and incarnation exactly, so
+both ways are safe, and waiting is cheaper.
 
 Tolerance is what G8 protects: how many more voters may fail before the shard stops. While a joint
 change is under way both halves must have a majority, so the smaller tolerance counts.
@@ -50,7 +51,10 @@ REPLACEABLE = frozenset({Health.LOST, Health.HALTED})
 
 
 def silent(state: State, since: int) -> bool:
-    """More than the store timeout ago (strictly, as in MatrixOne); never before it is known."""
+    """Whether `since` is more than the store timeout ago (strictly, as in MatrixOne).
+
+    Nothing is silent before the first configuration has set that timeout.
+    """
     return state.store_timeout_ticks > 0 and since + state.store_timeout_ticks < state.tick
 
 
@@ -61,7 +65,7 @@ def live_store(state: State, store: StoreId) -> StoreState | None:
 
 
 def report_of(state: State, shard: ShardState, member: Member) -> ReplicaReport | None:
-    """What the member's live store says about exactly this replica in exactly this data
+    """What the member's live store reports about exactly this replica, in exactly this data
     directory.
     """
     store = live_store(state, member.store_id)
@@ -74,7 +78,7 @@ def report_of(state: State, shard: ShardState, member: Member) -> ReplicaReport 
 
 
 def health(state: State, shard: ShardState, member: Member) -> Health:
-    """The table above."""
+    """The health of one member, by the table above."""
     store = state.stores.get(member.store_id)
     if store is None:
         return Health.LOST if silent(state, shard.created_tick) else Health.ABSENT
@@ -94,7 +98,9 @@ def health(state: State, shard: ShardState, member: Member) -> Health:
 
 
 def healths(state: State, shard: ShardState) -> dict[ReplicaId, Health]:
-    """Of every member, by ascending replica id. A voter without a member record is LOST."""
+    """The health of every member, by ascending replica id. A voter without a member record is
+    LOST.
+    """
     members = shard.members
     found = {
         member.replica_id: health(state, shard, member)
@@ -112,8 +118,8 @@ def settling_ticks(state: State) -> int:
 
 
 def settled(state: State, store: StoreState) -> bool:
-    """Not flapping: in the store table without a break for half a store timeout, or since its first
-    heartbeat.
+    """Whether the store does not flap: it was not expired for half a store timeout, or was never
+    expired since its first heartbeat.
     """
     return (
         store.live_since == store.first_tick
@@ -122,12 +128,12 @@ def settled(state: State, store: StoreState) -> bool:
 
 
 def majority(voters: int) -> int:
-    """Votes that decide among so many."""
+    """How many of so many voters are a majority."""
     return voters // 2 + 1
 
 
 def tolerance(members: Membership, alive: Iterable[ReplicaId]) -> int:
-    """Voters that may still fail before the shard stops; negative when it has stopped."""
+    """How many voters may still fail before the shard stops; negative when it has stopped."""
     living = set(alive)
     halves = [members.voters, *([members.outgoing] if members.joint else [])]
     return min(sum(1 for voter in half if voter in living) - majority(len(half)) for half in halves)
@@ -136,8 +142,9 @@ def tolerance(members: Membership, alive: Iterable[ReplicaId]) -> int:
 def leader_report(state: State, shard: ShardState) -> tuple[StoreState, ReplicaReport] | None:
     """The report of the shard's leader, if its store is live.
 
-    When several say that they lead, the one that most members follow, then the highest term: the
-    word of one alone, whatever term it names, does not hide the others' leader.
+    When several replicas say that they lead, it is the one that most members follow, and among
+    equal ones the one with the highest term. So the claim of one replica, whatever term it names,
+    does not hide the leader that the others follow.
     """
     reports = [
         (state.stores[member.store_id], report)
@@ -160,10 +167,9 @@ def fresh_leader(state: State, shard: ShardState) -> ReplicaReport | None:
 
 
 def keeping_up(state: State, shard: ShardState) -> frozenset[ReplicaId]:
-    """Replicas that the leader's fresh report calls recently active and caught up, and that are
-    ALIVE.
+    """The replicas that are ALIVE, and recently active and caught up by the leader's fresh report.
 
-    Empty without a fresh report: a stale view decides nothing (G8).
+    The answer is empty without a fresh report, because a stale view decides nothing (G8).
     """
     leader = fresh_leader(state, shard)
     if leader is None:

@@ -1,36 +1,38 @@
 """Heartbeats: how reports become state.
 
-Theory of operation. A heartbeat is accepted in the order of its process: `sequence` grows within a
-`boot_id`, and a boot id that was followed by another never counts again, so a late one cannot take
-the view back. Whoever is refused for that learns which boot id of which data directory holds the
-store: if a late heartbeat of a process that was never seen came between, the living one has to come
-back under a new id. Reports are differences to an earlier heartbeat; when that one is not the last
-we applied, the reports are ignored and the answer asks for all of them.
+Theory of operation. A heartbeat is accepted in the order of its process. `sequence` grows within a
+`boot_id`, and a boot id never counts again after another one followed it, so that a late heartbeat
+cannot take the view back. A process that is refused for that reason learns which boot id of which
+data directories holds the store. If a late heartbeat of a process that was never seen came in
+between, the living process has to come back under a new boot id. Reports are differences to an
+earlier heartbeat. When that heartbeat is not the last one applied here, the reports are ignored and
+the answer asks for a full report.
 
-A shard's membership only ever moves to a higher change epoch, by reports that count (`belief`):
-changes are compare-and-swap on the epoch, so there is one history and a higher epoch is later in
-it. Two
-different memberships of one epoch are a bug or a broken disk somewhere: the known one is kept and a
-flag is raised, HAKeeper goes on (in MatrixOne it panics on every replica). A shard that HAKeeper
-did not create is never touched; reports of it are only shown.
+A shard's membership only ever moves to a higher change epoch, by reports that count (`belief`).
+Changes are compare-and-swap on the epoch, so there is one history, and a higher epoch is later in
+it. Two different memberships of one epoch are a bug or a broken disk somewhere: HAKeeper keeps the
+known one, raises a flag and goes on (in MatrixOne it panics on every replica). A shard that
+HAKeeper did not create is never touched; reports of it are only shown.
 
 INV-HK-LOST-TRACK: a replica that may have voted or acknowledged is never begun again under its id.
-Normally HAKeeper knows from reports who has run (`started`). But what a store was told to begin it
-may have begun, and lost before its next heartbeat, together with every trace of it. A process whose
-data directory has lost track of something says so; from its first heartbeat on every member that is
-bound to that directory counts as one that has run, and what was queued for the store before is
-dropped: it was planned without knowing that. Members that come later are none that this process can
-have lost. A member that really never ran is replaced under a new id, which is the price.
+Normally HAKeeper knows from reports which replicas have run (`started`). But a store may have begun
+a replica as it was told, and may have lost it before its next heartbeat, together with every trace
+of it. A process that found an unattributed loss in a data directory says so. From its first
+heartbeat on every member that is bound to that directory counts as one that has run. Commands that
+were queued for the store before are dropped, because they were planned without that knowledge. This
+process cannot have lost members that come later. A member that really never ran is replaced under a
+new id, which is the price.
 
 INV-HK-GONE-BACK: a data directory that was put back from an older copy of itself is noticed, and
-what is bound to it is replaced. It keeps its incarnation, and nothing inside tells, but it has
-forgotten votes and acknowledgements. What a replica reported as applied was durable in its
-directory; a later process whose log ends before that has lost it. The evidence is kept, and sent
-with every answer until the store has acted on it. The store looks for itself before it believes
-it: a heartbeat of an earlier process that arrives late reports less, too. What no report told of
-cannot be noticed: a copy that is put back within a heartbeat of being made, or all stores at once.
+the replicas bound to it are replaced. The directory keeps its incarnation, and nothing inside shows
+what happened, but it has forgotten votes and acknowledgements. What a replica reported as applied
+was durable in its directory, so a later process whose log ends before that has lost entries. The
+evidence is kept, and every answer carries it until the store has acted on it. The store looks at
+its own log before it believes the evidence, because a late heartbeat of an earlier process reports
+less, too. A loss that no report shows cannot be noticed: a copy that is put back within a heartbeat
+of being made, or copies put back on all stores at once.
 
-Everything is checked before anything is changed, so a refused heartbeat changed nothing.
+A heartbeat is checked as a whole before anything is changed, so a refused one changes nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ from logservice.membership import MembershipCorrupt
 from logservice.outcome import Applied, Outcome, Rejected
 
 _REPORT_BYTES = 128
-"""The numbers of one report."""
+"""About what the numbers of one report take."""
 
 
 def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
@@ -104,8 +106,8 @@ def apply_store(state: State, beat: StoreHeartbeat) -> Outcome:
 def _forgotten(
     before: StoreState | None, beat: StoreHeartbeat
 ) -> dict[ShardId, tuple[ReplicaId, Index]]:
-    """INV-HK-GONE-BACK: per shard, whose log ends before what it had applied, and how far that
-    was.
+    """INV-HK-GONE-BACK: per shard, the replica whose log ends before what it had applied, and the
+    index that it had applied.
     """
     found: dict[ShardId, tuple[ReplicaId, Index]] = {}
     if before is None:
@@ -120,7 +122,7 @@ def _forgotten(
 
 
 def _lacks(report: ReplicaReport | None, lost: tuple[ReplicaId, Index]) -> bool:
-    """Whether the replica runs and does not have the entries through that one."""
+    """Whether the replica runs and lacks some of the entries through that index."""
     replica, through = lost
     return (
         report is not None
@@ -131,7 +133,10 @@ def _lacks(report: ReplicaReport | None, lost: tuple[ReplicaId, Index]) -> bool:
 
 
 def apply_ack(state: State, ack: AckCommands) -> Outcome:
-    """Acknowledgements outside of a heartbeat. Rejected: INVALID_ARGUMENT for an unknown target."""
+    """Take in acknowledgements outside of a heartbeat.
+
+    Rejected: INVALID_ARGUMENT for an unknown target.
+    """
     for store in state.sorted_stores():
         if store.store == ack.target:
             delivery.acknowledge(state, store, ack.results)
@@ -171,7 +176,7 @@ def _problem(state: State, beat: StoreHeartbeat) -> str:
 
 
 def _reported_bytes(state: State, beat: StoreHeartbeat) -> int:
-    """About what the store's reports take in the state with this heartbeat."""
+    """About how many bytes the store's reports take in the state with this heartbeat."""
     store = state.stores.get(beat.store) if beat.base else None
     reports = {**(store.replicas if store is not None else {})}
     reports.update((report.shard, report) for report in beat.replicas)
@@ -186,7 +191,7 @@ def _reported_bytes(state: State, beat: StoreHeartbeat) -> int:
 
 
 def _identify(state: State, store: StoreState | None, beat: StoreHeartbeat) -> StoreState:
-    """The store's record, brought to this process, data directory and place."""
+    """The store's record, with the process, data directories and addresses of this heartbeat."""
     if store is None:
         store = StoreState(
             beat.store,
@@ -221,7 +226,7 @@ def _take_directories(state: State, store: StoreState, beat: StoreHeartbeat) -> 
         for directories in (store.directories, beat.directories)
     )
     if before.keys() - after.keys():
-        # What the store was to do may have been meant for the one that is gone.
+        # What is queued for the store may have been meant for a directory that is gone.
         store.directories_tick = state.tick
         store.queue = []
         store.stored = ()
@@ -231,7 +236,7 @@ def _take_directories(state: State, store: StoreState, beat: StoreHeartbeat) -> 
 
 
 def _distrust(state: State, store: StoreState, unattributed_loss: Set[Incarnation]) -> None:
-    """INV-HK-LOST-TRACK. Who runs there, or is stored there, is reported in the same heartbeat."""
+    """INV-HK-LOST-TRACK. The same heartbeat reports which replicas run or are stored there."""
     store.queue = []
     state.dirty = True
     for shard in state.sorted_shards():
@@ -273,7 +278,9 @@ def _take_reports(state: State, store: StoreState, beat: StoreHeartbeat) -> None
 
 
 def learn_again(state: State, shard: ShardState) -> None:
-    """What was not believed may be by now: others fell silent, or an operator began."""
+    """Learn from reports that were not believed before, and may be now: other stores fell silent,
+    or an operator began.
+    """
     for member in shard.members.members:
         store = state.stores.get(member.store_id)
         report = store.replicas.get(shard.shard) if store is not None else None
@@ -282,7 +289,7 @@ def learn_again(state: State, shard: ShardState) -> None:
 
 
 def _changed(before: ReplicaReport | None, after: ReplicaReport) -> bool:
-    """In anything the checkers decide on, positions in the log excepted."""
+    """Whether anything changed that the checkers decide on, except positions in the log."""
     return before is None or (
         before.replica != after.replica
         or before.epoch != after.epoch
@@ -293,7 +300,7 @@ def _changed(before: ReplicaReport | None, after: ReplicaReport) -> bool:
 
 
 def _learn(state: State, shard: ShardState, store: StoreState, report: ReplicaReport) -> None:
-    """INV-HK-BELIEF."""
+    """Take a report into what is known of the shard, as far as it is believed (INV-HK-BELIEF)."""
     if not speaks(state, shard, store, report):
         return
     members = shard.members

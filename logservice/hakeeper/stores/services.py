@@ -1,13 +1,13 @@
 """Services: the database's own processes (TN, CN, proxy) that want to be seen and get commands.
 
-Theory of operation. A service is there for as long as it beats: one that is silent for longer than
-HAKEEPER_SERVICE_TIMEOUT_TICKS goes away by itself, with its commands. It belongs to the client
-identity that its first heartbeat came from, as the store said that authenticated it; another
-identity cannot beat for it while it lives.
+Theory of operation. A service exists as long as it sends heartbeats. One that is silent for longer
+than HAKEEPER_SERVICE_TIMEOUT_TICKS is forgotten, with its commands. A service belongs to the client
+identity that sent its first heartbeat, as named by the store that authenticated it. No other
+identity can send heartbeats for the service while it lives.
 
 INV-HK-SERVICES: what services take in the state is bounded, in all and for each identity, so that
-who may register them can neither make shard 0's snapshot large nor crowd out the services of
-others.
+an identity that may register them can neither make shard 0's snapshot large nor crowd out the
+services of others.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from logservice.outcome import Applied, Outcome, Rejected
 def apply_service(state: State, beat: ServiceHeartbeat) -> Outcome:
     """Take in a service's heartbeat; the outcome carries its commands.
 
-    Rejected: TOO_LARGE for what is more than HAKEEPER_SERVICE_BYTES_MAX, PERMISSION_DENIED for a
-    service of another identity, BUSY when there are too many, in all or of this identity.
+    Rejected: TOO_LARGE for a service that takes more than HAKEEPER_SERVICE_BYTES_MAX,
+    PERMISSION_DENIED for a service of another identity, BUSY when there are too many services, in
+    all or of this identity.
     """
     size = text_bytes({beat.service: beat.kind, **beat.labels}) + len(beat.address.encode())
     if size > bounds.HAKEEPER_SERVICE_BYTES_MAX:
@@ -57,7 +58,7 @@ def apply_service(state: State, beat: ServiceHeartbeat) -> Outcome:
 
 
 def expire(state: State) -> None:
-    """Forget who has been silent for too long; looked at once a second."""
+    """Forget services that have been silent for too long. It looks once a second."""
     if state.tick % bounds.HAKEEPER_TICKS_PER_S:
         return
     gone = [name for name, service in state.services.items() if _silent(state, service)]
@@ -66,7 +67,7 @@ def expire(state: State) -> None:
 
 
 def text_bytes(labels: Mapping[str, str]) -> int:
-    """Of all keys and values."""
+    """The bytes of all keys and values."""
     return sum(len(key.encode()) + len(value.encode()) for key, value in labels.items())
 
 
