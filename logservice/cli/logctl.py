@@ -1,4 +1,4 @@
-"""`logctl`: talks to a cluster; for people and scripts. See `exit_codes` for how commands end."""
+"""`logctl`: talks to a cluster, for people and scripts. `exit_codes` says how commands end."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ def logctl(
 
 
 def main() -> None:
-    """Entry point."""
+    """Run `logctl`; the entry point of the program."""
     exit_codes.run(logctl, "logctl")

@@ -41,5 +41,5 @@ def logservice() -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run `logservice`; the entry point of the program."""
     exit_codes.run(logservice, "logservice")

@@ -1,8 +1,9 @@
-"""Authority: a certificate authority of our own, and the folder it keeps its papers in.
+"""Authority: a certificate authority of our own, and the folder that holds its files.
 
-Theory of operation. For development, tests and small clusters; a cluster that has an authority
-already uses that one and needs only the form of the identities (`logservice.identity`). There are
-two authorities, one per plane, so that a client's certificate does not pass a store's handshake:
+Theory of operation. It serves development, tests and small clusters. A cluster that already has an
+authority uses that one, and needs only the form of the identities (`logservice.identity`). There
+are two authorities, one per plane, so that a client's certificate does not pass a store's
+handshake:
 
     DIR/authority.json                 trust domain and cluster
     DIR/ca/{client,peer}-ca.{pem,key}  the authorities; *-ca.old.pem: still trusted, signs no more
@@ -12,17 +13,18 @@ two authorities, one per plane, so that a client's certificate does not pass a s
                                        revocation lists
     DIR/clients/NAME/                  client.{pem,key} and ca.pem
 
-Every file is 0600 and every directory 0700; a file is replaced by a rename, so a reader sees the
-old one or the new one. Renewing takes what a certificate says from the certificate itself, so there
-is no second list to keep in step with it.
+Every file is 0600 and every directory 0700. A file is replaced by a rename, so a reader sees the
+old one or the new one. A renewal takes names and purposes from the certificate itself, so there is
+no second list to keep in step with it.
 
-Revoking an identity revokes every certificate that was signed for it and has not expired, those
-that were renewed since included: whoever took a key took it some time ago. A list is signed anew,
-with a higher number, whenever anything is issued or revoked, and holds CRL_DAYS.
+Revoking an identity revokes every certificate that was signed for it and has not expired, including
+the ones that a renewal has replaced since, because a stolen key may be one of theirs. A list is
+signed anew, with a higher number, whenever anything is issued or revoked, and is valid for
+CRL_DAYS.
 
-Replacing an authority takes three steps, and everybody must have reloaded between them: the new one
-is trusted beside the old one (`replace_authority`), every certificate is renewed by it (`renew`),
-the old one is forgotten (`forget_old`).
+Replacing an authority takes three steps: the new one is trusted beside the old one
+(`replace_authority`), every certificate is renewed by it (`renew`), and the old one is forgotten
+(`forget_old`). All stores and clients must have reloaded before the next step.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ from logservice.identity import TRUST_DOMAIN, Identity, IdentityKind
 LEAF_DAYS: Final = 90
 AUTHORITY_DAYS: Final = 5 * 365
 CRL_DAYS: Final = 90
-"""As long as a certificate: whoever rotates them in time renews the lists, too."""
+"""As long as a certificate is valid: rotating certificates in time also renews the lists."""
 _BACKDATED: Final = datetime.timedelta(minutes=5)
-"""Clocks differ; a certificate must be valid at once everywhere."""
+"""Clocks differ, and a certificate must be valid everywhere at once."""
 
 _SERVER: Final = (ExtendedKeyUsageOID.SERVER_AUTH,)
 _CLIENT: Final = (ExtendedKeyUsageOID.CLIENT_AUTH,)
@@ -69,12 +71,12 @@ class Issued:
 
     @property
     def uris(self) -> list[str]:
-        """Its identities."""
+        """The identities that the certificate names."""
         return uri_names(self.certificate)
 
     @property
     def hosts(self) -> list[str]:
-        """DNS names and addresses, as clients compare them."""
+        """DNS names and addresses, in the form in which clients compare them."""
         try:
             names = self.certificate.extensions.get_extension_for_class(
                 x509.SubjectAlternativeName
@@ -122,7 +124,7 @@ class Authority:
             raise InvalidArgument(f"no authority in {directory}: {error}", field="dir") from error
 
     def issue_store(self, name: str, hosts: Sequence[str], days: int = LEAF_DAYS) -> Path:
-        """Certificates for both planes of a store; returns its folder."""
+        """Issue certificates for both planes of a store and return its folder."""
         folder = self.directory / "stores" / _checked_name(name, "store")
         uri = self._identity(IdentityKind.STORE, name)
         self._issue("client", folder / "client-plane", uri, hosts, _SERVER, days)
@@ -131,7 +133,7 @@ class Authority:
         return folder
 
     def issue_client(self, name: str, days: int = LEAF_DAYS) -> Path:
-        """A client's certificate; returns its folder."""
+        """Issue a client's certificate and return its folder."""
         folder = self.directory / "clients" / _checked_name(name, "client")
         uri = self._identity(IdentityKind.CLIENT, name)
         self._issue("client", folder / "client", uri, (), _CLIENT, days)
@@ -139,7 +141,7 @@ class Authority:
         return folder
 
     def client_uri(self, name: str) -> str:
-        """The identity of a client's certificate."""
+        """The identity in the certificate of the client `name`."""
         return self._identity(IdentityKind.CLIENT, name)
 
     def issued(self) -> Iterator[Issued]:
@@ -149,14 +151,14 @@ class Authority:
                 yield Issued(path, read_certificate(path))
 
     def renew(self, found: Issued, days: int = LEAF_DAYS) -> None:
-        """Replace a certificate and its key by new ones that say the same."""
+        """Replace a certificate and its key by new ones with the same names and purposes."""
         plane = "peer" if found.path.name == "peer-plane.pem" else "client"
         usage = found.certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
         (uri,) = found.uris
         self._issue(plane, found.path.with_suffix(""), uri, found.hosts, tuple(usage.value), days)
 
     def revoke(self, kind: IdentityKind, name: str) -> int:
-        """Revoke all certificates of an identity; returns how many. Raises InvalidArgument."""
+        """Revoke all certificates of an identity and return how many. Raises InvalidArgument."""
         uri = self._identity(kind, _checked_name(name, kind))
         revoked = 0
         for plane in PLANES:
@@ -176,17 +178,18 @@ class Authority:
         self._distribute()
 
     def replace_authority(self, plane: str, days: int = AUTHORITY_DAYS) -> None:
-        """Step one: a new authority signs from now on; the old one is still trusted."""
+        """Step one: a new authority signs from now on, and the old one is still trusted."""
         place = self.directory / "ca"
         current = (place / f"{plane}-ca.pem").read_bytes()
         write_private(place / f"{plane}-ca.old.pem", current + self._old(plane))
-        # It signs no certificate any more, but goes on saying which of its own are revoked.
+        # The old authority signs no certificate any more, but it still signs the list of its
+        # revoked certificates.
         write_private(place / f"{plane}-ca.old.key", (place / f"{plane}-ca.key").read_bytes())
         self._new_authority(plane, days)
         self._distribute()
 
     def forget_old(self, plane: str) -> None:
-        """Step three: nobody trusts the old authority any more."""
+        """Step three: remove the old authority, so that nothing trusts it any more."""
         for suffix in ("pem", "key"):
             (self.directory / "ca" / f"{plane}-ca.old.{suffix}").unlink(missing_ok=True)
         self._distribute()
@@ -203,7 +206,7 @@ class Authority:
             return b""
 
     def _distribute(self) -> None:
-        """Every holder of a certificate gets the authorities trusted now, and the lists."""
+        """Give every store and client the authorities trusted now, and every store the lists."""
         for plane in PLANES:
             lists = self._new_lists(plane)
             for folder in (self.directory / "ca", *self.directory.glob("stores/*/")):
@@ -231,7 +234,7 @@ class Authority:
         write_private(self.directory / "ca" / f"{plane}-issued.jsonl", lines)
 
     def _new_lists(self, plane: str) -> bytes:
-        """Of the authority that signs, and of the one before it while that is trusted."""
+        """The lists of the authority that signs, and of the old one while it is trusted."""
         place = self.directory / "ca"
         revoked = [one for one in self._signed(plane) if one.get("revoked")]
         made = b""
@@ -245,7 +248,7 @@ class Authority:
 
     def _new_authority(self, plane: str, days: int) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
-        # The number tells two authorities of one plane apart where both are trusted.
+        # The number tells two authorities of one plane apart while both are trusted.
         serial = x509.random_serial_number()
         text = f"{self.cluster_id[:24]} {plane} authority {serial % 10_000:04}"
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
@@ -341,7 +344,7 @@ def _list_of(
     key: ec.EllipticCurvePrivateKey,
     revoked: Sequence[Mapping[str, str]],
 ) -> bytes:
-    """A revocation list. Its number is the time, which grows without anybody keeping it."""
+    """A revocation list. Its number is the time, which grows without a counter to keep."""
     now = _now()
     builder = (
         x509.CertificateRevocationListBuilder()
@@ -384,7 +387,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _checked_name(name: str, field: str) -> str:
-    """Names become parts of paths and of identities."""
+    """Check a name, because it becomes part of paths and identities. Raises InvalidArgument."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument(f"{name!r} is no name of a {field}", field=field)
     return name

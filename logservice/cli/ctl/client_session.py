@@ -1,4 +1,4 @@
-"""client_session: what every `logctl` command shares: options, and a client to run with."""
+"""client_session: what every `logctl` command shares, which is its options and a client."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Set by the group, found by commands through `click.pass_obj`."""
+    """The group makes it, and commands get it through `pass_session`."""
 
     endpoints: str
     timeout_s: float
     tls: TlsFiles | None = None
 
     def run(self, work: Callable[[LogClient], Awaitable[T]]) -> T:
-        """Run `work` with a connected client; raises what it raises."""
+        """Run `work` with a connected client. Raises what `work` raises."""
         if not self.endpoints:
             raise InvalidArgument(
                 "no endpoints: say --endpoints host:port,... or set LOGSERVICE_ENDPOINTS",
@@ -38,4 +38,4 @@ class Session:
 
 
 pass_session = click.make_pass_decorator(Session)
-"""Hands the Session to a command as its first argument."""
+"""The decorator that hands the Session to a command as its first argument."""

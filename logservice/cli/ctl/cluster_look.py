@@ -1,10 +1,10 @@
 """cluster_look: what `logctl top` and `doctor` see of a cluster from outside.
 
-Two things are asked: every store whether it answers from *here*, and one store for the report of
-the whole cluster, made after it was asked. Addresses are those the caller named and those the
-report knows. The report of a store that reaches HAKeeper is preferred. Where none does, every store
-is asked for its report: the one with the newest view counts, and what a store says of itself is in
-its own, whether the others reach it or not.
+Every store is asked whether it answers from *here*, and one store is asked for a report on the
+whole cluster, which it makes after the question. The addresses are those that the caller named and
+those that the report has. A report from a store that reaches HAKeeper is preferred. When no store
+reaches it, every store is asked for its report, and the one with the newest view of HAKeeper
+counts. What a store says of itself is taken from its own report when the others do not reach it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from logservice.server.monitor.cluster.rows import ClusterReport, StoreRow
 _AT_ONCE = 16
 
 _PROBE_S = 3.0
-"""For one store's own status: a dead one must not slow the answer down. A report waits longer."""
+"""Time-out for one store's own status, so that a dead store does not slow the answer down. A
+report may take longer."""
 
 _decoder = msgspec.json.Decoder(ClusterReport)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One store, asked from here. error: empty when it answered."""
+    """One store that was asked from here. error: empty when it answered."""
 
     address: str
     store: str
@@ -43,16 +44,18 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class OutsideView:
-    """report: None when no store could give one; then `error` says what the last one said."""
+    """What was seen. report: None when no store could give one, and `error` is the last failure."""
 
     probes: tuple[Probe, ...]
     report: ClusterReport | None
     error: str
     others: tuple[ClusterReport, ...] = ()
-    """What the other stores gave, where the report could not say what HAKeeper says now."""
+    """The reports of the other stores, when `report` does not have HAKeeper's present answer."""
 
     def rows(self) -> list[StoreRow]:
-        """The stores of the report; one that does not answer the others speaks for itself."""
+        """The stores of the report. A store that did not answer the reporting one is shown by its
+        own report.
+        """
         own = {
             row.store: row
             for report in self.others
@@ -64,8 +67,8 @@ class OutsideView:
 
 
 def addresses_of(endpoints: str) -> list[str]:
-    """The addresses of ``host:port,...``. Raises InvalidArgument when there is none, or one is no
-    address.
+    """The addresses of ``host:port,...``. Raises InvalidArgument when there is none, or when one is
+    malformed.
     """
     if not endpoints.strip(", "):
         raise InvalidArgument(
@@ -76,9 +79,9 @@ def addresses_of(endpoints: str) -> list[str]:
 
 
 def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> OutsideView:
-    """Ask every store; `timeout_s`: for the report, which asks all stores and HAKeeper in its turn.
+    """Ask every store. `timeout_s` limits the report, which in turn asks all stores and HAKeeper.
 
-    Raises InvalidArgument without endpoints; other failures are in what is returned.
+    Raises InvalidArgument without endpoints. Other failures are in the answer.
     """
     addresses = addresses_of(endpoints)
     with ThreadPoolExecutor(_AT_ONCE, "look") as pool:
@@ -105,7 +108,7 @@ def look(endpoints: str, timeout_s: float, tls: TlsFiles | None) -> OutsideView:
 
 
 def fetch(address: str, timeout_s: float, tls: TlsFiles | None, *, made_now: bool) -> ClusterReport:
-    """The report of the store at `address`; `made_now`: none from before this call.
+    """The report of the store at `address`. `made_now`: it must be made after this call.
 
     Raises what `call_store` raises, and InvalidArgument when the store is of another version and
     its report cannot be read.
@@ -130,7 +133,10 @@ def _probe(address: str, timeout_s: float, tls: TlsFiles | None) -> Probe:
 def _reports(
     probes: Sequence[Probe], pool: ThreadPoolExecutor, timeout_s: float, tls: TlsFiles | None
 ) -> tuple[list[ClusterReport], str]:
-    """One is enough if it has HAKeeper's word; else everybody's, the best first."""
+    """The reports, the best first, or an error when there is none.
+
+    One report is enough if it has HAKeeper's present answer; else every store is asked.
+    """
 
     def ask(address: str) -> ClusterReport | str:
         try:
@@ -153,7 +159,9 @@ def _reports(
 
 
 def _worth(report: ClusterReport) -> tuple[bool, bool, float]:
-    """HAKeeper's own word, else the newest memory of it, else one of unknown age, else none."""
+    """The sort key of a report: HAKeeper's present answer is best, then the newest remembered one,
+    then one of unknown age, then none.
+    """
     row = report.cluster
     age_s = row.hakeeper_age_s if row.hakeeper_age_s >= 0 else math.inf
     return bool(row.hakeeper_error), row.phase == "unknown", age_s

@@ -1,15 +1,15 @@
 """diagnosis: what is wrong with a cluster, in plain words, and what to do; a pure function.
 
-Every finding says what is, what it means for users, and what to do next, and names the page of
-docs/operations/ that has the commands. Findings are ordered by how bad they are:
+Every finding says what is wrong, what it means for users, and what to do next, and names the page
+of docs/operations/ that has the commands. Findings are ordered by how bad they are:
 
     broken    something cannot be appended to or read now
     danger    one more failure breaks something, or data is at risk
     warning   it will become worse if nobody acts
     notice    worth knowing; nothing has to be done
 
-What is a consequence of another finding is said there, not again: a dead store makes hundreds of
-shards short of a replica, and that is one finding.
+A consequence of another finding is said in that finding and is none of its own: a dead store makes
+hundreds of shards short of a replica, and that is one finding.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from logservice.nodehost.transport.link.stats import CROWDED_ALARM
 from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
 
 CLOCK_SKEW_US = 500_000
-"""Beyond it times in logs of two stores mislead, and certificates may be judged differently."""
+"""With more skew the times in the logs of two stores mislead, and two stores may disagree whether
+a certificate is valid."""
 
 LAG_ENTRIES = 10_000
-"""A follower so far behind that it would be long in catching up if it had to lead."""
+"""A follower that is further behind would take long to catch up if it had to lead."""
 
 FIRST_START_S = 60.0
-"""A first start takes seconds; stores that have run for longer without one wait for something."""
+"""A first start takes seconds. Stores that have run for longer without one wait for something."""
 
 _SHOWN = 10
 
 
 class Severity(enum.IntEnum):
-    """See the module's text."""
+    """How bad a finding is; the header of this file has the table."""
 
     BROKEN = 0
     DANGER = 1
@@ -49,15 +50,18 @@ class Chance(enum.Enum):
     """What a shard without a leader can hope for."""
 
     ELECTION = "election"
-    """Its majority runs."""
+    """Its majority runs, so it can elect a leader."""
     IF_STORES_RETURN = "if_stores_return"
     GONE = "gone"
-    """Stores that run have lost their replicas: too few would be left if every store ran."""
+    """Stores that run have lost their replicas, so too few would be left even if every store ran.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`code` is stable, for scripts; `page` is relative to docs/operations/, may be empty."""
+    """One finding. `code` is stable, for scripts. `page` is relative to docs/operations/ and may be
+    empty.
+    """
 
     severity: Severity
     code: str
@@ -68,7 +72,7 @@ class Finding:
 
 
 def diagnose(seen: OutsideView) -> list[Finding]:
-    """All findings, the worst first; empty when all is well."""
+    """All findings, the worst first; none when all is well."""
     if seen.report is None:
         return [_nobody_answers(seen)]
     report = seen.report
@@ -155,7 +159,7 @@ def _bring_back_hakeeper(report: ClusterReport, shard: ShardRow | None) -> str:
 
 
 def _young(report: ClusterReport) -> bool:
-    """Within the first start: what is not there yet is no failure."""
+    """Whether the first start may still be under way, when missing parts are no failure."""
     return report.cluster.phase != "running" and all(
         store.answers and store.uptime_s < FIRST_START_S for store in report.stores
     )
@@ -283,7 +287,7 @@ def _bring_back(report: ClusterReport, short: Sequence[ShardRow], *, answers_her
 
 
 def _short(report: ClusterReport) -> Iterator[Finding]:
-    """Shards short of a replica although every store answers: a repair is due or under way."""
+    """Shards short of a replica although their stores answer: a repair is due or under way."""
     silent = {store.store for store in report.stores if not store.answers}
     short = [
         shard
@@ -455,11 +459,11 @@ _STANDSTILL = re.compile(
     r"shard (?P<shard>\d+): replica (?P<replica>\d+) on (?P<store>.+) does not catch up:"
     r" behind, at entry \d+ since tick (?P<tick>\d+)"
 )
-"""HAKeeper's flag, as `hakeeper.repair.standstill` writes it."""
+"""The flag in the form in which `hakeeper.repair.standstill` writes it."""
 
 
 def _standing(report: ClusterReport) -> dict[tuple[int, int], re.Match[str]]:
-    """By shard and replica."""
+    """HAKeeper's standstill flags, by shard and replica."""
     matches = (_STANDSTILL.fullmatch(flag) for flag in report.cluster.flags)
     return {(int(one["shard"]), int(one["replica"])): one for one in matches if one}
 
@@ -492,7 +496,8 @@ _FLAG_PAGES = {
     "no live majority": "lost-quorum.md",
     "of the same epoch": "diverged-replicas.md",
 }
-"""Which page a flag of HAKeeper belongs to, by words in it; all others: that of a lost store."""
+"""Which page a flag of HAKeeper belongs to, by words in it. Other flags belong to the page on a
+lost store."""
 
 
 def _flags(report: ClusterReport) -> Iterator[Finding]:
@@ -504,7 +509,7 @@ def _flags(report: ClusterReport) -> Iterator[Finding]:
         if reason.code == "disk_full"
     }
     for flag in report.cluster.flags:
-        # The store itself says more about its disk; and a first start is told of above.
+        # The store's own finding says more about its disk, and `_hakeeper` reports a first start.
         if any(flag.startswith(f"disk full: {store} ") for store in told):
             continue
         if flag.startswith("bootstrap:") and _young(report):
@@ -600,18 +605,20 @@ def _down(shard: ShardRow) -> list[str]:
 
 
 def _away(report: ClusterReport, shard: ShardRow) -> set[str]:
-    """Stores that do not answer: with them replicas may come back."""
+    """The stores that do not answer. Replicas may come back with them."""
     away = {store.store for store in report.stores if not store.answers}
     return away | {item.store for item in shard.replicas if item.health == "silent"}
 
 
 def _chance(report: ClusterReport, shard: ShardRow) -> Chance:
-    """By the replicas that run, and those that would if every store ran."""
+    """What the shard can hope for, by the replicas that run now and those that would run if every
+    store ran.
+    """
     voters = [item for item in shard.replicas if item.role != "learner"]
     silent = _away(report, shard)
     needed = max(len(voters), shard.voters) // 2 + 1
     live = sum(item.health in ("", "alive") for item in voters)
-    # Of members that nobody can name each may be on a store that is down.
+    # A member whose store no report names may be on any store that is down.
     back = sum(item.health not in ("", "alive") and item.store in silent for item in voters)
     back += min(max(0, shard.voters - len(voters)), len(silent))
     if live >= needed:

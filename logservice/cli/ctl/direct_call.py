@@ -1,6 +1,6 @@
 """direct_call: one unary call to one given store, without routing or retries.
 
-For what only that store can answer (its own status) or must do (hand over its leadership).
+It serves what only that store can answer (its own status) or do (hand over its leadership).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logservice_wire.rpcs import Rpc
 from logservice_wire.status import STATUS_DETAILS_KEY, from_status_details
 
 _HINTS_MAX: Final = 3
-"""Leaders that change faster than that are worth an error."""
+"""How many hints are followed: leaders that change faster than that are worth an error."""
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -35,7 +35,7 @@ def call_store(
     timeout_s: float,
     tls: TlsFiles | None = None,
 ) -> ResponseT:
-    """Raises the store's error; NotReady when it cannot be reached."""
+    """Call the store. Raises the store's error, or NotReady when it cannot be reached."""
     with _channel(address, tls) as channel:
         call = channel.unary_unary(
             rpc.path,
@@ -56,7 +56,7 @@ def call_leader(
     timeout_s: float,
     tls: TlsFiles | None = None,
 ) -> ResponseT:
-    """`call_store`, and after NOT_LEADER at the store that it names."""
+    """Call the store, and after NOT_LEADER call the store that the error names."""
     for _ in range(_HINTS_MAX):
         try:
             return call_store(address, rpc, request, timeout_s, tls)

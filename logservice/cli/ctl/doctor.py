@@ -73,7 +73,9 @@ def _tell(finding: dict[str, str]) -> None:
 
 
 def _wrapped(text: str, indent: str, first: int) -> str:
-    """Lines of 96; `first`: columns taken in the first line, -1 when it is indented, too."""
+    """The text in lines of 96 columns. `first`: how many columns of the first line are taken
+    already; -1 when the first line is indented as the others are.
+    """
     start = indent if first < 0 else " " * first
     lines = textwrap.wrap(
         text,

@@ -1,6 +1,6 @@
 """`logctl admit`, `logctl joining`: which stores belong to the cluster.
 
-What follows from it is decided in `hakeeper.stores.enrolment`.
+`hakeeper.stores.enrolment` decides what follows from it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`logctl append`, `read`, `follow`: records in and out.
+"""`logctl append`, `read`, `follow`: append records and print them.
 
-Records are lines: an argument or a line of standard input is one record; reading prints
-``LSN <tab> record``, or only records with --raw, or one JSON object per line with -o json. What is
-not a record (gaps) goes to stderr, or is an object with a "gap" field.
+Records are lines: an argument or a line of standard input is one record. Reading prints
+``LSN <tab> record``, or only records with --raw, or one JSON object per line with -o json. A gap
+goes to stderr, or is an object with a "gap" field.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logservice.cli.ctl.client_session import Session, pass_session
 from logservice.cli.shell.output import output_option, record_line, say, show_fields
 
 _APPENDS_INFLIGHT_MAX = 32
-"""Batches of standard input on their way; enough to keep the stream busy."""
+"""How many batches of standard input are in flight; it is enough to keep the stream busy."""
 
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
 
@@ -84,7 +84,7 @@ def _batches(size: int) -> Iterator[list[bytes]]:
 async def _append_lines(
     log: Shard, batches: Iterator[list[bytes]], timeout_s: float, form: str
 ) -> None:
-    """Keeps several batches in flight; on a failure says what was acked before raising it."""
+    """Append the batches, several in flight. After a failure it first prints what was acked."""
     waiting: deque[tuple[asyncio.Task[int], int]] = deque()
     first_lsn = records = 0
 
@@ -97,7 +97,7 @@ async def _append_lines(
 
     try:
         while True:
-            # Reading blocks: in a thread, so that acks arrive while a person types.
+            # Reading blocks, so it is done in a thread: acks arrive while a person types.
             batch = await asyncio.to_thread(next, batches, None)
             if batch is None:
                 break

@@ -21,10 +21,10 @@ _ATTEMPT_S = 3.0
 
 
 class Source:
-    """Reports, from the store that answered last, else from the next one that does."""
+    """Where reports come from: the store that answered last, else the next one that answers."""
 
     def __init__(self, session: Session) -> None:
-        """Raises InvalidArgument without endpoints."""
+        """Use the endpoints of the session. Raises InvalidArgument without any."""
         from logservice.cli.ctl.cluster_look import addresses_of
 
         self._session = session
@@ -90,7 +90,7 @@ def _live(source: Source, interval: float, sort: str, count: int | None) -> None
             try:
                 report = source.fetch()
                 if newest is None or report.cluster.time_us != newest.cluster.time_us:
-                    # A store gives one report to all who ask within a second.
+                    # A store gives the same report to all who ask within a second.
                     before, newest = newest, report
                 height, width = console.height, console.width
                 live.update(screen(newest, before, sort, height, width), refresh=True)

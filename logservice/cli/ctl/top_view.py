@@ -1,7 +1,7 @@
-"""top_view: one screen of `logctl top`, from one report and the one before it; pure.
+"""top_view: one screen of `logctl top`, made from a report and the report before it; pure.
 
-The screen holds what fits: stores first, then the shards that need attention or do most, then the
-newest events. Rates come from the difference of two reports of the same store.
+The screen shows what fits: first the stores, then the shards that need attention or do most, then
+the newest events. Rates come from the difference of two reports of the same store.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ SORTS = ("state", "rate", "lag", "shard")
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _FIXED_LINES = 10
-"""Titles, heads of tables and the lines between them."""
+"""How many lines the titles, the heads of tables and the lines between them take."""
 
 _EVENTS = 5
 
 _WIDE = 120
-"""Columns from which on every figure of a shard has room; below it the dispensable ones go."""
+"""With so many columns every figure of a shard has room; with fewer the dispensable ones are left
+out."""
 
 _DISPENSABLE = frozenset(
     {"name", "first LSN", "truncated", "writer", "durable p50", "durable/s", "written/s"}
 )
 _STATE_NARROW = 24
-"""Columns for the reasons of a store below `_WIDE`; the doctor has all of them."""
+"""How many columns the reasons of a store get on a screen below `_WIDE`; the doctor shows all
+reasons."""
 
 _SHORTENED = frozenset({"state", "name", "replicas", "writer"})
-"""What may lose its end where a screen is narrow; half a number or half of a store's name tells
-nothing."""
+"""What may lose its end on a narrow screen. Half a number or half of a store's name says nothing,
+so the others may not."""
 
 
 def screen(
     report: ClusterReport, before: ClusterReport | None, sort: str, lines: int, columns: int
 ) -> RenderableType:
-    """What to draw on a terminal of so many lines and columns."""
+    """The screen for a terminal of so many lines and columns."""
     rates = Rates(report, before)
     room = max(3, lines - _FIXED_LINES - len(report.stores) - _EVENTS)
     return Group(
@@ -53,10 +55,10 @@ def screen(
 
 
 class Rates:
-    """Per second, between two reports."""
+    """What happened per second between two reports."""
 
     def __init__(self, report: ClusterReport, before: ClusterReport | None) -> None:
-        """`before`: None at the first screen."""
+        """Remember the report before; `before` is None at the first screen."""
         self._seconds = 0.0
         self._shards: dict[int, int] = {}
         self._stores: dict[str, StoreRow] = {}
@@ -86,7 +88,7 @@ class Rates:
 
 
 def trouble(shard: ShardRow) -> tuple[int, str]:
-    """How bad, 9 for not at all, and in a word."""
+    """How bad the state of a shard is, from 0 (worst) to 9 (well), and a word for it."""
     down = sum(item.health not in ("", "alive") for item in shard.replicas)
     if not shard.leader_store:
         return 0, "no leader"
@@ -102,7 +104,7 @@ def trouble(shard: ShardRow) -> tuple[int, str]:
 
 
 def size(number: float) -> str:
-    """Bytes for people."""
+    """A number of bytes, for people."""
     for unit in _UNITS[:-1]:
         if number < 1024:
             return f"{number:.0f} {unit}"
@@ -111,7 +113,7 @@ def size(number: float) -> str:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """What a store said: no markup, and nothing that the terminal would obey."""
+    """A text from a store, without markup and without anything that the terminal would obey."""
     return Text(safe_text(text), style)
 
 

@@ -1,9 +1,10 @@
 """without_hakeeper: what `stores`, `shards` and `repairs` show while HAKeeper does not answer.
 
 HAKeeper is asked first, for a part of the time only. If it is silent, the stores are asked what
-they know: their own words, laid over the newest view of HAKeeper that one of them remembers. The
-rows have the same fields, and `stale_s`: how old HAKeeper's part is, null if nobody can tell. The
-command says so on stderr and ends with `UNAVAILABLE`, so that no script takes them for the truth.
+they know: what they say of themselves, laid over the newest view of HAKeeper that one of them
+remembers. The rows have the usual fields and `stale_s`, which says how old HAKeeper's part is, and
+is null if no store can tell. The command says so on stderr and ends with `UNAVAILABLE`, so that no
+script takes such rows for HAKeeper's answer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from logservice.safe_text import safe_text
 from logservice.server.monitor.cluster.rows import ClusterReport, ShardRow, StoreRow
 
 _SHARE: Final = 0.4
-"""Of the time-out, for HAKeeper's own answer; the rest is for asking the stores."""
+"""The share of the time-out that HAKeeper's own answer gets; the rest is for asking the stores."""
 
 _SILENT: Final = frozenset(
     {Reason.NOT_READY, Reason.DEADLINE, Reason.UNKNOWN_OUTCOME, Reason.NOT_LEADER, Reason.BUSY}
@@ -29,7 +30,7 @@ _SILENT: Final = frozenset(
 
 
 def state_of(session: Session) -> hakeeper_pb2.ClusterState | LogServiceError:
-    """HAKeeper's answer, or why there is none. Raises what is no silence (access, arguments)."""
+    """HAKeeper's answer, or why there is none. Other errors (access, arguments) are raised."""
     limit_s = session.timeout_s * _SHARE
     try:
         return session.run(lambda client: client.hakeeper.cluster_state(timeout=limit_s))
@@ -40,7 +41,7 @@ def state_of(session: Session) -> hakeeper_pb2.ClusterState | LogServiceError:
 
 
 def remembered(session: Session, silence: LogServiceError) -> ClusterReport:
-    """What the stores know, after saying on stderr what it is worth. Raises NotReady."""
+    """What the stores know. It first says on stderr what that is worth. Raises NotReady."""
     from logservice.cli.ctl.cluster_look import look
 
     report = look(session.endpoints, session.timeout_s * (1 - _SHARE), session.tls).report
@@ -64,19 +65,19 @@ def remembered(session: Session, silence: LogServiceError) -> ClusterReport:
 
 
 def show_stores(form: str, report: ClusterReport) -> int:
-    """For `logctl stores`."""
+    """Print the rows of `logctl stores`."""
     show_rows(form, [_stale(report, _store(row)) for row in report.stores], "stores")
     return exit_codes.UNAVAILABLE
 
 
 def show_shards(form: str, report: ClusterReport) -> int:
-    """For `logctl shards`."""
+    """Print the rows of `logctl shards`."""
     show_rows(form, [_stale(report, _shard(row)) for row in report.shards], "shards")
     return exit_codes.UNAVAILABLE
 
 
 def show_repairs(form: str, report: ClusterReport) -> int:
-    """For `logctl repairs`."""
+    """Print the rows of `logctl repairs`."""
     rows: list[Row] = [
         {
             "operator": found.operator,

@@ -1,4 +1,4 @@
-"""`logservice logdb` and `logservice audit`: what lies on a disk, read without a running store.
+"""`logservice logdb` and `logservice audit` read what is on a disk, without a running store.
 
 Start with `logdb_commands.py`. Nothing else imports it.
 """

@@ -1,7 +1,7 @@
 """`logservice logdb`: look at a data directory offline, and rebuild its derived index.
 
 Nothing here changes a segment. While a store has the directory open the commands refuse, unless
---live says that a picture of a moving log is good enough.
+--live says that a view of a changing log is good enough.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """StoredRecords: the records that a replica has on its disk, with the gaps that readers would see.
 
-Theory of operation. Which blocks were refused is not in the log, it follows from it: so the log is
-applied once more, from its installed snapshot on, by the state machine of the shard. What lies
-above the newest known commit index was perhaps never committed, and is marked. Behind an entry that
-cannot be read nobody can judge any more which blocks were refused: all are shown, and marked.
+Theory of operation. The log does not say which blocks were refused, but this follows from the log.
+So the log is applied once more, from its installed snapshot on, by the state machine of the shard.
+A block above the newest known commit index was perhaps never committed, and is marked. After an
+entry that cannot be read it is unknown which blocks were refused, so all of them are shown, and
+marked.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from logservice.value import value
 
 @value
 class StoredBlock:
-    """`record_count` LSNs from `first_lsn` on. block: empty with a `gap`. committed: known to be.
-    judged: whether it was refused is known.
+    """A block, which has `record_count` LSNs from `first_lsn` on. block: empty with a `gap`.
+    committed: whether it is known to be committed. judged: whether it is known if the block was
+    refused.
     """
 
     first_lsn: Lsn
@@ -38,7 +40,7 @@ class StoredBlock:
 
 
 def stored_blocks(log: StoredLog) -> Iterator[StoredBlock | str]:
-    """In the order of the log; a text for what cannot be read."""
+    """The blocks in the order of the log, with a text for what cannot be read."""
     machine: LogRsm | None = LogRsm()
     if log.snapshot is not None:
         assert machine is not None

@@ -1,15 +1,15 @@
 """LocalCluster: a cluster of store processes on this machine; the embedded default.
 
-Theory of operation. `DIR/cluster.json` says which stores there are and where they listen; one
+Theory of operation. `DIR/cluster.json` says which stores there are and where they listen. One
 folder per store holds its configuration, data, log and pid file. Everything else is derived, so any
-process that knows DIR can go on where another one stopped: the command line, the demo, chaos runs,
-the benchmark.
+process that knows DIR (the command line, the demo, chaos runs, the benchmark) can go on where
+another one stopped.
 
 Ports are chosen once, below the kernel's range for outgoing connections. A port inside that range
-can be taken by somebody's outgoing connection while its store is down, or, worse, a client that
-redials a dead store can be given the very port it dials and end up connected to itself.
+can be taken by another process's outgoing connection while its store is down. Worse, a client that
+redials a dead store can be given the very port it dials, and end up connected to itself.
 
-It only ever signals processes it can prove to be its own (`store_process`).
+It only ever signals processes that it can prove to be its own (`store_process`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Sections = Mapping[str, Mapping[str, object]]
 """Configuration by section and key, as in the TOML file."""
 
 ADMIN = "admin"
-"""The client of a cluster with TLS that may do everything."""
+"""The name of the client that may do everything in a cluster with TLS."""
 
 _TRUST_DOMAIN = "logservice.internal"
 _HOSTS = ("localhost", "127.0.0.1")
@@ -63,17 +63,17 @@ _PROBE_TIMEOUT_S = 2.0
 _ADMIT_TIMEOUT_S = 60.0
 
 _STOP_TIMEOUT_S = 60.0
-"""After SIGTERM: leadership is handed away and the log closed, which takes a busy machine a while;
-then it is killed."""
+"""How long a store may take after SIGTERM before it is killed: it hands its leaderships away and
+closes its log, which takes a busy machine a while."""
 
 
 class ClusterFailed(NotReady):
-    """A local cluster did not come up; the message holds the end of a store's log."""
+    """A local cluster did not come up. When a store ended, the message has the end of its log."""
 
 
 @dataclass(slots=True)
 class StorePlace:
-    """Where a store listens. `bootstrap`: one of the initial HAKeeper members."""
+    """Where a store listens. `bootstrap`: whether it is one of the initial HAKeeper members."""
 
     client: str
     peer: str
@@ -83,16 +83,16 @@ class StorePlace:
 
 @dataclass(slots=True)
 class LocalCluster:
-    """Create with `create` or `open`."""
+    """A local cluster. `create` makes a new one, and `open` finds one again."""
 
     directory: Path
     cluster_id: str
     stores: dict[str, StorePlace] = field(default_factory=dict)
     settings: dict[str, dict[str, object]] = field(default_factory=dict)
     tls: bool = False
-    """With certificates of its own authority, in DIR/certs."""
+    """Whether it has TLS, with certificates of its own authority in DIR/certs."""
     last_number: int = 0
-    """Of the stores ever added: the name of a lost store is not given to another one."""
+    """The highest number of a store so far, so that no other store gets the name of a lost one."""
 
     @classmethod
     def create(
@@ -104,10 +104,10 @@ class LocalCluster:
         settings: Sections | None = None,
         tls: bool = False,
     ) -> LocalCluster:
-        """Lay out a new cluster; nothing is started yet.
+        """Lay out a new cluster without starting it.
 
         `settings` override any key of the configuration, e.g. ``{"storage": {"segment_bytes":
-        ...}}``. Raises InvalidArgument when DIR holds a cluster already, ConfigError for wrong
+        ...}}``. Raises InvalidArgument when DIR holds a cluster already, and ConfigError for wrong
         settings.
         """
         directory = Path(directory).resolve()
@@ -184,7 +184,7 @@ class LocalCluster:
         return store_id
 
     def admit(self, store_id: str, timeout_s: float = _ADMIT_TIMEOUT_S) -> None:
-        """Let HAKeeper itself have a replica there (`logctl admit --hakeeper`). Raises NotReady."""
+        """Let the store have a replica of shard 0 (`logctl admit --hakeeper`). Raises NotReady."""
         request = hakeeper_pb2.AdmitStoreRequest(store_id=store_id, hakeeper=True)
         tls = self.client_tls()
         deadline_s = time.monotonic() + timeout_s
@@ -200,18 +200,21 @@ class LocalCluster:
             time.sleep(0.1)
 
     def start(self, store_id: str) -> int:
-        """Start a store that does not run; returns its pid."""
+        """Start a store that does not run, and return its pid."""
         return self.process(store_id).start()
 
     def kill(self, store_id: str) -> bool:
-        """SIGKILL, and wait until the process is gone. False when it was not running."""
+        """Send SIGKILL and wait until the process is gone. False when it was not running."""
         process = self.process(store_id)
         sent = process.signal(signal.SIGKILL)
         process.wait_gone(10.0)
         return sent
 
     def stop(self, store_id: str, timeout_s: float = _STOP_TIMEOUT_S) -> bool:
-        """SIGTERM: a graceful stop; killed when it takes longer. False when it was not running."""
+        """Stop a store with SIGTERM, and kill it when that takes longer than `timeout_s`.
+
+        False when it was not running.
+        """
         process = self.process(store_id)
         sent = process.signal(signal.SIGTERM)
         if not process.wait_gone(timeout_s):
@@ -229,7 +232,7 @@ class LocalCluster:
                 self.kill(process.store_id)
 
     def forget(self, store_id: str) -> None:
-        """Kill a store for good and delete its files: its machine is lost."""
+        """Kill a store for good and delete its files, as if its machine were lost."""
         self.kill(store_id)
         directory = self.process(store_id).directory
         del self.stores[store_id]
@@ -241,15 +244,15 @@ class LocalCluster:
         return [place.client for place in self.stores.values()]
 
     def pids(self) -> dict[str, int | None]:
-        """By store; None when it does not run."""
+        """The pid of each store; None when it does not run."""
         return {store_id: self.process(store_id).pid() for store_id in self.stores}
 
     def client_tls(self, client: str = ADMIN) -> TlsFiles | None:
-        """What `client` shows and trusts; None for a cluster without TLS."""
+        """What `client` presents and trusts; None for a cluster without TLS."""
         return TlsFiles(*map(str, self.client_files(client))) if self.tls else None
 
     def client_files(self, client: str = ADMIN) -> tuple[Path, Path, Path]:
-        """CA, certificate and key of a client; issued at the first time."""
+        """CA, certificate and key of a client. They are issued at the first call."""
         folder = self._certs / "clients" / client
         if not folder.exists():
             Authority.open(self._certs).issue_client(client)
@@ -260,7 +263,7 @@ class LocalCluster:
         return self.directory / "certs"
 
     def process(self, store_id: str) -> StoreProcess:
-        """Raises InvalidArgument for a store this cluster does not have."""
+        """The process of a store. Raises InvalidArgument for a store this cluster does not have."""
         if store_id not in self.stores:
             known = ", ".join(self.stores)
             raise InvalidArgument(f"no store {store_id!r}; there are: {known}", field="store")
@@ -269,7 +272,7 @@ class LocalCluster:
     def wait_ready(self, timeout_s: float = 60.0, shard: int = 1) -> None:
         """Wait until `shard` accepts appends through any store.
 
-        Raises ClusterFailed when a store process ended or the time is up.
+        Raises ClusterFailed when a store process ended, or when the time is up.
         """
         deadline = time.monotonic() + timeout_s
         tls = self.client_tls()
@@ -284,7 +287,8 @@ class LocalCluster:
 
     def _write_config(self, store_id: str) -> None:
         place = self.stores[store_id]
-        # The initial members; when all of them are gone, the others are a way to find HAKeeper.
+        # These are the initial members. When all of them are gone, the other stores are a way to
+        # find HAKeeper.
         first = {name: other for name, other in self.stores.items() if other.bootstrap} or {
             name: other for name, other in self.stores.items() if name != store_id
         }
@@ -333,15 +337,15 @@ class LocalCluster:
 
 
 _PORTS = 16_000
-"""How many below the outgoing range are drawn from."""
+"""How many ports below the outgoing range are drawn from."""
 
 _drawn = itertools.count(int(os.getpid() * 0.618034 % 1 * _PORTS))
-"""Processes begin far from each other, and none draws a port again before it has drawn them all:
-the port of a store that is down, or not up yet, looks free to everybody else."""
+"""Processes begin far from each other, and none draws a port again before it has drawn all of
+them, because the port of a store that is down, or not up yet, looks free to every other process."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on, outside the outgoing range."""
+    """Ports of the loopback interface that no process listens on, outside the outgoing range."""
     try:
         lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):

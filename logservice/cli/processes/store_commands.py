@@ -16,7 +16,7 @@ from logservice.cli.shell import exit_codes
 from logservice.cli.shell.output import say
 
 _PROBE_TIMEOUT_S: Final = 3.0
-"""Below the time-out of a container's health check, so that the answer is ours."""
+"""It is below the time-out of a container's health check, so that this command gives the answer."""
 
 _config = click.option(
     "-c",
@@ -68,10 +68,12 @@ def _say_doubts(doubts: Sequence[str]) -> None:
 
 
 def _stop_before_start(number: int, frame: FrameType | None) -> NoReturn:
-    """Until the store takes signals itself, seconds later on a busy machine.
+    """End the process by SIGTERM until the store handles signals itself, which may take seconds on
+    a busy machine.
 
-    As the first process of a container it would not even die of one: the kernel drops what such a
-    process does not handle, and the container would be killed at the end of its grace period.
+    Without a handler the first process of a container would not even end: the kernel drops a signal
+    that such a process does not handle, and the container would be killed at the end of its grace
+    period.
     """
     raise SystemExit(exit_codes.OK)
 

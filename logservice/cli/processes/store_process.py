@@ -1,11 +1,12 @@
 """StoreProcess: one detached store process of a local cluster, found again by its pid file.
 
 Theory of operation. A process is *ours* when its pid file exists and the kernel's start time of
-that pid is the one written there: a pid alone may have been given to a stranger meanwhile. Signals
-go through a pidfd opened *before* that check, so that the process signalled is the process checked.
-A zombie counts as dead: in a container without an init nobody may ever reap it.
+that pid is the one in the file, because the pid alone may belong to another process by now. A
+signal goes through a pidfd that was opened *before* that check, so that the process signalled is
+the process checked. A zombie counts as dead, because in a container without an init no process may
+ever reap it.
 
-Linux only (/proc, pidfd): so is the local cluster.
+This file runs on Linux only (/proc, pidfd), and so does the local cluster.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from pathlib import Path
 from logservice.cli.shell.private_file import append_private, write_private
 
 _START_TIME_FIELD = 19
-"""Field 22 of /proc/PID/stat, counted from the state, which follows the command's last
+"""Where field 22 of /proc/PID/stat is, counted from the state, which follows the command's last
 parenthesis."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreProcess:
-    """`directory` holds store.toml, store.log, store.pid and data/."""
+    """One store process. `directory` holds store.toml, store.log, store.pid and data/."""
 
     store_id: str
     directory: Path
@@ -49,7 +50,7 @@ class StoreProcess:
         return self.directory / "store.pid"
 
     def start(self) -> int:
-        """Start it, detached from this process's session; returns the pid. No-op when it runs."""
+        """Start the process, detached from this session, unless it runs. Returns the pid."""
         running = self.pid()
         if running is not None:
             return running
@@ -64,7 +65,7 @@ class StoreProcess:
                 start_new_session=True,
             )
         _CHILDREN[process.pid] = process
-        # Nobody but this process can reap the child, so the pid cannot be another's yet.
+        # Only this process can reap the child, so the pid cannot belong to another process yet.
         started = _start_time(process.pid)
         record = json.dumps({"pid": process.pid, "started": started})
         write_private(self._pid_path, record.encode())
@@ -121,7 +122,8 @@ class StoreProcess:
 
 
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
-"""Children of this process by pid, kept so that they are reaped and not warned about."""
+"""Children of this process by pid. They are kept so that they are reaped, and Python does not
+warn about them."""
 
 
 def _start_time(pid: int) -> int | None:

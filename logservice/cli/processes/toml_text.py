@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 
 def toml_text(sections: Mapping[str, Mapping[str, object]]) -> str:
-    """One table per section; values: str, bool, int, float, and lists or inline tables of those."""
+    """One table per section. A value is a str, bool, int or float, or a list or inline table of
+    those.
+    """
     lines: list[str] = []
     for name, section in sections.items():
         lines.append(f"[{name}]")

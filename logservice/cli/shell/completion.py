@@ -1,6 +1,6 @@
 """completion: the option ``--completion SHELL`` of both programs, which prints a script to source.
 
-The script asks the program itself what may come next; commands load lazily, so that is quick.
+The script asks the program itself what may come next, which is quick because commands load lazily.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., object])
 
 
 def completion_option(program: str) -> Callable[[CommandT], CommandT]:
-    """Adds the option to the group of `program`."""
+    """The decorator that adds the option to the group of `program`."""
 
     def show(context: click.Context, option: click.Parameter, shell: str | None) -> None:
         if shell is None or context.resilient_parsing:

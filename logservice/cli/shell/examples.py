@@ -1,7 +1,7 @@
-"""examples: for the end of every command's ``--help``, in one place.
+"""examples: the ones at the end of every command's ``--help``, in one place.
 
-`attach` gives them to a command and all below it when it is loaded; a test holds that every command
-has some and that each of them is a command line that the program takes.
+`attach` gives them to a command and every command below it when it is loaded. A test checks that
+every command has some, and that each of them is a command line that the program takes.
 """
 
 from __future__ import annotations

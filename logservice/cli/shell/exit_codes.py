@@ -1,7 +1,8 @@
 """exit_codes: what a script may conclude from how a command ended; `TABLE` is shown by --help.
 
-A reader that has enough (``logctl read 1 | head``) is no failure: the command ends quietly with 0.
-What was buffered for it is dropped, or the interpreter would complain about it at its end.
+It is no failure when the reader of a pipe has enough (``logctl read 1 | head``): the command ends
+quietly with 0. Output that is still buffered is dropped, or the interpreter would complain about it
+when it ends.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _outcome(call: Callable[[], object]) -> int:
     except BrokenPipeError:
         return OK
     except SystemExit:
-        # click makes exit code 1 of a broken pipe, and puts something in the place of stdout.
+        # After a broken pipe click exits with 1 and puts another object in the place of stdout.
         if sys.stdout is stdout:
             raise
         sys.stdout = stdout
@@ -85,7 +86,7 @@ def _outcome(call: Callable[[], object]) -> int:
 
 
 def _drop_output(stdout: TextIO) -> None:
-    """Nobody reads what is still in its buffer."""
+    """Drop what is still in the buffer, because nothing reads it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stdout.fileno())
     os.close(nowhere)

@@ -1,7 +1,7 @@
 """LazyGroup: a click group that imports a subcommand only when it is used.
 
-gRPC, rich tables and the store cost tenths of a second to import; `--help` and shell completion
-should not pay for what they do not run.
+gRPC, rich tables and the store take tenths of a second to import. `--help` and shell completion
+should not wait for what they do not run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from logservice.cli.shell.examples import attach
 
 
 class LazyGroup(click.Group):
-    """`lazy`: by command name, the ``module:attribute`` of the command, and its help line."""
+    """A group with lazy commands. `lazy` has, by command name, the ``module:attribute`` of the
+    command and its help line.
+    """
 
     def __init__(
         self, *args: object, lazy: Mapping[str, tuple[str, str]], **kwargs: object
@@ -25,7 +27,7 @@ class LazyGroup(click.Group):
         self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order they were given."""
+        """The names, in the order in which they were given."""
         return [*self._lazy, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -39,7 +41,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help lines, without importing anything."""
+        """Write the help lines without importing anything."""
         rows = [(name, help_line) for name, (_, help_line) in self._lazy.items()]
         for name in super().list_commands(ctx):
             command = super().get_command(ctx, name)

@@ -1,12 +1,12 @@
 """output: one way to print results, for people (tables) and for scripts (JSON).
 
 `-o json` prints one JSON document per result on stdout: the rows and nothing else, with the field
-names of the API. Bytes are base64 in a field ``*_base64`` when they are not UTF-8. Everything that
-is said besides the result goes to stderr.
+names of the API. Bytes are base64 in a field ``*_base64`` when they are not UTF-8. Everything
+besides the result goes to stderr.
 
 INV-CLI-1: what a store, a file or a client said reaches a terminal through this file alone, with
-everything that a terminal would obey spelled out (`safe_text`), and never as markup. JSON is exact
-(its encoder escapes), and so are records that go into a file or a pipe.
+everything that a terminal would obey spelled out (`safe_text`), and never as markup. JSON is exact,
+because its encoder escapes, and so are records that go into a file or a pipe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Row = Mapping[str, object]
 
 
 def output_option(command: CommandT) -> CommandT:
-    """Adds ``-o table|json``."""
+    """The decorator that adds ``-o table|json``."""
     option = click.option(
         "-o",
         "--output",
@@ -44,12 +44,13 @@ def say(text: str = "", *, err: bool = False) -> None:
 
 
 def say_in_colour(text: str, colour: str) -> None:
-    """Print the bold beginning of a line."""
+    """Print the beginning of a line, bold and in colour."""
     click.secho(safe_text(text), fg=colour, bold=True, nl=False)
 
 
 def record_line(lsn: int, record: bytes, *, raw: bool, form: str, terminal: bool) -> bytes:
-    """One record as a line without its end. `raw`: nothing but its bytes, whoever reads them."""
+    """One record as a line without its line end. `raw`: nothing but its bytes, also on a terminal.
+    """
     if form == "json":
         return json.dumps({"lsn": lsn, **record_fields(record)}).encode()
     if raw:
@@ -60,7 +61,7 @@ def record_line(lsn: int, record: bytes, *, raw: bool, form: str, terminal: bool
 
 
 def show_rows(form: str, rows: Sequence[Row], title: str = "") -> None:
-    """A table with the keys of the first row as columns, or a JSON array."""
+    """Print a table with the keys of the first row as columns, or a JSON array."""
     if form == "json":
         say(json.dumps(list(rows)))
         return
@@ -69,7 +70,7 @@ def show_rows(form: str, rows: Sequence[Row], title: str = "") -> None:
     from rich.text import Text
 
     title = safe_text(title)
-    # `Text`: a string would be read as markup, which can draw links and colours.
+    # It is a `Text` because a string would be read as markup, which can draw links and colours.
     table = Table(title=Text(title) if title else None, title_justify="left")
     columns = list(rows[0]) if rows else []
     for column in columns:
@@ -79,7 +80,7 @@ def show_rows(form: str, rows: Sequence[Row], title: str = "") -> None:
         )
     for row in rows:
         table.add_row(*(Text(safe_text(_cell(row[column]))) for column in columns))
-    # Width: tables in a pipe are read by people through a pager, not cut at 80 columns.
+    # People read tables from a pipe through a pager, so they are not cut at 80 columns.
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
@@ -90,7 +91,7 @@ def show_rows(form: str, rows: Sequence[Row], title: str = "") -> None:
 
 
 def show_fields(form: str, fields: Row) -> None:
-    """One result: ``name  value`` lines, or a JSON object."""
+    """Print one result as ``name  value`` lines, or as a JSON object."""
     if form == "json":
         say(json.dumps(dict(fields)))
         return

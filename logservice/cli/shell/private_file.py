@@ -1,8 +1,8 @@
-"""private_file: what this program writes is its user's alone, whatever the umask is.
+"""private_file: only its user can read what this program writes, whatever the umask is.
 
-Theory of operation. A file is 0600 and a directory 0700 from the moment it is made; nothing is made
-first and closed off later. A whole file is replaced by a rename, so that a reader sees the old one
-or the new one, and the new one is on disk before it is seen.
+Theory of operation. A file is 0600 and a directory 0700 from the moment it is made; none is made
+first and restricted later. A whole file is replaced by a rename, so that a reader sees the old one
+or the new one, and the new one is on disk before a reader can see it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _FOLDER_MODE = 0o700
 
 
 def make_private(folder: Path) -> None:
-    """A folder and those above it that are not there. Raises OSError."""
+    """Make a folder, and those above it that do not exist. Raises OSError."""
     for one in reversed([folder, *folder.parents]):
         if not one.exists():
             one.mkdir(mode=_FOLDER_MODE, exist_ok=True)
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace a file in one step; its folders are made. Raises OSError."""
+    """Replace a file in one step, and make its folders. Raises OSError."""
     make_private(path.parent)
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
@@ -36,7 +36,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def append_private(path: Path) -> BinaryIO:
-    """A file to write on at its end; one that others could read is closed to them."""
+    """Open a file to write at its end. If others could read it, they cannot any more."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, _MODE)
     os.fchmod(descriptor, _MODE)

@@ -1,7 +1,8 @@
 """Monitor: what a store shows of itself, put together, started and stopped with the store.
 
-The admin port is bound and answers before recovery begins, so that a supervisor sees a store that
-starts slowly alive (``/healthz``) and not ready (``/readyz``), and it is the last thing to stop.
+The admin port is bound and answers before recovery begins, so that a supervisor sees that a store
+that starts slowly is alive (``/healthz``) and not ready (``/readyz``). The port is the last part to
+stop.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class Monitor:
-    """One per store process; the loop runs when it is made. `start`, `attach`, `stop`."""
+    """One per store process. The loop must run when it is made; then come `start`, `attach`, `stop`.
+    """
 
     def __init__(self, config: StoreConfig, rpc_errors: Callable[[], Mapping[str, int]]) -> None:
-        """Binds the admin port. Raises OSError when it is in use."""
+        """Bind the admin port. Raises OSError when it is in use."""
         from logservice.server.monitor.port.app import AdminApp
         from logservice.server.monitor.port.metrics import Metrics
         from logservice.server.monitor.port.server import AdminServer
@@ -46,7 +48,7 @@ class Monitor:
         self.reporter.admin_address = config.admin.advertise or self._server.address
 
     def start(self) -> None:
-        """Answer; everything but /healthz says that the store starts."""
+        """Begin to answer. Until `attach` everything but /healthz says that the store starts."""
         logging.getLogger("logservice").addHandler(self._events)
         self._server.start()
         emit(logger, Event.ADMIN_STARTED, address=self.reporter.admin_address)
@@ -58,7 +60,7 @@ class Monitor:
         tls: StoreTls | None,
         alarms: Callable[[], Sequence[str]],
     ) -> None:
-        """Log storage is open, and other stores may ask."""
+        """Use the store's parts: log storage is open, and other stores may ask from now on."""
         self.reporter.attach(parts, transport_stats, tls, alarms)
         self._cluster = ClusterReporter(parts, self.reporter)
         self._board.started(self.report)
@@ -70,17 +72,17 @@ class Monitor:
         return await self._cluster.report(made_now=made_now)
 
     def serving(self, client_address: str, peer_address: str) -> Callable[[], Awaitable[None]]:
-        """The store serves; returns what has to run beside it until it is cancelled."""
+        """Note that the store serves. Returns what has to run beside it until it is cancelled."""
         self.reporter.client_address = client_address
         self.reporter.peer_address = peer_address
         self.reporter.set_phase("serving")
         return Watch(self.reporter).run
 
     def stopping(self) -> None:
-        """Not ready from now on."""
+        """Note that the store stops; it is not ready from now on."""
         self.reporter.set_phase("stopping")
 
     def stop(self) -> None:
-        """Close the admin port; no call follows."""
+        """Close the admin port. No other call may follow."""
         logging.getLogger("logservice").removeHandler(self._events)
         self._server.stop()

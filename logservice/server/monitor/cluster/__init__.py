@@ -1,5 +1,5 @@
-"""The picture of the whole cluster that any store can show.
+"""The report on the whole cluster that any store can give.
 
-`rows.py` lays HAKeeper's view and the stores' statuses over each other; `report.py` asks for both.
+`report.py` asks for HAKeeper's view and the stores' statuses, and `rows.py` combines the two.
 `port/`, the Admin service and `cli/ctl/` import it.
 """

@@ -1,21 +1,22 @@
-"""ClusterReporter: the picture of the whole cluster that any store can show.
+"""ClusterReporter: the report on the whole cluster that any store can give.
 
-Theory of operation. Two sources are laid over each other. HAKeeper's view says what should be and
-what heartbeats reported; every store's own `StoreStatus`, asked for by peer request, says what is:
+Theory of operation. A report combines two sources. HAKeeper's view says what should be and what
+heartbeats reported. Every store's own `StoreStatus`, asked for by peer request, says what is:
 latencies, writers, holds, lag, events. A store that does not answer within ADMIN_PEER_WAIT_S is
-shown as such, with what HAKeeper last knew of it. If HAKeeper cannot be asked, the newest view that
-was seen is shown with its age, and shards come from the stores' own words: an operator needs the
-picture most when the cluster is at its worst.
+shown as such, with what HAKeeper last knew of it. If HAKeeper cannot be asked, the report has the
+newest view that was seen, with its age, and shards come from the stores' own statuses: an operator
+needs the report most when the cluster is at its worst.
 
-A replica of shard 0 here may have applied more than was last heard. That is as old as HAKeeper's
-last answer to a heartbeat of this store; if it never gave one to this process, the age is unknown.
+A replica of shard 0 here may have applied more than the newest view has. Its view is as old as
+HAKeeper's last answer to this process, to a heartbeat or a question. If there never was one, the
+age is unknown.
 
-Made when somebody asks; asked again within ADMIN_CLUSTER_AGE_S the same picture is given out, so
-that many pages cost one. Who decides by it what to do next (the doctor between two steps of an
-upgrade) says so and gets a picture begun after he asked: in one made a moment earlier the store
-that he has just stopped is still well. On the loop a picture costs one pass over the replicas of
-the cluster; to keep that below a tenth of the loop, the next one begins ten times as long after it,
-whoever asks.
+A report is made when it is asked for. A second question within ADMIN_CLUSTER_AGE_S gets the same
+report, so that many pages cost one. A caller that decides by the report what to do next (the doctor
+between two steps of an upgrade) says so, and gets a report begun after its question: in a report
+made a moment earlier a store that was just stopped is still well. A report costs the loop one pass
+over the replicas of the cluster. To keep that below a tenth of the loop, the next one begins no
+sooner than ten times as long after it, whoever asks.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ STATUS: Final = question("monitor.status", Asker.ENROLLED, NOTHING, Form(encode,
 """Asks a store for its status."""
 
 _BUSY_SHARE = 10
-"""After a picture that took t seconds of the loop there is none for ten times t."""
+"""After a report that took t seconds of the loop none is made for ten times t."""
 
 
 class ClusterReporter:
     """One per store, on the loop thread."""
 
     def __init__(self, parts: StoreParts, reporter: StatusReporter) -> None:
-        """Answers other stores from now on."""
+        """Keep the parts, and answer other stores from now on."""
         self._parts = parts
         self._reporter = reporter
         self._clock = parts.host.clock
@@ -63,7 +64,8 @@ class ClusterReporter:
         parts.host.requests.register(STATUS, self._answer)
 
     async def report(self, *, made_now: bool = False) -> ClusterReport:
-        """The picture; `made_now`: one begun after this call. Those who wait share what is made."""
+        """The report. `made_now`: one begun after this call. All who wait share the one being made.
+        """
         asked_s = self._clock.monotonic()
         if not made_now and self._newest is not None and asked_s < self._good_until_s:
             return self._newest
@@ -78,7 +80,7 @@ class ClusterReporter:
         return self._reporter.status()
 
     async def _make(self) -> tuple[ClusterReport, float]:
-        """A picture, and when the first question for it was asked."""
+        """Make a report; also returns when its first question was asked."""
         await asyncio.sleep(self._rest_until_s - self._clock.monotonic())
         begun_s = self._clock.monotonic()
         await self._ask_hakeeper()
@@ -116,7 +118,7 @@ class ClusterReporter:
             await self._look_here()
 
     async def _look_here(self) -> None:
-        """What the replica of shard 0 here has applied, if that is newer than what was heard."""
+        """Take what the replica of shard 0 here has applied, if it is newer than the known view."""
         if self._parts.host.replica_info(HAKEEPER_SHARD) is None:
             return
         try:
@@ -127,7 +129,7 @@ class ClusterReporter:
             self._view, self._view_s = view, self._answered_s()
 
     def _answered_s(self) -> float | None:
-        """When HAKeeper last answered this process, be it a heartbeat or a question."""
+        """When HAKeeper last answered this process, to a heartbeat or a question."""
         heartbeats = self._parts.heartbeats
         beat_s = heartbeats.last_success_s if heartbeats is not None else None
         return max((at_s for at_s in (self._view_s, beat_s) if at_s is not None), default=None)
@@ -145,8 +147,9 @@ class ClusterReporter:
                 except LogServiceError as error:
                     return StoreAnswer(error=str(error))
                 took_us = (self._clock.monotonic() - asked_s) * 1_000_000
-                # As if it had looked at its clock half-way; how long the answer took may explain
-                # half of that time, so only what is beyond it is a difference.
+                # It is compared as if the store had read its clock half-way. The way of the answer
+                # may explain up to half of the time it took, so only what is beyond that half is
+                # a difference of the clocks.
                 offset_us = status.wall_time_us - asked_us - took_us / 2
                 certain_us = math.copysign(max(0.0, abs(offset_us) - took_us / 2), offset_us)
                 return StoreAnswer(status, took_us=int(took_us), clock_offset_us=int(certain_us))

@@ -1,8 +1,8 @@
-"""cluster_rows: HAKeeper's view and the stores' own answers, laid over each other; pure.
+"""cluster_rows: HAKeeper's view combined with the stores' own answers; pure.
 
-These are the documents of ``/api/v1``: their field names are the contract of the page, of `logctl`
-and of whoever reads the API. Lag is counted in entries behind the leader's last one, by the leader
-itself where it can be asked.
+These are the documents of ``/api/v1``: their field names are a contract with the page, with
+`logctl` and with every reader of the API. Lag is the number of entries behind the leader's last
+one, as the leader itself counts it; without the leader's answer it is unknown.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _EVENTS_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class HAKeeperAnswer:
-    """The newest view, its age in seconds (-1: unknown), why there is no newer one, and how long
-    HAKeeper has been silent (-1: it never answered the process that asks).
+    """What is known of HAKeeper: the newest view, its age in seconds (-1: unknown), why there is no
+    newer one, and how long HAKeeper has been silent (-1: it never answered the process that asks).
     """
 
     view: ClusterView | None
@@ -49,10 +49,11 @@ class StoreAnswer:
 
 
 class StoreRow(Struct, frozen=True, kw_only=True):
-    """One store. `answers`: it answered the store that was asked; `alive`: HAKeeper hears it. While
-    HAKeeper itself is silent, a store that does not answer is not alive.
+    """One store. `answers`: whether it answered the store that was asked. `alive`: whether HAKeeper
+    hears it; while HAKeeper itself is silent, a store that does not answer is not alive.
 
-    heartbeat_age_ticks: at the moment of the picture, at least; -1 when nobody knows.
+    heartbeat_age_ticks: the least age of its last heartbeat when the report was made; -1 when it is
+    unknown.
     """
 
     store: str
@@ -86,10 +87,10 @@ class StoreRow(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaRow(Struct, frozen=True, kw_only=True):
-    """One member of a shard. `lag_entries`: behind the leader, -1 when nobody can tell.
+    """One member of a shard. `lag_entries`: how far it is behind the leader, -1 when unknown.
 
-    health: as HAKeeper judges it, which takes its time; ``silent``: its store did not answer now;
-    ``missing``: its store answers and has no such replica.
+    health: what HAKeeper judges, which is late by its time-outs. It is ``silent`` when the store
+    did not answer now, and ``missing`` when the store answers and has no such replica.
     """
 
     replica: int
@@ -104,8 +105,8 @@ class ReplicaRow(Struct, frozen=True, kw_only=True):
 
 
 class ShardRow(Struct, frozen=True, kw_only=True):
-    """One shard. `voters`: how many, as the replicas themselves say. `lag_entries`: of the member
-    furthest behind, -1 when nobody can tell.
+    """One shard. `voters`: how many there are, as the replicas themselves say. `lag_entries`: that
+    of the member furthest behind, -1 when unknown.
     """
 
     shard: int
@@ -146,7 +147,7 @@ class OperatorRow(Struct, frozen=True, kw_only=True):
 
 
 class StoreEvent(Struct, frozen=True, kw_only=True):
-    """One event, and which store logged it."""
+    """One event, and the store that logged it."""
 
     store: str
     number: int
@@ -157,8 +158,9 @@ class StoreEvent(Struct, frozen=True, kw_only=True):
 
 
 class ClusterRow(Struct, frozen=True, kw_only=True):
-    """The cluster in short. hakeeper_age_s: age of what is shown of HAKeeper's view, -1 unknown;
-    hakeeper_silent_s: since it last answered the store that was asked, -1 if it never did.
+    """The cluster in short. hakeeper_age_s: the age of HAKeeper's view in this report, -1 when it
+    is unknown. hakeeper_silent_s: how long ago HAKeeper last answered the store that was asked, -1
+    if it never did.
     """
 
     cluster: str
@@ -182,7 +184,7 @@ class ClusterRow(Struct, frozen=True, kw_only=True):
 
 
 class ClusterReport(Struct, frozen=True, kw_only=True):
-    """Everything; each part is one document of the API."""
+    """The whole report; each part is one document of the API."""
 
     cluster: ClusterRow
     stores: tuple[StoreRow, ...]
@@ -193,7 +195,7 @@ class ClusterReport(Struct, frozen=True, kw_only=True):
 def build(
     hakeeper: HAKeeperAnswer, answers: Mapping[str, StoreAnswer], me: StoreStatus
 ) -> ClusterReport:
-    """Lay the sources over each other; `me`: the store that was asked."""
+    """Combine the sources into one report. `me`: the status of the store that was asked."""
     view = hakeeper.view
     views = {store.store_id: store for store in view.stores} if view is not None else {}
     stores = tuple(
@@ -339,7 +341,7 @@ def _shard(
 ) -> ShardRow:
     leading = [(store, item) for store, item in here.items() if item.role == "leader"]
     store, leader = max(leading, key=lambda pair: pair[1].term, default=("", None))
-    # Without a leader the member that has applied most knows best.
+    # Without a leader the member that has applied most has the newest figures.
     best = leader or max(here.values(), key=lambda item: item.applied_index, default=None)
     best = best or ReplicaStatus()
     followers = {item.replica: item for item in (leader.followers if leader is not None else ())}
@@ -379,7 +381,7 @@ def _shard(
 
 
 def _leader_by_others(here: Mapping[str, ReplicaStatus], reported: str) -> str:
-    """Whom the followers hold for the leader; what HAKeeper knew if no member could be asked."""
+    """The store of the leader by its followers' word, or by HAKeeper's if no member answered."""
     if not here:
         return reported
     best = max(here.values(), key=lambda item: (item.leader != 0, item.term))
@@ -413,7 +415,7 @@ def _replica(
         health = "silent" if silent else "missing" if serving else health
     return copied(
         ReplicaRow,
-        # What the store says of it now is newer than what it reported.
+        # What the store says of the replica now is newer than what it reported to HAKeeper.
         status if status is not None else view,
         replica=view.replica_id,
         store=view.store_id,

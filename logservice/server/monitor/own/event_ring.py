@@ -1,7 +1,7 @@
 """EventRing: the newest events of this process, for people who look at the admin port.
 
-A handler of the standard logging: it keeps what `events.emit` logged and lets everything else go
-by. Threads log too, hence the lock, which `logging.Handler` brings.
+It is a handler of the standard logging that keeps what `events.emit` logged and ignores everything
+else. Threads log, too, so it needs a lock, which `logging.Handler` brings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from logservice.server.monitor.own.status import EventLine
 
 
 class EventRing(logging.Handler):
-    """Add it to the root logger; `newest` from any thread."""
+    """Add it to a logger. `newest` may be called from any thread."""
 
     def __init__(self, kept: int) -> None:
         """Keep the newest `kept` events."""
@@ -22,7 +22,7 @@ class EventRing(logging.Handler):
         self._number = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep an event."""
+        """Keep the record if it is an event."""
         event = getattr(record, "event", None)
         if event is None:
             return

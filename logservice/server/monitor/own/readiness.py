@@ -1,16 +1,16 @@
 """readiness: whether clients should be sent to a store, and if not, why.
 
-Ready means: the store serves, it is known what it should run, every replica here runs and knows a
+A store is ready when it serves, it is known what it should run, every replica here runs and knows a
 leader that it can reach, the disks work and are below the mark, truncation is not stalled, and no
-replicas differ undecided. Each thing that is not so is a reason of its own, with the shard it
-concerns and words for a person. A pure function of what the reporter found.
+difference between replicas is undecided. Each condition that fails is a reason of its own, with the
+shard it concerns and words for a person. All of this is a pure function of what the reporter found.
 
-"Known what it should run": until HAKeeper has answered this process once, a store that has nothing,
-or that came back with another data directory than shard 0 was begun with, is of no use to anybody.
-One that has replicas serves them, whether HAKeeper answers or not.
+"Known what it should run": until HAKeeper has answered this process once, no client can use a store
+that has nothing, or that came back with another data directory than shard 0 was begun with. A store
+that has replicas serves them, whether HAKeeper answers or not.
 
 "A leader it can reach": a follower that hears nothing for an election timeout forgets its leader,
-and a leader that hears no majority for as long steps down, so a known leader is a reachable one.
+and a leader that hears no majority for as long steps down. So a known leader is a reachable one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Code(enum.StrEnum):
     NO_REPLY = "no_reply"
     """The event loop did not answer the admin port in time."""
     SHARD_0_REFUSED = "shard_0_refused"
-    """HAKeeper was begun with another data directory of this store, and has not said what now."""
+    """HAKeeper was begun with another data directory of this store, and has not answered since."""
     NO_HAKEEPER = "no_hakeeper"
-    """Nothing runs here, and HAKeeper has not said yet what should."""
+    """Nothing runs here, and HAKeeper has not said yet what should run."""
     NO_LEADER = "no_leader"
     HALTED = "halted"
     DIVERGED = "diverged"
-    """Replicas differ, and nobody can tell yet which of them is right."""
+    """Replicas differ, and it is not known yet which of them is right."""
     DISK_FULL = "disk_full"
     DIRECTORY_FAILED = "directory_failed"
     TRUNCATION_STALLED = "truncation_stalled"
@@ -49,10 +49,11 @@ def reasons(
     undecided: Iterable[int] = (),
     own: Iterable[Reason] = (),
 ) -> tuple[Reason, ...]:
-    """All of them; empty when ready. At most READY_REASONS_MAX, the store's own first.
+    """All reasons not to be ready; none when ready. There are at most READY_REASONS_MAX, those of
+    the whole store first.
 
-    `undecided`: shards led here whose replicas differ, without a majority that could tell.
-    `own`: what else concerns the whole store.
+    `undecided`: shards led here whose replicas differ, without a majority that shows which is
+    right. `own`: further reasons that concern the whole store.
     """
     found: list[Reason] = []
     if phase == "starting":
@@ -78,10 +79,10 @@ def reasons(
 
 
 def without_hakeeper(refused: str, waiting: str, *, empty: bool) -> tuple[Reason, ...]:
-    """Of a store that HAKeeper has not answered since its process began.
+    """The reasons of a store that HAKeeper has not answered since the store's process began.
 
-    `refused`: why shard 0 does not start here; `waiting`: what its first start waits for, if
-    anything; `empty`: no replica runs here.
+    `refused`: why shard 0 does not start here. `waiting`: what the first start of shard 0 waits
+    for, if anything. `empty`: whether no replica runs here.
     """
     if refused:
         return (Reason(code=Code.SHARD_0_REFUSED, detail=refused),)

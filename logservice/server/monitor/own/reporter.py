@@ -1,12 +1,12 @@
 """StatusReporter: looks at the parts of this store and makes a `StoreStatus`.
 
-Theory of operation. All of it runs on the event loop, in one go, without waiting: so a status is a
-consistent picture of one moment. It costs about what a heartbeat costs, grows with the replicas
-here, and is made only when somebody asks, at most every ADMIN_STATUS_AGE_S. The hot path counts
-what it counts anyway; nothing is added to it.
+Theory of operation. A status is made on the event loop in one go, without waiting, so it is
+consistent. To make one costs about as much as a heartbeat, and more with every replica here. It is
+made only when it is asked for, at most every ADMIN_STATUS_AGE_S. The hot path counts no more for
+it than it counts anyway.
 
-Before log storage is open (`attach`) and after the stop began the status says so, so that a probe
-can tell a store that recovers from one that is dead.
+Before log storage is open (`attach`), and after the stop has begun, the status says so, so that a
+probe can tell a store that recovers from one that is dead.
 """
 
 from __future__ import annotations
@@ -82,26 +82,26 @@ class StatusReporter:
         tls: StoreTls | None,
         alarms: Callable[[], Sequence[str]],
     ) -> None:
-        """Log storage is open: from now on there is something to look at."""
+        """Use the store's parts from now on: log storage is open."""
         self._alarms = alarms
         self._parts = parts
         self._transport_stats = transport_stats
         self._tls = tls
 
     def set_phase(self, phase: str) -> None:
-        """starting, serving, stopping."""
+        """Set the phase: starting, serving or stopping."""
         self.phase = phase
         self._newest = None
 
     def status(self, age_s: float = bounds.ADMIN_STATUS_AGE_S) -> StoreStatus:
-        """The status, at most `age_s` old; the time in it is that of now, to compare clocks by."""
+        """The status, at most `age_s` old. The time in it is always now, to compare clocks by."""
         now_s = self._clock.monotonic()
         if self._newest is None or now_s - self._newest_s > age_s:
             self._newest, self._newest_s = self._make(now_s), now_s
         return msgspec.structs.replace(self._newest, wall_time_us=self._clock.wall_us())
 
     def encoded(self) -> bytes:
-        """For another store."""
+        """The status in the form in which it is sent to another store."""
         return encode(self.status())
 
     def _make(self, now_s: float) -> StoreStatus:
@@ -191,8 +191,9 @@ class StatusReporter:
     def _replica(
         self, parts: StoreParts, info: ReplicaInfo, alarm: TruncationAlarm | None
     ) -> ReplicaStatus:
-        """A sleeping replica's info is the same object again, and nothing else can have changed
-        but its exports and the alarm: thousands of them are looked at every second.
+        """The status of one replica, made anew only when something changed, because thousands of
+        quiesced replicas are looked at every second. The info of a quiesced replica is the same
+        object again; besides it only the exports and the alarm can have changed.
         """
         exports = parts.exports_count(info.shard, info.replica)
         made = self._made.get(info.shard)
@@ -262,7 +263,7 @@ def _followers(info: ReplicaInfo) -> tuple[FollowerStatus, ...]:
 
 
 def directory_status(directory: Directory, scrub: ScrubPass) -> DirectoryStatus:
-    """One data directory; without figures once it has failed."""
+    """The status of one data directory, without figures once it has failed."""
     common = DirectoryStatus(
         path=directory.path, incarnation=directory.incarnation, failed=directory.failed
     )
@@ -289,7 +290,7 @@ def buckets(found: Histogram, per: float) -> Buckets:
 def figures(stats: object) -> dict[str, float]:
     """The numbers of a dataclass of figures, by field name; truth values count as 0 and 1.
 
-    Those of a dataclass inside it are named with the outer field in front.
+    The names from a dataclass inside it have the outer field's name in front.
     """
     assert dataclasses.is_dataclass(stats)
     found: dict[str, float] = {}
@@ -304,7 +305,7 @@ def figures(stats: object) -> dict[str, float]:
 
 
 def merged(directories: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """One figure for all data directories: the slowest disk counts, everything else adds up."""
+    """One figure for all data directories: the largest for latencies, else the sum."""
     found: dict[str, float] = {}
     for one in directories:
         for name, number in one.items():

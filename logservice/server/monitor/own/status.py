@@ -3,8 +3,8 @@
 Theory of operation. A `StoreStatus` is made on the event loop in one go (`reporter`) and is
 immutable afterwards, so any thread may read it. The same value is what the admin port shows as
 JSON, what the metrics are made of, and what other stores get when they ask for it, so that any
-store can show the whole cluster. It travels as MessagePack maps; every field has a default and
-unknown ones are ignored, because during a rolling upgrade stores of two versions ask each other.
+store can show the whole cluster. It travels as MessagePack maps. Every field has a default and
+unknown fields are ignored, because during a rolling upgrade stores of two versions ask each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Reason(Struct, frozen=True, kw_only=True):
 
 
 class EventLine(Struct, frozen=True, kw_only=True):
-    """One event of the log (`logservice.events`). number: grows by one per event."""
+    """One event of the log (`logservice.events`). `number` grows by one per event."""
 
     number: int = 0
     time_us: int = 0
@@ -32,7 +32,9 @@ class EventLine(Struct, frozen=True, kw_only=True):
 
 
 class FollowerStatus(Struct, frozen=True, kw_only=True):
-    """What the leader knows of one other member. `lag_entries`: entries not yet durable there."""
+    """What the leader knows of one other member. `lag_entries`: how many entries are not yet
+    durable there.
+    """
 
     replica: int = 0
     store: str = ""
@@ -43,10 +45,10 @@ class FollowerStatus(Struct, frozen=True, kw_only=True):
 class ReplicaStatus(Struct, frozen=True, kw_only=True):
     """One replica on this store.
 
-    incarnation: of the data directory it is in. role: of the Raft core, or ``halted``.
-    leader: replica id, 0 when none is known. hold_lsn:
-    lowest held LSN, 0 without holds. stalled: why truncation makes no progress, empty while it
-    does. `lsn` fields are 0 for shard 0.
+    incarnation: that of the data directory it is in. role: that of the Raft core, or ``halted``.
+    leader: the leader's replica id, 0 when none is known. hold_lsn: the lowest held LSN, 0 without
+    holds. stalled: why truncation makes no progress, empty while it does. The LSN fields are 0 for
+    shard 0.
     """
 
     shard: int = 0
@@ -81,7 +83,9 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
 
 
 class Buckets(Struct, frozen=True, kw_only=True):
-    """A histogram: `counts` per bucket, the last one above all `bounds`; `total` of all figures."""
+    """A histogram. `counts`: one per bucket; the last bucket is above all `bounds`. `total`: the
+    sum of all figures.
+    """
 
     bounds: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
@@ -97,9 +101,10 @@ class OldestPinStatus(Struct, frozen=True, kw_only=True):
 
 
 class DirectoryStatus(Struct, frozen=True, kw_only=True):
-    """One data directory. failed: why it is not used any more. logdb: `LogDbStats` by field;
-    oldest_reason: why its oldest segment is still there; oldest_pins: the replicas that most of it
-    belongs to. durable_write_seconds, group_bytes: histograms. scrub: `ScrubPass` by field.
+    """One data directory. failed: why it is not used any more. logdb: `LogDbStats` by field.
+    oldest_reason: why its oldest segment is still there. oldest_pins: the replicas that most of
+    that segment belongs to. durable_write_seconds, group_bytes: histograms. scrub: `ScrubPass` by
+    field.
     """
 
     path: str = ""
@@ -116,14 +121,15 @@ class DirectoryStatus(Struct, frozen=True, kw_only=True):
 class StoreStatus(Struct, frozen=True, kw_only=True):
     """One store at one moment.
 
-    phase: starting, serving or stopping. reasons: empty means ready. alarms: what a person must
-    look at although it is ready. certificates: by plane, when it expires, seconds since 1970.
-    heartbeat_age_s: since HAKeeper last answered, -1 before the first time. logdb: that of all data
-    directories, see `reporter.merged`; transport: `TransportStats` by field. integrity: what scrub,
-    comparison and repair have done, see `StoreParts.integrity_counts`. messages_refused: Raft
-    messages of peers that were not heard, by `hearing.refusals.Refusal`. requests_refused:
-    requests of peers, by method and rule (``hakeeper.propose/enrolled``). compare_shards,
-    compare_shards_done: of the comparison that is under way; 0 while none is.
+    phase: starting, serving or stopping. reasons: why it is not ready; empty means ready. alarms:
+    what a person must look at although it is ready. certificates: by plane, when the certificate
+    expires, in seconds since 1970. heartbeat_age_s: seconds since HAKeeper last answered, -1 before
+    its first answer. logdb: the figures of all data directories, see `reporter.merged`. transport:
+    `TransportStats` by field. integrity: what scrub, comparison and repair have done, see
+    `StoreParts.integrity_counts`. messages_refused: how many Raft messages of peers were not heard,
+    by `hearing.refusals.Refusal`. requests_refused: how many requests of peers a rule refused, by
+    method and rule (``hakeeper.propose/enrolled``). compare_shards, compare_shards_done: the shards
+    of the comparison that is under way, and those it has done; 0 while none is.
     """
 
     store: str = ""
@@ -164,7 +170,7 @@ def encode(status: StoreStatus) -> bytes:
 
 
 def decode(data: bytes) -> StoreStatus:
-    """Inverse of `encode`; raises NotReady for what is none: that store cannot tell."""
+    """Inverse of `encode`. Raises NotReady for any other bytes: that store cannot say how it is."""
     try:
         return _decoder.decode(data)
     except (ValidationError, ValueError) as error:

@@ -1,9 +1,9 @@
 """Watch: turns states that come and go into one event when they come and one when they go.
 
-A store that is not ready, a slow disk, a HAKeeper that does not answer are states: logging them
-every time they are looked at would bury the log, and not at all would leave it silent about what
-matters most. Reasons of many shards at once are one event, too. The watch looks every WATCH_S at
-the status, which other readers then get for free.
+A store that is not ready, a slow disk and a HAKeeper that does not answer are states. To log a
+state at every look would bury the log, and never to log it would leave out what matters most. The
+same reason for many shards at once is one event, too. The watch looks at the status every WATCH_S;
+other readers then get that status for free.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.status import Reason, StoreStatus
 
 WATCH_S = 5.0
-"""Between two looks: rare enough that a thousand idle replicas cost a tenth of a percent."""
+"""The time between two looks. It is so long that a thousand idle replicas cost a tenth of a percent
+of the CPU."""
 
 _QUIET = frozenset({Code.STARTING, Code.STOPPING})
-"""Said by events of their own."""
+"""Reasons that have events of their own."""
 
 logger = logging.getLogger(__name__)
 
 
 class Watch:
-    """One per store; `run` until cancelled, `look` for whoever keeps the time."""
+    """One per store. `run` looks until it is cancelled; `look` is for callers that keep the time.
+    """
 
     def __init__(self, reporter: StatusReporter) -> None:
-        """Nothing is wrong yet."""
+        """Begin with nothing wrong."""
         self._reporter = reporter
         self._wrong: set[str] = set()
         self._slow = False
@@ -43,7 +45,7 @@ class Watch:
             self.look(self._reporter.status())
 
     def look(self, status: StoreStatus) -> None:
-        """Compare with the look before."""
+        """Compare the status with the look before, and log what changed."""
         now: dict[str, list[Reason]] = {}
         for reason in status.reasons:
             if reason.code not in _QUIET:
@@ -59,7 +61,7 @@ class Watch:
         self._hakeeper(status.heartbeat_age_s)
 
     def _disk(self, p99_us: int) -> None:
-        # Half the threshold ends it: a disk at the threshold would flap otherwise.
+        # The state ends at half the threshold, or a disk at the threshold would flap.
         if not self._slow and p99_us > bounds.SLOW_DURABLE_WRITE_US:
             self._slow = True
             emit(logger, Event.SLOW_DISK, p99_us=p99_us)

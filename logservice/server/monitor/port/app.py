@@ -1,4 +1,4 @@
-"""http_app: what the admin port answers; a WSGI application without state of its own.
+"""app: what the admin port answers; a WSGI application without state of its own.
 
     /healthz     200 while the event loop answers: for a supervisor that restarts what hangs
     /readyz      200 when ready, else 503; the reasons are in the body either way
@@ -6,10 +6,10 @@
     /api/v1/...  cluster, stores, shards, operators (any store shows all), store (this one)
     /ui          the page; what lies under /ui/ is all it loads
 
-Everything is read-only: GET and HEAD, no parameters, no body, no cookie. The page may load nothing
-from elsewhere and run nothing inline (Content-Security-Policy). On a loopback address a request
-must name a loopback host: else any web page could read the answers through a name that it makes
-point here (DNS rebinding).
+Everything is read-only: there are only GET and HEAD, no parameters, no body, no cookie. The page
+may load nothing from elsewhere and run nothing inline (Content-Security-Policy). On a loopback
+address a request must name a loopback host. Else any web page could read the answers through a name
+that it makes point here (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`extra`: further headers."""
+    """An answer. `extra`: further headers."""
 
     status: str
     content_type: str
@@ -65,7 +65,7 @@ class Answer:
 
 
 class AdminApp:
-    """Called by the WSGI server, in any of its threads."""
+    """The application; the WSGI server calls it in any of its threads."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class AdminApp:
         *,
         loopback_only: bool,
     ) -> None:
-        """`metrics`: from an Accept header to a body and its content type."""
+        """Read the page. `metrics` makes a body and its content type for an Accept header."""
         self._board = board
         self._metrics = metrics
         self._loopback_only = loopback_only
@@ -85,7 +85,7 @@ class AdminApp:
         }
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """See PEP 3333."""
+        """Answer one request as PEP 3333 says."""
         answer = self._answer(environ)
         headers = [
             ("Content-Type", answer.content_type),
@@ -167,7 +167,9 @@ def _error(status: str, message: str) -> Answer:
 
 
 def _names_loopback(host: str) -> bool:
-    """``Host: localhost:7601``, ``127.0.0.1:7601``, ``[::1]:7601``."""
+    """Whether a Host header names a loopback host: ``localhost:7601``, ``127.0.0.1:7601`` or
+    ``[::1]:7601``.
+    """
     name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.split(":")[0]
     if name.lower() == "localhost":
         return True

@@ -1,11 +1,11 @@
 """Board: where the threads of the admin port get what the event loop knows.
 
 Theory of operation. A request runs in a thread of the admin port. It asks the loop for a value and
-waits for it; what comes back is immutable. The loop makes a value at most as often as the reporters
+waits for it; the value is immutable. The loop makes a value at most as often as the reporters
 allow, so neither many browsers nor a hostile one cost the shards more than that. A loop that does
-not answer within ADMIN_LOOP_WAIT_S is stuck (a disk that hangs in an inline fsync, a bug): then
-`LoopStuck` is what the probes tell. Recovery, too, holds
-the loop, for as long as it takes: until `started` the answer is the one made at the beginning.
+not answer within ADMIN_LOOP_WAIT_S is stuck (a disk that hangs in an inline fsync, a bug), and the
+probes answer with `LoopStuck`. Recovery holds the loop, too, for as long as it takes. So until
+`started` the answer is the status made at the beginning.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class LoopStuck(Exception):
 
 
 class NotServing(Exception):
-    """The store has not opened its log storage yet, or is past it."""
+    """The store has not opened its log storage yet."""
 
 
 class Board:
-    """Made on the loop; `status` and `cluster` are called from other threads."""
+    """It is made on the loop; `status` and `cluster` are called from other threads."""
 
     def __init__(
         self, status: Callable[[], StoreStatus], wait_s: float = bounds.ADMIN_LOOP_WAIT_S
     ) -> None:
-        """`status` is called on the running loop, and once here."""
+        """Call `status` once here, and later on the running loop."""
         self._starting: StoreStatus | None = status()
         self._loop = asyncio.get_running_loop()
         self._status = status
@@ -44,12 +44,12 @@ class Board:
         self._wait_s = wait_s
 
     def started(self, report: Callable[[], Awaitable[ClusterReport]]) -> None:
-        """From now on the loop is asked, and there is a picture of the cluster."""
+        """Ask the loop from now on; `report` makes the report on the cluster."""
         self._starting = None
         self._cluster = report
 
     def status(self) -> StoreStatus:
-        """This store. Raises LoopStuck."""
+        """The status of this store. Raises LoopStuck."""
         starting = self._starting
         if starting is not None:
             return starting
@@ -60,7 +60,7 @@ class Board:
         return self._on_loop(ask())
 
     def cluster(self) -> ClusterReport:
-        """The cluster. Raises LoopStuck, NotServing."""
+        """The report on the cluster. Raises LoopStuck, NotServing."""
         report = self._cluster
         if report is None:
             raise NotServing

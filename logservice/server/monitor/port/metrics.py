@@ -3,14 +3,14 @@
 Theory of operation. There are no metric objects on any hot path: at a scrape one status is taken
 from the loop and turned into families here, in a thread of the admin port. Names follow
 Prometheus's conventions (base units, `_total` for what only grows). Label sets are bounded: stores
-and reasons by the code, shards by METRIC_SHARDS_MAX (the lowest ids; the rest is counted), methods
-by the proto. The store that leads shard 0 adds the cluster's figures, so that sums over stores
-count them once.
+and reasons by the code, shards by METRIC_SHARDS_MAX (the lowest ids; the rest is only counted),
+methods by the proto. The store that leads shard 0 adds the cluster's figures, so that sums over
+stores count them once.
 
-A status that the loop does not give in time leaves `logservice_loop_responsive` at 0 and the
-process's own figures, which is what an alert needs then.
+When the loop does not give a status in time, there are only `logservice_loop_responsive` at 0 and
+the process's own figures, which is what an alert needs then.
 
-docs/operations/metrics.md lists the names; a test keeps the two together.
+docs/operations/metrics.md lists the names; a test compares the list with the code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from logservice.server.monitor.port.board import Board, LoopStuck, NotServing
 
 
 class _Figure(NamedTuple):
-    """How a figure of log storage or the transport is called outside."""
+    """The name, kind and help of a figure of log storage outside of the program."""
 
     name: str
     counter: bool
@@ -128,7 +128,7 @@ _TWICE: Final = frozenset(
         "durable_write_p99_us",
     }
 )
-"""Figures of `LogDbStats` that another one says, too."""
+"""Figures of `LogDbStats` that another series has already."""
 
 _PEER_GAUGES: Final = frozenset(
     {"round_trip_us", "connections", "queued_bytes", "strangers", "partial_bytes"}
@@ -150,14 +150,14 @@ _REPLICA: Final[Mapping[str, str]] = {
 
 
 class StatusCollector(Collector):
-    """Registered in the store's own registry; `collect` runs in a thread of the admin port."""
+    """The collector in the store's own registry; `collect` runs in a thread of the admin port."""
 
     def __init__(self, board: Board) -> None:
-        """`board`: where the status comes from."""
+        """Take every status from `board`."""
         self._board = board
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing ahead of time: that would ask the loop before it runs."""
+        """Describe nothing ahead of time, because that would ask the loop before it runs."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -181,7 +181,7 @@ class Metrics:
     """The store's registry and its text form."""
 
     def __init__(self, board: Board) -> None:
-        """A registry of its own: two stores in one process do not mix."""
+        """Make a registry of its own, so that two stores in one process do not mix."""
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -194,7 +194,7 @@ class Metrics:
 
 
 def store_families(status: StoreStatus) -> Iterator[Metric]:
-    """What concerns the whole store."""
+    """The families that concern the whole store."""
     info = GaugeMetricFamily(
         "logservice_store_info", "Who this is.", labels=["store", "cluster", "version"]
     )
@@ -267,7 +267,7 @@ def store_families(status: StoreStatus) -> Iterator[Metric]:
 
 
 def replica_families(replicas: Sequence[ReplicaStatus]) -> Iterator[Metric]:
-    """One series per replica here and figure, and how many there are in each role."""
+    """One series per figure and replica here, and how many replicas there are in each role."""
     roles = GaugeMetricFamily("logservice_replicas", "Replicas here by role.", labels=["role"])
     for role in ("leader", "follower", "candidate", "pre_candidate", "halted"):
         roles.add_metric([role], sum(replica.role == role for replica in replicas))
@@ -313,7 +313,7 @@ def replica_families(replicas: Sequence[ReplicaStatus]) -> Iterator[Metric]:
 
 
 def cluster_families(report: ClusterReport) -> Iterator[Metric]:
-    """What HAKeeper knows; from the store that leads shard 0 only."""
+    """What HAKeeper knows; only the store that leads shard 0 shows it."""
     row = report.cluster
     stores = GaugeMetricFamily("logservice_cluster_stores", "Stores by state.", labels=["state"])
     stores.add_metric(["alive"], row.stores_alive)

@@ -3,15 +3,15 @@
 waitress parses HTTP, bounds what a client may send and how long it may take, and calls the
 application in ADMIN_THREADS threads. The event loop never sees a byte of it.
 
-Probes must get through whoever else is there. When ADMIN_CONNECTIONS_MAX are connected, the next
-one takes the place of the oldest that waits: for the rest of its request, for its reader, for
-nothing. Whoever is slow on purpose pushes out his own; a probe has said all it has to say at once.
-Probes are answered by a thread of their own, since all the others may be waiting for a picture of
-the cluster.
+A probe must get through, whatever else is connected. When there are ADMIN_CONNECTIONS_MAX
+connections, the next one takes the place of the oldest that waits: for the rest of its request, for
+its reader, or for nothing. A client that is slow on purpose pushes out its own connections, while a
+probe sends its whole request at once. A thread of their own answers probes, since all the others
+may be waiting for a report on the cluster.
 
-A thread that has answered wakes the one that selects by a byte in waitress's pipe. So the pipe is
-closed last, when no such thread is left: the byte would fail there, or go to the file that has the
-descriptor by then.
+A thread that has answered wakes the selecting thread by a byte in waitress's pipe. So the pipe is
+closed last, when no answering thread is left. Else the byte would fail there, or would go to the
+file that has the descriptor by then.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from logservice.config import Address
 from logservice.server.monitor.port.app import AdminApp
 
 _JOIN_S = 2.0
-"""For the thread that selects at a stop; it ends within one round."""
+"""How long a stop waits for a thread; the one that selects ends within one round."""
 
 
 _SLACK: Final = 16
-"""Connections over the bound that waitress accepts all the same, and what else is in its map."""
+"""Room for connections that waitress accepts over the bound, and for what else is in its map."""
 
 _PROBES: Final = frozenset(("/healthz", "/readyz"))
 
 
 class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
-    """A connection; made by waitress's thread, which alone opens and closes them."""
+    """A connection. Waitress's thread makes it; no other thread opens or closes connections."""
 
     def __init__(self, server: Any, sock: Any, addr: Any, adj: Any, map: Any = None) -> None:
         channels = server.active_channels
         if len(channels) >= bounds.ADMIN_CONNECTIONS_MAX:
-            # In the order in which they were made.
+            # The channels are in the order in which they were made.
             oldest = next((one for one in [*channels.values()] if not one.requests), None)
             if oldest is not None:
                 oldest.handle_close()
@@ -53,10 +53,10 @@ class _Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
 
 
 class AdminServer:
-    """Bound when made; `start` and `stop` once each."""
+    """It is bound when it is made. `start` and `stop` are called once each."""
 
     def __init__(self, listen: Address, app: AdminApp) -> None:
-        """Raises OSError when the address is in use."""
+        """Bind the address. Raises OSError when it is in use."""
         self._sockets: dict[int, Any] = {}
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
@@ -87,11 +87,11 @@ class AdminServer:
         self._thread = threading.Thread(target=self._server.run, name="admin-port", daemon=True)
 
     def start(self) -> None:
-        """Answer."""
+        """Begin to answer."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Close every connection; requests under way get no answer."""
+        """Close every connection. Requests under way get no answer."""
         trigger = self._server.trigger
         if self._thread.is_alive():
             trigger.pull_trigger(self._close_sockets)
@@ -101,18 +101,18 @@ class AdminServer:
         for answering in (self._server.task_dispatcher, self._probes):
             answering.shutdown(timeout=_JOIN_S)
             if answering.threads:
-                return  # a request that hangs may still write to the pipe: it stays open
+                return  # a request that hangs may still write to the pipe, so the pipe stays open
         if not self._thread.is_alive():
             trigger.close()
 
     def _close_sockets(self) -> None:
-        """All but the pipe; without sockets, the thread that selects ends."""
+        """Close all but the pipe. The thread that selects ends when it has no sockets."""
         self._server.trigger.del_channel()
         wasyncore.dispatcher.close(self._server)  # its own method would close the pipe, too
         wasyncore.close_all(self._sockets)
 
     def _add_task(self, channel: _Channel) -> None:
-        """A request of `channel` is complete."""
+        """Hand over a complete request of `channel`."""
         path = channel.requests[0].path if channel.requests else ""
         probe = path in _PROBES
         (self._probes if probe else self._server.task_dispatcher).add_task(channel)
