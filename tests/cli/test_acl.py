@@ -1,4 +1,4 @@
-"""`logctl acl` on a real store with TLS: what it grants is in force, what it revokes is gone."""
+"""`logctl acl` on a real store with TLS: a grant is in force, and a revoked one is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`logservice certs`: what it makes, who may read it, and replacing an authority step by step."""
+"""`logservice certs`: what it makes, who may read that, and how an authority is replaced."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_rotate_keeps_what_a_certificate_says(directory: Path) -> None:
 
 
 def known(directory: Path, plane: str) -> Revocations:
-    """The lists that a store would take up."""
+    """The revocation lists that a store would load."""
     folder = directory / "stores/store-1"
     authorities = x509.load_pem_x509_certificates((folder / f"{plane}-ca.pem").read_bytes())
     pem = (folder / f"{plane}-crl.pem").read_bytes()
@@ -113,7 +113,7 @@ def test_revoking_an_identity_revokes_what_it_had_before(directory: Path) -> Non
     assert counts(directory, "client", store)
     run(directory, "issue", "client", "wal")
     assert counts(directory, "client", read_certificate(path))
-    # A store's are revoked on both planes.
+    # A store's certificates are revoked on both planes.
     assert "2 certificates" in run(directory, "revoke", "store", "store-1").output
     peer = read_certificate(directory / "stores/store-1/peer-plane.pem")
     assert not counts(directory, "peer", peer)

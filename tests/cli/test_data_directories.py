@@ -1,6 +1,7 @@
 """Three real stores with two data directories each; directories are destroyed under load.
 
-What is acked stays, what was in the lost directory comes back under new ids, nothing else stops.
+Acked records stay, the replicas of the lost directory come back under new ids, and nothing else
+stops.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 Members = dict[int, set[tuple[int, str, int]]]
-"""By shard: (replica id, store, incarnation)."""
+"""The members of each shard: (replica id, store, incarnation)."""
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ class Load:
 
 
 def members(hakeeper: SyncHakeeperClient) -> Members | None:
-    """None while a repair is under way or somebody does not run."""
+    """The members, or None while a repair is under way or a member does not run."""
     state = hakeeper.cluster_state()
     if state.operators or any(shard.joint for shard in state.shards):
         return None
@@ -81,7 +82,7 @@ def members(hakeeper: SyncHakeeperClient) -> Members | None:
 def until(
     ask: Callable[[], Members | None], work: Callable[[], None], timeout_s: float = 90
 ) -> Members:
-    """The first answer that is one."""
+    """The first answer that is not None."""
     deadline = time.monotonic() + timeout_s
     while (found := ask()) is None:
         assert time.monotonic() < deadline, "it did not come true"
@@ -91,7 +92,7 @@ def until(
 
 
 def destroy_under_way(path: Path) -> None:
-    """While the store works there: files come and go as they are deleted."""
+    """Delete a directory while the store works in it, so that files come and go meanwhile."""
     while path.exists():
         shutil.rmtree(path, ignore_errors=True)
 

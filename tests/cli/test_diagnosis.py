@@ -1,4 +1,4 @@
-"""What the doctor says about pictures with one thing wrong each, and what `top` draws."""
+"""What the doctor says about reports with one thing wrong each, and what `top` draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor and `top` on a real cluster that is made ill, one way after the other."""
+"""The doctor and `top` on a real cluster in which one thing after the other goes wrong."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def codes(ctl: Program) -> set[str]:
     found = json.loads(result.out)
     bad = any(finding["severity"] in ("broken", "danger") for finding in found)
     assert result.code == int(bad), result.err
-    # The machine of the tests may be busy; whether its disk is slow is not what is tested.
+    # The machine of the tests may be busy. Whether its disk is slow is not tested here.
     return {finding["code"] for finding in found} - {"slow_disk"}
 
 
@@ -51,7 +51,7 @@ def until(ctl: Program, wanted: set[str]) -> None:
 
 
 def unready(cluster: LocalCluster, store: str) -> set[tuple[str, int]]:
-    """What `/readyz` of a store gives as its reasons, each with the shard."""
+    """The reasons that `/readyz` of a store gives, each with the shard."""
     try:
         answer = urllib.request.urlopen(f"http://{cluster.stores[store].admin}/readyz", timeout=60)
     except urllib.error.HTTPError as error:
@@ -110,7 +110,7 @@ def test_an_endpoint_of_nobody(ctl: Program, cluster: LocalCluster) -> None:
     def told_and_not_bad() -> bool:
         result = ctl("--endpoints", wrong, "doctor", "-o", "json")
         assert "unknown_endpoint" in result.out
-        return not result.code  # with a store that is late for a moment there is more to tell
+        return not result.code  # there are more findings while a store is late for a moment
 
     wait_for(told_and_not_bad)
     assert ctl("--endpoints", wrong, "doctor", "--strict").code == 1

@@ -1,8 +1,9 @@
-"""What the doctor finds is produced: disks, files, versions and addresses of real stores are made
+"""The causes of the doctor's findings: disks, files, versions and addresses of real stores are made
 wrong, one at a time, and put right again.
 
-Not here, because it takes longer than seconds or more than a machine has: a clock that is off,
-repairs that take minutes, a follower ten thousand entries behind, a store whose loop is stuck.
+These causes are missing here, because they take longer than seconds or more than one machine: a
+clock that is off, repairs that take minutes, a follower ten thousand entries behind, a store whose
+loop is stuck.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def codes(ctl: Program, *options: object) -> set[str]:
 
 
 def until(ctl: Program, wanted: set[str], *options: object) -> None:
-    """The machine of the tests may be busy: a disk that is slow anyway is not counted."""
+    """Wait for exactly these findings. A slow disk does not count, because the machine of the tests
+    may be busy.
+    """
     deadline = time.monotonic() + 90
     while (found := codes(ctl, *options)) - {"slow_disk"} != wanted - {"slow_disk"} or (
         "slow_disk" in wanted and "slow_disk" not in found
@@ -67,7 +70,7 @@ def until(ctl: Program, wanted: set[str], *options: object) -> None:
 
 @contextlib.contextmanager
 def configured(cluster: LocalCluster, ctl: Program, old: str, new: str) -> Iterator[None]:
-    """The ill store runs with another configuration, and then again with its own."""
+    """Run the ill store with another configuration, and afterwards with its own again."""
     path = cluster.process(ILL).config_path
     text = path.read_text()
     changed = re.sub(old, new, text, count=1, flags=re.MULTILINE)
@@ -94,7 +97,7 @@ def test_no_store_to_go_to(cluster: LocalCluster, ctl: Program) -> None:
 
 def test_an_address_that_only_stores_can_use(cluster: LocalCluster, ctl: Program) -> None:
     with configured(cluster, ctl, r"^\[listen\]$", '[listen]\nadvertise_client = "127.0.0.1:1"'):
-        # Its own port is not among the endpoints: somebody who reaches it there needs no other.
+        # Its own port is not among the endpoints: a client that reaches it there needs no other.
         others = [place.client for name, place in cluster.stores.items() if name != ILL]
         until(ctl, {"unreachable_from_here"}, "--endpoints", ",".join(others))
 
@@ -132,7 +135,7 @@ def small(cluster: LocalCluster, ctl: Program) -> Iterator[Path]:
 
 def test_a_full_disk(ctl: Program, small: Path) -> None:
     foreign = fill(small, 0)
-    until(ctl, {"disk_full"})  # and not once more as a flag of HAKeeper
+    until(ctl, {"disk_full"})  # HAKeeper's flag is not a second finding
     foreign.unlink()
     until(ctl, set())
 
@@ -175,7 +178,7 @@ def test_a_slow_disk(cluster: LocalCluster, ctl: Program) -> None:
     finally:
         tracer.terminate()
         tracer.communicate()
-    # What is looked at are the newest groups; a new process has none of the slow ones.
+    # The doctor looks at the newest groups, and a new process has none of the slow ones.
     cluster.stop(ILL)
     cluster.start(ILL)
     until(ctl, set())
@@ -192,11 +195,12 @@ def where(cluster: LocalCluster, record: bytes) -> tuple[Path, int] | None:
 
 
 def test_damaged_data(cluster: LocalCluster, ctl: Program) -> None:
-    """Alone with its damage the store cannot repair it; with the others it does, in place."""
+    """The store cannot repair its damage alone; with the others it repairs the damage in place."""
     for number in range(20):
         assert ctl("append", 1, f"record {number}").code == 0
-    wait_for(lambda: where(cluster, b"record 19") is not None)  # it is acked by the others, too
-    # In the newest group of a store that was killed, because its stop took long, it would be torn.
+    wait_for(lambda: where(cluster, b"record 19") is not None)  # the other stores acked it, too
+    # If the stop takes long, the store is killed. Damage in its newest group would then be taken
+    # for a torn write, so another group follows.
     assert ctl("append", 1, "behind it").code == 0
     wait_for(lambda: where(cluster, b"behind it") is not None)
     cluster.down()

@@ -1,7 +1,7 @@
-"""Two of three stores come back with empty directories: what a person is told, by real stores.
+"""Two of three real stores come back with empty directories: what is a person told?
 
-No store answers for HAKeeper then, and none ever will by itself. Each knows for itself what is
-wrong; the doctor has to ask them all, and nothing it says may be older than it admits.
+No store answers for HAKeeper then, and none ever will by itself. Each store knows what is wrong
+with itself, so the doctor has to ask all of them, and nothing it says may be older than it admits.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_the_doctor_says_what_the_stores_say_and_puts_that_first(
 def test_the_doctor_needs_no_store_that_ever_heard_hakeeper(
     ctl: Program, cluster: LocalCluster
 ) -> None:
-    """Only the emptied ones are asked; then the third one's process began again, too."""
+    """Only the emptied stores are asked. Then the third store's process has begun again, too."""
     until_refused(cluster)
     emptied = ",".join(cluster.stores[name].client for name in EMPTIED)
     result = ctl("--endpoints", emptied, "doctor", "-o", "json")

@@ -1,4 +1,4 @@
-"""Every way a command can end has its exit code and no traceback."""
+"""Every way in which a command can end has an exit code and shows no traceback."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ exit_codes.run(command, "program")
 
 @pytest.mark.parametrize("lines", [1, 100_000])
 def test_a_reader_that_has_enough_is_no_failure(lines: int) -> None:
-    """More than a pipe holds, and less: then only the last flush finds that nobody reads."""
+    """The output is more than a pipe holds, or less. With less only the last flush finds that the
+    reader has gone.
+    """
     code, complaint = read_by_nobody([sys.executable, "-c", PROGRAM, str(lines)])
     assert (code, complaint) == (0, "")
 
@@ -95,7 +97,7 @@ def test_help_into_head(program: str) -> None:
 
 
 def read_by_nobody(command: list[str]) -> tuple[int, str]:
-    """Run it with a stdout whose other end is closed; exit code and stderr."""
+    """Run it with a stdout whose other end is closed; returns exit code and stderr."""
     reading, writing = os.pipe()
     os.close(reading)
     path = os.pathsep.join(entry for entry in sys.path if entry)

@@ -53,7 +53,7 @@ def test_the_program_takes_its_examples(
         found = command.get_command(context, rest[0])
         assert found is not None
         command = found
-        # Parsed for good, and not run.
+        # The line is really parsed, and not run.
         context = command.make_context(rest[0], rest[1:], parent=context)
         rest = [*context._protected_args, *context.args]
     assert path.endswith(command.name or "")
@@ -94,7 +94,8 @@ def test_bash_completes(tmp_path: Path) -> None:
     "words", [[], *({tuple(path.split()[:2]) for path in COMMANDS if len(path.split()) > 2})]
 )
 def test_help_of_groups_shows_no_marks(words: tuple[str, ...]) -> None:
-    """Click's mark for a paragraph that stays as it is; in a raw string it is only letters."""
+    """Click has a mark for a paragraph that stays as it is, which in a raw string is only letters.
+    """
     for group in (logctl, logservice):
         if not words or words[0] == group.name:
             shown = CliRunner().invoke(group, [*words[1:], "--help"]).output

@@ -93,7 +93,7 @@ def test_ports_are_free_and_below_the_outgoing_range() -> None:
     for port in ports:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
-    # Nobody listens on the first ones yet, or not at the moment: they are somebody's all the same.
+    # No process listens on the first ports yet, or at the moment, but they are taken all the same.
     assert not set(ports) & set(free_ports(20))
 
 

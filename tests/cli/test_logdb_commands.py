@@ -63,7 +63,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def damage(data: Path) -> None:
-    """Flip a bit of an entry that has groups behind it."""
+    """Flip a bit of an entry that other groups follow."""
     segment = min((data / "segments").iterdir())
     content = bytearray(segment.read_bytes())
     content[content.index(b"b" * 100) + 50] ^= 1
@@ -108,8 +108,8 @@ def test_stats(data: Path, run: Run) -> None:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """Shard 7: two records each in entries 1 to 4, the second block refused, 4 not committed; and
-    the replica is halted for good.
+    """A directory with shard 7. Entries 1 to 4 have two records each, the second block was refused,
+    entry 4 is not committed, and the replica is halted for good.
     """
     path, vfs = str(tmp_path / "written"), PosixVfs()
     directory = DataDirectory.open(path, vfs=vfs, cluster_id=ClusterId("c"), store_id=StoreId("s1"))

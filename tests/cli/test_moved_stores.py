@@ -1,7 +1,7 @@
-"""Stores whose addresses changed while they were down, as real processes: the cluster comes up.
+"""A cluster of real processes comes up although addresses changed while its stores were down.
 
-What a store learned of the others leads nowhere then; the configuration has the new addresses of
-those that were moved, or, where only one moved, it comes and says where it is now.
+The addresses that a store learned of the others are wrong then. The configuration has the new
+addresses of the moved stores or, when only one moved, that store tells the others where it is now.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from logservice_client import SyncLogClient
 from logservice.cli.processes.local_cluster import LocalCluster, free_ports
 
 UP_S = 30.0
-"""A hundred times what it takes: for a busy machine."""
+"""A hundred times what it takes, because the machine may be busy."""
 
 
 def moved(cluster: LocalCluster, *names: str, told: tuple[str, ...]) -> LocalCluster:
-    """Other ports for the stores `names`, written into the configuration of the stores `told`."""
+    """Give the stores `names` other ports, and write them into the configuration of `told`."""
     places = [cluster.stores[name] for name in names]
     old = [address for place in places for address in (place.client, place.peer, place.admin)]
     new = [f"127.0.0.1:{port}" for port in free_ports(len(old))]
@@ -32,7 +32,7 @@ def moved(cluster: LocalCluster, *names: str, told: tuple[str, ...]) -> LocalClu
 
 
 def served_everywhere(cluster: LocalCluster) -> None:
-    """Each store reaches the leader, wherever that is."""
+    """Check that each store reaches the leader, wherever the leader is."""
     for place in cluster.stores.values():
         with SyncLogClient(place.client) as client:
             assert client.shard(1).append(b"a record", timeout=UP_S) >= 1
@@ -57,7 +57,7 @@ def test_moved_stores_find_each_other(tmp_path: Path, names: tuple[str, ...]) ->
 
 
 def test_a_store_that_moves_alone_tells_the_others(tmp_path: Path) -> None:
-    """Their configuration has its old address; and all of them are restarted afterwards."""
+    """The configuration of the others has its old address. All stores are restarted afterwards."""
     cluster = LocalCluster.create(tmp_path / "c", stores=3)
     try:
         cluster.up(UP_S)

@@ -198,7 +198,7 @@ def test_shards_and_stores(ctl: Program, cluster: LocalCluster, shard: int) -> N
     table = ctl("shards").out
     assert "hakeeper" in table
     assert "leader" in table
-    # A shard that was just created is flagged until its leader was reported.
+    # A shard that was just created is flagged until its leader has been reported.
     wait_for(lambda: ctl("repairs").code == 0)
     assert ctl.json("repairs") == []
     address = cluster.endpoints()[0]
@@ -224,7 +224,9 @@ def test_transfer(ctl: Program, shard: int) -> None:
         return str(status["leader_store"])
 
     def transferred() -> bool:
-        """On a busy machine leadership may move by itself before one of the three has answered."""
+        """Whether one try worked. On a busy machine leadership may move by itself before one of the
+        three calls has answered.
+        """
         before = leader()
         moved = ctl.json("transfer", shard)
         assert isinstance(moved, dict)
@@ -298,7 +300,9 @@ def run_store(directory: Path, config: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_store_that_cannot_start(cluster: LocalCluster, tmp_path: Path) -> None:
-    """A configuration mistake, a port in use, a directory in use: one line each, no traceback."""
+    """A mistake in the configuration, a port in use and a directory in use each give one line and
+    no traceback.
+    """
     running = cluster.process("store-1").config_path.read_text()
     port, admin = cluster.stores["store-1"].client, cluster.stores["store-1"].admin
     good = running.replace(admin, "127.0.0.1:0")

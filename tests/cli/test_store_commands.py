@@ -1,4 +1,4 @@
-"""`logservice store`: a signal before the store takes signals; what `probe` makes of an answer."""
+"""`logservice store`: a signal before the store handles signals, and what `probe` answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_signal_during_the_start_ends_it_in_good_order(tmp_path: Path) -> None
     assert store.stdout is not None
     with store.stdout:
         assert store.stdout.readline() == "importing\n"
-        # Handled, not died of: in a container the kernel would drop what is not handled.
+        # The signal has a handler: in a container the kernel would drop a signal without one.
         status = Path(f"/proc/{store.pid}/status").read_text()
         caught = int(status.partition("SigCgt:")[2].split()[0], 16)
         assert caught & 1 << (signal.SIGTERM - 1)
@@ -55,7 +55,7 @@ def test_a_signal_during_the_start_ends_it_in_good_order(tmp_path: Path) -> None
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[str]:
-    """An address where everybody who asks gets these bytes."""
+    """An address where every client gets these bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -97,7 +97,7 @@ def test_probe(answer: bytes, code: int, text: str) -> None:
 
 def test_probe_of_nobody() -> None:
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # and nobody listens
+        bound.bind(("127.0.0.1", 0))  # no process listens there
         code, shown = probe(f"127.0.0.1:{bound.getsockname()[1]}")
     assert code == exit_codes.NEGATIVE
     assert "no answer" in shown
@@ -133,7 +133,7 @@ NO_FILES = "[tls]\n" + "".join(
 def test_a_wrong_configuration_ends_with_2_before_anything_is_done(
     command: str, more: str, words: str, tmp_path: Path
 ) -> None:
-    """The code that the unit of deploy/systemd is told not to restart for."""
+    """The unit of deploy/systemd is told not to restart the store after this code."""
     config = tmp_path / "store.toml"
     config.write_text(WRONG + more)
     done = subprocess.run(
@@ -159,7 +159,7 @@ def test_what_is_most_likely_not_meant_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_certificates_are_looked_at_too(tmp_path: Path) -> None:
-    """What a store would not start with is found before it is started."""
+    """Certificates with which a store would not start are found before it is started."""
     lay_out(tmp_path)
     configured(tmp_path)
     config = str(tmp_path / "store.toml")

@@ -1,4 +1,4 @@
-"""A pid file is believed only while the process that wrote it lives; strangers are left alone."""
+"""A pid file counts only while the process that it names lives; other processes are left alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_signal_reaches_the_process_and_a_zombie_is_dead(tmp_path: Path) -> None
         process = write_pid(tmp_path, child.pid, started(child.pid))
         assert process.pid() == child.pid
         assert process.signal(signal.SIGKILL) is True
-        # Not reaped yet: the entry in the process table stays, but it is no running store.
+        # It is not reaped yet. Its entry in the process table stays, but it is no running store.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert process.pid() is None
         assert process.wait_gone(0.0) is True

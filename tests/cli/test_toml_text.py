@@ -1,4 +1,4 @@
-"""What `toml_text` writes, tomllib reads back as it was."""
+"""tomllib reads back the values that `toml_text` wrote."""
 
 from __future__ import annotations
 

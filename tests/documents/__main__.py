@@ -9,7 +9,7 @@ import pytest
 
 
 class _Writing:
-    """Makes the tests write what they find instead of comparing it."""
+    """A plugin that makes the tests write what they find instead of comparing it."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:

@@ -1,9 +1,9 @@
 """One cluster, the same at every run, with another value in every field.
 
-Three stores: s1 leads both logs, s2 has a failed data directory, a full one and a halted replica,
-s3 is silent. From what a NodeHost says of them (`ReplicaInfo`) and from HAKeeper's state everything
-else is made by the product itself: status, views, rows, answers. Values are given by position, so
-that a field may get a better name in Python without this file knowing.
+It has three stores: s1 leads both logs, s2 has a failed data directory, a full one and a halted
+replica, and s3 is silent. This file gives what a NodeHost says of them (`ReplicaInfo`) and
+HAKeeper's state; the product makes everything else from that: status, views, rows, answers. Values
+are given by position, so that a field may get a better name in Python without a change here.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _store(place: int) -> StoreState:
 
 
 def state() -> State:
-    """HAKeeper's."""
+    """HAKeeper's state."""
     shards = {
         ShardId(number): ShardState(
             ShardId(number),
@@ -185,7 +185,7 @@ def view() -> ClusterView:
 
 
 class _Parts:
-    """What a `StatusReporter` looks at, of the store at `place`."""
+    """The parts of the store at `place` that a `StatusReporter` looks at."""
 
     def __init__(self, place: int) -> None:
         infos = [replica_info(shard, place) for shard in SHARDS]
@@ -261,7 +261,9 @@ class _Clock:
 
 
 def store_status(place: int) -> StoreStatus:
-    """What the reporter of a store makes; directories and a few others are put in by hand."""
+    """The status that a store's reporter makes; directories and a few other fields are put in by
+    hand.
+    """
     name = STORES[place - 1]
     reporter = StatusReporter(
         cast(Any, SimpleNamespace(store=SimpleNamespace(store_id=name, cluster_id="prod"))),
@@ -305,7 +307,7 @@ def report(*, hakeeper: bool = True) -> ClusterReport:
 
 
 class _Hearing:
-    """HAKeeper, as the services of a store reach it."""
+    """HAKeeper in the form in which the services of a store reach it."""
 
     def expire(self, shard: ShardId) -> None:
         raise AssertionError("it answers at once")

@@ -1,8 +1,8 @@
 """The JSON documents that pages and scripts read, byte by byte: ``/api/v1`` and ``-o json``.
 
 Names and the order of fields are a contract. `logctl` runs as it does for a person, against a gRPC
-server that gives the answers of `picture`. What changes on purpose is written anew with
-``python -m tests.documents`` and reviewed as a difference of the golden files.
+server that gives the answers of `picture`. ``python -m tests.documents`` writes the golden files
+anew after a change that was meant, which is then reviewed as their difference.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def check(name: str, found: bytes) -> None:
 
 
 WRITE = False
-"""Set by ``python -m tests.documents``."""
+"""Whether to write the golden files; ``python -m tests.documents`` sets it."""
 
 
 @pytest.mark.parametrize("part", API)
@@ -100,7 +100,7 @@ READ = log_pb2.ReadResponse(
 
 
 def appended(requests: Iterator[log_pb2.AppendStreamRequest]) -> Iterator[Message]:
-    """Acks of an AppendStream."""
+    """The acks of an AppendStream."""
     for request in requests:
         acks = [
             log_pb2.AppendStreamResponse.Ack(sequence=one.sequence, lsn=15, record_count=2)
@@ -159,7 +159,7 @@ ANSWERS: dict[str, Callable[[], Message]] = {
 
 
 class Server(grpc.GenericRpcHandler):
-    """Answers every call from the table."""
+    """A server that answers every call from the table."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -208,7 +208,7 @@ def server() -> Iterator[Server]:
 def printed(
     command: Any, capture: pytest.CaptureFixture[str], *arguments: object, code: int = 0
 ) -> bytes:
-    """Standard output of a command."""
+    """The standard output of a command."""
     capture.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["program", *map(str, arguments), "-o", "json"])
@@ -297,5 +297,5 @@ def test_logdb(
 
 
 def _steady(found: bytes) -> bytes:
-    """Without the incarnation, which is drawn by chance."""
+    """The document without the incarnation, which is drawn at random."""
     return re.sub(rb'"incarnation": \d+', b'"incarnation": 0', found)

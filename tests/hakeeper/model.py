@@ -1,9 +1,9 @@
-"""A tiny deterministic cluster: stores that carry out HAKeeper's commands on pretended shards.
+"""A tiny deterministic cluster: stores that carry out HAKeeper's commands on simulated shards.
 
 Raft is reduced to what HAKeeper can see of it: a membership that changes only with a live majority
 (of both halves while joint) and only at the expected epoch, a leader among the live voters, logs
-that learners copy at some speed, and reports that lag. Everything that would break a guarantee is
-asserted here, at the moment it would happen, against the truth and not against HAKeeper's view.
+that learners copy at some speed, and reports that lag. The model asserts every guarantee at the
+moment it would be broken, against the real state of the shards and not against HAKeeper's view.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from logservice.outcome import Applied, Outcome, Rejected
 
 HEARTBEAT_TICKS = 10
 VIEW_TICKS = 3 * HEARTBEAT_TICKS
-"""How old what HAKeeper knows of a leader's followers may be, plus the way of a command."""
+"""How old HAKeeper's knowledge of a leader's followers may be, plus the time a command takes."""
 
 
 @dataclass
@@ -61,12 +61,14 @@ class Copy:
     halted: str = ""
     repairing: bool = False
     incarnation: Incarnation = Incarnation(0)
-    """0: the store's first data directory."""
+    """The data directory it is in; 0 is the store's first one."""
 
 
 @dataclass
 class Store:
-    """A process and its data directories. `others`: those beside the first one; `failed`: why."""
+    """A process and its data directories. `others`: the directories beside the first one. `failed`:
+    why a directory failed.
+    """
 
     name: StoreId
     host: str
@@ -81,11 +83,11 @@ class Store:
     results: list[CommandResult] = field(default_factory=list)
     executed: set[int] = field(default_factory=set)
     refuses: set[ShardId] = field(default_factory=set)
-    """Shards it fails to start, e.g. because its disk is full."""
+    """Shards that it fails to start, e.g. because its disk is full."""
     others: tuple[Incarnation, ...] = ()
     failed: dict[Incarnation, str] = field(default_factory=dict)
     unattributed_loss: tuple[Incarnation, ...] = ()
-    """As the process that runs now found them."""
+    """The directories in which the present process found a loss."""
 
     @property
     def directories(self) -> tuple[Incarnation, ...]:
@@ -108,7 +110,7 @@ class Truth:
 
 
 class Model:
-    """`run(ticks)` lets time pass; fields of `stores` are what tests break."""
+    """The cluster. `run(ticks)` lets time pass; tests break the fields of `stores`."""
 
     def __init__(self, stores: int = 3, *, timeout: int = 100, hosts: int = 0) -> None:
         self.rsm = HAKeeperRsm()
@@ -124,7 +126,7 @@ class Model:
         self._moved_at: dict[ShardId, int] = {}
         self.timeout = timeout
         self.admits = True
-        """A person lets every store have a replica of shard 0."""
+        """Whether a person lets every store have a replica of shard 0."""
         for number in range(1, stores + 1):
             self.add_store(f"s{number}", f"h{number % hosts}" if hosts else "")
 
@@ -146,7 +148,7 @@ class Model:
             assert self.propose(proposals.AdmitStore(name, hakeeper=True)) == Applied()
 
     def start(self, shards: int = 1, replicas: int = 3) -> None:
-        """Shard 0 on the first `replicas` stores; log shards as asked; run until RUNNING."""
+        """Put shard 0 on the first `replicas` stores, create log shards, and run until RUNNING."""
         members = [
             Member(ReplicaId(number + 1), store.name, store.incarnation)
             for number, store in enumerate(list(self.stores.values())[:replicas])
@@ -178,7 +180,7 @@ class Model:
         self.stores[StoreId(name)].up = False
 
     def revive(self, name: str) -> None:
-        """The process starts again on its data."""
+        """Start the process again on its data."""
         store = self.stores[StoreId(name)]
         store.up = True
         store.boot_id += 1_000_000
@@ -188,14 +190,14 @@ class Model:
         store.executed.clear()
 
     def wipe(self, name: str) -> None:
-        """The process starts again on an empty data directory."""
+        """Start the process again on an empty data directory."""
         store = self.stores[StoreId(name)]
         self.revive(name)
         store.incarnation = Incarnation(store.incarnation + 1_000_000)
         store.copies.clear()
 
     def lose_disk(self, name: str, incarnation: Incarnation) -> None:
-        """One data directory fails while the store runs on."""
+        """Let one data directory fail while the store runs on."""
         store = self.stores[StoreId(name)]
         store.failed[incarnation] = "broken"
         for copy in store.copies.values():
@@ -203,7 +205,7 @@ class Model:
                 copy.halted = "broken"
 
     def wipe_disk(self, name: str, incarnation: Incarnation) -> None:
-        """The process starts again and one of its data directories is empty."""
+        """Start the process again with one of its data directories empty."""
         store = self.stores[StoreId(name)]
         self.revive(name)
         store.copies = {
@@ -218,7 +220,7 @@ class Model:
         store.others = tuple(others)
 
     def new_hakeeper_leader(self) -> None:
-        """Another replica of shard 0, recovered from a snapshot, goes on in a new term."""
+        """Go on in a new term with another replica of shard 0, recovered from a snapshot."""
         before = self.rsm.save_snapshot()
         self.rsm = HAKeeperRsm()
         self.rsm.recover_from_snapshot(before)
@@ -249,7 +251,7 @@ class Model:
         return "\n".join(lines)
 
     def healthy(self, wanted: int = 3) -> bool:
-        """Every shard has its voters, all of them running, and nothing is left to do."""
+        """Whether every shard has its voters, all of them run, and nothing is left to do."""
         born = {shard.shard for shard in self.state.shards.values() if shard.initial}
         return (
             not self.state.operators
@@ -264,7 +266,7 @@ class Model:
         )
 
     def running(self, shard: ShardId) -> set[ReplicaId]:
-        """Members that run, on the store and data directory the membership names."""
+        """The members that run on the store and in the data directory that the membership names."""
         found = set()
         for member in self.shards[shard].membership.members:
             store = self.stores[member.store_id]
@@ -282,7 +284,7 @@ class Model:
         return found
 
     def tolerance(self, shard: ShardId) -> int:
-        """Further failures the shard survives, in truth."""
+        """How many further failures the shard really survives."""
         return self._tolerance(self.shards[shard].membership, shard)
 
     def _tolerance(self, membership: Membership, shard: ShardId) -> int:
@@ -290,7 +292,7 @@ class Model:
         halves = [membership.voters] + ([membership.outgoing] if membership.outgoing else [])
         return min(len(up & set(half)) - (len(half) // 2 + 1) for half in halves)
 
-    # --- pretended Raft -------------------------------------------------------------------------
+    # --- simulated Raft -------------------------------------------------------------------------
 
     def _raft(self) -> None:
         for shard, truth in self.shards.items():
@@ -382,10 +384,10 @@ class Model:
         )
         truth.leave_at = self.now + 2
         after = self._tolerance(Membership(voters=voters), command.shard)
-        # What happened since the reports that the decision rests on, nobody could know.
+        # HAKeeper could not know what happened after the reports that its decision rests on.
         if self.now - self._moved_at[command.shard] > VIEW_TICKS:
             assert min(after, self.tolerance(command.shard)) >= before, "G8: tolerance was lowered"
-        # While a swap in place is joint, the one that leaves and its successor share a store.
+        # While a swap in place is joint, the leaving replica and its successor share a store.
         staying = {*voters, *truth.membership.learners}
         stores = [m.store_id for m in truth.membership.members if m.replica_id in staying]
         assert len(set(stores)) == len(stores), "two members of a shard on one store"
@@ -470,7 +472,7 @@ class Model:
         )
 
     def execute(self, store: Store, queued: QueuedCommand) -> None:
-        """Carry out one command; the result goes with the next heartbeat."""
+        """Carry out one command. The next heartbeat carries the result."""
         self.executions.append((store.name, queued))
         command = queued.command
         problem: CommandResult | None = None
@@ -526,5 +528,5 @@ def rejected(outcome: Outcome) -> Reason:
 
 
 def expiry(model: Model) -> int:
-    """Ticks that surely expire a store that has just been heard from."""
+    """So many ticks surely expire a store that has just been heard from."""
     return model.timeout + HEARTBEAT_TICKS + bounds.HAKEEPER_OPERATOR_CHECK_TICKS

@@ -1,5 +1,5 @@
-"""Random states of HAKeeper, most of them impossible to reach: what may never happen may not happen
-there either.
+"""Random states of HAKeeper. Most of them cannot be reached, but what may never happen may not
+happen in them either.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ NOW = 10_000
 
 
 def random_state(dice: random.Random) -> State:
-    """Stores live and expired, shards in every shape, reports that lie, operators in mid-air."""
+    """A state with live and expired stores, shards in every shape, reports that lie, and operators
+    at any step.
+    """
     state = State(
         phase=dice.choice([Phase.RUNNING] * 5 + [Phase.COMMANDS_RECEIVED, Phase.BOOTSTRAPPING]),
         phase_tick=NOW - dice.choice([5, 500, 5000]),

@@ -80,7 +80,7 @@ def test_the_table_is_bounded() -> None:
     outcome = access.apply_change(held, ChangeAccess(YOU, "*", ("read",)))
     assert isinstance(outcome, Rejected)
     assert outcome.reason is Reason.BUSY
-    # What is there can still be changed, and taken away.
+    # Existing grants can still be changed, and revoked.
     changed(held, ChangeAccess(ME, "shard/1", ("append",)))
     changed(held, ChangeAccess(ME, "shard/2", (), ("read",)))
     changed(held, ChangeAccess(YOU, "*", ("read",)))
@@ -125,7 +125,7 @@ def test_a_heartbeat_brings_it_once() -> None:
     assert reply.access is not None
     assert [one.identity for one in reply.access] == [ME]
     assert beaten(held, 3, 1).access is None
-    # A store that believes in a list of some other life gets this one.
+    # A store that has a list of a version unknown here gets this one.
     assert beaten(held, 4, 99).access is not None
 
 

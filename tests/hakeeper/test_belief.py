@@ -16,14 +16,14 @@ SHARD = ShardId(1)
 
 
 def forged(store: str, incarnation: Incarnation, replica: int, shard: ShardId = SHARD) -> bytes:
-    """A membership of the far future with nobody but the liar."""
+    """A membership of the far future whose only member is the lying store."""
     me = Member(ReplicaId(replica), StoreId(store), incarnation)
     alone = initial_membership([me])
     return Membership(alone.voters, change_epoch=Index(10**9), members=alone.members).encode()
 
 
 def lie(model: Model, name: str, replica: int, shard: ShardId = SHARD) -> None:
-    """A heartbeat in the store's own name, with a report that nothing but malice explains."""
+    """Send a heartbeat in the store's own name, with a report that only malice explains."""
     known = model.state.stores[StoreId(name)]
     incarnation = known.directories[0].incarnation
     report = proposals.ReplicaReport(
@@ -60,7 +60,9 @@ def snapshot(model: Model, shard: ShardId) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("shard", [ShardId(0), SHARD])
 def test_a_store_without_a_replica_moves_nothing_of_a_shard(shard: ShardId) -> None:
-    """It named itself the only member, and HAKeeper had the others' data removed for ever."""
+    """Such a store once named itself the only member, and HAKeeper had the data of the others
+    removed for ever.
+    """
     model = Model(stores=4)
     model.start(shards=1)
     outsider = next(

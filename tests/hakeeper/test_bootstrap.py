@@ -111,13 +111,13 @@ def test_bootstrap_survives_lost_answers_and_leader_changes_of_hakeeper() -> Non
     for _ in range(20):
         model.run(7)
         model.new_hakeeper_leader()
-    # Shard 0 itself is not started in this model, so the phase waits for it; the log shard runs.
+    # This model does not start shard 0 itself, so the phase waits for it. The log shard runs.
     assert model.running(ShardId(1)) == {1024, 1025, 1026}
     assert model.state.shards[ShardId(1)].leader != 0
 
 
 def _stuck() -> Model:
-    """COMMANDS_RECEIVED, and one log shard cannot start anywhere."""
+    """A cluster in COMMANDS_RECEIVED with a log shard that cannot start anywhere."""
     model = Model(3)
     for store in model.stores.values():
         store.refuses.add(ShardId(1))
@@ -197,7 +197,7 @@ def test_a_shard_that_does_not_fit_is_refused_and_leaves_nothing() -> None:
 
 
 def test_a_shard_is_born_once_whatever_is_reported() -> None:
-    """INV-HK-BOOTSTRAP-ONCE: losing every replica is not a reason to begin again."""
+    """INV-HK-BOOTSTRAP-ONCE: the loss of every replica is no reason to begin again."""
     model = Model(6)
     model.start(shards=1)
     born = model.state.shards[ShardId(1)].initial

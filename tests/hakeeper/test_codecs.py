@@ -1,5 +1,5 @@
-"""Bytes in and out: proposals, replies, queries, snapshots; nothing raises on input, nothing
-differs."""
+"""Bytes in and out: proposals, replies, queries, snapshots. No input makes the state machine raise,
+and no two replicas come to differ."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _shaken(dice: random.Random, value: object) -> object:
 
 
 def test_a_hundred_thousand_odd_bytes_later_two_replicas_are_still_equal() -> None:
-    """Random and nearly right commands: never an exception, and never a divergence."""
+    """Random and nearly right commands cause no exception and no divergence."""
     dice = random.Random(3)
     machine = Machine()
     machine.apply(proposals.encode(PROPOSALS[1]))

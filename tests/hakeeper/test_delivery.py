@@ -1,5 +1,5 @@
-"""Heartbeats in, commands out: at least once, in order, to the right process. And ids, once per
-request."""
+"""Heartbeats come in, and commands go out at least once, in order, to the right process. Ids are
+allocated once per request."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_services_get_their_commands_at_least_once() -> None:
 
 
 def test_only_harmless_commands_can_be_scheduled() -> None:
-    """G8: membership belongs to the checkers; nobody can order a replica removed."""
+    """G8: only the checkers change a membership, so no order can remove a replica."""
     model = Model(3)
     model.start()
     model.propose(service("cn-1"))
@@ -356,7 +356,9 @@ def test_ids_before_the_first_configuration_and_beyond_the_bounds() -> None:
 
 
 def test_a_command_that_reached_no_leader_is_sent_to_the_leader_at_once() -> None:
-    """Not after HAKEEPER_COMMAND_RETRY_TICKS: a store does not pass a change on any more."""
+    """It does not wait for HAKEEPER_COMMAND_RETRY_TICKS, because stores do not forward changes any
+    more.
+    """
     model = Model(4)
     model.start()
     model.kill("s1")

@@ -1,4 +1,4 @@
-"""Stores with several data directories: placement, one lost disk, one emptied disk. Names G8."""
+"""Stores with several data directories: placement, one lost disk, one emptied disk. It names G8."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def two_disks(stores: int = 3, shards: int = 4) -> Model:
 
 
 def places(model: Model, name: StoreId) -> Counter[int]:
-    """Members by the incarnation they are bound to, of one store."""
+    """How many members of one store are bound to each incarnation."""
     return Counter(
         int(member.incarnation)
         for truth in model.shards.values()
@@ -39,7 +39,7 @@ def places(model: Model, name: StoreId) -> Counter[int]:
 
 def test_replicas_are_spread_over_the_directories_of_a_store() -> None:
     model = two_disks(shards=5)
-    # Six replicas with shard 0, which is in the first directory.
+    # There are six replicas with that of shard 0, which is in the first directory.
     for number, name in enumerate(model.stores, 1):
         assert places(model, name) == {1000 + number: 3, 2000 + number: 3}
     assert model.healthy()
@@ -122,8 +122,8 @@ def test_without_a_spare_store_they_come_back_on_the_other_disk_under_new_ids() 
 
 
 def test_shard_0_waits_for_a_failed_directory_that_may_work_again() -> None:
-    """Simulator, short seed 700091: it was swapped, its store restarted and ran the old one,
-    another voter was damaged, and there was no HAKeeper to start the new one.
+    """In the simulator (short seed 700091) the replica was swapped, and its store restarted and ran
+    the old one. Then another voter was damaged, and no HAKeeper was left to start the new one.
     """
     model = two_disks(stores=3)
     failed = Incarnation(1001)
@@ -140,7 +140,7 @@ def test_shard_0_waits_for_a_failed_directory_that_may_work_again() -> None:
         if shard != HAKEEPER_SHARD
         for one in truth.membership.members
     )
-    # Started without it, the store says that the directory is gone.
+    # A store that was started without the directory says that the directory is gone.
     store = model.stores[StoreId("s1")]
     store.failed.clear()
     model.wipe_disk("s1", failed)
@@ -150,10 +150,11 @@ def test_shard_0_waits_for_a_failed_directory_that_may_work_again() -> None:
 
 @pytest.mark.parametrize("works_again", [False, True])
 def test_a_swap_in_place_leaves_no_fewer_voters_for_the_next_lost_disk(works_again: bool) -> None:
-    """Simulator, seed 301: removed first, the shard was down to two, and one of them was lost.
+    """In the simulator (seed 301) the old voter was removed first, which left the shard with two
+    voters, and one of them was lost.
 
-    The directory may work again: then who was swapped runs, is in its successor's way, and no
-    leader knows of its removal.
+    The directory may work again. Then the replica that was swapped runs and is in its successor's
+    way, and no leader knows of its removal.
     """
     model = two_disks(stores=3)
     model.lose_disk("s1", Incarnation(2001))
@@ -196,7 +197,7 @@ def test_a_directory_added_later_is_fine_and_gets_the_next_replicas() -> None:
 
 
 def test_no_two_lost_disks_of_a_majority_lower_the_tolerance() -> None:
-    """G8: both remaining replicas of three on dead disks: nothing may be removed."""
+    """G8: nothing may be removed when two of three replicas are on dead disks."""
     model = two_disks(stores=3, shards=1)
     for name, store in model.stores.items():
         if name != "s3":

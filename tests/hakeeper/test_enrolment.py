@@ -1,4 +1,4 @@
-"""Joining: by a heartbeat, with what is one's own, and without a replica of shard 0."""
+"""A store joins by a heartbeat, with what is its own, and without a replica of shard 0."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_a_store_joins_by_its_heartbeat_and_everybody_hears_of_its_directories()
 
 
 def test_nobody_joins_with_the_data_directory_of_another_store() -> None:
-    """INV-HK-JOIN, also when that store is long silent: its disk may have come back renamed."""
+    """INV-HK-JOIN also holds when that store has long been silent: its disk may have come back
+    under another store's name.
+    """
     model = started()
     theirs = model.stores[StoreId("s1")].incarnation
     for _ in range(2):
@@ -79,7 +81,7 @@ def test_nobody_joins_under_the_address_of_a_store_that_is_alive(taken: dict[str
     assert rejected(model.propose(beat("new", 77, **taken))) is Reason.PERMISSION_DENIED
     model.kill("s1")
     model.run(expiry(model) + 1)
-    # The machine was replaced by one with the same address.
+    # The machine was replaced by another one with the same address.
     assert isinstance(model.propose(beat("new", 77, **taken)), Applied)
 
 
@@ -103,7 +105,7 @@ def test_by_verb_a_store_waits_until_it_is_admitted() -> None:
     assert isinstance(model.propose(beat("new", 77)), Applied)
     model.run(2)
     assert not [flag for flag in model.state.flags if "new" in flag]
-    # Who belongs to the cluster stays, with another disk, too.
+    # A store that belongs to the cluster stays in it, with another disk, too.
     model.wipe("s2")
     model.run(5)
     assert len(model.state.stores) == 4
@@ -157,7 +159,7 @@ def test_a_newly_joined_store_gets_no_replica_of_shard_0_without_a_verb() -> Non
     assert "s4" not in stores
     flag = "shard 0: no spare store to replace replica 1; let one have it: logctl admit s4"
     assert f"{flag} --hakeeper" in model.state.flags
-    # A log has moved there: for that nobody has to be asked.
+    # A log has moved there, which needs no person's word.
     assert "s1" not in {one.store_id for one in model.shards[ShardId(1)].membership.members}
     model.propose(proposals.AdmitStore(StoreId("s4"), hakeeper=True))
     model.run_until(model.healthy, 1500)

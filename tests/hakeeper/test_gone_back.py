@@ -15,7 +15,7 @@ HERE, OTHER = Incarnation(77), Incarnation(78)
 
 
 class Beats:
-    """One store's heartbeats, as they stand in shard 0's log."""
+    """The heartbeats of one store, in the order of shard 0's log."""
 
     def __init__(self) -> None:
         self.model = Model(0)
@@ -69,7 +69,7 @@ def test_a_log_that_ends_before_what_it_had_applied_is_told_until_the_store_has_
     beat = Beats()
     beat(1, report(100, 110), report(7, 7, TWO))
     for _ in range(3):
-        # Told again, because an answer may be lost; the snapshot of shard 0 keeps it.
+        # Every answer says it, because an answer may be lost. The snapshot of shard 0 keeps it.
         assert lost(beat(2, report(40, 60), report(7, 7, TWO))) == [(1, 5, 100)]
         saved = beat.model.rsm.save_snapshot()
         beat.model.rsm = HAKeeperRsm()
@@ -82,8 +82,8 @@ def test_a_log_that_ends_before_what_it_had_applied_is_told_until_the_store_has_
     ("before", "after"),
     [
         (report(100, 110), report(0, 100)),  # what was not applied may have been torn off
-        (report(100, 110), report(0, 0, halted="damaged")),  # it says so itself
-        (report(0, 0, halted="damaged"), report(90, 100)),  # and was repaired
+        (report(100, 110), report(0, 0, halted="damaged")),  # the store says so itself
+        (report(0, 0, halted="damaged"), report(90, 100)),  # it was repaired
         (report(100, 110), report(40, 60, replica=6)),  # another replica
         (report(100, 110), report(40, 60, incarnation=OTHER)),  # another directory
     ],
@@ -103,7 +103,9 @@ def test_a_process_does_not_go_back_by_itself() -> None:
 
 
 def test_a_late_heartbeat_of_an_earlier_process_is_cleared_by_the_living_one() -> None:
-    """It reports less, and is taken for a newer process; the store, told, finds nothing missing."""
+    """The late heartbeat reports less and is taken for that of a newer process. The store is told,
+    looks, and finds nothing missing.
+    """
     beat = Beats()
     beat(2, report(100, 110))
     assert lost(beat(1, report(40, 60))) == [(1, 5, 100)]

@@ -1,4 +1,4 @@
-"""Who counts as alive, caught up, settled; and where replicas may go."""
+"""Which replicas count as alive, caught up and settled, and where replicas may go."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store(number: int, *, silent: int = 0, host: str = "", live_since: int = 0) 
 
 
 def rig(stores: int = 5) -> tuple[State, ShardState]:
-    """Stores 1..n; shard 1 on the first three, all running; store 1 leads."""
+    """Stores 1..n. Shard 1 is on the first three, all of which run, and store 1 leads it."""
     state = State(phase=Phase.RUNNING, tick=NOW, store_timeout_ticks=TIMEOUT)
     for number in range(1, stores + 1):
         state.stores[StoreId(f"s{number}")] = store(number)
@@ -110,7 +110,9 @@ def test_a_store_never_heard_of_counts_from_the_shards_creation() -> None:
 
 
 def test_a_report_of_another_data_directory_is_no_report() -> None:
-    """Exact (shard, replica, incarnation): the same ids from an emptied disk do not count."""
+    """A report counts for exactly (shard, replica, incarnation): the same ids from an emptied disk
+    do not count.
+    """
     state, shard = rig()
     state.stores[StoreId("s2")].directories = (DirectoryReport(Incarnation(99)),)
     member = shard.members.member(ReplicaId(2))
@@ -146,7 +148,7 @@ def test_who_keeps_up_is_alive_active_and_caught_up() -> None:
 
 
 def test_an_old_report_of_the_leader_decides_nothing() -> None:
-    """G8: a stale view."""
+    """G8: a stale view decides nothing."""
     state, shard = rig()
     leader = state.stores[StoreId("s1")]
     leader.last_tick = NOW - bounds.HAKEEPER_LEADER_FRESH_TICKS

@@ -15,7 +15,7 @@ ONE = ShardId(1)
 
 
 def catching_up(stores: int = 5) -> Model:
-    """Store 1 is lost; shard 0's learner is on its way and far behind."""
+    """A cluster that lost store 1; shard 0's learner is on its way and far behind."""
     model = Model(stores)
     model.start(shards=0)
     model.copy_speed = 0
@@ -67,7 +67,7 @@ def test_a_learner_whose_data_is_gone_is_given_up() -> None:
 
 
 def test_a_store_that_cannot_start_a_learner_is_given_up_after_so_many_times() -> None:
-    """Reaches HAKEEPER_STEP_FAILURES_MAX: until then it is asked again, then another one is."""
+    """Until HAKEEPER_STEP_FAILURES_MAX is reached the store is asked again, then another one is."""
     model = Model(5)
     model.start(shards=0)
     for store in model.stores.values():
@@ -94,7 +94,7 @@ def test_a_store_that_cannot_start_a_learner_is_given_up_after_so_many_times() -
 
 
 def test_a_late_initial_member_starts_from_the_recorded_beginning() -> None:
-    """Its membership has changed since; its log begins at the same snapshot as the others'."""
+    """The membership has changed since, but its log begins at the same snapshot as the others'."""
     model = Model(6)
     model.start(shards=0)
     model.propose(proposals.CreateShard(ONE, "", 5))
@@ -158,7 +158,7 @@ def test_a_replaced_command_leaves_the_queue() -> None:
             for one in store.queue:
                 if isinstance(one.command, ChangeMembership) and one.command.shard == ONE:
                     seen.add(store.store)
-                    # The leader moves before the command is fetched: the next plan follows it.
+                    # The leader moves before the command is fetched, and the next plan follows.
                     model.shards[ONE].leader = NO_REPLICA
         queued = [one.operator for store in model.state.sorted_stores() for one in store.queue]
         assert len(queued) == len(set(queued))
@@ -180,9 +180,10 @@ def test_a_replica_that_is_being_repaired_is_left_alone_until_its_repair_stands_
 
 
 def test_a_halted_replica_without_a_spare_store_is_replaced_on_its_own_store() -> None:
-    """Removed first: it never votes again, so the shard survives as many failures as before (G8).
+    """The halted replica never votes again, so without it the shard survives as many failures as
+    before (G8).
 
-    Three stores are the usual cluster; without this it would stay at two replicas for ever.
+    Three stores are the usual cluster. Without this its shard would stay at two replicas for ever.
     """
     model = Model(3)
     model.start(shards=1)

@@ -1,10 +1,10 @@
-"""Random schedules of faults over the model cluster, healed at the end. Names G8 and
+"""Random schedules of faults over the model cluster, healed at the end. It names G8 and
 INV-HK-TOLERANCE.
 
-The model asserts, against the truth, that no change lowers a shard's tolerance, that no member is
-killed (INV-HK-MEMBER), that no removed id comes back and that nothing is started in a wrong data
-directory. Here, after everything healed, every shard that still can must be whole again, and must
-stay as it is.
+The model asserts, against the real state of its shards, that no change lowers a shard's tolerance,
+that no member is killed (INV-HK-MEMBER), that no removed id comes back and that nothing is started
+in a wrong data directory. After everything healed, these tests demand that every shard that can
+still recover is whole again, and stays as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDS = 25
 
 
 def disturb(model: Model, dice: random.Random) -> None:
-    """One fault, or the end of one."""
+    """Begin one fault, or end one."""
     store = dice.choice(list(model.stores.values()))
     action = dice.randrange(12)
     if action <= 2:
@@ -42,7 +42,7 @@ def disturb(model: Model, dice: random.Random) -> None:
     elif action == 10:
         model.propose(proposals.CreateShard(ShardId(0), "", 0))
     elif model.executions:
-        # A command that was delayed on the way, or delivered to a process before its restart.
+        # A command was delayed on the way, or was delivered to a process before its restart.
         name, queued = dice.choice(model.executions)
         if model.stores[name].up and queued.id not in model.stores[name].executed:
             model.execute(model.stores[name], queued)
@@ -56,7 +56,7 @@ def recoverable(model: Model, shard: ShardId) -> bool:
 
 
 def heal(model: Model) -> None:
-    """Everything works again, and there is a spare store, without which HAKeeper waits."""
+    """Let everything work again, and add a spare store, without which HAKeeper waits."""
     model.add_store("spare")
     for store in model.stores.values():
         _heal_store(model, store)
@@ -92,7 +92,7 @@ def test_random_faults_never_lower_tolerance_and_heal(seed: int) -> None:
         disturb(model, dice)
         model.run(dice.choice([3, 20, 60]))
     heal(model)
-    # Replicas that a live store can still start are started; then what has a majority is repaired.
+    # Live stores start the replicas that they still can; then shards with a majority are repaired.
     model.run(200)
     ask = [shard for shard in model.shards if recoverable(model, shard)]
     model.run_until(lambda: all(shard_is_whole(model, shard) for shard in ask), 2500)
@@ -105,8 +105,7 @@ def test_random_faults_never_lower_tolerance_and_heal(seed: int) -> None:
 
 
 def test_the_schedules_do_repair_something() -> None:
-    """The tester is tested: without swaps, kills and removals above the test would prove
-    nothing."""
+    """This tests the test above, which would prove nothing without swaps, kills and removals."""
     changes: set[str] = set()
     for seed in range(12):
         dice = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Repairs: a lost store, no spare store, flapping, leader changes in the middle, zombies. Names
+"""Repairs: a lost store, no spare store, flapping, leader changes in the middle, zombies. It names
 G8."""
 
 from __future__ import annotations
@@ -190,8 +190,9 @@ def test_a_new_data_directory_without_a_spare_store_is_swapped_in_place() -> Non
 
 
 def test_a_replica_whose_data_is_gone_without_a_spare_store_is_swapped_in_place() -> None:
-    """Its directory is there: a place that could not be read was all that was left of it. The
-    store says so when it is told to start it; it was flagged, and waited for another store.
+    """Its directory is there, but all that was left of the replica was a place that could not be
+    read. The store says so when it is told to start the replica. HAKeeper once flagged this and
+    waited for another store.
     """
     model = started(3)
     old = next(iter(stores_of(model, ONE)))
@@ -279,7 +280,9 @@ def test_data_of_a_removed_replica_that_does_not_run_is_cleaned_up_too() -> None
 
 
 def test_a_replica_that_is_newer_than_our_view_is_no_zombie() -> None:
-    """G8: not listed is not enough; the membership that lacks it must be the newer one."""
+    """G8: it is not enough that a replica is not listed; the membership that lacks it must be the
+    newer one.
+    """
     model = started(3)
     spare = model.add_store("s9")
     member = Member(ReplicaId(1), spare.name, spare.incarnation)

@@ -1,5 +1,5 @@
-"""G8 over random states: what is queued is judged by an oracle of its own. INV-HK-TOLERANCE,
-INV-HK-MEMBER."""
+"""G8 over random states: an oracle of its own judges every queued command. It names
+INV-HK-TOLERANCE and INV-HK-MEMBER."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATES = 3000
 
 
 def up(here: State, shard: ShardState) -> set[ReplicaId]:
-    """Members that a live store reports, by replica id and incarnation, and that serve."""
+    """The members that serve and that a live store reports, by replica id and incarnation."""
     found = set()
     for member in shard.members.members:
         store = here.stores.get(member.store_id)
@@ -78,7 +78,7 @@ def judge_change(here: State, command: ChangeMembership) -> None:
 
 
 def judge(here: State) -> Counter[str]:
-    """Every queued command; returns how many of each kind there were."""
+    """Judge every queued command and return how many of each kind there were."""
     kinds: Counter[str] = Counter()
     for store in here.sorted_stores():
         for queued in store.queue:
@@ -139,7 +139,7 @@ def test_no_random_state_leads_to_a_dangerous_command() -> None:
 
 
 def test_the_last_gate_refuses_what_the_planners_would_never_ask() -> None:
-    """`safety.objection` alone against random commands: it agrees with the oracle."""
+    """`safety.objection` alone agrees with the oracle on random commands."""
     refused = allowed = 0
     for seed in range(1500):
         dice = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Services: bounded, their owner's, and gone when they are silent (INV-HK-SERVICES)."""
+"""Services are bounded, belong to their owner, and go when they are silent (INV-HK-SERVICES)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def beat(name: str, owner: str = "a", **labels: str) -> proposals.ServiceHeartbe
 
 
 def fitting(name: str, spare: int = 0) -> dict[str, str]:
-    """Labels with which a service has exactly its most bytes, less `spare`."""
+    """Labels with which a service takes `spare` bytes less than the bound."""
     left = bounds.HAKEEPER_SERVICE_BYTES_MAX - len(name) - len("cn") - len("host:1") - spare
     labels: dict[str, str] = {}
     while left:
@@ -30,7 +30,7 @@ def fitting(name: str, spare: int = 0) -> dict[str, str]:
 
 
 def test_what_one_service_takes_is_bounded() -> None:
-    """46 KB of labels in each of 4 096 services made a snapshot that no replica ever got."""
+    """46 KB of labels in each of 4 096 services once made a snapshot that no replica ever got."""
     model = Model(3)
     model.start()
     assert isinstance(model.propose(beat("s", **fitting("s"))), Applied)
@@ -48,7 +48,7 @@ def test_one_identity_does_not_crowd_out_the_services_of_others() -> None:
         assert isinstance(model.propose(beat(f"a{number}", **fitting("a", 3))), Applied)
     assert rejected(model.propose(beat("one more"))) is Reason.BUSY
     assert isinstance(model.propose(beat("other", owner="b")), Applied)
-    # It still beats for those it has.
+    # The identity can still send heartbeats for the services it has.
     assert isinstance(model.propose(beat("a0")), Applied)
 
 
@@ -75,7 +75,8 @@ def test_a_service_belongs_to_who_registered_it_for_as_long_as_it_lives() -> Non
 
 
 def test_ids_are_allocated_again_only_to_who_asked_for_them() -> None:
-    """Another identity that guessed a request id got the same range: ids that two have."""
+    """Another identity that guessed a request id once got the same range, so that two had its ids.
+    """
     model = Model(3)
     model.start()
     first = model.propose(proposals.AllocateIds("k", 10, "request", owner="a"))
@@ -88,7 +89,7 @@ def test_ids_are_allocated_again_only_to_who_asked_for_them() -> None:
 
 
 def test_what_one_store_reports_is_bounded_however_it_adds_up() -> None:
-    """Reports are differences: each small, and together as large as the store likes."""
+    """Reports are differences. Each may be small, and all of them as large as the store likes."""
     model = Model(3)
     model.start()
     known = model.state.stores[StoreId("s1")]

@@ -1,4 +1,4 @@
-"""A replica that lives and does not get further is a finding (INV-HK-STANDSTILL)."""
+"""HAKeeper flags a replica that lives and does not get further (INV-HK-STANDSTILL)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.hakeeper.model import Copy, Model, Store
 
 ONE = ShardId(1)
 SEEN_TICKS = bounds.HAKEEPER_STANDSTILL_TICKS + 2 * bounds.HAKEEPER_IDLE_CHECK_TICKS
-"""The time, and a look before it begins and after it has gone by."""
+"""The time to a flag, with one look before it begins and one after it has passed."""
 
 
 class Standing(Model):
@@ -57,7 +57,7 @@ class Standing(Model):
         return [flag for flag in self.state.flags if "does not catch up" in flag]
 
     def stand_still(self) -> None:
-        """The leader sees the follower where it is now, for as long as it takes to be flagged."""
+        """Let the leader see the follower at one index for as long as it takes to be flagged."""
         self.claims[self.stuck] = self.shards[ONE].last
         self.run(SEEN_TICKS)
 
@@ -71,7 +71,7 @@ def test_a_replica_that_lives_and_does_not_move_is_flagged_and_nothing_else_happ
         f"shard 1: replica {model.stuck} on {model.where} does not catch up:"
         f" behind, at entry {behind.index} since tick {behind.tick}"
     )
-    # There is a spare store, and HAKeeper leaves the replica where it is.
+    # Although there is a spare store, HAKeeper leaves the replica where it is.
     assert not model.state.operators
     assert model.shards[ONE].changes == []
     model.new_hakeeper_leader()
@@ -109,7 +109,7 @@ def test_the_time_is_exact() -> None:
 
 
 def test_who_gets_further_however_slowly_is_not_flagged() -> None:
-    """A copy that takes an hour: a gigabyte at 300 KiB/s."""
+    """The follower copies a gigabyte at 300 KiB/s, which takes an hour."""
     model = Standing()
     start = model.shards[ONE].last
     model.shards[ONE].last += 10_000_000
@@ -175,7 +175,9 @@ def test_of_a_replica_that_nothing_was_reported_of_nothing_is_said() -> None:
 
 
 def test_a_minute_without_a_leader_is_no_standstill() -> None:
-    """The new leader begins with 0 for everybody; the minute before it nobody could get further."""
+    """The new leader begins with 0 for every follower, and none could get further in the minute
+    before.
+    """
     model = Standing()
     model.claims = dict.fromkeys(model.shards[ONE].membership.voters, 0)
     model.run(bounds.HAKEEPER_IDLE_CHECK_TICKS + 10)

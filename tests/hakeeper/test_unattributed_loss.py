@@ -1,5 +1,5 @@
-"""A data directory that has lost track may have lost who never was reported. Names
-INV-HK-LOST-TRACK, G6.
+"""A data directory with an unattributed loss may have lost a replica that was never reported. It
+names INV-HK-LOST-TRACK and G6.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def members_on(model: Model, store: Store, shard: ShardId = ONE) -> list[Member]
 
 
 def begins(model: Model, replica: ReplicaId) -> int:
-    """How often its store was told to begin it empty."""
+    """How often the replica's store was told to begin it empty."""
     return sum(
         isinstance(queued.command, StartReplica)
         and queued.command.replica == replica
@@ -31,7 +31,7 @@ def begins(model: Model, replica: ReplicaId) -> int:
 
 
 def begun_and_not_reported(spare: int) -> tuple[Model, Store, ReplicaId]:
-    """Shard 1 lost a store for good; the successor has just begun there where it was told to."""
+    """Shard 1 lost a store for good, and its new replica has just begun where it was told to."""
     model = Model(4 + spare)
     model.start(shards=1)
     gone = next(store for store in model.stores.values() if members_on(model, store))
@@ -82,7 +82,9 @@ def test_without_lost_track_it_is_known_that_it_never_ran() -> None:
 
 
 def test_the_directory_takes_new_replicas_all_the_same() -> None:
-    """It cannot have lost who was not there when it was opened: three stores, no spare one."""
+    """The directory cannot have lost a replica that came after it was opened. There are three
+    stores and no spare one.
+    """
     model = Model(3)
     model.start(shards=1)
     store = model.stores[StoreId("s3")]
@@ -123,7 +125,7 @@ def test_what_was_planned_before_is_dropped_and_what_is_planned_after_is_kept() 
     [queued] = model.state.stores[store.name].queue
     assert isinstance(queued.command, StartReplica)
     assert (queued.command.replica, queued.command.fresh) == (replica, False)
-    model.heartbeat(store)  # of the same process: it says the same, and nothing is dropped
+    model.heartbeat(store)  # the same process says the same again, and nothing is dropped
     assert model.state.stores[store.name].queue == [queued]
 
 

@@ -1,4 +1,4 @@
-"""What HAKeeper shows: routing first, people second."""
+"""What HAKeeper shows, first for routing and second for people."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not yet; `step` says for what."""
+    """The operator waits; `step` says for what."""
 
     step: str
 

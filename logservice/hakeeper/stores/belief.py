@@ -33,7 +33,7 @@ from logservice.ids import ReplicaId, StoreId
 from logservice.membership import Member
 
 _TELL_MIN = 3
-"""The fewest voters from which on two stores can always confirm a change: a majority is two."""
+"""With so many voters or more a majority has two, so two stores can always confirm a change."""
 
 
 def speaks(state: State, shard: ShardState, store: StoreState, report: ReplicaReport) -> bool:

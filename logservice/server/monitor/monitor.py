@@ -29,8 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Monitor:
-    """One per store process. The loop must run when it is made; then come `start`, `attach`, `stop`.
-    """
+    """One per store process, made while the loop runs. `start`, `attach` and `stop` follow."""
 
     def __init__(self, config: StoreConfig, rpc_errors: Callable[[], Mapping[str, int]]) -> None:
         """Bind the admin port. Raises OSError when it is in use."""

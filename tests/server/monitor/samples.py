@@ -33,7 +33,7 @@ from logservice.server.monitor.own.status import (
 
 
 def logdb_stats() -> LogDbStats:
-    """Every field as far from its neighbours' values as may be."""
+    """Figures in which every field is as far from its neighbours' values as it can be."""
     values: dict[str, Any] = {
         field.name: number for number, field in enumerate(fields(LogDbStats), 1000)
     }

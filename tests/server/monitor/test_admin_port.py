@@ -1,4 +1,4 @@
-"""The admin port of a real store, over HTTP, from the start of the process's parts to their end."""
+"""The admin port of a real store, over HTTP, from the start of the store's parts to their end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ class Port:
         return await asyncio.to_thread(ask, self.address, path, method, **headers)
 
     async def until_applied(self, shard: int, lsn: int) -> None:
-        """What the port says may be as old as ADMIN_CLUSTER_AGE_S and ADMIN_STATUS_AGE_S."""
+        """Wait, because the port's answers may be as old as ADMIN_CLUSTER_AGE_S and
+        ADMIN_STATUS_AGE_S.
+        """
         async with asyncio.timeout(60):
             while True:
                 answer = await self.get("/api/v1/shards")
@@ -186,7 +188,7 @@ async def test_silent_connections_do_not_lock_others_out(port: Port) -> None:
 
 
 async def test_a_stuck_loop_is_told() -> None:
-    """The loop of another thread is held; the port answers all the same."""
+    """The loop, which runs in another thread, is held; the port answers all the same."""
     held, stuck = threading.Event(), threading.Event()
     boards: list[Board] = []
 

@@ -1,4 +1,4 @@
-"""Who gets a picture of the cluster that was made for somebody else, and who never does."""
+"""Which callers share a report on the cluster that was made for another, and which never do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.server.monitor.test_watch import CONFIG
 
 
 class Slow(StatusReporter):
-    """Takes time of the loop for every status."""
+    """A reporter that takes time of the loop for every status."""
 
     takes_s = 0.0
 
@@ -34,7 +34,7 @@ class Slow(StatusReporter):
 
 
 class Asked:
-    """A reporter whose HAKeeper answers when the test says so; every picture asks it once."""
+    """A reporter whose HAKeeper answers when the test says so; every report asks HAKeeper once."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -69,7 +69,7 @@ class Asked:
         self._answers.release()
 
     async def ask(self, *, made_now: bool) -> asyncio.Task[ClusterReport]:
-        """Under way, as far as it comes without an answer."""
+        """Begin a report; it gets as far as it can without an answer."""
         self.clock.advance(0.001)
         asked = asyncio.create_task(self.reporter.report(made_now=made_now))
         for _ in range(10):
@@ -102,7 +102,7 @@ async def test_who_asks_for_one_made_now_gets_none_from_before() -> None:
     new = await decider
     assert new is not old
     assert asked.questions == 2
-    assert await asked.reporter.report() is new  # the page is given it, too
+    assert await asked.reporter.report() is new  # the page gets the new report, too
 
 
 async def test_a_picture_under_way_began_too_early_and_the_next_one_serves_all_who_wait() -> None:
@@ -124,7 +124,9 @@ async def test_a_picture_under_way_began_too_early_and_the_next_one_serves_all_w
 async def test_a_picture_that_took_long_is_followed_by_a_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who wants one made now waits for it, too: many of them must not have the whole loop."""
+    """A caller that wants a report made now waits for the rest, too, because many such callers must
+    not get the whole loop.
+    """
     asked = Asked()
     asked.own.takes_s = 0.3
     asked.answer()
@@ -151,7 +153,7 @@ async def test_a_decider_who_gives_up_costs_the_others_nothing() -> None:
 
 
 async def test_what_is_only_remembered_is_as_old_as_the_last_answer() -> None:
-    """Not as young as the look at it."""
+    """Its age does not begin with the look at it."""
     asked = Asked()
     asked.applied = view()
     asked.answer()
@@ -165,7 +167,7 @@ async def test_what_is_only_remembered_is_as_old_as_the_last_answer() -> None:
     asked.answer()
     row = (await asked.reporter.report(made_now=True)).cluster
     assert (row.hakeeper_age_s, row.hakeeper_silent_s) == (95.0, 95.0)
-    # Nothing new is remembered: it grows older, although heartbeats were answered since.
+    # No newer view is remembered, so the view grows older, although heartbeats were answered since.
     asked.clock.advance(5.0)
     asked.beats.last_success_s = asked.clock.monotonic()
     asked.answer()

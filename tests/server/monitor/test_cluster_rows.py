@@ -1,4 +1,4 @@
-"""HAKeeper's view and the stores' words, and what is left when either is missing."""
+"""HAKeeper's view with the stores' own answers, and what is left when one of them is missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_leader_says_who_lags() -> None:
         ("s2", 0, False),
         ("s3", 7, False),
     ]
-    # What a store says itself is newer than what HAKeeper was told.
+    # What a store says itself is newer than what it reported to HAKeeper.
     assert [item.applied_index for item in shard.replicas] == [88, 80, 50]
 
 

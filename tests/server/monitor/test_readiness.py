@@ -1,4 +1,4 @@
-"""Each thing that is wrong is a reason of its own, and nothing else is."""
+"""Each thing that is wrong is a reason of its own, and nothing else is a reason."""
 
 from __future__ import annotations
 

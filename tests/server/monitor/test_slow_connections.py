@@ -1,4 +1,4 @@
-"""Whoever is slow, or asks much, on the admin port: probes are answered all the same."""
+"""The admin port answers probes although other clients are slow, or ask much."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from logservice.server.monitor.port.app import AdminApp
 from logservice.server.monitor.port.server import AdminServer
 
 PROBE_S = 5.0
-"""A guard: a probe that starves waits for waitress's half minute."""
+"""A limit for probes: one that starves waits for waitress's half minute."""
 
 
 class Board:
-    """A loop that answers probes at once and pictures of the cluster not at all."""
+    """A loop that answers probes at once, and never gives a report on the cluster."""
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
@@ -77,7 +77,7 @@ def healthy(address: tuple[str, int], path: str = "/healthz") -> bool:
 def test_slow_connections_do_not_starve_a_probe(
     address: tuple[str, int], said: bytes, count: int
 ) -> None:
-    """They say nothing, or a part of what they have to say, or never read their answer."""
+    """The slow connections send nothing, or a part of a request, or never read their answer."""
     with contextlib.ExitStack() as open_ones:
         slow = [open_ones.enter_context(connect(address, said)) for _ in range(count)]
         for _ in range(5):
@@ -103,7 +103,7 @@ def test_requests_that_take_long_do_not_starve_a_probe(
 def test_the_pipe_of_the_selecting_thread_outlives_every_writer(board: Board) -> None:
     """A request that ends while the port stops wakes the thread that selects, or one that is gone.
 
-    The closing of the sockets used to close the pipe, too: whoever wrote a moment later failed
+    The sockets and the pipe used to be closed together. A thread that wrote a moment later failed
     with EBADF, or wrote into the file that had got the descriptor.
     """
     app = AdminApp(board, lambda _: (b"", "text/plain"), loopback_only=True)  # type: ignore[arg-type]

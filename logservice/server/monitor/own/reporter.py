@@ -305,7 +305,9 @@ def figures(stats: object) -> dict[str, float]:
 
 
 def merged(directories: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """One figure for all data directories: the largest for latencies, else the sum."""
+    """One figure for all data directories: the largest for latencies and `oldest_` figures, else
+    the sum.
+    """
     found: dict[str, float] = {}
     for one in directories:
         for name, number in one.items():

@@ -18,8 +18,7 @@ from logservice.server.monitor.own.reporter import StatusReporter
 from logservice.server.monitor.own.status import Reason, StoreStatus
 
 WATCH_S = 5.0
-"""The time between two looks. It is so long that a thousand idle replicas cost a tenth of a percent
-of the CPU."""
+"""The time between two looks: so long that a thousand idle replicas cost a tenth of a percent."""
 
 _QUIET = frozenset({Code.STARTING, Code.STOPPING})
 """Reasons that have events of their own."""
