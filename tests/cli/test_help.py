@@ -94,8 +94,7 @@ def test_bash_completes(tmp_path: Path) -> None:
     "words", [[], *({tuple(path.split()[:2]) for path in COMMANDS if len(path.split()) > 2})]
 )
 def test_help_of_groups_shows_no_marks(words: tuple[str, ...]) -> None:
-    """Click has a mark for a paragraph that stays as it is, which in a raw string is only letters.
-    """
+    """Click has a mark for a paragraph that stays as it is. In a raw string it is only letters."""
     for group in (logctl, logservice):
         if not words or words[0] == group.name:
             shown = CliRunner().invoke(group, [*words[1:], "--help"]).output

@@ -75,8 +75,7 @@ def test_a_service_belongs_to_who_registered_it_for_as_long_as_it_lives() -> Non
 
 
 def test_ids_are_allocated_again_only_to_who_asked_for_them() -> None:
-    """Another identity that guessed a request id once got the same range, so that two had its ids.
-    """
+    """Another identity that guessed a request id once got the same range: two had the same ids."""
     model = Model(3)
     model.start()
     first = model.propose(proposals.AllocateIds("k", 10, "request", owner="a"))

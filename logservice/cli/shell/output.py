@@ -49,8 +49,7 @@ def say_in_colour(text: str, colour: str) -> None:
 
 
 def record_line(lsn: int, record: bytes, *, raw: bool, form: str, terminal: bool) -> bytes:
-    """One record as a line without its line end. `raw`: nothing but its bytes, also on a terminal.
-    """
+    """One record as a line without its end. `raw`: nothing but its bytes, also on a terminal."""
     if form == "json":
         return json.dumps({"lsn": lsn, **record_fields(record)}).encode()
     if raw:

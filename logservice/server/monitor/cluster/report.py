@@ -64,7 +64,9 @@ class ClusterReporter:
         parts.host.requests.register(STATUS, self._answer)
 
     async def report(self, *, made_now: bool = False) -> ClusterReport:
-        """The report. `made_now`: one begun after this call. All who wait share the one being made.
+        """The report; all callers that wait share the one being made.
+
+        `made_now`: it must be begun after this call.
         """
         asked_s = self._clock.monotonic()
         if not made_now and self._newest is not None and asked_s < self._good_until_s:

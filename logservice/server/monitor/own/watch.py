@@ -27,8 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Watch:
-    """One per store. `run` looks until it is cancelled; `look` is for callers that keep the time.
-    """
+    """One per store. `run` looks until it is cancelled; `look` is one look, for other callers."""
 
     def __init__(self, reporter: StatusReporter) -> None:
         """Begin with nothing wrong."""
