@@ -1,9 +1,9 @@
 """Client of the log service: `LogClient` for asyncio, `SyncLogClient` for everybody else.
 
-Errors are the classes of `logservice_wire.errors`; blocks are made by `logservice_wire.block`.
-Imports grpc and `logservice_wire`, nothing of the server. Start with `shard.py` (what can be asked
-of a log); `appender.py` is how an append is made exactly once, `caller.py` how every other call is
-repeated safely, `routing.py` where it goes.
+Errors are the classes of `logservice_wire.errors`; blocks are made by `logservice_wire.block`. The
+package imports grpc and `logservice_wire`, and nothing of the server. Start with `shard.py` (what
+can be asked of a log). `appender.py` says how an append is made exactly once, `caller.py` how every
+other call is repeated safely, and `routing.py` where a call goes.
 """
 
 from logservice_client.client import LogClient

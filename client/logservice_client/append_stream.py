@@ -21,7 +21,7 @@ from logservice_client.channels import ChannelPool
 from logservice_client.failure import error_of
 
 _END_OF_STREAM: Final[object] = vars(grpc.aio)["EOF"]
-"""The stubs of grpc.aio forget this one."""
+"""The stubs of grpc.aio lack this name."""
 
 AckHandler = Callable[[Sequence[log_pb2.AppendStreamResponse.Ack]], None]
 
@@ -97,7 +97,8 @@ class AppendStream:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await asyncio.wait([self._reader])
         except asyncio.CancelledError:
-            # Of the call, or of whoever sends: the appender's worker would not stop without that.
+            # The call may be cancelled, or the sender: the appender's worker would not stop without
+            # that.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise

@@ -14,8 +14,8 @@ INV-APPENDER-2: batches are sent, resent and settled in the order of their seque
 INV-APPENDER-3: a batch moves to another session only when a smaller sequence of the old one is
 known never to be applied (a *hole*): the old session then refuses it as a gap for ever, so it
 cannot be applied twice.
-INV-APPENDER-4: what the caller is told is never more than what is known: "not applied" only if no
-attempt can have been applied or can still be.
+INV-APPENDER-4: a caller is never told more than is known: "not applied" only if no attempt can have
+been applied or can still be applied.
 
 Failures, in these terms:
 
@@ -72,7 +72,7 @@ _FOR_GOOD: Final = frozenset(
         Reason.SEQUENCE_REUSED,
     }
 )
-"""Refusals that hold for every copy of the block, those still on their way included."""
+"""Refusals that hold for every copy of the block, also for copies that are still on their way."""
 
 _FOR_EVERYBODY: Final = frozenset(
     {Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED, Reason.WRONG_CLUSTER}
@@ -111,8 +111,8 @@ class Appender:
             if self._closed:
                 self._give_up_all(NotReady("the client is closed"))
                 return
-            # It works for everybody: in the context of none of them, or whoever came first would
-            # have the session's calls in its trace.
+            # The worker serves every caller, so it runs in no caller's context; otherwise the first
+            # caller would have the session's calls in its trace.
             self._worker = self._loop.create_task(
                 self._work(), name=f"append-{self._shard}", context=Context()
             )
@@ -216,7 +216,8 @@ class Appender:
         hint = stream.leader_address
         if not pending or hint in ("", stream.address, self._followed_hint):
             return False
-        # Once per hint: an address that cannot be reached must not cost a stream per block.
+        # A hint is followed once: an address that cannot be reached must not cost a stream per
+        # block.
         self._followed_hint = hint
         self._caller.router.learn_leader(self._shard, hint)
         return True
@@ -279,8 +280,8 @@ class Appender:
     def _failed(self, error: LogServiceError) -> None:
         """The attempt to serve the queue at some address ended with `error`."""
         if error.reason is Reason.TOO_LARGE and not error.number("sequence"):
-            # gRPC's own refusal of a message names no block. What was sent before that message may
-            # be applied, so with several on their way nobody may be told "not applied".
+            # gRPC's own refusal of a message names no block. The messages before that one may be
+            # applied, so with several on their way nobody may be told "not applied".
             error = error if len(self._unsettled) <= 1 else _unknown(error)
         refused = self._refused(error)
         for batch in self._unsettled:
@@ -296,11 +297,11 @@ class Appender:
         elif refused is not None:
             self._refuse(refused, error)
         elif (waiting := self.queue.pop()) is not None:
-            # Refused before a block was sent: the first one asked for this stream.
+            # The refusal came before a block was sent: the first block asked for this stream.
             waiting.fail(error)
 
     def _delayed(self, error: LogServiceError) -> None:
-        """Everybody goes on waiting; `error` is what they hear if the deadline comes first."""
+        """Everybody goes on waiting; callers get `error` if the deadline comes first."""
         for batch in (*self._unsettled, *self.queue.pending):
             batch.last_error = error
 

@@ -1,7 +1,7 @@
 """Records as Arrow, without copying or touching a single one. The only file that needs pyarrow.
 
 A block's two columns have the layout of an Arrow binary array, so the array's buffers are windows
-on the bytes that came from the network. What has to be made is the LSN column: one addition.
+on the bytes that came from the network. Only the LSN column has to be made: one addition.
 """
 
 from __future__ import annotations

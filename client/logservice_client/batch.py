@@ -33,9 +33,9 @@ class Batch:
     """Records that will be one block, and the callers who wait for them.
 
     sequence: 0 until the batch is numbered. maybe_applied: an attempt ended and its outcome is not
-    known. on_wire: the stream that is open now carried it. abandoned: how many callers went away
-    before it was numbered; their records are left out. last_error: why the last attempt failed.
-    traceparent: that of the first caller that had one.
+    known. on_wire: the stream that is open now carried the batch. abandoned: how many callers went
+    away before the batch was numbered; their records are left out. last_error: why the last attempt
+    failed. traceparent: that of the first caller that had one.
     """
 
     __slots__ = (

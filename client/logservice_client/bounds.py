@@ -39,18 +39,18 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of records that wait in one shard's queue; beyond it `append` waits for room first."""
 
 WAITING_RECORDS_MAX: Final = 1_000_000
-"""Records of them: small records cost more as objects than as bytes."""
+"""Records that wait in that queue: small records cost more as objects than as bytes."""
 
 # --- time --------------------------------------------------------------------------------------
 
 TIMEOUT_DEFAULT_S: Final = 30.0
-"""For a call that names no timeout: as long as several elections."""
+"""The timeout of a call that names none: as long as several elections."""
 
 CONNECT_STAGGER_S: Final = 0.3
 """After this long without a connection the next address is tried beside it (RFC 8305: 250 ms)."""
 
 ATTEMPT_TIMEOUT_S: Final = 2.0
-"""Of the first attempt of a call that may be repeated elsewhere; doubles with each attempt."""
+"""Timeout of the first attempt of a call that may be repeated elsewhere; doubles each time."""
 
 STALL_TIMEOUT_S: Final = 1.5
 """Without any ack for this long the append stream is taken to another replica; doubles each time,
@@ -58,20 +58,20 @@ up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse. A 
 and a leader that is frozen rather than dead is noticed by nothing else."""
 
 STALL_TIMEOUT_MAX_S: Final = 24.0
-"""Where the doubling ends."""
+"""Where the doubling of the stall timeout ends."""
 
 WATCH_INTERVAL_S: Final = 0.1
 """How often deadlines and stalls of a shard's queue are looked at while it has work."""
 
 BACKOFF_FIRST_S: Final = 0.01
 BACKOFF_MAX_S: Final = 0.15
-"""Between attempts, with jitter. An election takes about a second: more would add to its length."""
+"""Pause between attempts, with jitter. An election takes about a second: more would prolong it."""
 
 FAILED_ADDRESS_S: Final = 2.0
-"""How long an address that did not connect is tried last."""
+"""How long an address that did not connect is tried after all others."""
 
 UNREADY_ADDRESS_S: Final = 0.2
-"""The same for a store that answered, but cannot serve the shard right now."""
+"""How long a store that answered, but cannot serve the shard right now, is tried last."""
 
 TLS_RELOAD_S: Final = 2.0
 """How often the files of certificates are looked at: three stat calls."""
@@ -91,7 +91,8 @@ HALTED_REPLICAS_MAX: Final = 3
 # --- connections -------------------------------------------------------------------------------
 
 GRPC_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Either way; well above the largest answer to Read (16 MiB and one block)."""
+"""Largest message in either direction; well above the largest answer to Read (16 MiB and one
+block)."""
 
 KEEPALIVE_TIME_MS: Final = 10_000
 KEEPALIVE_TIMEOUT_MS: Final = 5_000

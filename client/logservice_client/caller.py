@@ -24,10 +24,10 @@ from logservice_client.pacing import Backoff, Deadline
 from logservice_client.routing import Router
 
 AFTER_UNKNOWN: Final = "after_unknown"
-"""Metadata key: an attempt before the one that failed like this may have taken effect."""
+"""Metadata key: an attempt before the one that failed with this error may have taken effect."""
 
 Traceparent = Callable[[], str]
-"""Answers with the W3C trace context that the present call belongs to, "" for none."""
+"""Returns the W3C trace context that the present call belongs to, "" for none."""
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -45,7 +45,7 @@ class Caller:
         self.traceparent = traceparent
 
     def metadata(self) -> tuple[tuple[str, str], ...] | None:
-        """What goes with a call that is made here and now."""
+        """The metadata of a call that is made here and now."""
         found = self.traceparent() if self.traceparent is not None else ""
         return (("traceparent", found),) if found else None
 

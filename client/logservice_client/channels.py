@@ -43,7 +43,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", RECONNECT_BACKOFF_FIRST_MS),
     ("grpc.min_reconnect_backoff_ms", RECONNECT_BACKOFF_MIN_MS),
     ("grpc.max_reconnect_backoff_ms", RECONNECT_BACKOFF_MAX_MS),
-    # Repeating is decided here, where it is known what is safe.
+    # Repeating is decided in this client, which knows what is safe.
     ("grpc.enable_retries", 0),
     # Stores are reached directly; a proxy of the environment is for the outside world.
     ("grpc.enable_http_proxy", 0),

@@ -1,4 +1,4 @@
-"""Failures of gRPC calls as typed errors, and which of them a call may be repeated after.
+"""Failures of gRPC calls as typed errors, and after which of them a call may be repeated.
 
 A store's own errors carry ErrorInfo and come back as they were raised. Errors of gRPC itself have
 none. Then there is one question: can the request have taken effect? It cannot when no connection
@@ -57,8 +57,8 @@ def error_of(failure: grpc.RpcError, *, mutating: bool) -> LogServiceError:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(message)
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            # gRPC refuses a message over its length limit with this code: the request before it was
-            # served, or the answer behind whatever was done.
+            # gRPC refuses a message over its length limit with this code. The message is either the
+            # request, before it was served, or the answer, after whatever was done.
             if "larger than max" in message:
                 by_server = "SERVER: " in message
                 unserved = by_server != ("Sent message" in message)

@@ -113,7 +113,7 @@ class ReadResult:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """The items that are not."""
+        """The items that are gaps."""
         return tuple(item for item in self.items if isinstance(item, Gap))
 
     def records(self) -> list[bytes]:

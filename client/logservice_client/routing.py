@@ -73,8 +73,8 @@ class Router:
         return await self.connect_first(self.candidates(shard), deadline)
 
     async def pick_any(self, deadline: Deadline) -> str:
-        """A connected address of any store, where HAKeeper's leader is if a store said so: every
-        store answers what is asked, only that one administers.
+        """A connected address of any store; that of HAKeeper's leader if a store named it: every
+        store answers queries, and only the leader's store administers.
         """
         return await self.connect_first(self.candidates(None), deadline)
 

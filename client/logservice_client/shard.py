@@ -140,7 +140,7 @@ class Shard:
         except TimeoutError:
             batch.abandoned += 1
             if batch.sequence == 0:
-                # Its records are left out when the batch is numbered.
+                # The caller's records are left out when the batch is numbered.
                 raise batch.last_error or NotReady("not sent in time") from None
             raise DeadlineExceeded("no ack in time") from None
         except asyncio.CancelledError:
@@ -248,8 +248,8 @@ class Shard:
     async def truncate(self, lsn: int, *, timeout: float | None = None) -> int:
         """Allow every record up to and including `lsn` to go; return the truncation LSN.
 
-        That is below `lsn` when a hold asks for more. Raises StaleTruncate{current} when `lsn` is
-        not above the current one.
+        The answer is below `lsn` when a hold asks for more. Raises StaleTruncate{current} when
+        `lsn` is not above the current one.
         """
         request = log_pb2.TruncateRequest(
             shard_id=self.shard_id, lsn=lsn, writer_epoch=self.writer_epoch

@@ -39,7 +39,7 @@ class _Face(Generic[AsyncT]):
 def _waiting(
     method: Callable[Concatenate[AsyncT, ParametersT], Coroutine[Any, Any, ValueT]],
 ) -> Callable[Concatenate[_Face[AsyncT], ParametersT], ValueT]:
-    """`method`, but it returns when it is done."""
+    """`method` as a blocking call: it returns when the work is done."""
 
     @functools.wraps(method)
     def wait(

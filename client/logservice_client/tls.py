@@ -18,9 +18,9 @@ from logservice_wire.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM bytes. `ca`: who signed the stores' certificates (None: the system's list). `certificate`
-    and `key`: the client's own, for stores that ask for one. `server_name`: what the certificate
-    says when it is not the address.
+    """PEM bytes. `ca`: the authorities that signed the stores' certificates (None: the system's
+    list). `certificate` and `key`: the client's own, for stores that ask for one. `server_name`:
+    the name in the stores' certificate when it is not the address.
     """
 
     ca: bytes | None = None
@@ -37,7 +37,7 @@ class Tls:
         return (("grpc.ssl_target_name_override", self.server_name),) if self.server_name else ()
 
     def current(self) -> Tls:
-        """The same for ever; see `TlsFiles.current`."""
+        """This value, which never changes; see `TlsFiles.current`."""
         return self
 
 
@@ -103,9 +103,10 @@ def _content(name: str) -> bytes | None:
 
 
 def _check_pair(certificate: bytes, key: bytes, name: str) -> None:
-    """OpenSSL compares them, and it takes files only: an anonymous one, where there are such.
+    """OpenSSL compares the two. It takes files only, so they go into an anonymous one where the
+    system has such files.
 
-    Elsewhere the handshake finds out, and the next look at the files mends it.
+    Elsewhere the handshake finds a mismatch, and the next look at the files mends it.
     """
     if not hasattr(os, "memfd_create"):
         return

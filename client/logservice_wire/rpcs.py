@@ -96,7 +96,7 @@ CONNECT: Final = Rpc(
     _LOG + "Connect", log_pb2.ConnectRequest, log_pb2.ConnectResponse, _ANY, mutates=True
 )
 OPEN_SESSION: Final = Rpc(
-    # A second session does no harm: the one whose answer was lost is evicted in time.
+    # A second session does no harm: the session whose answer was lost is evicted in time.
     _LOG + "OpenSession",
     log_pb2.OpenSessionRequest,
     log_pb2.OpenSessionResponse,
@@ -104,7 +104,7 @@ OPEN_SESSION: Final = Rpc(
     mutates=True,
 )
 APPEND: Final = Rpc(
-    # With a session and a sequence the same request may be sent again; without, it may not.
+    # With a session and a sequence the same request may be sent again; without them it may not.
     _LOG + "Append",
     log_pb2.AppendRequest,
     log_pb2.AppendResponse,

@@ -29,10 +29,10 @@ from pyspark_logservice.options import ReadOptions
 from pyspark_logservice.plan import LsnRange, check_loss, tls_of
 
 ATTEMPT_TIMEOUT_S: Final = 10.0
-"""For one answer: a few megabytes, even from a busy store."""
+"""Deadline of one answer: a few megabytes, even from a busy store."""
 
 BACKOFF_MAX_S: Final = 0.5
-"""Between attempts once every replica has failed."""
+"""Pause between attempts once every replica has failed."""
 
 _channels: dict[tuple[int, str], tuple[Tls | None, grpc.Channel]] = {}
 _tls: dict[tuple[str, ...], TlsFiles | None] = {}
@@ -122,7 +122,8 @@ def _channel(options: ReadOptions, address: str) -> grpc.Channel:
     found = _channels.get(key)
     if found is None or found[0] != tls:
         if found is not None:
-            # The other side would refuse it soon; calls on it are answered or asked again.
+            # The other side would soon refuse the old channel; calls on it are answered or asked
+            # again.
             found[1].close()
         channel = (
             grpc.insecure_channel(address, CHANNEL_OPTIONS)

@@ -126,7 +126,7 @@ def _shards(options: Mapping[str, str]) -> tuple[int, ...] | None:
 
 
 def _offsets(options: Mapping[str, str], prefix: str, words: Mapping[str, int]) -> Offsets:
-    """`words`: what the side of the range may be called; the only one of them is its default."""
+    """`words`: what this side of the range may be called; its only word is its default."""
     (default,) = words.values()
     lsn, offsets = options.get(f"{prefix}lsn"), options.get(f"{prefix}offsets")
     if lsn is not None and offsets is not None:

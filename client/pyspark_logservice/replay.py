@@ -4,7 +4,7 @@
     python -m pyspark_logservice.replay ...
 
 ``--from`` is where recovery starts: the checkpoint LSN of the database. The range includes it and
-excludes ``--to``. Prints one line of JSON with what was read, when it is safely written.
+excludes ``--to``. The job prints one line of JSON with what was read, once that is safely written.
 """
 
 from __future__ import annotations

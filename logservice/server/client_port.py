@@ -4,9 +4,9 @@ Theory of operation. This file alone puts the edge together: certificates (`tls`
 gate, guard and answers (`edge`), the audit log (`audit`), and behind them the three services and
 gRPC's health service (`services`).
 
-The port is bound early, because a store's heartbeats say where it is; it answers only after
-`start`. It stops in two steps: `leave` tells health checks that no new work is wanted, `stop` ends
-the calls that are under way.
+The port is bound early, because a store's heartbeats carry its address; it answers only after
+`start`. It stops in two steps: `leave` tells health checks that the store wants no new work, and
+`stop` ends the calls that are under way.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class ClientPort:
         identity, undelivered = limits.identity_connections_max, limits.undelivered_bytes_max
         undelivered_of_identity = limits.identity_undelivered_bytes_max
         if self._tls is None:
-            # In plaintext everybody is the same identity, which may have all there is.
+            # In plaintext everybody is the same identity, which may use the whole budget.
             identity, undelivered_of_identity = clients, undelivered
         return ConnectionLimits.of(
             clients,

@@ -1,8 +1,8 @@
 """crash: end the process at once, with a report.
 
-A store whose invariant broke or whose disk failed must not do one thing more: not answer, not hand
-leadership away, not flush. `os._exit` skips every clean-up on purpose; the log's recovery is the
-clean-up. To the rest of the cluster it is one crashed minority member, which it is built to
+A store whose invariant broke or whose disk failed must not do one thing more: it must not answer,
+hand leadership away, or flush. `os._exit` skips every clean-up on purpose; the log's recovery is
+the clean-up. The rest of the cluster sees one crashed minority member, which it is built to
 survive.
 """
 

@@ -1,9 +1,9 @@
 """descriptors: how many files and sockets this process may have open, and how they are divided.
 
-Theory of operation. A connection that is accepted takes a descriptor, so whoever may open
-connections can take them all, and a store that cannot open a file any more cannot roll a segment.
-So the process raises its limit to the hard one, sets aside what disks, peers and operators need,
-and lets clients have the rest, up to a bound of their own: gRPC turns away connections above it
+Theory of operation. Every accepted connection takes a descriptor, so whoever may open connections
+can take them all; and a store that cannot open a file any more cannot roll a segment. So the
+process raises its limit to the hard one and sets aside what disks, peers and operators need.
+Clients get the rest, up to a bound of their own: gRPC turns away connections above that bound
 (``grpc.max_allowed_incoming_connections``).
 
 INV-DESCRIPTORS-1: the shares add up to no more than the limit.
@@ -29,7 +29,7 @@ class Shares:
 
     limit: int
     own: int
-    """Disks, the admin port, and everything that is there once."""
+    """Disks, the admin port, and everything that is opened once and stays open."""
     peers: int
     clients: int
 
@@ -44,7 +44,7 @@ class Shares:
 
 
 def raise_limit() -> int:
-    """Take as many as the system gives; returns the limit that is in force then."""
+    """Raise the limit as far as the system allows; returns the limit that is in force then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     goal = bounds.DESCRIPTORS_MAX
     if hard != resource.RLIM_INFINITY:

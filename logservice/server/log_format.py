@@ -1,10 +1,10 @@
 """log_format: the log of a store process on stderr, for people (console) or machines (JSON).
 
-One line per record in either form; a traceback stays inside its line in JSON. Events
-(`logservice.events`) carry their name and fields; a record that is logged while a call is served
-carries the call's ids (`trace`), found only when a line is written, so that calls that log
-nothing pay nothing. Control characters in what others said are escaped (`safe_text`): nobody writes
-lines into our log, nor obeys a terminal that shows it.
+Either form has one line per record; a traceback stays inside its line in JSON. Events
+(`logservice.events`) carry their name and fields. A record that is logged while a call is served
+carries the call's ids (`trace`). They are looked up only when a line is written, so a call that
+logs nothing pays nothing. Control characters in text from others are escaped (`safe_text`): nobody
+writes lines into our log, or gives orders to a terminal that shows it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from logservice.trace import trace_ids
 _QUIET: Final = {
     # A skipped visit of the truncation worker is normal under load, and counted by the worker.
     "apscheduler": logging.ERROR,
-    # Its warnings about a full queue of requests say nothing that the probes do not.
+    # Its warnings about a full queue of requests say nothing that the probes do not say.
     "waitress": logging.ERROR,
-    # Each attempt of an export; that a batch was given up is an error of its own.
+    # It warns at each attempt of an export; a batch that is given up is an error of its own.
     "opentelemetry": logging.ERROR,
 }
 
@@ -44,16 +44,16 @@ class ConsoleFormat(logging.Formatter):
         )
         line = safe_text(line)
         if record.exc_info:
-            # Indented: what an exception quotes may have lines that look like ours.
+            # The traceback is indented: an exception may quote text with lines that look like ours.
             line += "\n" + textwrap.indent(safe_lines(self.formatException(record.exc_info)), "  ")
         return line
 
 
 class JsonFormat(logging.Formatter):
-    """One JSON object per line: time, level, logger, message; event and its fields; ids; error."""
+    """One JSON object per line: time, level, logger, message, event and its fields, ids, error."""
 
     def __init__(self, store: str) -> None:
-        """`store`: in every line, because logs of many stores are read together."""
+        """`store` stands in every line, because logs of many stores are read together."""
         super().__init__()
         self._store = store
 

@@ -1,8 +1,8 @@
-"""process: the life of a store process: tune, start, serve until a signal, stop, exit code.
+"""process: the life of a store process, from tuning over serving until a signal to its exit code.
 
-A SIGTERM or SIGINT begins a graceful stop: no new calls, leaderships handed away, the log closed. A
-second one stops at once, which is as safe, only slower for the clients of what it led. Whatever is
-not an operating error ends in `crash`.
+A SIGTERM or SIGINT begins a graceful stop: the store takes no new calls, hands its leaderships away
+and closes the log. A second signal stops at once. That is as safe, and only slower for the clients
+of the shards it led. Every exception but an operating error ends in `crash`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from logservice.server.version import server_version
 logger = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0002
-"""A thread that comes back from fdatasync waits this long for the interpreter lock while the
-loop is busy; with Python's 5 ms it manages 242 fsyncs a second, with 0.2 ms 880 (DESIGN §8).
+"""A thread that comes back from fdatasync waits this long for the interpreter lock while the loop
+is busy. With Python's 5 ms it manages 242 fsyncs a second, with 0.2 ms 880 (DESIGN §8).
 """
 
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Entries, messages and futures come and go by the ten thousand and form no cycles, so reference
-counts free them; Python's default would look for cycles after every 700 and walk the whole heap,
-with every index of every log in it, so often that the pauses show in the tail latency.
+counts free them. Python's default would look for cycles after every 700 objects and walk the whole
+heap, with every index of every log in it, so often that the pauses show in the tail latency.
 """
 
 
@@ -43,7 +43,7 @@ def run_store(config: StoreConfig) -> int:
 
     Raises LogServiceError or OSError when it cannot start (port, data directory, identity).
     """
-    # Whatever this process creates is its user's alone: records, exports, the audit log.
+    # Whatever this process creates (records, exports, the audit log) only its own user may read.
     os.umask(0o077)
     tune_interpreter()
     log_format.configure(config.logging, config.store.store_id)

@@ -1,8 +1,9 @@
 """TruncationSchedule: APScheduler triggers the truncation worker; the worker knows nothing of time.
 
-One job: coalesced (visits missed while the loop was busy become one), one instance at a time, and
-no misfire limit (a late visit is still wanted). APScheduler's shutdown cancels what runs, so a stop
-waits for the visit under way first; `run_once` is safe to cancel all the same.
+There is one job. It is coalesced (visits missed while the loop was busy become one), has one
+instance at a time, and has no misfire limit (a late visit is still wanted). APScheduler's shutdown
+cancels what runs, so a stop first waits for the visit under way; `run_once` is safe to cancel all
+the same.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class TruncationSchedule:
     def __init__(
         self, worker: TruncationWorker, interval_s: float, on_fatal: Callable[[BaseException], None]
     ) -> None:
-        """`on_fatal` is told what is no operating error: log storage that cannot be written."""
+        """`on_fatal` gets every error that is no operating error: log storage that cannot be
+        written.
+        """
         self._worker = worker
         self._interval_s = interval_s
         self._on_fatal = on_fatal
@@ -42,12 +45,12 @@ class TruncationSchedule:
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; the first visit is one interval from now."""
+        """Begin; the first visit comes one interval from now."""
         self._scheduler.add_job(self._visit, "interval", seconds=self._interval_s)
         self._scheduler.start()
 
     async def stop(self) -> None:
-        """No further visit; the one under way ends."""
+        """Begin no further visit, and wait for the one under way."""
         self._scheduler.pause()
         if self._running is not None:
             await asyncio.wait([self._running], timeout=_STOP_WAIT_S)
@@ -57,7 +60,7 @@ class TruncationSchedule:
         self._scheduler.shutdown(wait=False)
 
     async def _visit(self) -> None:
-        # A task of our own, because APScheduler cancels its own at shutdown.
+        # The visit has a task of our own, because APScheduler cancels its own tasks at shutdown.
         self._running = asyncio.create_task(self._run_once())
         await asyncio.shield(self._running)
 

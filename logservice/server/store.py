@@ -6,8 +6,8 @@ What can be refused is refused before anything is served: certificates that do n
 copied directory, a port in use. The client port is bound early, because heartbeats say where it is,
 but answers only at the end.
 
-Stop: not ready any more -> no new work -> leaderships handed away, so that the cluster does not
-have to wait for an election -> calls under way finish -> NodeHost -> log storage.
+Stop: readiness is withdrawn -> new work is refused -> leaderships are handed away, so that the
+cluster does not have to wait for an election -> calls under way finish -> NodeHost -> log storage.
 
 INV-STORE-1: when a background part fails with anything but an operating error, the process ends
 (`crash`): a store that looks alive but sends no heartbeats or truncates nothing is worse than one
@@ -53,7 +53,7 @@ from logservice.server.tls.store_tls import StoreTls
 from logservice.trace import Tracing
 
 _HAND_OVER_S: Final = 3.0
-"""For handing leaderships away at a stop; what did not work by then is left to an election."""
+"""How long a stop takes to hand leaderships away; what is left by then needs an election."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Store:
     """One store process's parts. `start` once, then `stop` once, also after a failed start."""
 
     def __init__(self, config: StoreConfig, tracing: Tracing | None = None) -> None:
-        """Nothing is opened before `start`. `tracing` None: as the configuration says."""
+        """Nothing is opened before `start`. With `tracing` None the configuration decides."""
         self._config = config
         self._tracing = tracing_of(config) if tracing is None else tracing
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,7 +110,8 @@ class Store:
         await parts.start()
         self.peer_address = self._config.listen.advertise_peer or parts.host.transport.address
         interval_s = self._config.truncation.interval_s
-        # One for each data directory: a stuck disk must not keep the others from being freed.
+        # Each data directory has its own worker: a stuck disk must not keep the others from being
+        # freed.
         self._schedules = [
             TruncationSchedule(worker, interval_s, crash) for worker in parts.workers
         ]
@@ -205,7 +206,7 @@ class Store:
         task.add_done_callback(self._renewals.discard)
 
     def _background(self, work: Callable[[], Awaitable[None]]) -> None:
-        """INV-STORE-1."""
+        """Run `work`, and end the process when it fails, as INV-STORE-1 says."""
 
         async def guarded() -> None:
             try:

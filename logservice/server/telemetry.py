@@ -1,15 +1,15 @@
 """telemetry: spans by OpenTelemetry, for stores that are told to export them.
 
 Theory of operation. ``[tracing] exporter`` names an exporter as OpenTelemetry's packages register
-it (``otlp_proto_http``, ``console``); without a name nothing of it is imported, and
-`trace.NO_TRACING` stands in its place. Everything else is said by OpenTelemetry's own variables of
-the environment: where to (OTEL_EXPORTER_OTLP_ENDPOINT), how many (OTEL_TRACES_SAMPLER), how they
-are queued (OTEL_BSP_*).
+it (``otlp_proto_http``, ``console``). Without a name nothing of OpenTelemetry is imported, and
+`trace.NO_TRACING` stands in its place. OpenTelemetry's own environment variables say everything
+else: where to export to (OTEL_EXPORTER_OTLP_ENDPOINT), how many spans to take
+(OTEL_TRACES_SAMPLER), and how they are queued (OTEL_BSP_*).
 
 There is one span per RPC, one per block of a stream that came with a traceparent, and one on the
-leader's store for what another store forwarded. Their parent is what the caller sent; what is
-logged, audited and forwarded inside names the span itself. A thread of the SDK exports; its queue
-is bounded, and what does not fit is dropped there.
+leader's store for what another store forwarded. The parent of a span is the one that the caller
+sent; whatever is logged, audited and forwarded inside names the span itself. A thread of the SDK
+exports; its queue is bounded, and a span that does not fit is dropped there.
 
 This file alone imports the SDK.
 
@@ -37,7 +37,7 @@ _GROUP: Final = "opentelemetry_traces_exporter"
 
 
 def tracing_of(config: StoreConfig) -> Tracing:
-    """As the configuration says. Raises InvalidArgument when what it names is not installed."""
+    """The tracing that the configuration names. Raises InvalidArgument when it is not installed."""
     name = config.tracing.exporter
     if not name:
         return NO_TRACING
@@ -58,7 +58,7 @@ class OpenTelemetry:
     """`trace.Tracing` with a tracer provider of its own: nothing global is touched."""
 
     def __init__(self, exporter: SpanExporter, cluster: str, store: str) -> None:
-        """Spans go to `exporter`, by a thread. Raises ImportError without the SDK."""
+        """Spans go to `exporter`, on a thread. Raises ImportError without the SDK."""
         from opentelemetry.context import Context
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -85,7 +85,7 @@ class OpenTelemetry:
     def begin(self, name: str, call: Call | None, **attributes: str | int) -> Span:
         """See `trace.Tracing`."""
         request_id, traceparent = plain_ids(call) if call is not None else ("", "")
-        # From an empty context, not the task's: a parent is only ever what came with the call.
+        # The context is empty, not the task's: a parent is only ever what came with the call.
         parent = self._propagator.extract({TRACEPARENT: traceparent}, context=self._nothing)
         if request_id:
             attributes["logservice.request_id"] = request_id

@@ -1,4 +1,4 @@
-"""version: of the installed distribution, for status calls and ``--version``."""
+"""version: the version of the installed distribution, for status calls and ``--version``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 @functools.cache
 def server_version() -> str:
-    """As in pyproject.toml; "unknown" when run from a tree that was never installed.
+    """The version in pyproject.toml; "unknown" when run from a tree that was never installed.
 
-    The files that say so are read once, at the start: later there may be no descriptor for them.
+    The files that hold it are read once, at the start: later there may be no descriptor for them.
     """
     try:
         return version("logservice")

@@ -1,23 +1,24 @@
 """chain: the form of the audit log's lines, and how a file is told from a doctored one.
 
-Theory of operation. One JSON object per line, keys sorted, no spaces. Every line has a number
-(`seq`, from 1 without gaps, across files) and a `hash`: SHA-256 over the hash of the line before
-and the line without its own. So a changed, removed, added or moved line breaks the chain from there
-on, in its file or at the seam to the next one.
+Theory of operation. Each line is one JSON object with sorted keys and no spaces. Every line has a
+number (`seq`, from 1 without gaps, across files) and a `hash`: SHA-256 over the hash of the
+previous line and this line without its own hash. So a changed, removed, added or moved line breaks
+the chain at that place, inside its file or at the seam to the next one.
 
-There are two trails in one directory, each with files, numbers and a chain of its own (`Trail`).
+One directory holds two trails. Each trail has its own files, numbers and chain (`Trail`).
 
-Every file begins with a statement: which file it is, and which one is the oldest that was kept. The
-last statement must name a file that is there: only rotation removes files, and it says so first.
+Every file begins with a statement, which names the file itself and the oldest file that was kept.
+The oldest file that the last statement names must exist: only rotation removes files, and it writes
+the statement first.
 
-What a chain cannot show is that its end was cut off, or that all of it was made anew. Whoever needs
-that writes down the last number and hash now and then, elsewhere, and gives it to `verify` as an
-anchor; one of the anchors must be met, or nothing that is there is linked to what was known. A
-trail whose writer has stopped in order ends with a line that says so (`Verdict.closed`).
+A chain cannot show that its end was cut off, or that all of it was made anew. An operator who needs
+to know that writes down the last number and hash now and then, somewhere else, and gives them to
+`verify` as anchors. One of the anchors must be met; otherwise nothing links the files to what was
+known. A trail whose writer has stopped in order ends with a line that says so (`Verdict.closed`).
 
 A crash may leave an unfinished last line. The store that starts again opens a new file, whose first
-line says how many bytes the one before is left with; anything else behind the last whole line is
-damage.
+line says how many bytes of such a line the previous file ends with. Any other bytes behind the last
+whole line are damage.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _LINE_BYTES_MAX: Final = 64 * 1024
 
 
 class Trail(enum.StrEnum):
-    """A trail, by what the names of its files begin with."""
+    """Which trail; the value is what the names of its files begin with."""
 
     ADMINISTRATION = "audit"
     CALLS = "calls"
@@ -143,7 +144,9 @@ def verify(directory: Path, trail: Trail, anchors: Iterable[Anchor] = ()) -> Ver
 
 
 def _verify_file(path: Path, torn: int, verdict: Verdict, wanted: dict[int, str]) -> int:
-    """`torn`: bytes behind the last whole line of the file before; returns those of this one."""
+    """Check one file, and return the bytes behind its last whole line. `torn`: those of the file
+    before.
+    """
     data = path.read_bytes()
     position = 0
     while True:
@@ -160,7 +163,7 @@ def _verify_file(path: Path, torn: int, verdict: Verdict, wanted: dict[int, str]
 
 
 def _verify_line(line: bytes, where: str, verdict: Verdict, wanted: dict[int, str]) -> int:
-    """Check one line and take it into the verdict; returns the torn bytes that it tells of."""
+    """Check one line and take it into the verdict; returns the torn bytes that the line states."""
     verdict.lines += 1
     try:
         found = parse(line)

@@ -1,24 +1,24 @@
 """flooding: nobody pushes the lines of others out of the audit log.
 
-Theory of operation. A trail keeps so many bytes and removes the oldest first, so whoever writes
-most decides how far back it reaches. Two things bound what one identity adds:
+Theory of operation. A trail keeps a bounded number of bytes and removes the oldest first, so
+whoever writes most decides how far back it reaches. Two rules bound what one identity adds:
 
-*Folding.* The same denial again and again is one line with a count. Two denials are the same when
-caller, call and reason are; the shard and the address may differ, because whoever is denied can
+*Folding.* A denial that is repeated becomes one line with a count. Two denials are the same when
+caller, call and reason are equal; the shard and the address may differ, because a denied caller can
 name another shard each time. The first denial is written at once. Those that follow within
-AUDIT_REPEAT_S are counted; then one line says how many there were, when the first and the last one
-was, and names AUDIT_SHARDS_NAMED_MAX of their shards. At most AUDIT_REPEATS_MAX different denials
-are counted at a time; further ones are counted together, by their reason alone.
+AUDIT_REPEAT_S are counted. Then one line says how many there were and when the first and the last
+one was, and it names AUDIT_SHARDS_NAMED_MAX of their shards. At most AUDIT_REPEATS_MAX different
+denials are counted at a time; further ones are counted together, by their reason alone.
 
 *Shares.* Every identity has a share of a trail in bytes per second. Lines beyond the share are
-counted: one line per AUDIT_REPEAT_S says how many lines of whom were left out. Denials and calls
-that were let in have shares of their own, so that nobody hides the ones behind the others. At most
+counted: one line per AUDIT_REPEAT_S says how many lines of which identity were left out. Denials
+and admitted calls have separate shares, so that nobody hides the ones behind the others. At most
 AUDIT_IDENTITIES_MAX identities are told apart; further ones have one share together.
 
 INV-AUDIT-2: one identity adds at most its share to a trail, and what was left out is counted.
 
-Denials come from the event loop, and their counts are fetched by the thread that writes them; both
-hold a lock for no longer than a look into a table. Shares belong to one thread each.
+Denials come from the event loop, and the thread that writes them fetches their counts; both hold a
+lock for no longer than one look-up in a table. Shares belong to one thread each.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Fold:
 
 
 class Folding:
-    """Denials of one store."""
+    """The denials of one store, folded."""
 
     def __init__(self) -> None:
         """Nothing was denied yet."""
@@ -76,7 +76,7 @@ class Folding:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Different denials that are counted now."""
+        """How many different denials are counted now."""
         return len(self._folds)
 
     def add(self, line: Line, now_s: float) -> bool:
@@ -131,7 +131,7 @@ class Shares:
     """The shares of one trail. Not thread-safe: each trail asks on one thread only."""
 
     def __init__(self, bytes_per_s: float) -> None:
-        """How fast a share grows; what is not used adds up for AUDIT_BURST_S."""
+        """`bytes_per_s`: how fast a share grows. What is not used adds up for AUDIT_BURST_S."""
         self._rate = bytes_per_s
         self._most = bytes_per_s * bounds.AUDIT_BURST_S
         self._shares: dict[tuple[str, bool], _Share] = {}
@@ -139,7 +139,9 @@ class Shares:
         self._forget_s = 0.0
 
     def take(self, line: Line, now_s: float, times: int = 1) -> bool:
-        """Whether there is room for `line`, `times` over, in the share of whom it is about."""
+        """Whether the share of the identity in `line` has room for `line`, `times` over; takes the
+        room.
+        """
         share = self._share(line, now_s)
         size = times * _size(line)
         if size > share.left:
@@ -148,9 +150,10 @@ class Shares:
         return True
 
     def within(self, lines: Iterable[Line], now_s: float, *, last: bool = False) -> list[Line]:
-        """What may be written of `lines`, and what is to be said of those that may not.
+        """Those of `lines` that may be written, and lines that say how many of the others were left
+        out.
 
-        `last`: nothing is written after this.
+        `last`: nothing is written after this call.
         """
         kept = []
         for line in lines:
@@ -198,7 +201,9 @@ class Shares:
         return share
 
     def _forget(self, now_s: float) -> None:
-        """Forget identities whose share is whole again; only now and then, for it takes time."""
+        """Forget identities whose share is whole again; only now and then, because it takes
+        time.
+        """
         if now_s < self._forget_s:
             return
         self._forget_s = now_s + bounds.AUDIT_BURST_S

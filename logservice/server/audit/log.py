@@ -1,8 +1,8 @@
 """AuditLog: who did what to which shard, and whether it was let in.
 
 Theory of operation. Lines come from the guard (`server.edge.guard`) and, about what stores do to
-each other, from `nodehost.peers`; none come from the append path itself. There are two
-trails, each with files, a chain and a thread of its own (`trail`):
+each other, from `nodehost.peers`; the append path itself writes none. There are two trails, each
+with its own files, chain and thread (`trail`):
 
     administration   administrative calls (`Rpc.admin`), before they run and when they
                      have ended; nothing else, so that nothing else can push them out
@@ -14,8 +14,8 @@ written, and when its identity has filled its share of the trail. Denials are fo
 identity fills more than its share of either trail (`flooding`). A line about data that finds the
 queue full is counted, and the count is written later.
 
-What a crash can lose: lines about denials and data of the last second, and counts of the last
-AUDIT_REPEAT_S; never the line of an administrative call that ran.
+A crash can lose the lines about denials and data of the last second, and the counts of the last
+AUDIT_REPEAT_S. It never loses the line of an administrative call that ran.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AuditLog:
         files_max: int = bounds.AUDIT_FILES_MAX,
         identity_bytes_per_s: int = bounds.AUDIT_IDENTITY_BYTES_PER_S,
     ) -> None:
-        """`data`: calls on data are written, too. The sizes hold for each trail."""
+        """`data`: calls on data are written, too. The sizes apply to each trail."""
         self.data = data
         self._store = store
         self._folding = Folding()
@@ -70,7 +70,7 @@ class AuditLog:
 
     @property
     def lost(self) -> int:
-        """Lines that found a queue full."""
+        """Lines that were dropped because a queue was full."""
         return self._administration.lost + self._calls.lost
 
     def open(self) -> None:
@@ -96,7 +96,7 @@ class AuditLog:
         if trail.failed:
             raise NotReady("the audit log cannot be written; administration has to wait")
         line = self._stamped(line)
-        # Its end is written without asking again, so there must be room for both.
+        # The end of the call is written without asking again, so there must be room for both lines.
         if not self._admin_shares.take(line, time.monotonic(), times=2):
             raise Busy(
                 "the audit log has no room for so many calls of administration of one identity",
@@ -112,7 +112,7 @@ class AuditLog:
             raise NotReady("the audit log cannot be written in time") from error
 
     def record(self, line: Line, *, admin: bool = False) -> None:
-        """Queue a line. `admin`: it is about a call of administration."""
+        """Queue a line. `admin`: the line is about a call of administration."""
         trail = self._administration if admin else self._calls
         if not trail.put(self._stamped(line)):
             trail.lost += 1

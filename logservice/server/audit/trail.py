@@ -1,18 +1,18 @@
 """AuditTrail: lines on disk, hash-chained, written by a thread of their own.
 
-Theory of operation. Lines wait in a bounded queue; the thread seals them (`chain`), writes
-them and syncs once a second, when somebody waits, when a file is full, and at the end. What else
-is due by then (folded lines) it asks for itself, and lines of one identity that are more than its
-share of the disk (`flooding`) it counts instead of writing them.
+Theory of operation. Lines wait in a bounded queue. The thread seals them (`chain`) and writes them;
+it syncs once a second, when somebody waits, when a file is full, and at the end. It asks for
+further lines that are due by then (folded lines) itself. Lines of one identity beyond its share of
+the disk (`flooding`) are counted instead of written.
 
-The next process goes on in the last file, unless that is full or its end is torn; so a store that
-starts again and again does not push anything out. Every file begins with a line that says which
-file it is and which one is the oldest that was kept, so that a file which rotation did not remove
-is missed (`chain.verify`). Older files are unlinked after that line is on disk.
+The next process goes on in the last file, unless that file is full or its end is torn; so a store
+that starts again and again does not push anything out. Every file begins with a line that names the
+file itself and the oldest file that was kept. So a file that is missing, and that rotation did not
+remove, is noticed (`chain.verify`). Older files are unlinked after that line is on disk.
 
 INV-AUDIT-1: lines are numbered without gaps and chained (`chain`), across files and restarts.
 
-What a crash can lose: lines of the last second that nobody waited for.
+A crash can lose the lines of the last second that nobody waited for.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ class AuditTrail:
         due: Callable[[float], list[Line]] = lambda _: [],
         shares: Shares | None = None,
     ) -> None:
-        """`due`: lines to be written by now, asked on the thread. Nothing is opened yet."""
+        """`due`: called on the thread, returns the lines to be written by now. Nothing is opened
+        yet.
+        """
         self.failed = ""
         """Why nothing can be written at present; "" when all is well."""
         self.lost = 0
-        """Lines that found the queue full."""
+        """Lines that were dropped because the queue was full."""
         self._directory = directory
         self._trail = trail
         self._file_bytes_max = file_bytes_max
@@ -76,7 +78,8 @@ class AuditTrail:
         self._size = 0
         self._lost_written = 0
         self._removable: list[Path] = []
-        """Files that rotation does not keep; the oldest is the last one, and goes first."""
+        """Files that rotation does not keep. The oldest is the last in the list, and is removed
+        first."""
         self._thread = threading.Thread(target=self._run, name=f"audit {trail}", daemon=True)
 
     def open(self) -> None:
@@ -151,7 +154,8 @@ class AuditTrail:
                 while self._removable:
                     self._removable[-1].unlink(missing_ok=True)
                     self._removable.pop()
-                # The last line of all begins no file: one that is full is left behind at the start.
+                # A file that is full when its last line is written stays; the next start begins a
+                # new file.
                 if going and self._size >= self._file_bytes_max:
                     self._rotate()
             except OSError as error:
@@ -166,7 +170,7 @@ class AuditTrail:
                 return
 
     def _write(self, lines: list[Line]) -> None:
-        """Write all lines or none: what a failed write left behind is cut off again."""
+        """Write all lines or none: bytes that a failed write left behind are cut off again."""
         if not self._size and not (lines and lines[0].get("what") == chain.OPENED):
             lines = [stamped(self._place(chain.CONTINUED)), *lines]
         seq, before = self._seq, self._hash
@@ -194,7 +198,8 @@ class AuditTrail:
         self._new_file()
         os.close(old)
         self._oldest = chain.file_number(kept[0]) if kept else self._number
-        # With the next line, and after it: the file begins with the statement that they are gone.
+        # The old files are removed with the next line, after it is on disk: the new file begins
+        # with the statement that they are gone.
         self._removable = files[: len(files) - len(kept)][::-1]
 
     def _new_file(self) -> None:
@@ -225,7 +230,7 @@ class AuditTrail:
             for skipped, line in enumerate(reversed(lines)):
                 with contextlib.suppress(ValueError, KeyError):
                     last = chain.parse(line)
-                    # Behind a damaged end the chain goes on with its break in it, for all to see.
+                    # Behind a damaged end the chain goes on, and the break in it stays visible.
                     self._seq, self._hash = int(str(last["seq"])) + skipped, str(last["hash"])
                     if path == files[-1] and not rest and not skipped:
                         self._go_on(path)
@@ -249,7 +254,7 @@ def stamped(line: Line) -> Line:
 
 
 def _stated_oldest(lines: list[bytes]) -> int:
-    """The oldest file that the last statement among `lines` names: what is gone stays missed."""
+    """The oldest file that the last statement among `lines` names: a missing file stays missed."""
     for line in reversed(lines):
         with contextlib.suppress(ValueError, KeyError, TypeError):
             found = chain.parse(line)

@@ -1,7 +1,7 @@
 """What stands between a socket and a service: every connection, call and answer passes here.
 
-Imports `audit` and nothing of `services`, which import it. Start with `guard.py`, which puts the
-checks of a call in order; `gate.py` decides who may call what, `connections.py` and
-`undelivered.py` bound what a connection costs before there is a call, `answers.py` what an answer
-costs, and `errors.py` says how a call ends.
+It imports `audit` and nothing of `services`, which import it. Start with `guard.py`, which puts the
+checks of a call in order. `gate.py` decides who may call what. `connections.py` and
+`undelivered.py` bound what a connection costs before there is a call, and `answers.py` bounds what
+an answer costs. `errors.py` says how a call ends.
 """

@@ -1,16 +1,16 @@
 """answers: bytes of answers that nobody has taken yet, bounded for each identity and in all.
 
 Theory of operation. An answer stays in memory, several times over, until the caller's side takes
-it; a caller may ask for many and take none. So an answer is paid for: a reader takes the most that
-its answer can be from the budget *before* anything is read from the log, gives back what was not
-needed once the answer is there, and the rest when gRPC is done with the call. A reader that finds
-too little waits its turn, for a moment that is short for a person and long for a disk, and is told
-BUSY after that.
+it; a caller may ask for many answers and take none. So answers are paid for from a budget. A reader
+takes the largest size that its answer can have *before* anything is read from the log. It gives
+back what was not needed once the answer is there, and the rest when gRPC is done with the call. A
+reader that finds too little left waits its turn, for a time that is short for a person and long for
+a disk, and is answered BUSY after that.
 
-A caller who does not take an answer is cut after ANSWER_STALL_S, and a second for every
+A caller who does not take an answer is cut off after ANSWER_STALL_S plus one second for every
 ANSWER_BYTES_PER_S_MIN bytes.
 
-INV-ANSWER-1: what is taken is at most `in_all`, and of one identity at most `of_identity`.
+INV-ANSWER-1: at most `in_all` is taken at a time, and at most `of_identity` by one identity.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from logservice.invariants import invariant
 from logservice.server.edge.gate import calling
 
 ANYBODY: Final = "anybody"
-"""The identity of every caller where no identities are asked for."""
+"""The identity of every caller on a store that asks for no identities."""
 
 paid: Final[ContextVar[bool]] = ContextVar("paid", default=False)
-"""Whether the answer of the call that this task serves is in the budget."""
+"""Whether the answer of the call that this task serves is already counted in the budget."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class Taken:
     size: int
 
     def shrink(self, size: int) -> None:
-        """The answer turned out to be this small."""
+        """The answer turned out to have `size` bytes; give back the rest."""
         self.budget.release(self, self.size - min(size, self.size))
 
     def give_back(self) -> None:
@@ -67,7 +67,7 @@ class AnswerBudget:
         in_all: int = bounds.ANSWER_BYTES_MAX,
         of_identity: int = bounds.IDENTITY_ANSWER_BYTES_MAX,
     ) -> None:
-        """Bytes."""
+        """The bounds are in bytes."""
         self.used = 0
         self._in_all = in_all
         self._of_identity = min(of_identity, in_all)
@@ -75,7 +75,7 @@ class AnswerBudget:
         self._waiting: deque[_Waiting] = deque()
 
     async def take(self, size: int, wait_s: float) -> Taken:
-        """For the identity that calls. More than there can ever be counts as all there is.
+        """Take for the identity that calls. A size above a whole bound counts as that bound.
 
         Raises Busy when there is too little for as long as `wait_s`.
         """
@@ -96,7 +96,7 @@ class AnswerBudget:
             self._leave(waiting)
 
     def take_now(self, size: int) -> Taken:
-        """Take for an answer that is there already. Raises Busy: then it must be dropped."""
+        """Take for an answer that exists already. Raises Busy: then the answer must be dropped."""
         whose = calling.get(ANYBODY)
         if not self._fits(whose, min(size, self._of_identity)):
             raise self._busy()
@@ -130,7 +130,7 @@ class AnswerBudget:
         return any(one.whose == whose for one in self._waiting)
 
     def _serve_waiting(self) -> None:
-        """Serve in order; whoever waits for its own share holds up nobody else."""
+        """Serve in order; a waiter that its own share holds back delays nobody else."""
         full: set[str] = set()
         for one in [*self._waiting]:
             if one.granted.done() or one.whose in full:
@@ -146,7 +146,7 @@ class AnswerBudget:
         if granted.cancelled() or not granted.done():
             granted.cancel()
         elif asyncio.current_task() is not None and _cancelling():
-            # Granted in the same moment in which the caller went away: nobody will use it.
+            # The grant came in the same moment in which the caller went away: nobody will use it.
             granted.result().give_back()
 
     @staticmethod

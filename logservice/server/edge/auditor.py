@@ -50,7 +50,7 @@ class Auditor:
         request: Any,
         response: Any,
     ) -> None:
-        """A call has ended, with an answer or without."""
+        """A call has ended, with an answer or without one."""
         if self._log is not None:
             line = self._line(rpc, context, caller, shard)
             code = context.code()
@@ -67,7 +67,7 @@ class Auditor:
         shard: ShardId,
         lsns: Mapping[str, object],
     ) -> None:
-        """A stream has ended; `lsns`: what it was about."""
+        """A stream has ended; `lsns`: the LSNs that it was about."""
         if self._log is not None:
             line = self._line(rpc, context, caller, shard)
             self._log.record({**line, "decision": "allowed", "outcome": "ended", **lsns})
@@ -80,7 +80,7 @@ class Auditor:
         shard: ShardId | None,
         error: LogServiceError,
     ) -> None:
-        """A call was not let in. A call over a limit is not denied and leaves no line."""
+        """A call was not let in. A call that is over a limit is not denied, and leaves no line."""
         if self._log is not None and error.reason in _DENIALS:
             line = self._line(rpc, context, caller, shard)
             self._log.deny({**line, "decision": "denied", "reason": error.reason.value})

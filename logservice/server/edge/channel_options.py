@@ -24,9 +24,9 @@ SERVER_OPTIONS: Final = (
     ("grpc.http2.max_ping_strikes", bounds.PING_STRIKES_MAX),
     ("grpc.max_metadata_size", bounds.METADATA_BYTES_MAX),
     ("grpc.absolute_max_metadata_size", bounds.METADATA_BYTES_MAX),
-    # What a stream may send that its call has not asked for yet. gRPC would let it grow with the
-    # link, to megabytes for each stream of a store that is slow; a message that is awaited may come
-    # as a whole in any case.
+    # This bounds what a stream may send before its call has asked for it. gRPC would let the window
+    # grow with the link, to megabytes for each stream of a store that is slow. A message that is
+    # awaited may arrive whole in any case.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", bounds.STREAM_AHEAD_BYTES),
     ("grpc.max_concurrent_streams", bounds.CONNECTION_CALLS_MAX),

@@ -1,21 +1,22 @@
 """connections: how many connections to the client port one identity or address may hold.
 
-Theory of operation. gRPC accepts by itself, and bounds the number of connections in all and the
-time of a handshake. It does not know whose a connection is, and offers no way to end one. So a
-thread looks at this process's own sockets (``/proc/self/fd``), finds those of the client port, and
-shuts down what is over a bound; gRPC then sees a broken connection and frees what it held for it.
+Theory of operation. gRPC accepts connections by itself, and bounds their number and the time of a
+handshake. It does not know whose a connection is, and offers no way to end one. So a thread looks
+at this process's own sockets (``/proc/self/fd``), finds those of the client port, and shuts down
+those that are over a bound. gRPC then sees a broken connection and frees what it held for it.
 
-A connection is *heard* once a call with an accepted identity came over it. What is not heard is
-half open: it said nothing yet, or is in its handshake, or idles. Half-open connections are bounded
-per address and in all, and over the bound the oldest goes: it has had the most time to say
+A connection is *heard* once a call with an accepted identity came over it. Until then it is half
+open: it said nothing yet, or is in its handshake, or idles. Half-open connections are bounded per
+address and in all. Over the bound the oldest one is cut, because it has had the most time to say
 something. So a stranger who holds many pushes out its own, while a client is heard with its first
-call. An identity over its bound is told BUSY on the new connection, which is cut.
+call. An identity over its bound is told BUSY on the new connection, which is then cut.
 
-A connection is also cut by name, when its client sent what no client of gRPC can send (`dispatch`),
-and when too much of what it sent waits to become a whole request (`undelivered`).
+A connection is also cut by name in two cases: its client sent what no client of gRPC can send
+(`dispatch`), or too many of the bytes it sent wait to become a whole request (`undelivered`).
 
-INV-CUT-1: only a socket whose own and remote address are looked at on a descriptor of our own
-(`dup`) is shut down; the number that gRPC knows it by may belong to somebody else meanwhile.
+INV-CUT-1: a socket is shut down only after its own and its remote address were looked at on a
+descriptor of our own (`dup`); the number that gRPC knows it by may belong to another socket by
+then.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class ConnectionLimits:
         undelivered_of_identity: int = bounds.IDENTITY_UNDELIVERED_BYTES_MAX,
         undelivered: int = bounds.UNDELIVERED_BYTES_MAX,
     ) -> ConnectionLimits:
-        """Where clients may have `clients` connections in all."""
+        """The limits of a client port that may have `clients` connections in all."""
         return ConnectionLimits(
             identity=min(identity, clients),
             address=min(address, clients),
@@ -113,10 +114,10 @@ class Connections:
     """One per store. `heard`, `delivered` and `cut` are called on the event loop."""
 
     def __init__(self, port: int, limits: ConnectionLimits) -> None:
-        """`port`: of the clients, as it is bound."""
+        """`port`: the port of the clients, as it is bound."""
         self.counts = ConnectionCounts()
         self.half_calls = HalfCalls()
-        """On all connections."""
+        """The calls of all connections whose request is not whole yet."""
         self._port = port
         self._limits = limits
         self._lock = threading.Lock()
@@ -175,7 +176,7 @@ class Connections:
         return found[1]
 
     def cut(self, name: str, why: str) -> None:
-        """End the connection that gRPC calls `name`, now."""
+        """End the connection that gRPC calls `name`, at once."""
         peer = peer_of(name)
         if peer is not None:
             self._doom(peer, why)
@@ -227,7 +228,7 @@ class Connections:
         heard: dict[Peer, str],
         delivered: dict[Peer | None, Delivered],
     ) -> None:
-        """INV-UNDELIVERED-1."""
+        """Cut the connections that INV-UNDELIVERED-1 names."""
         now_s, oldest_s = time.monotonic(), self.half_calls.oldest_s()
         for one in every:
             # First what was delivered, then what was received: see `Undelivered.look`.
@@ -244,7 +245,9 @@ class Connections:
             self._shut(one, "undelivered")
 
     def _find(self) -> None:
-        """Bring `_sockets` up to date, in the order in which they were seen first."""
+        """Bring `_sockets` up to date; its order is the order in which the sockets were first
+        seen.
+        """
         present: set[tuple[int, str]] = set()
         with self._one_descriptor():
             names = os.listdir(_FOLDER)
@@ -272,7 +275,7 @@ class Connections:
     def _with_socket(
         self, descriptor: int, look: Callable[[Peer, socket.socket], _Seen]
     ) -> _Seen | None:
-        """`look` at it if it is a connection of the client port; the descriptor is not kept."""
+        """`look` at it if it is a connection of the client port; does not keep the descriptor."""
         try:
             found = socket.socket(fileno=descriptor)
         except OSError:
@@ -309,7 +312,7 @@ class Connections:
                 del self._of_identity[identity]
 
     def _shut(self, one: _Connection, why: str) -> None:
-        """INV-CUT-1."""
+        """Shut one connection down, as INV-CUT-1 demands."""
         with self._one_descriptor(), contextlib.suppress(OSError):
             mine = os.dup(one.descriptor)
             if self._client_of(mine) != one.peer:
@@ -363,7 +366,7 @@ def _plain(host: str) -> str:
 def _over(
     every: list[_Connection], half_open: list[_Connection], limits: ConnectionLimits
 ) -> Iterator[tuple[_Connection, str]]:
-    """Who has to go, and why: the oldest half-open connection, the newest one of an address."""
+    """Which connections must go, and why: the oldest half-open one, or the newest of an address."""
     chosen: set[int] = set()
     for group in _by_address(half_open).values():
         for one in group[: max(0, len(group) - limits.half_open_of_address)]:

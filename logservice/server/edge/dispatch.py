@@ -1,10 +1,10 @@
 """dispatch: finds the handler of a call, and refuses headers larger than a client can send.
 
 Theory of operation. gRPC holds a connection to METADATA_BYTES_MAX from the moment its client has
-acknowledged the server's SETTINGS, as every client does; before that, one call may bring 16 MiB of
-headers. So headers are measured here, where a call is known by nothing else. Larger ones come from
-a client that withholds the acknowledgement; its connection is cut, with everything else that it
-holds.
+acknowledged the server's SETTINGS, as every client does. Before that moment one call may bring 16
+MiB of headers. So headers are measured here, where nothing else of a call is known yet. Larger
+headers come from a client that withholds the acknowledgement; its connection is cut, and with it
+everything else that the client holds on it.
 
 A call is also noted here as one whose request is awaited (`undelivered`).
 
@@ -33,7 +33,7 @@ class Dispatch(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
     """Every service of a server."""
 
     def __init__(self, connections: Connections | None) -> None:
-        """`connections`: who can cut one; None: nobody."""
+        """`connections` cuts a connection; with None nobody can."""
         self.half_calls = HalfCalls() if connections is None else connections.half_calls
         self._connections = connections
         self._handlers: dict[str, Any] = {}
@@ -58,12 +58,13 @@ class Dispatch(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
         return handler
 
     async def _refuse(self, _: object, context: Context) -> None:
-        """No status: the connection is cut, and nobody is owed one."""
+        """Answer no status: the connection is cut, and its client is owed none."""
         if self._connections is not None:
             self._connections.cut(context.peer(), "headers")
         if not self._collecting:
-            # gRPC leaves each call behind as a cycle, and this one with megabytes of headers; the
-            # collector comes by too seldom for that (`server.process`). They are young yet.
+            # gRPC leaves each call behind as a cycle, and this call holds megabytes of headers. The
+            # collector runs too seldom for that (`server.process`). The objects are still young
+            # here.
             self._collecting = True
             asyncio.get_running_loop().call_later(bounds.HEADERS_COLLECT_S, self._collect)
 

@@ -6,8 +6,8 @@ building the response, the audit log, quotas, spans) only reports it. So the met
 `effect`, which remembers for the rest of the call that it took effect, and a later error passes
 through `honest` on its way to the caller.
 
-INV-EFFECT-1 (G5): an error that says "not applied" is never the answer of a call that took effect;
-what fails afterwards turns a known outcome into an unknown one at most.
+INV-EFFECT-1 (G5): an error that says "not applied" is never the answer to a call that took effect;
+a failure after the effect can at most turn a known outcome into an unknown one.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def begin() -> None:
 
 
 async def effect(work: Awaitable[T]) -> T:
-    """Wait for what decides the call's outcome; when it succeeds the call has taken effect."""
+    """Wait for what decides the call's outcome; once it succeeds, the call has taken effect."""
     done = await work
     _took_effect.set(True)
     return done
 
 
 def took_effect() -> bool:
-    """Whether the call that this task serves has."""
+    """Whether the call that this task serves has taken effect."""
     return _took_effect.get()
 
 
 def honest(error: LogServiceError) -> LogServiceError:
-    """INV-EFFECT-1: what the caller is told instead of `error`."""
+    """What the caller is told instead of `error`, by INV-EFFECT-1."""
     if not _took_effect.get() or error.outcome is Outcome.UNKNOWN:
         return error
     return UnknownOutcome(f"it took effect, but there is no answer: {error.message}")

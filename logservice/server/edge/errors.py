@@ -1,15 +1,15 @@
 """errors: a LogServiceError becomes a gRPC status with ErrorInfo; everything else is our bug.
 
 Theory of operation. Handlers raise the classes of `logservice_wire.errors`; `handler` turns them
-into the status, the message and the ``google.rpc.Status`` trailer of the one error table. What a
-handler lets through besides that is a programmer error:
+into the status, the message and the ``google.rpc.Status`` trailer of the one error table. Any other
+exception that leaves a handler is a programmer error:
 
 - an `InvariantViolation` ends the process (`server.crash`): our reasoning is wrong, and gRPC would
   only log it and go on;
 - any other exception is logged with its traceback and answered with INTERNAL, which no client
   retries.
 
-An error after the call took effect is told as INV-EFFECT-1 says (`effects`).
+An error after the call took effect is reported as INV-EFFECT-1 says (`effects`).
 
 Cancellation (the caller went away) passes through untouched: the proposal, if any, stays in the
 log. A caller who leaves while an answer is being written shows as a failure of gRPC's core and is
@@ -43,19 +43,19 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[ServiceT, RequestT, Context], Awaitable[ResponseT]]
 
 refused: Counter[str] = Counter()
-"""Calls of this process that ended in an error, by ``Method/REASON``. Bounded by the proto and the
-error table; only the failing path pays for it.
+"""Calls of this process that ended in an error, by ``Method/REASON``. The proto and the error table
+bound its size; only the failing path pays for it.
 """
 
 logger = logging.getLogger(__name__)
 
 
 def _no_leaver(record: logging.LogRecord) -> bool:
-    """Whether a line of gRPC's is about anything but an answer whose caller has left."""
+    """Whether a line of gRPC's log is about anything but an answer whose caller has left."""
     return not (record.exc_info and isinstance(record.exc_info[1], InternalError))
 
 
-# It writes a traceback for each of them.
+# gRPC writes a traceback for each answer whose caller has left.
 logging.getLogger("grpc._cython.cygrpc").addFilter(_no_leaver)
 
 
@@ -102,7 +102,8 @@ async def abort(context: Context, error: LogServiceError) -> NoReturn:
 
 
 def _gone(failed: Exception) -> asyncio.CancelledError:
-    """GRPC's core took no message and no status: the call is over, because the caller left or the
-    connection broke. A handler that leaves as cancelled says nothing more, and no error is counted.
+    """The core of gRPC took no message and no status: the call is over, because the caller left or
+    the connection broke. A handler that leaves as cancelled says nothing more, and no error is
+    counted.
     """
     return asyncio.CancelledError(f"the caller went away: {type(failed).__name__}")

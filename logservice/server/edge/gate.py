@@ -1,19 +1,19 @@
 """Gate: who is calling, and whether this caller may do that. Every RPC passes here first.
 
-Theory of operation. The caller is the identity of its connection's certificate; that is read from
-the certificate itself (`logservice.certificate`), once per chain. What it may do is decided by the
-access list in force on this store (`nodehost.agent.access_book`) and remembered until the list
-changes, so an RPC costs a look-up; a stream asks once, and again only when the list has another
-version. Names of shards, which grants may speak of, never change; an unknown one is asked of
-HAKeeper and remembered.
+Theory of operation. The caller is the identity in its connection's certificate; the gate reads it
+from the certificate itself (`logservice.certificate`), once per chain. The access list in force on
+this store (`nodehost.agent.access_book`) decides what the caller may do. The decision is remembered
+until the list changes, so an RPC costs a look-up; a stream asks once, and again only when the list
+has another version. Grants may speak of names of shards. Those names never change; HAKeeper is
+asked for an unknown one, and the answer is remembered.
 
 Without TLS there are no identities: everybody is `ANONYMOUS` and may do everything. That is what
 plaintext on loopback means, and the configuration had to say so.
 
-INV-GATE-1: what is not granted is denied: no row in `RPCS`, no identity, no list, no answer from
-HAKeeper about a name: denied.
-INV-GATE-2: a decision is never used with another version of the access list, or other revocation
-lists, than it was made by, nor after the certificate it rests on has expired.
+INV-GATE-1: what is not granted is denied. That includes a call with no row in `RPCS`, no identity,
+no list, or no answer from HAKeeper about a name.
+INV-GATE-2: a decision is used only with the version of the access list and the revocation lists
+that it was made by, and never after the certificate it rests on has expired.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ calling: Final[ContextVar[str]] = ContextVar("calling")
 """The identity whose call is being served. `server.edge.guard` sets it before any handler runs."""
 
 NOTHING_REVOKED: Final = Revocations()
-"""What is asked where no revocation lists are configured."""
+"""The revocations where no revocation lists are configured."""
 
 NameOf = Callable[[ShardId], Awaitable[str | None]]
 
@@ -56,8 +56,8 @@ _Asked = tuple[str, frozenset[Role], bool, ShardId]
 class Caller:
     """One certificate chain. Callers of one identity share `quota`.
 
-    expires_s: on the wall clock, of the certificate, or of what is known of its revocation.
-    checked_by: the revocation lists that its certificates were looked up in.
+    expires_s: wall-clock time at which the certificate, or what is known of its revocation,
+    expires. checked_by: the revocation lists that its certificates were looked up in.
     """
 
     uri: str
@@ -77,9 +77,9 @@ class Identities:
     cluster_id: str
     admins: Collection[str] = ()
     revocations: Callable[[], Revocations] = lambda: NOTHING_REVOKED
-    """The lists that are in use."""
+    """Returns the lists that are in use."""
     authorities: Callable[[], Sequence[x509.Certificate]] | None = None
-    """The authorities that are accepted now; None: what the library checked is enough."""
+    """Returns the authorities that are accepted now. None: the library's own check is enough."""
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class Gate:
     async def admit(self, caller: Caller, rpc: Rpc[Any, Any], shard: ShardId) -> AccessList | None:
         """Let `caller` through and return the list that allowed it; raises PermissionDenied.
 
-        None: no list was asked, and none can change the decision.
+        None: no list was asked, and no list can change the decision.
         """
         if self.identities is None or caller.admin or not rpc.roles:
             return None
@@ -227,7 +227,7 @@ class Gate:
 
 
 def shard_of(rpc: Rpc[Any, Any], request: Any) -> ShardId:
-    """The shard a request is about; HAKEEPER_SHARD: the cluster."""
+    """The shard that a request is about; HAKEEPER_SHARD stands for the cluster."""
     if not rpc.shard:
         return HAKEEPER_SHARD
     found = request

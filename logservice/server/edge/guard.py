@@ -72,8 +72,9 @@ class GuardedServer:
         connections: Connections | None = None,
         budget: AnswerBudget | None = None,
     ) -> None:
-        """Every service of `server` is to be registered here. `tracing`: who records spans.
-        `connections`: who counts them; None: nobody. `budget`: of answers that wait.
+        """Every service of `server` is to be registered here. `tracing` records spans.
+        `connections` counts connections; with None nobody does. `budget` bounds the answers that
+        wait.
         """
         self._gate = gate
         self._auditor = auditor
@@ -82,18 +83,22 @@ class GuardedServer:
         self._budget = AnswerBudget() if budget is None else budget
         self._dispatch = Dispatch(connections)
         server.add_generic_rpc_handlers((self._dispatch,))
-        # Whose call it is, for all that happens in it. Where there are spans, the call's own span
-        # has said so; gRPC runs every call in a task of its own, so nothing is put back.
+        # Everything that happens in the call can ask whose call it is. Where there are spans, the
+        # call's own span has said so. gRPC runs every call in a task of its own, so nothing is put
+        # back.
         self._enter: Callable[[Context], object] = (
             trace.current.set if tracing is NO_TRACING else _entered
         )
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Ignored: the generated code registers everything twice, the other time with names."""
+        """Ignored: the generated code registers everything twice, and the second time with
+        names.
+        """
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Register a service."""
-        # What is no coroutine is a method that nobody wrote (Health.List): left out, gRPC says so.
+        # A handler that is no coroutine is a method that nobody wrote (Health.List). It is left
+        # out, and gRPC answers that it does not exist.
         guarded = {
             name: self._guarded(service, name, one)
             for name, one in handlers.items()
@@ -121,20 +126,20 @@ class GuardedServer:
         return grpc.stream_stream_rpc_method_handler(streaming, parse, encode)
 
     def _delivered(self, context: Context) -> Delivered:
-        """The account of what the calls of this connection have received."""
+        """The account of what the calls of this connection have received so far."""
         if self._connections is None:
             return Delivered()
         return self._connections.delivered(context.peer())
 
     def _identify(self, context: Context) -> Caller:
-        """Who calls. Raises what `Gate.caller` raises, and Busy (`Connections.heard`)."""
+        """Who is calling. Raises what `Gate.caller` raises, and Busy (`Connections.heard`)."""
         caller = self._gate.caller(context)
         if self._connections is not None:
             self._connections.heard(context.peer(), caller.uri)
         return caller
 
     def _hold(self, answer: bytes, context: Context) -> None:
-        """Take a large answer's bytes from the budget, if that was not done. Raises Busy."""
+        """Take a large answer's bytes from the budget, if they are not counted yet. Raises Busy."""
         if len(answer) > bounds.ANSWER_SMALL_BYTES and not (answers.paid.get() or took_effect()):
             answers.until_gone(context, self._budget.take_now(len(answer)))
 
@@ -262,7 +267,7 @@ class GuardedServer:
 
 
 def _entered(_: Context) -> None:
-    """Nothing: `_traced` has entered the call already."""
+    """Do nothing: `_traced` has entered the call already."""
 
 
 def _behavior(handler: Any) -> Behavior:

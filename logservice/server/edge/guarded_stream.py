@@ -1,10 +1,10 @@
 """guarded_stream: a stream's context, with every message under the gate's eye.
 
 Theory of operation. The first message of a stream says which shard the stream is about; the gate
-decides on it. At every later message, either way, one comparison tells whether that decision still
-stands, so that a revoked grant or an expired certificate ends a stream that is under way. Acks of
-what was let in before still go out (INV-EFFECT-1). A reader that takes nothing for
-STREAM_WRITE_STALL_S is cut, because what was written for it is held in memory.
+decides on it. At every later message, in either direction, one comparison tells whether that
+decision still stands, so that a revoked grant or an expired certificate ends a stream that is under
+way. Acks of blocks that were let in before still go out (INV-EFFECT-1). A reader that takes nothing
+for STREAM_WRITE_STALL_S is cut off, because what was written for it is held in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logservice.server.edge.undelivered import Delivered
 
 
 class GuardedStream:
-    """The context of a stream, with every message under the gate's eye; else gRPC's own."""
+    """The context of a stream, with every message under the gate's eye; the rest is gRPC's own."""
 
     __slots__ = (
         "_admitted",
@@ -56,7 +56,7 @@ class GuardedStream:
         *,
         tells_outcomes: bool,
     ) -> None:
-        """Nothing is admitted yet. `delivered`: the account of its connection.
+        """Nothing is admitted yet. `delivered`: the account of the stream's connection.
 
         `tells_outcomes`: answers only say what became of messages that were let in, so they go out
         even when no more messages would be let in.
@@ -74,11 +74,13 @@ class GuardedStream:
         self._tells_outcomes = tells_outcomes
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is gRPC's own context."""
+        """Every other attribute is that of gRPC's own context."""
         return getattr(self._context, name)
 
     async def admit(self, request: Any) -> None:
-        """The first message names the shard. Raises PermissionDenied."""
+        """Let the stream in by its first message, which names the shard. Raises
+        PermissionDenied.
+        """
         self._shard = shard_of(self._rpc, request)
         await self._ask()
         self._admitted = True
@@ -123,8 +125,8 @@ class GuardedStream:
             async with asyncio.timeout(bounds.STREAM_WRITE_STALL_S):
                 await self._context.write(message)
         except TimeoutError:
-            # A status would wait behind what nobody reads. A handler that is cancelled leaves
-            # without one, and gRPC resets the stream and frees what it holds.
+            # A status would wait behind messages that nobody reads. A handler that is cancelled
+            # leaves without a status, and gRPC resets the stream and frees what it holds.
             refused[f"{self._rpc.name}/STALLED"] += 1
             raise asyncio.CancelledError("nobody reads this stream") from None
 

@@ -1,9 +1,9 @@
 """message_limits: how large a request may be, decided before it is parsed.
 
 Theory of operation. Parsing makes an object of every element of a list, however small: 4 MiB of
-empty sub-messages become two million objects and 321 MiB. So the bytes are looked at first. What a
-message may contain is read from its descriptor: one that carries blocks may be as large as a block;
-any other one is a few numbers and names. Lists beside blocks are counted.
+empty sub-messages become two million objects and 321 MiB. So the bytes are looked at first. The
+descriptor of a message tells what it may contain. A message that carries blocks may be as large as
+a block; any other one is a few numbers and names. Lists beside blocks are counted.
 
 The count walks the top level of the message, field by field, and gives up after the largest number
 of fields that a client of ours writes, so that a hostile message costs no more than a good one.
@@ -40,7 +40,7 @@ class Refused:
 
 
 def checked_parser(message: Descriptor, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A deserializer that looks before it parses; returns `Refused` where it does not."""
+    """A deserializer that looks before it parses; returns `Refused` when it does not parse."""
     if not _carries_blocks(message):
         return _small(parse)
     if any(_has_list(field.message_type) for field in message.fields if field.message_type):
@@ -59,9 +59,9 @@ def measured(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def field_count(data: bytes, at_most: int) -> int:
-    """Fields at the top level of a message; `at_most` + 1 when there are more.
+    """Count the fields at the top level of a message; `at_most` + 1 when there are more.
 
-    Raises ValueError for what is no message.
+    Raises ValueError for bytes that are no message.
     """
     position, end, count = 0, len(data), 0
     while position < end:

@@ -1,10 +1,10 @@
 """Quota: what one identity may use of a store at a time and per second.
 
-Theory of operation. Calls and streams under way are counted; requests and bytes are paid from
-token buckets that hold one second's worth. Bytes of answers are known afterwards and may overdraw a
-bucket: the next request waits for it. A unary call that finds its bucket empty is refused with BUSY
-and the time to wait; on a stream the store stops reading instead, and gRPC's flow control holds the
-sender back, because refusing would end the stream.
+Theory of operation. Calls and streams under way are counted; requests and bytes are paid from token
+buckets that hold one second's worth. The size of an answer is known only afterwards and may
+overdraw a bucket; the next request then waits. A unary call that finds its bucket empty is refused
+with BUSY and the time to wait. A stream is not refused, because that would end it: the store stops
+reading it, and gRPC's flow control holds the sender back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QuotaLimits:
 
 
 class _Bucket:
-    """Tokens come at `rate` per second; at most one second's worth is kept."""
+    """A token bucket that is filled at `rate` per second; it keeps at most one second's worth."""
 
     __slots__ = ("_clock", "_rate", "_seen_s", "_tokens")
 
@@ -41,7 +41,7 @@ class _Bucket:
         self._seen_s = clock()
 
     def wait_s(self) -> float:
-        """Until something may be taken; 0: now."""
+        """Seconds until something may be taken; 0 when it may be taken now."""
         if not self._rate:
             return 0.0
         now_s = self._clock()
@@ -81,7 +81,9 @@ class Quota:
         return self._limits.bytes_per_s > 0
 
     def begin_rpc(self) -> None:
-        """A unary call; `end_rpc` when it is over. Raises Busy, and then nothing has begun."""
+        """Begin a unary call; `end_rpc` when it is over. Raises Busy, and then nothing has
+        begun.
+        """
         if self.rpcs >= self._limits.rpcs_max:
             raise _busy(f"more than {self._limits.rpcs_max} calls of one identity", 0.05)
         wait_s = max(self._requests.wait_s(), self._bytes.wait_s())
@@ -95,7 +97,7 @@ class Quota:
         self.rpcs -= 1
 
     def begin_stream(self) -> None:
-        """A stream; `end_stream` when it is over. Raises Busy, and then nothing has begun."""
+        """Begin a stream; `end_stream` when it is over. Raises Busy, and then nothing has begun."""
         if self.streams >= self._limits.streams_max:
             raise _busy(f"more than {self._limits.streams_max} streams of one identity", 0.5)
         self.streams += 1
@@ -105,18 +107,18 @@ class Quota:
         self.streams -= 1
 
     def take_message(self, size: int) -> float:
-        """One message of a stream; returns seconds to wait before the next one is read."""
+        """Pay for one message of a stream; returns seconds to wait before the next one is read."""
         self._requests.take(1)
         self._bytes.take(size)
         return max(self._requests.wait_s(), self._bytes.wait_s())
 
     def take_bytes(self, size: int) -> None:
-        """Bytes of a request or an answer."""
+        """Pay for the bytes of a request or an answer."""
         self._bytes.take(size)
 
 
 def pay_answer(quota: Quota, answer: Any) -> None:
-    """Take what an answer weighs from `quota`."""
+    """Take the bytes of an answer from `quota`."""
     quota.take_bytes(answer.ByteSize())
 
 

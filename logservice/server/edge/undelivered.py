@@ -2,23 +2,24 @@
 
 Theory of operation. gRPC gives a call its request when the last byte is there. Until then it holds
 the bytes, and no bound on calls sees them, so a client that never sends a last byte could fill a
-store's memory. The kernel knows how much a connection has sent (``TCP_INFO``); what its calls have
-received is counted here. The difference is what gRPC holds, plus what is no message: headers,
-frames, TLS records, pings. To make up for these, every message is credited with a little more than
-it weighs, every byte sent to the client with a fraction, and every second with a ping.
+store's memory. The kernel knows how much a connection has sent (``TCP_INFO``), and this file counts
+what its calls have received. The difference is what gRPC holds, plus bytes that belong to no
+message: headers, frames, TLS records, pings. To make up for these, every message is credited with a
+little more than its size, every byte sent to the client with a fraction, and every second with a
+ping.
 
-When a client gives a request up half-way, gRPC drops its bytes, and nothing tells how many. But a
-call is known from its headers on (`HalfCalls`). Whatever came before the oldest call that still
-waits for its request, on any connection, was delivered or dropped, and is forgotten; the exception
-is one message of each stream of requests that has waited for its next message since.
+When a client gives a request up half-way, gRPC drops its bytes, and nothing tells how many they
+were. But a call is known from its headers on (`HalfCalls`). Bytes that came before the oldest call
+that still waits for its request, on any connection, were delivered or dropped, and are forgotten.
+The exception is one message of each stream of requests that has waited for its next message since.
 
 An honest client has bytes under way, too, in proportion to its link. So a byte counts only when it
-has waited for UNDELIVERED_AGE_S, and deliveries are taken to be of the oldest bytes: what flows,
-however fast, is never counted, and what is slow is small.
+has waited for UNDELIVERED_AGE_S, and a delivery is taken to be of the oldest bytes. Bytes that
+flow, however fast, are therefore never counted, and a slow connection has few.
 
-INV-UNDELIVERED-1: bytes of requests that have waited for longer are at most so many of one identity
-(of one address, before a call has told the identity), and so many in all; above it the greediest
-connection of the greediest is cut.
+INV-UNDELIVERED-1: the bytes of requests that have waited for longer are bounded for one identity
+(for one address, before a call has told the identity) and in all; above a bound the greediest
+connection of the greediest group is cut.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Delivered:
     messages: int = 0
     size: int = 0
     streams: dict[object, float] = field(default_factory=dict)
-    """Calls under way that bring more than one message: since when each waits for its next."""
+    """Calls under way that bring more than one message, and since when each waits for its next
+    one."""
 
     def add(self, size: int, stream: object = None) -> None:
         """Count a message. `stream`: the call that awaits its next message now."""
@@ -66,14 +68,14 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes of a connection in the kernel's count."""
+    """How many bytes the kernel has counted on a connection."""
 
     received: int
     sent: int
 
 
 def traffic(connection: socket.socket) -> Traffic | None:
-    """None: this kernel does not tell."""
+    """What the kernel has counted; None when this kernel does not tell."""
     if not sys.platform.startswith("linux"):
         return None
     info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _SENT_AT + _U64.size)
@@ -94,7 +96,7 @@ class _Ago:
         self._seen = deque([(now_s, 0)])
 
     def look(self, now_s: float, value: int) -> int:
-        """`value` is what it is now."""
+        """Note that the number is `value` now; returns what it was."""
         seen = self._seen
         if now_s - seen[-1][0] >= self._age_s / _SAMPLES:
             seen.append((now_s, value))
@@ -104,22 +106,23 @@ class _Ago:
 
 
 class Undelivered:
-    """The account of one connection. One thread looks at it."""
+    """The account of one connection. Only one thread looks at it."""
 
     __slots__ = ("_ago", "_last", "_looked_s", "_mark", "_messages", "_sent", "_size", "held")
 
     def __init__(self, now_s: float) -> None:
-        """The connection is new."""
+        """The account of a new connection."""
         self.held = 0.0
-        """Bytes that gRPC holds, as near as can be told."""
+        """Bytes that gRPC holds, as nearly as can be told."""
         self._looked_s = now_s
         self._last = self._sent = self._size = self._messages = 0
         self._ago = _Ago(bounds.UNDELIVERED_AGE_S, now_s)
         self._mark = now_s, 0
 
     def look(self, now_s: float, delivered: Delivered, seen: Traffic, oldest_s: float) -> float:
-        """Bytes that have waited too long. `delivered` is to be older than `seen`: what a call has
-        received was received by the kernel before. `oldest_s`: no older call waits for its request.
+        """Bytes that have waited too long. `delivered` must be read before `seen`: the kernel has
+        received everything that a call has received. `oldest_s`: no older call waits for its
+        request.
         """
         size, messages = delivered.size, delivered.messages
         credit = (
@@ -132,7 +135,7 @@ class Undelivered:
         self._size, self._messages, self._looked_s = size, messages, now_s
         self._last, self._sent = seen.received, seen.sent
         if oldest_s >= self._mark[0] + bounds.UNDELIVERED_AGE_S:
-            # What is in the kernel at the mark is dispatched within that age.
+            # Bytes that are in the kernel at the mark are dispatched within that age.
             until_s = self._mark[0] + bounds.UNDELIVERED_AGE_S
             old = sum(since_s < until_s for since_s in list(delivered.streams.values()))
             since = seen.received - self._mark[1]
@@ -146,18 +149,18 @@ class Held(Protocol):
 
     @property
     def waiting(self) -> float:
-        """Bytes."""
+        """Bytes that have waited too long."""
 
     @property
     def group(self) -> Hashable:
-        """Whose."""
+        """The identity or address whose bytes they are."""
 
 
 HeldT = TypeVar("HeldT", bound=Held)
 
 
 def greediest(connections: Iterable[HeldT], of_group: int, in_all: int) -> Iterator[HeldT]:
-    """Whom INV-UNDELIVERED-1 wants to go."""
+    """The connections that must be cut to keep INV-UNDELIVERED-1."""
     groups: dict[Hashable, list[HeldT]] = {}
     for one in connections:
         if one.waiting:
@@ -182,7 +185,7 @@ class HalfCalls:
     """Calls that are known by their headers alone. Methods run on the event loop."""
 
     def __init__(self) -> None:
-        """No calls."""
+        """There are no calls yet."""
         self._oldest_s = time.monotonic()
         self._began_s: dict[asyncio.Task[Any] | None, float] = {}
         self._sweeping = False
@@ -191,7 +194,7 @@ class HalfCalls:
         return len(self._began_s)
 
     def oldest_s(self) -> float:
-        """None of them began before. Any thread may ask."""
+        """None of the calls began before this time. Any thread may ask."""
         now_s, oldest_s = time.monotonic(), self._oldest_s
         return oldest_s if self._began_s else now_s
 

@@ -2,5 +2,5 @@
 
 Handlers run behind `edge/`, so the caller is known and may do what it asks. They call
 `nodehost` and decide nothing about a log. Start with `log_service.py`; `append_stream.py` and
-`reading.py` are its streams, `context.py` what all of them share.
+`reading.py` are its streams, and `context.py` is what all of them share.
 """

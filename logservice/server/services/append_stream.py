@@ -8,10 +8,10 @@ sends them as one message: under load one message acks many blocks, at one calle
 without delay. There is no task per block; the future is the one the NodeHost settles when the entry
 is applied.
 
-INV-STREAM-1 (G2): acks leave in the order of the blocks; after the first failure nothing later on
-the stream is acked, and nothing later is proposed either. What was proposed behind a refused block
-is refused by its session (a rejected sequence does not advance it); behind a block of unknown
-outcome it is of unknown outcome too, until the client retries both with their sequences.
+INV-STREAM-1 (G2): acks leave in the order of the blocks; after the first failure no later block on
+the stream is acked, and none is proposed any more. A block that was proposed behind a refused one
+is refused by its session (a rejected sequence does not advance it). A block behind one of unknown
+outcome has an unknown outcome too, until the client retries both with their sequences.
 
 At most `inflight_max` blocks are unanswered; beyond that the reader stops reading and gRPC's flow
 control pushes back on the client.
@@ -57,7 +57,9 @@ class AppendStream:
         inflight_max: int,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        """`opened`: the stream's first message, checked by the caller. `claim`: of every block."""
+        """`opened`: the stream's first message, checked by the caller. `claim`: stands in every
+        block.
+        """
         self._context = context
         self._session = SessionId(opened.session_id)
         self._epoch: int = opened.writer_epoch
@@ -81,7 +83,8 @@ class AppendStream:
         finally:
             reader.cancel()
             for _, future in self._queue:
-                # Nobody will look at these; asyncio would report an error that nobody retrieved.
+                # Nobody will look at these futures; asyncio would report an error that nobody
+                # retrieved.
                 future.add_done_callback(_retrieve)
 
     async def _read(self, message: log_pb2.AppendStreamRequest) -> None:
@@ -120,7 +123,8 @@ class AppendStream:
                 claim=self._claim,
             )
             traceparent = block.traceparent
-            # Another length is no traceparent, and would be kept, uncounted, as long as the block.
+            # A value of another length is no traceparent, and would be kept, uncounted, as long as
+            # the block.
             future = (
                 self._traced(request, traceparent)
                 if len(traceparent) == trace.TRACEPARENT_BYTES
@@ -134,7 +138,9 @@ class AppendStream:
         return True
 
     def _traced(self, request: AppendRequest, traceparent: str) -> asyncio.Future[Applied]:
-        """Propose a block that belongs to a call of its own; its span ends when it is settled."""
+        """Propose a block that carries a trace of its own; its span ends when the block is
+        settled.
+        """
         stream = trace.current.get()
         request_id = trace.plain_ids(stream)[0] if stream is not None else ""
         one = self._tracing.begin("append block", trace.Carried(traceparent, request_id))
@@ -150,7 +156,7 @@ class AppendStream:
         return future
 
     def _refuse(self, sequence: int, error: LogServiceError) -> None:
-        # Queued like any other outcome: what came before must still be acked first.
+        # The failure is queued like any other outcome: earlier blocks must still be acked first.
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         future.set_exception(error)
         self._queue.append((sequence, future))

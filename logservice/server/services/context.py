@@ -20,7 +20,7 @@ class StoreContext:
     """What a handler needs of its store.
 
     client_address: finds where clients reach another store; "" when that is not known yet. caller:
-    the identity whose call is being served. answers: bounds what is read for answers.
+    the identity whose call is being served. answers: the budget for what is read for answers.
     """
 
     host: NodeHost
@@ -36,7 +36,7 @@ class StoreContext:
     def position(self, shard: ShardId) -> log_pb2.LogPosition:
         """What every response says about the log; empty when the replica is gone or has halted.
 
-        Raises nothing: the answer it stands in is often that of a call that took effect.
+        Raises nothing: the answer that carries it is often that of a call that took effect.
         """
         try:
             first_lsn, applied_lsn = self.host.log_bounds(shard)
@@ -52,9 +52,11 @@ class StoreContext:
 
 
 def at_least(position: log_pb2.LogPosition, lsn: int) -> log_pb2.LogPosition:
-    """`position`, with `lsn` among what is readable: the answer acknowledges it.
+    """`position`, with `lsn` among the readable LSNs: the answer that carries it acknowledges
+    `lsn`.
 
     A store that forwarded the append may not have applied it yet; its linearizable reads wait until
+    it has.
     it has.
     """
     position.applied_lsn = max(position.applied_lsn, lsn)
@@ -70,5 +72,5 @@ def log_shard(shard_id: int) -> ShardId:
 
 
 def shard_not_found(shard: ShardId) -> ShardNotFound:
-    """No replica here; another store may have one."""
+    """There is no replica here; another store may have one."""
     return ShardNotFound(f"no replica of shard {shard} on this store", shard=shard)

@@ -2,9 +2,9 @@
 
 Theory of operation. When a client's deadline passes, gRPC answers in the store's place with
 DEADLINE_EXCEEDED and no ErrorInfo, and nobody knows what became of the request. So a request gets a
-little less time than its caller has. When that time is over, the NodeHost decides about it at once
-instead of at its next look at deadlines: NOT_READY when nothing was proposed (no leader took it),
-an unknown outcome when something was.
+little less time than its caller has. When that time is over, the NodeHost decides about the request
+at once instead of at its next look at deadlines: NOT_READY when nothing was proposed (no leader
+took it), an unknown outcome when something was.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logservice.ids import ShardId
 from logservice.server.edge.errors import Context
 
 _AFTER_S: Final = 0.002
-"""The request's own deadline is a moment later than the timer that was set before it."""
+"""How much later the request's own deadline is than the timer, which was set before it."""
 
 
 def timeout_s(context: Context, limits: LimitsSection) -> float:
@@ -41,7 +41,7 @@ def in_time(
 ) -> Iterator[float]:
     """Whatever is asked of `shard` inside is answered within the seconds that this yields.
 
-    `expire`: of the NodeHost.
+    `expire`: the NodeHost's method.
     """
     limit_s = timeout_s(context, limits)
     timer = asyncio.get_running_loop().call_later(limit_s + _AFTER_S, expire, shard)

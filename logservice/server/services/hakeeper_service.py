@@ -3,10 +3,10 @@
 Theory of operation. Every method is one proposal or one query to shard 0. Any store answers queries
 and takes what services report, wherever the replicas of shard 0 are
 (`nodehost.agent.hakeeper_client`). Administration is applied only where HAKeeper's leader is: the
-store that authenticated the caller and wrote its audit log is the store that proposes; elsewhere
-NOT_LEADER says where. A proposal is decoded again before it is sent: what the state machine would
-refuse as malformed gets its error here, at the edge, and is never proposed. The views are the state
-machine's own; this file only renames their fields.
+store that authenticated the caller and wrote its audit log is the store that proposes. Any other
+store answers NOT_LEADER and says where the leader is. A proposal is decoded again before it is
+sent: one that the state machine would refuse as malformed gets its error here, at the edge, and is
+never proposed. The views are the state machine's own; this file only renames their fields.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def administration(
 ) -> Method[HAKeeperService, RequestT, ResponseT]:
     """The method of an RPC of administration: one proposal, made where HAKeeper's leader is.
 
-    `proposal` makes it of the request; it raises InvalidArgument. `answers` is the field of the
-    response that takes what the state machine answered.
+    `proposal` makes the proposal from the request; it raises InvalidArgument. `answers` is the
+    field of the response that takes the state machine's answer.
     """
     response: Callable[..., ResponseT] = rpc.response
 
@@ -64,15 +64,15 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         access: AccessBook,
         caller: Callable[[], str],
     ) -> None:
-        """`hakeeper` reaches shard 0 from this store; `access` is the list in force here. `caller`:
-        whose call is being served.
+        """`hakeeper` reaches shard 0 from this store; `access` is the list in force here. `caller`
+        returns the identity whose call is being served.
         """
         self._caller = caller
         self._hakeeper = hakeeper
         self._access = access
         self._limits = limits
 
-    # It accepts appends once its replicas were started, a heartbeat later.
+    # The shard accepts appends once its replicas were started, a heartbeat later.
     CreateShard = administration(
         rpcs.CREATE_SHARD,
         lambda request: proposals.CreateShard(
@@ -80,7 +80,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
         ),
         answers="shard_id",
     )
-    # Every store follows with its next heartbeat or the one after.
+    # Every store follows with its next heartbeat or the one after that.
     ChangeAccess = administration(
         rpcs.CHANGE_ACCESS,
         lambda request: proposals.ChangeAccess(
@@ -135,7 +135,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     async def GetShardInfo(
         self, request: hakeeper_pb2.GetShardInfoRequest, context: Context
     ) -> hakeeper_pb2.ShardInfo:
-        """Where the replicas of a shard are; from this store's view when it has one."""
+        """Where the replicas of a shard are, from this store's view when the view has the shard."""
         shard = ShardId(request.shard_id)
         with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
             view = await self._hakeeper.shard(shard, limit_s, stale=True)
@@ -150,7 +150,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
     async def AllocateIds(
         self, request: hakeeper_pb2.AllocateIdsRequest, context: Context
     ) -> hakeeper_pb2.AllocateIdsResponse:
-        """A range of ids nobody else gets."""
+        """A range of ids that nobody else gets."""
         proposal = proposals.AllocateIds(
             key=request.key,
             count=request.count,
@@ -184,7 +184,7 @@ class HAKeeperService(hakeeper_pb2_grpc.HAKeeperServicer):
             return await effect(self._hakeeper.propose(proposal, limit_s))
 
     async def administer(self, proposal: proposals.Proposal, context: Context) -> Applied:
-        """Where HAKeeper's leader is; NOT_LEADER says where that is."""
+        """Propose where HAKeeper's leader is; NOT_LEADER says where that is."""
         _check(proposal)
         with in_time(context, self._limits, self._hakeeper.expire, HAKEEPER_SHARD) as limit_s:
             return await effect(self._hakeeper.administer(proposal, limit_s))
@@ -198,7 +198,7 @@ def _joining(word: str) -> proposals.Joining:
 
 
 def _check(proposal: proposals.Proposal) -> None:
-    """Raise InvalidArgument for what the state machine would refuse as malformed."""
+    """Raise InvalidArgument for a proposal that the state machine would refuse as malformed."""
     try:
         proposals.decode(proposals.encode(proposal))
     except (proposals.ProposalCorrupt, OverflowError) as error:

@@ -47,8 +47,8 @@ def one_command(
 ) -> Method[LogService, RequestT, ResponseT]:
     """The method of an RPC that is one command of the log.
 
-    `command` makes the command of the caller and the request; it raises InvalidArgument. `answers`
-    is the field of the response that takes what the state machine answered.
+    `command` makes the command from the caller and the request; it raises InvalidArgument.
+    `answers` is the field of the response that takes the state machine's answer.
     """
     response: Callable[..., ResponseT] = rpc.response
 
@@ -160,7 +160,7 @@ class LogService(log_pb2_grpc.LogServicer):
         claim = self.store.author().claim(_nonce(opened.session_nonce))
         if self._host.replica_info(shard) is None:
             raise shard_not_found(shard)
-        # The call may live for days; it is each block that has a deadline.
+        # The call may live for days; each block has a deadline of its own.
         limit_s = self.store.limits.rpc_timeout_default_s
 
         def submit(request: AppendRequest) -> asyncio.Future[Applied]:
@@ -225,7 +225,7 @@ class LogService(log_pb2_grpc.LogServicer):
     async def propose(
         self, shard_id: int, command: commands.Command, context: Context
     ) -> tuple[ShardId, Applied]:
-        """Put `command` into the log and wait for what the state machine answers."""
+        """Put `command` into the log and wait for the state machine's answer."""
         shard = log_shard(shard_id)
         data = commands.encode(command)
         with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:

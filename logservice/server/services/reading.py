@@ -29,10 +29,10 @@ from logservice.server.services.context import StoreContext, log_shard
 from logservice.server.services.deadlines import in_time, timeout_s
 
 _WAIT_S: Final = 5.0
-"""How long Follow at the tail waits before it looks again whether the shard still runs here."""
+"""How long Follow waits at the tail before it looks again whether the shard still runs here."""
 
 _TIMESTAMP: Final = struct.Struct("<q")
-"""Last field of a block's header."""
+"""The last field of a block's header."""
 
 _GAP_REASONS: Final = {
     Reason.FENCED: log_pb2.GAP_REASON_FENCED,
@@ -77,7 +77,7 @@ async def follow(store: StoreContext, request: log_pb2.FollowRequest, context: C
 
 
 class _Follow:
-    """One call. `next_lsn`: everything before it was sent, or skipped by time."""
+    """One call. `next_lsn`: every LSN before it was sent, or skipped by time."""
 
     def __init__(
         self, store: StoreContext, request: log_pb2.FollowRequest, context: Context
@@ -112,7 +112,7 @@ class _Follow:
                 await self._host.wait_applied(self._shard, self._next_lsn, _WAIT_S)
 
     async def _send_next(self) -> bool | None:
-        """One message; returns whether a stop condition holds behind it, None at the tail."""
+        """Send one message; returns whether a stop condition holds behind it, None at the tail."""
         wanted = self._bytes_wanted()
         answers = self._store.answers
         taken = await answers.take(_at_most(wanted), bounds.STREAM_WRITE_STALL_S)
@@ -126,7 +126,7 @@ class _Follow:
                 taken.shrink(response.ByteSize())
                 await self._context.write(response)
             if finished and self._told_lsn != self._next_lsn:
-                # Skipped by time: the caller learns where to go on all the same.
+                # The LSNs were skipped by time: the caller learns where to go on all the same.
                 await self._context.write(self._response(found, ()))
             return finished
         finally:
@@ -166,12 +166,14 @@ class _Follow:
 
 
 def _at_most(max_bytes: int) -> int:
-    """The largest answer to a request for `max_bytes`: its last block may reach beyond them."""
+    """The largest answer to a request for `max_bytes`: its last block may reach beyond that
+    size.
+    """
     return max_bytes + bounds.BLOCK_BYTES_MAX
 
 
 def readable_lsn(lsn: int) -> Lsn:
-    """Raises InvalidArgument for 0, which no record has."""
+    """`lsn` as one that can be read. Raises InvalidArgument for 0, which no record has."""
     if lsn == 0:
         raise InvalidArgument("LSNs start at 1", field="lsn")
     return Lsn(lsn)

@@ -1,15 +1,16 @@
 """pem_files: a CA, a certificate and its key, read from files and checked before anybody uses them.
 
-Theory of operation. `read_pem` either returns material that fits together or raises TlsRefused and
-changes nothing: the certificate and the key are a pair, the certificate is valid now, is for
-what it is shown for and carries exactly one identity, that of this store; the CA file holds
-certificates of authorities only; every key and signature is strong enough (INV-CERT-1). Files that
-are being replaced one after the other pass through states that do not fit together; the caller
-(`server.tls.store_tls`) keeps what it has and looks again.
+Theory of operation. `read_pem` either returns material that fits together, or raises TlsRefused and
+changes nothing. The certificate and the key must be a pair. The certificate must be valid now, be
+for the purpose it is shown for, and carry exactly one identity, that of this store. The CA file
+must hold certificates of authorities only, and every key and signature must be strong enough
+(INV-CERT-1). Files that are being replaced one after the other pass through states that do not fit
+together; the caller (`server.tls.store_tls`) keeps what it has and looks again.
 
-A key is refused when others than the store's user (or, for a key that root owns, its group: the way
-secrets are mounted into containers) can read it: a copy of a key cannot be taken back. The mode is
-that of the opened file, not of a name that may be another file a moment later.
+A key is refused when others than the store's user can read it, because a copy of a key cannot be
+taken back. If root owns the key, its group may read it, too: that is how secrets are mounted into
+containers. The mode is that of the opened file, not of a name that may be another file a moment
+later.
 
 Nothing of a key is ever put into a message.
 """
@@ -56,12 +57,12 @@ class PemPaths:
     certificate: Path
     key: Path
     lists: Path | None = None
-    """Revocation lists of those authorities (`logservice.revocation`)."""
+    """The revocation lists of those authorities (`logservice.revocation`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PemMaterial:
-    """What the three files held, checked. Times are UTC."""
+    """The checked contents of the three files. Times are UTC."""
 
     ca: bytes
     certificate: bytes
@@ -84,8 +85,8 @@ def read_pem(
 ) -> PemMaterial:
     """Read and check the material of store `store_id`. Raises TlsRefused.
 
-    `purposes`: what the certificate is shown for; each must stand in it. `before`: the revocation
-    lists in use.
+    `purposes`: what the certificate is shown for; each must stand in the certificate. `before`: the
+    revocation lists in use.
     """
     ca, certificate, key = _read(paths.ca), _read(paths.certificate), _read(paths.key, secret=True)
     authorities = _check_authorities(ca, paths.ca)
@@ -190,7 +191,8 @@ def _private_key(data: bytes, path: Path) -> PrivateKeyTypes:
     try:
         return serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        # Without its cause: nothing that was read from a key belongs into a traceback.
+        # The error goes without its cause: nothing that was read from a key belongs into a
+        # traceback.
         raise _refused(path, "holds no unencrypted PEM key, or a damaged one") from None
 
 

@@ -1,22 +1,22 @@
 """store_tls: the store's certificates on both planes, followed as their files change.
 
-Theory of operation. The files are looked at every `reload_interval_s`; when a plane's differ from
-what is in use they are read and checked as a whole (`pem_files`). Only a set that fits together
-replaces the one in use; anything else, a half-written file or a key that does not belong to its
-certificate, leaves it alone and raises an alarm until the files are right. So a rotation may
-replace file after file in any order.
+Theory of operation. The files are looked at every `reload_interval_s`. When a plane's files differ
+from the set in use, they are read and checked as a whole (`pem_files`). Only a set that fits
+together replaces the one in use. Anything else, such as a half-written file or a key that does not
+belong to its certificate, leaves the set in use alone and raises an alarm until the files are
+right. So a rotation may replace file after file in any order.
 
-A plane's revocation lists are a part of its set; the gate and the peer transport look at those in
-use (`logservice.revocation`), at calls and connections that are under way, too.
+A plane's revocation lists are a part of its set. The gate and the peer transport look at the lists
+in use (`logservice.revocation`), also for calls and connections that are under way.
 
 New handshakes take the new set: gRPC asks `_fetch` at each one, and the peer transport is told
 (`on_peer_change`) and opens its listener anew. Connections that exist live on until they reach
 their age (`TlsSection.connection_age_max_s`), which both planes enforce.
 
-INV-TLS-1: what is in use was checked; a failed reload changes nothing.
+INV-TLS-1: every set in use was checked; a failed reload changes nothing.
 
-Private keys reach OpenSSL through an anonymous memory file, because `load_cert_chain` reads names
-only and a second look at the named file may find another one than was checked.
+Private keys reach OpenSSL through an anonymous memory file. `load_cert_chain` reads names only, and
+a second look at the named file may find another file than the one that was checked.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _PURPOSES: Final = {
 }
 
 _CIPHERS: Final = "DEFAULT:!aNULL:!eNULL:@SECLEVEL=2"
-"""OpenSSL's level 2 ends a handshake in which any certificate has less than 112 bits of strength;
-what it lets through is looked at once more by `logservice.certificate`."""
+"""OpenSSL's level 2 ends a handshake in which any certificate has less than 112 bits of strength.
+`logservice.certificate` looks once more at what it lets through."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +75,9 @@ class StoreTls:
         self._failures: dict[str, str] = {}
         self._revocations: dict[str, Revocations] = {}
         self.reloads = 0
-        """Sets that were replaced."""
+        """How many sets were replaced."""
         self.failed_reloads = 0
-        """Times that changed files were not usable."""
+        """How many times changed files were not usable."""
         for plane, paths in self._paths.items():
             self._seen[plane] = _signature(paths)
             self._use(plane, self._read(plane))
@@ -100,7 +100,7 @@ class StoreTls:
         return self._revocations[CLIENT_PLANE]
 
     def client_authorities(self) -> tuple[x509.Certificate, ...]:
-        """Who may sign clients' certificates, those that are on their way out included."""
+        """Who may sign clients' certificates, including authorities that are being phased out."""
         return self._used[CLIENT_PLANE].authorities
 
     def revoked(self, serials: Sequence[Serial]) -> str:
@@ -129,7 +129,9 @@ class StoreTls:
         return found
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For gRPC's port: clients must have a certificate; TLS 1.2 or later (gRPC's own floor)."""
+        """Credentials for gRPC's port: clients need a certificate; TLS 1.2 or later (gRPC's own
+        floor).
+        """
         return grpc.dynamic_ssl_server_credentials(
             _grpc_configuration(self._served),
             self._fetch,  # type: ignore[arg-type]  # the stub does not know that None is allowed
@@ -145,7 +147,7 @@ class StoreTls:
         return _loaded(context, self._used[PEER_PLANE])
 
     def client_context(self) -> ssl.SSLContext:
-        """See `PeerTls`. Names of hosts are not compared: the store's identity is."""
+        """See `PeerTls`. Host names are not compared, because the store's identity is."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         return _loaded(context, self._used[PEER_PLANE])
@@ -211,7 +213,7 @@ class StoreTls:
         )
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """On one of gRPC's threads at each handshake; None: as before."""
+        """The new set, on one of gRPC's threads at each handshake; None to keep the present one."""
         used = self._used[CLIENT_PLANE]
         if used is self._served:
             return None
@@ -228,7 +230,7 @@ def _now() -> datetime.datetime:
 
 
 def _signature(paths: PemPaths) -> object:
-    """Changes when one of the files does; a missing file is a state like any other."""
+    """A value that changes when one of the files does; a missing file is a state like any other."""
     found: list[object] = []
     for path in (paths.ca, paths.certificate, paths.key, paths.lists):
         try:
