@@ -30,7 +30,7 @@ from logservice.cli.processes.local_cluster import LocalCluster
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024
 WIDTH = 130
-"""Of the tables where there is no terminal."""
+"""Width of the tables where there is no terminal."""
 
 
 def main() -> None:

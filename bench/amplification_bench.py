@@ -34,7 +34,7 @@ SHARDS = 48
 PAYLOAD = b"x" * 4096
 SEGMENT_BYTES = 1 << 20
 GROUPS_PER_COLLECTION = 5
-"""About a segment is written between two collections."""
+"""Groups between two collections: about a segment is written."""
 
 MEMBERS = Membership(
     voters=(ReplicaId(1),), members=(Member(ReplicaId(1), StoreId("bench"), Incarnation(1)),)

@@ -78,7 +78,7 @@ class Store:
 
     @property
     def incarnation(self) -> Incarnation:
-        """Of its data directory."""
+        """The incarnation of its data directory."""
         return self.host.identity.incarnations[0]
 
     def _fatal(self, error: BaseException) -> None:
@@ -119,7 +119,7 @@ class Trio:
             await store.host.start_replica(SHARD, ReplicaId(store.number), membership, join=False)
 
     def introduce(self, up: list[Store]) -> None:
-        """Those that are up learn each other's addresses."""
+        """Tell the stores that are up each other's addresses."""
         for one in up:
             for other in up:
                 one.host.transport.set_address(other.store_id, other.host.transport.address)

@@ -47,7 +47,7 @@ class Shape:
 
     @property
     def buffers(self) -> list[bytes]:
-        """As the encoder hands them over."""
+        """The buffers, as the encoder hands them over."""
         header, payload = b"h" * 68, b"p" * self.size
         return [header, payload] * self.count
 
@@ -67,7 +67,7 @@ class File:
     """A file that was written before, and the ways to write it durably."""
 
     def __init__(self, path: str) -> None:
-        """Made, and as large as a segment."""
+        """Make the file, as large as a segment."""
         self._vfs = PosixVfs()
         self._path = path
         self._handle = self._vfs.create(path)
@@ -84,16 +84,16 @@ class File:
         return self._next - size
 
     def two_calls(self, buffers: list[bytes], offset: int) -> None:
-        """Written, then synced."""
+        """Write, then sync."""
         self._vfs.pwritev(self._handle, buffers, offset)
         self._vfs.fdatasync(self._handle)
 
     def one_call(self, buffers: list[bytes], offset: int) -> None:
-        """As log storage does."""
+        """Write as log storage does."""
         self._vfs.write_durably(self._handle, buffers, offset)
 
     def pieces(self, buffers: list[bytes], offset: int) -> None:
-        """Copied no further than it must be."""
+        """Write, and copy no more than is needed."""
         step = -(-len(buffers) // CALL_BUFFERS)
         if step > 1:
             buffers = [b"".join(buffers[n : n + step]) for n in range(0, len(buffers), step)]

@@ -47,7 +47,7 @@ def best_us(work: Callable[[], object], times: int) -> float:
 
 
 def encode_us(count: int, size: int) -> float:
-    """Of one entry, when `count` of them are encoded together."""
+    """Microseconds for one entry, when `count` of them are encoded together."""
     payload = b"x" * size
     entries = tuple(
         Entry(Term(1), Index(n), Lsn(n), 1, EntryKind.BLOCK, payload) for n in range(1, count + 1)

@@ -22,7 +22,7 @@ POLL_S: Final = 0.005
 LIMIT_S: Final = 120.0
 CALLERS: Final = 16
 SETTLE_S: Final = 0.5
-"""Of load before a stop and after it."""
+"""Seconds of load before a stop and after it."""
 
 
 class Orderly(NamedTuple):

@@ -26,13 +26,13 @@ from pathlib import Path
 import click
 
 SHORTEST_S = 0.3
-"""Of standing still: less than that every machine does now and then."""
+"""The shortest stand-still: every machine stands still for less than that now and then."""
 
 _BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
 
 
 def parents() -> dict[int, int]:
-    """Of every process that is there now."""
+    """The parent of every process that runs now."""
     found: dict[int, int] = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
@@ -79,7 +79,7 @@ def stand_still(pid: int, ancestor: int, seconds: float) -> str:
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """So many processes that do nothing else; they end with this one, however it ends."""
+    """Run `count` processes that do nothing else; they end with this one, however it ends."""
     running = [
         subprocess.Popen([sys.executable, "-c", _BUSY, str(os.getpid())]) for _ in range(count)
     ]

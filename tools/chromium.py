@@ -59,7 +59,7 @@ class Chromium:
             os.dup2(to_read, 3)
             os.dup2(to_write, 4)
 
-        # Moved away first: dup2 onto 3 and 4 must not overwrite what it reads next.
+        # Both are moved away first: dup2 onto 3 and 4 must not overwrite what it reads next.
         to_read, to_write = (_high(descriptor) for descriptor in (to_read, to_write))
         self._log = (directory.parent / f"{directory.name}.log").open("wb")
         self._process = subprocess.Popen(
@@ -132,7 +132,7 @@ class Chromium:
             features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
         self.call("Page.navigate", url=url)
-        # The second picture has rates; where the store did not answer nothing is drawn.
+        # The second picture has rates; where the store did not answer, nothing is drawn.
         self.wait(
             f"location.href === {json.dumps(url)}"
             " && Number(document.documentElement?.dataset.drawn || 0) >= 2"
@@ -148,14 +148,14 @@ class Chromium:
         return found["result"].get("value")
 
     def wait(self, script: str, timeout_s: float = 90.0) -> None:
-        """Until an expression is true."""
+        """Wait until an expression is true."""
         deadline = time.monotonic() + timeout_s
         while not self.run(script):
             assert time.monotonic() < deadline, script
             time.sleep(0.05)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """The page; `whole`: also what one has to scroll to."""
+        """Take a picture of the page; `whole`: also of what one has to scroll to."""
         picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(picture["data"]))
 

@@ -78,7 +78,7 @@ class Way:
     """By caller and called function, as `file:name`."""
 
     def look(self, frame: FrameType, event: str, _argument: object) -> None:
-        """For `sys.setprofile`."""
+        """The callback of `sys.setprofile`."""
         if event != "call":
             return
         file = _own_file(frame.f_code)
@@ -94,7 +94,7 @@ class Way:
 
 
 class _Call:
-    """A gRPC context: of a caller without a deadline, who stays."""
+    """A gRPC context of a caller who sets no deadline and stays."""
 
     def time_remaining(self) -> None:
         return None

@@ -102,7 +102,7 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def print_table(files: Mapping[str, File]) -> None:
-    """Packages one by one, then what is said of all files."""
+    """Print the figures of each package, then those of all files."""
     print(f"{'package':20} {'files':>5} {'lines':>6} {'rooms':>5} {'arrows':>6}  circles of rooms")
     for package in PACKAGES:
         graph = rooms(files, package)

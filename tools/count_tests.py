@@ -60,7 +60,7 @@ class Counter:
         self._skipped: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A part of a test: fixtures, call, fixtures' ends."""
+        """Hear of one part of a test: its fixtures, its call, or its fixtures' ends."""
         if report.failed:
             self._failed.add(report.nodeid)
         elif report.skipped:
@@ -69,14 +69,14 @@ class Counter:
             self._passed.add(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file; every process that collects it reports it."""
+        """Hear of one file; every process that collects it reports it."""
         if report.failed:
             self._failed.add(report.nodeid)
         elif report.skipped:
             self._skipped.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        """All reports were heard."""
+        """Write the counts: all reports were heard."""
         counts = Counts(
             len(self._passed - self._failed),
             len(self._failed),
@@ -92,7 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Counts in the process that hears of all tests only."""
+    """Count only in the process that hears of all tests."""
     file = config.getoption("--count-tests")
     if file is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Counter(file))

@@ -64,7 +64,7 @@ class Bound:
 
     @property
     def is_limit(self) -> bool:
-        """Something that can be met, rather than a habit."""
+        """Whether a caller can meet it; else it is a habit."""
         return bool(_LIMIT.search(self.name)) and not _PACE.search(self.name)
 
 

@@ -36,7 +36,7 @@ def lock(uv: Path, name: str) -> None:
 
 
 def names() -> list[str]:
-    """Of all lists of pins."""
+    """The names of all lists of pins."""
     return sorted(path.stem for path in (ROOT / "requirements").glob("*.in"))
 
 

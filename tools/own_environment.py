@@ -15,11 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 _TIMEOUT_S = 300
 _ATTEMPTS = 3
-"""As in setup_environment: a registry that answers slowly gets a few."""
+"""Attempts, as in setup_environment: a registry that answers slowly gets a few."""
 
 
 def own_environment(name: str) -> Path:
-    """The folder of its programs. Raises OSError or subprocess.SubprocessError."""
+    """The folder of the environment's programs. Raises OSError or subprocess.SubprocessError."""
     pins = ROOT / "requirements" / f"{name}.txt"
     place = ROOT / f".venv-{name}"
     stamp = place / f".stamp-{hashlib.sha256(pins.read_bytes()).hexdigest()[:16]}"

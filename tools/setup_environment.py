@@ -64,7 +64,9 @@ def _pin_file(name: str) -> Path:
 
 
 def _wanted_stamp() -> str:
-    """Changes when a pin, this script, a package's metadata or the interpreter does."""
+    """A value that changes when a pin, this script, a package's metadata or the interpreter
+    does.
+    """
     digest = hashlib.sha256(f"{sys.version_info[:2]} {ROOT}".encode())
     sources = [_pin_file(name) for name in PINS]
     sources += [Path(__file__), ROOT / "pyproject.toml", ROOT / "client" / "pyproject.toml"]
@@ -141,7 +143,7 @@ def _create_environment() -> None:
 
 
 def _install_pins() -> None:
-    """Build tools first: what comes as source is built with them, without build isolation."""
+    """Install build tools first: source packages are built with them, without build isolation."""
     _pip("install", "--no-deps", "--require-hashes", "-r", str(_pin_file("build")))
     pins = [argument for name in PINS[1:] for argument in ("-r", str(_pin_file(name)))]
     _pip("install", "--no-deps", "--require-hashes", "--no-build-isolation", *pins)

@@ -24,7 +24,7 @@ class NotConverged(Exception):
 
 
 def channel_to(address: str, tls: Tls | None) -> grpc.aio.Channel:
-    """For one store, and whatever it holds at once."""
+    """A channel to one store, with room for whatever it holds at once."""
     if tls is None:
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
     return grpc.aio.secure_channel(address, tls.credentials(), options=_OPTIONS)

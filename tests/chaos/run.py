@@ -171,7 +171,7 @@ def _sum_up(options: Options, world: World, result: Result) -> None:
 
 
 async def _progress(world: World, records: int, show: Show, note: str) -> bool:
-    """Until so many more records of every shard are acked; False when that takes too long."""
+    """Wait until so many more records of every shard are acked; False when that takes too long."""
     goals = {shard: world.acked_of(shard) + records for shard in world.shards}
     deadline = time.monotonic() + PROGRESS_TIMEOUT_S
     while any(world.acked_of(shard) < goal for shard, goal in goals.items()):

@@ -18,7 +18,7 @@ from logservice_wire.errors import UnknownOutcome
 from logservice_wire.rpcs import Rpc
 
 PATIENCE_S = 60.0
-"""For what would otherwise hang: a failure long before the time limit of a test."""
+"""Bounds waits that would otherwise hang: a failure long before the time limit of a test."""
 
 
 @pytest.fixture

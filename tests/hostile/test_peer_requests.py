@@ -156,7 +156,7 @@ async def test_every_method_has_a_rule_and_a_body_that_attacks_it(store: Store) 
 
 @pytest.mark.parametrize("method", sorted(BODIES))
 async def test_a_stranger_with_a_certificate_gets_nothing(store: Store, method: str) -> None:
-    """INV-PEER-2."""
+    """Tests INV-PEER-2."""
     peer = await stranger(store)
     refused = parts_of(store).host.requests.refused
     before, counted = what_is(store), refused.total()

@@ -30,7 +30,7 @@ def contents(directory: Path) -> dict[Path, bytes]:
 
 
 def put_back(directory: Path, copy: dict[Path, bytes]) -> None:
-    """As ``rsync --inplace --delete`` does: a file that is there keeps its inode."""
+    """Copy as ``rsync --inplace --delete`` does: an existing file keeps its inode."""
     for one in contents(directory):
         if one not in copy:
             one.unlink()

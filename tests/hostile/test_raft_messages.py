@@ -69,7 +69,7 @@ def everything(shard: int, to: int, sender: int) -> Iterator[bytes]:
 
 
 def papers_of(cluster: LocalCluster, store: str) -> tuple[Papers, bytes]:
-    """Of a store of the cluster, or a new one that its authority knows."""
+    """The papers of a store of the cluster, or of a new one that its authority knows."""
     certificates = cluster.directory / "certs"
     folder = certificates / "stores" / store
     if not folder.exists():

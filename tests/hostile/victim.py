@@ -40,7 +40,7 @@ STALL_S_MAX = 2 * ELECTION_TICKS * TICK_MS / 1000
 """An election time-out is drawn between once and twice the configured number of ticks."""
 
 GROWTH_MAX = 1.1
-"""Of the peak of memory, from the first repetition to the third."""
+"""Growth of the peak of memory, from the first repetition to the third."""
 
 SETTINGS: dict[str, dict[str, object]] = {
     "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},

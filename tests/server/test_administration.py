@@ -85,7 +85,7 @@ def leads(store: Store) -> bool:
 
 
 async def leader_and_others(stores: list[Store]) -> tuple[Store, list[Store]]:
-    """As soon as all know who leads."""
+    """Return as soon as all know who leads."""
     async with asyncio.timeout(30):
         while True:
             leading = [store for store in stores if leads(store)]
