@@ -97,8 +97,8 @@ class AppendStream:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await asyncio.wait([self._reader])
         except asyncio.CancelledError:
-            # The call may be cancelled, or the sender: the appender's worker would not stop without
-            # that.
+            # Either the call was cancelled or the sender. The sender's cancellation must go on:
+            # otherwise the appender's worker would not stop.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
