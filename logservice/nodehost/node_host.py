@@ -189,9 +189,14 @@ class NodeHost:
                 return
             raise ShardExists(f"shard {shard} runs here as {running.replica_id}", shard=shard)
         directory = self._check_startable(shard, replica_id, incarnation)
+        engine = self._engine(directory)
+        if engine.owes(shard, replica_id):
+            # It was stopped with a write on its way. The log does not show it yet, and whoever
+            # starts from the log as it is has forgotten a vote or an entry that gets durable.
+            await engine.commit([])
         if directory.logdb.log(shard, replica_id).bootstrap is None:
             update = first_update(shard, replica_id, membership, join=join)
-            await self._engine(directory).commit([update])
+            await engine.commit([update])
         self._check_startable(shard, replica_id, directory.incarnation)
         if shard in self._replicas:
             return

@@ -216,10 +216,12 @@ async def test_a_huge_term_is_a_step_and_the_shard_goes_on(cluster: Cluster) -> 
 async def raise_terms(cluster: Cluster, numbers: Sequence[int], term: int) -> None:
     """Raise the terms of these stores as if they had gone through many elections."""
     for number in numbers:
-        store = cluster.stores[number]
-        log = store.logdb.log(SHARD, replica(number))
+        host = cluster.host(number)
+        engine = host._engine(host.directories.place(SHARD, replica(number)))
+        await engine.commit([])  # what was on its way when the replica was stopped
+        log = cluster.stores[number].logdb.log(SHARD, replica(number))
         hard = HardState(Term(term), ReplicaId(0), log.hard_state.commit)
-        store.logdb.commit([Update(SHARD, replica(number), hard_state=hard)])
+        await engine.commit([Update(SHARD, replica(number), hard_state=hard)])
 
 
 @pytest.mark.parametrize("behind", [(3,), (1, 2)])

@@ -155,6 +155,15 @@ class Engine:
         """Forget `replica`, which stops."""
         self._active.pop(replica, None)
 
+    def owes(self, shard: ShardId, replica: ReplicaId) -> bool:
+        """Something that this replica wrote waits for the disk, or is there."""
+        at_disk = [write for group in self._under_way for write in group.writes]
+        return any(
+            (update.shard, update.replica) == (shard, replica)
+            for write in [*at_disk, *self._writes]
+            for update in write.updates
+        )
+
     async def commit(self, updates: Sequence[Update]) -> None:
         """Make `updates` durable in the next group; returns when they are.
 
