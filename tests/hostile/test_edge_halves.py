@@ -30,12 +30,12 @@ APPEND, STREAM = "/logservice.v1.Log/Append", "/logservice.v1.Log/AppendStream"
 MISSING_BYTES = 100
 CONNECTIONS, CALLS = 4, 25
 BLOCK = bytes(8 << 20)
-ATTACK_S = 5.0
-BYTES_PER_S = 25 << 20
+ATTACK_S = 8.0
+BYTES_PER_S = 15 << 20
 """Of each connection: what an attacker may have over the bound is what comes in a second or so."""
 
 HALVES_MIB_MAX = 384
-"""32 MiB that may wait, two seconds of all four connections, and what the allocator keeps."""
+"""32 MiB that may wait, four seconds of all connections, and what the allocator keeps."""
 
 LIMITS: dict[str, dict[str, object]] = {"limits": {"identity_undelivered_bytes_max": 32 << 20}}
 
