@@ -21,7 +21,7 @@ from logservice_wire.errors import (
 from logservice import bounds
 from logservice.config_change import ChangeKind, ChangeStep, ConfigChange
 from logservice.ids import Incarnation, Index, Lsn, ReplicaId, ShardId
-from logservice.nodehost.integrity import digests
+from logservice.nodehost.integrity import comparison_answers, digests
 from logservice.nodehost.integrity.digests import (
     DIGEST,
     FINDING,
@@ -30,6 +30,7 @@ from logservice.nodehost.integrity.digests import (
     Finding,
 )
 from logservice.nodehost.peers.question import Asker
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm import commands
 from tests.nodehost.cluster import SHARD, eventually, request
@@ -195,6 +196,62 @@ async def test_three_different_replicas_halt_all_until_a_person_decides(
         await cluster.stores[number].down()
         await cluster.stores[number].up()
         assert SHARD in cluster.host(number).halted()
+
+
+async def digest_of(cluster: Compared, number: int, asker: int, low: int, high: int) -> bytes:
+    """What one member answers another about a range."""
+    wanted = DIGEST.encode(DigestWanted(SHARD, number, asker, low, high))
+    data = await cluster.host(number).on_request(
+        cluster.host(asker).identity, DIGEST.method, wanted
+    )
+    return answered(data, low, high).digest
+
+
+async def test_a_replica_that_halts_while_it_is_read_still_says_what_it_had(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else of three different replicas one might not hear enough, and not halt."""
+    await cluster.fill(5)
+    halting, asking, leading = 1, 2, 3
+    cluster.forge(halting, 1)
+    cluster.forge(asking, 2)
+    rows = [(n, await digest_of(cluster, n, n % 3 + 1, 2, 4)) for n in (1, 2, 3)]
+    original, going_on, reads = digests.read_digest, asyncio.Event(), 0
+
+    async def slow_at_first(replica: Replica, low: Index, high: Index) -> bytes | None:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            await going_on.wait()
+        return await original(replica, low, high)
+
+    monkeypatch.setattr(comparison_answers, "read_digest", slow_at_first)
+    asked = asyncio.create_task(digest_of(cluster, halting, asking, 2, 4))
+    await eventually(lambda: reads == 1)
+    finding = FINDING.encode(Finding(SHARD, halting, leading, 2, 4, True, rows))
+    host = cluster.host(halting)
+    await host.on_request(cluster.host(leading).identity, FINDING.method, finding)
+    assert SHARD in host.halted()
+    going_on.set()
+    assert await asked == dict(rows)[halting]
+
+
+async def test_a_follower_counts_the_digest_of_a_member_that_has_applied_more(
+    cluster: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower hears of a commit later than the leader and the other follower."""
+    await cluster.fill(5)
+    number = await cluster.follower()
+    host, replica = cluster.host(number), cluster.host(number).replica(SHARD)
+    answer = DigestAnswer(1, replica.raft.commit + 1, b"a" * 16)
+
+    async def ahead(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
+        return DIGEST.encode_answer(answer)
+
+    monkeypatch.setattr(host.transport, "request", ahead)
+    told = await digests.ask_others(host.requests, replica, Index(2), Index(4))
+    assert set(told.values()) == {b"a" * 16}
+    assert len(told) == 2
 
 
 async def test_a_wrong_learner_is_found_too(tmp_path: Path) -> None:

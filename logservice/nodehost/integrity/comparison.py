@@ -347,7 +347,11 @@ class Comparer:
         if store is None or store in self._silent:
             return None
         try:
-            return await ask_digest(self._host.requests, replica, other, low, high)
+            answer = await ask_digest(self._host.requests, replica, other, low, high)
+            # Only the leader can say so: a follower hears of a commit after others have applied it.
+            if answer.applied > replica.raft.commit:
+                raise NoAnswer("it applied what is not committed")
+            return answer
         except NoAnswer as error:
             self._totals["refused"] += 1
             logger.warning("shard %d: the answer of %s is none: %s", replica.shard, store, error)

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from logservice_wire.errors import Busy, InvalidArgument, ShardNotFound
+from logservice_wire.errors import Busy, Halted, InvalidArgument, ShardNotFound
 
 from logservice import bounds
 from logservice.clock import Clock
@@ -143,19 +143,34 @@ class ComparisonAnswers:
         self._host.halt(replica, reason)
 
     async def _serve(self, peer: PeerIdentity, wanted: DigestWanted) -> DigestAnswer:
-        halted = self._halted.get(ShardId(wanted.shard))
-        if (
-            halted is not None
-            and self._host.running(halted.replica.shard) is None
-            and (halted.low, halted.high) == (wanted.low, wanted.high)
-        ):
+        halted = self._halted_for(wanted)
+        if halted is not None:
             # Whoever is told of the same difference asks, too: what was here is still said.
             _check_asker(halted.replica, peer, wanted)
             return halted.answer
         replica = self._asked(peer, wanted)
-        digest = await self._read(replica, Index(wanted.low), Index(wanted.high))
+        try:
+            digest = await self._read(replica, Index(wanted.low), Index(wanted.high))
+        except (ShardNotFound, Halted):
+            # It halted while it was read. Without its digest the asker could not decide, and nobody
+            # is left who would tell the asker again.
+            halted = self._halted_for(wanted)
+            if halted is None:
+                raise
+            return halted.answer
         first, applied = replica.reader.first_index(), replica.applied
         return DigestAnswer(first, applied, digest or b"")
+
+    def _halted_for(self, wanted: DigestWanted) -> _Halted | None:
+        """What halted here for a difference in just that range."""
+        halted = self._halted.get(ShardId(wanted.shard))
+        if (
+            halted is None
+            or self._host.running(halted.replica.shard) is not None
+            or (halted.low, halted.high) != (wanted.low, wanted.high)
+        ):
+            return None
+        return halted
 
     async def _on_finding(self, peer: PeerIdentity, found: Finding) -> None:
         replica = self._asked(peer, found)
