@@ -20,8 +20,8 @@ from logservice.logdb.format import group_encoder
 from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.update import Update
 from logservice.logdb.index.entry_cache import CachedEntries, EntryCache
+from logservice.logdb.index.index import SegmentUsage
 from logservice.logdb.index.replica_state import ReplicaState
-from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.logdb.plan import plan_run
 from logservice.server.process import tune_interpreter
 

@@ -56,8 +56,8 @@ from logservice.logdb.gc.garbage import (
     plan_garbage,
 )
 from logservice.logdb.index.entry_cache import CachedEntries, EntryCache
+from logservice.logdb.index.index import SegmentUsage
 from logservice.logdb.index.replica_state import Key, ReplicaState
-from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.logdb.io.data_directory import DataDirectory
 from logservice.logdb.io.kv import Kv, KvEngine
 from logservice.logdb.io.segment_files import SegmentFiles
@@ -385,8 +385,6 @@ class LogDb:
             self._columns.saved(group.checkpoint.chunks)
         for segment in group.retired:
             self._files.retire(segment)
-        if not group.has_bytes:
-            return
         self._writer.advance(group)
         for run in group.runs:
             if group.flags & FLAG_REWRITE:

@@ -18,21 +18,23 @@ ballast, when the disk is full), so nothing is shared while it runs.
 from __future__ import annotations
 
 import errno
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from logservice.bounds import LOGDB_SMALL_SEGMENT_BYTES
+from logservice.bounds import LOGDB_GROUP_SAMPLES, LOGDB_SMALL_SEGMENT_BYTES
 from logservice.clock import Clock
 from logservice.invariants import invariant
 from logservice.logdb.checkpoint.checkpoint import CheckpointBatch, LogPosition
-from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, GroupPosition, RecordRun
+from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE, RecordRun
 from logservice.logdb.format.group_encoder import EncodedGroup, encode_group
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.format.segment import encode_segment_header
 from logservice.logdb.io.kv import Kv
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.space.disk_space import DiskSpace, OutOfDescriptors, OutOfSpace
-from logservice.logdb.space.stats import Counters
+from logservice.logdb.space.stats import DURABLE_WRITE_BUCKETS_US, GROUP_BUCKETS_BYTES, Histogram
 
 _WITHOUT_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 """The process, or the machine, may open no more files."""
@@ -81,6 +83,50 @@ class CommitGroup:
         return not (self.has_bytes or self.retired or self.checkpoint or self.cut)
 
 
+class Samples:
+    """A figure of every group: the newest ones as they are, all of them by bucket."""
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        """No samples. `bounds`: of the buckets, ascending."""
+        self._samples: deque[int] = deque(maxlen=LOGDB_GROUP_SAMPLES)
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0
+
+    def add(self, figure: int) -> None:
+        """Note one."""
+        self._samples.append(figure)
+        self._counts[bisect_left(self._bounds, figure)] += 1
+        self._total += figure
+
+    def histogram(self) -> Histogram:
+        """All samples so far."""
+        return Histogram(self._bounds, tuple(self._counts), self._total)
+
+    def percentile(self, share: float) -> int:
+        """The figure not exceeded by `share` of the samples; 0 without samples."""
+        if not self._samples:
+            return 0
+        ordered = sorted(self._samples)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a writer has done since the directory was opened."""
+
+    groups: int = 0
+    durable_writes: int = 0
+    entries_written: int = 0
+    bytes_written: int = 0
+    bytes_rewritten: int = 0
+    index_bytes_written: int = 0
+    segments_retired: int = 0
+    segments_recycled: int = 0
+    durable_write_us: Samples = field(default_factory=lambda: Samples(DURABLE_WRITE_BUCKETS_US))
+    group_bytes: Samples = field(default_factory=lambda: Samples(GROUP_BUCKETS_BYTES))
+
+
 class SegmentWriter:
     """Appends groups to the newest segment of one log."""
 
@@ -102,6 +148,7 @@ class SegmentWriter:
         self._segment_bytes = segment_bytes
         self._clock = clock
         self._capacity = 0
+        self._seed = 0
         self._handle = -1
         self._durable = position.sequence
         """Sequence of the newest durable group; belongs to whoever is in `write`."""
@@ -121,7 +168,15 @@ class SegmentWriter:
         at = self.position
         sequence = at.sequence + 1
         if at.offset:
-            encoded = self._encode(runs, sequence, flags, at.segment, at.offset, at.last)
+            encoded = encode_group(
+                runs,
+                sequence=sequence,
+                flags=flags,
+                seed=self._seed,
+                segment=at.segment,
+                offset=at.offset,
+                previous=at.last,
+            )
             if at.offset + encoded.size <= self._capacity:
                 return CommitGroup(
                     encoded,
@@ -133,7 +188,15 @@ class SegmentWriter:
                     handle=self._handle,
                 )
         segment = at.segment + 1 if at.offset else at.segment
-        encoded = self._encode(runs, sequence, flags, segment, SEGMENT_HEADER_BYTES, at.last)
+        encoded = encode_group(
+            runs,
+            sequence=sequence,
+            flags=flags,
+            seed=self._files.seed(segment),
+            segment=segment,
+            offset=SEGMENT_HEADER_BYTES,
+            previous=at.last,
+        )
         group = CommitGroup(encoded, runs, sequence, next_write_sequence, flags, may_wait)
         if group.has_bytes:
             group.new_segment_bytes = max(self._segment_bytes, SEGMENT_HEADER_BYTES + encoded.size)
@@ -150,7 +213,15 @@ class SegmentWriter:
         invariant(before.solid, "INV-WRITER-4", sequence=before.sequence)
         last, sequence = before.encoded.position, before.sequence + 1
         offset = last.offset + before.encoded.size
-        encoded = self._encode(runs, sequence, 0, last.segment, offset, last)
+        encoded = encode_group(
+            runs,
+            sequence=sequence,
+            flags=0,
+            seed=self._seed,
+            segment=last.segment,
+            offset=offset,
+            previous=last,
+        )
         if offset + encoded.size > self._capacity:
             return None
         return CommitGroup(
@@ -205,12 +276,15 @@ class SegmentWriter:
             vfs.fsync_directory(self._files.directory)
 
     def advance(self, group: CommitGroup) -> None:
-        """The group is durable: the next one goes behind it."""
+        """The group is written: the next one goes behind what of it is in a segment."""
+        if not group.has_bytes:
+            return
         invariant(group.sequence == self.position.sequence + 1, "INV-GROUP-3", now=self.position)
         at, encoded = group.encoded.position, group.encoded
         if group.new_segment_bytes:
             self._files.added(at.segment, group.new_segment_bytes)
             self._capacity = group.new_segment_bytes
+            self._seed = self._files.seed(at.segment)
             self._close_handle()
             self._handle = group.handle
         self.position = LogPosition(
@@ -236,25 +310,6 @@ class SegmentWriter:
     def close(self) -> None:
         """Release the current segment."""
         self._close_handle()
-
-    def _encode(
-        self,
-        runs: Sequence[RecordRun],
-        sequence: int,
-        flags: int,
-        segment: int,
-        offset: int,
-        previous: GroupPosition,
-    ) -> EncodedGroup:
-        return encode_group(
-            runs,
-            sequence=sequence,
-            flags=flags,
-            seed=self._files.seed(segment),
-            segment=segment,
-            offset=offset,
-            previous=previous,
-        )
 
     def _create(self, group: CommitGroup, segment: int) -> None:
         """Make the group's segment: of a spare; else a preallocated whole one if the disk has room,

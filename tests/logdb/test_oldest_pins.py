@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from logservice import bounds
 from logservice.ids import Index
-from logservice.logdb.index.index import Chunk, EntryIndex
+from logservice.logdb.index.index import Chunk, EntryIndex, SegmentUsage
 from logservice.logdb.index.replica_state import Key, ReplicaState
-from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.space.oldest_pins import OldestPin, OldestPins
 from tests.logdb.helpers import SMALL, World, entries, log_of, update

@@ -42,9 +42,8 @@ from logservice.logdb.gc.garbage import (
     runs_of_entries,
     runs_of_records,
 )
-from logservice.logdb.index.index import Chunk
+from logservice.logdb.index.index import Chunk, SegmentUsage
 from logservice.logdb.index.replica_state import Key, ReplicaState
-from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.read.entry_read import EntryRead
 from logservice.logdb.segment_writer import CommitGroup

@@ -21,8 +21,8 @@ from logservice.logdb.checkpoint.checkpoint import LogPosition
 from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.fault import REPAIRED
 from logservice.logdb.format.record import Installed, Meta, MetaValue, RecordKind
+from logservice.logdb.index.index import SegmentUsage
 from logservice.logdb.index.replica_state import ReplicaState
-from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.logdb.options import LogDbOptions
 from logservice.value import value
 

@@ -27,11 +27,12 @@ from logservice.bounds import LOGDB_CHUNK_ENTRIES_MAX
 from logservice.entry import Entry
 from logservice.invariants import invariant
 from logservice.logdb.format.columns import EntryColumns
-from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.value import value
 
 _CHUNKS_AT_ONCE = 32
 """Looked at for one read: a replica has at least one in each segment, however little that is."""
+
+_NO_USAGE = (0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +85,43 @@ class Place:
     segment: int
     offset: int
     length: int
+
+
+class SegmentUsage:
+    """How many bytes and chunks of each segment are still needed (INV-INDEX-4).
+
+    Every `EntryIndex` reports what it gains and loses, so choosing what to collect and telling what
+    pins a segment cost no walk over the entries.
+    """
+
+    __slots__ = ("_segments",)
+
+    def __init__(self) -> None:
+        self._segments: dict[int, list[int]] = {}
+
+    def add(self, segment: int, live_bytes: int, chunks: int) -> None:
+        """Entries of `segment` came to life (or died: negative)."""
+        figures = self._segments.get(segment)
+        if figures is None:
+            self._segments[segment] = [live_bytes, chunks]
+            return
+        figures[0] += live_bytes
+        if chunks:
+            figures[1] += chunks
+            if not figures[1]:
+                del self._segments[segment]
+
+    def live_bytes(self, segment: int) -> int:
+        """Bytes of live entries."""
+        return self._segments.get(segment, _NO_USAGE)[0]
+
+    def chunks(self, segment: int) -> int:
+        """Chunks with live entries."""
+        return self._segments.get(segment, _NO_USAGE)[1]
+
+    def total_bytes(self) -> int:
+        """Bytes of live entries in all segments."""
+        return sum(live for live, _ in self._segments.values())
 
 
 class EntryIndex:

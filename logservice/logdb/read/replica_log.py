@@ -186,10 +186,10 @@ class ReplicaLog:
         return self._fetch_index(self._state.index.unloaded_of_index(low, size), low)
 
     def _fetch_index(self, chunks: list[Chunk], first: Index = Index(0)) -> Fetch | None:
-        source, key = self._state.index.source, self._state.key
+        source = self._state.index.source
         if not chunks or source is None:
             return None
-        vfs = self._files.vfs
+        vfs, key = self._files.vfs, self._state.key
         return Fetch(vfs, first, chunks=chunks, load=lambda chunk: source.read(key, chunk))
 
     def end_fetch(self, fetch: Fetch) -> None:

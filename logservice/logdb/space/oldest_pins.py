@@ -12,9 +12,8 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from logservice.bounds import LOGDB_COLLECT_SLICE_STEPS, METRIC_PINS_MAX
-from logservice.logdb.index.index import Chunk, EntryIndex
+from logservice.logdb.index.index import Chunk, EntryIndex, SegmentUsage
 from logservice.logdb.index.replica_state import Key, ReplicaState
-from logservice.logdb.index.segment_usage import SegmentUsage
 from logservice.value import value
 
 

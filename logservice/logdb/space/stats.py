@@ -7,12 +7,9 @@ which a scraper can add up over stores and cut into any interval.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from logservice.bounds import LOGDB_GROUP_SAMPLES
 from logservice.logdb.space.disk_space import DiskState
 from logservice.logdb.space.oldest_pins import OldestPin
 
@@ -100,47 +97,3 @@ class LogDbStats:
         """Bytes written for each byte that somebody wanted written; 1.0 before the first one."""
         extra = self.bytes_rewritten + self.index_bytes_written
         return 1.0 + extra / self.bytes_written if self.bytes_written else 1.0
-
-
-class Samples:
-    """A figure of every group: the newest ones as they are, all of them by bucket."""
-
-    def __init__(self, bounds: tuple[int, ...]) -> None:
-        """No samples. `bounds`: of the buckets, ascending."""
-        self._samples: deque[int] = deque(maxlen=LOGDB_GROUP_SAMPLES)
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._total = 0
-
-    def add(self, figure: int) -> None:
-        """Note one."""
-        self._samples.append(figure)
-        self._counts[bisect_left(self._bounds, figure)] += 1
-        self._total += figure
-
-    def histogram(self) -> Histogram:
-        """All samples so far."""
-        return Histogram(self._bounds, tuple(self._counts), self._total)
-
-    def percentile(self, share: float) -> int:
-        """The figure not exceeded by `share` of the samples; 0 without samples."""
-        if not self._samples:
-            return 0
-        ordered = sorted(self._samples)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
-
-
-@dataclass(slots=True)
-class Counters:
-    """What a writer has done since the directory was opened."""
-
-    groups: int = 0
-    durable_writes: int = 0
-    entries_written: int = 0
-    bytes_written: int = 0
-    bytes_rewritten: int = 0
-    index_bytes_written: int = 0
-    segments_retired: int = 0
-    segments_recycled: int = 0
-    durable_write_us: Samples = field(default_factory=lambda: Samples(DURABLE_WRITE_BUCKETS_US))
-    group_bytes: Samples = field(default_factory=lambda: Samples(GROUP_BUCKETS_BYTES))
