@@ -2,6 +2,7 @@
 
 Knows neither asyncio nor raft's core; only `nodehost/`, `server/`, `cli/` and `sim/` import it.
 Start with `log_db.py` (a commit group from begin to finish), then `plan.py` (which updates are
-legal) and `segment_writer.py` (where the bytes go). `format/` is what lies on disk, `recovery/` how
-a start reads it, `gc/` how space comes back; `index/`, `checkpoint/` and `read/` serve readers.
+legal, and which records they become) and `segment_writer.py` (where the bytes go). `format/` is
+what lies on disk, `recovery/` how a start reads it, `gc/` how space comes back; `index/`,
+`checkpoint/` and `read/` serve readers.
 """

@@ -23,7 +23,7 @@ work at the same time:
 - INV-LOGDB-4: OutOfSpace from `write` is no failure: nothing was written. `abandon` takes the
   group back, and its updates may be begun again, or others first.
 - INV-LOGDB-3: an update of nothing but a commit index needs no sync of its own; it waits for a
-  group that does (`unwritten`).
+  group that does (`Planner`).
 
 Files: ``segments/``, ``index/`` (derived), ``BALLAST``.
 """
@@ -63,11 +63,10 @@ from logservice.logdb.io.kv import Kv, KvEngine
 from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.plan import MustWait, commit_only, plan_ahead, plan_run
+from logservice.logdb.plan import Planner
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.logdb.recovery.opening import INDEX_NAME, open_and_recover
 from logservice.logdb.recovery.recovery import Recovered
-from logservice.logdb.recovery.unwritten import Unwritten
 from logservice.logdb.scrub import DamagedRange, ScrubTarget, Verdict, attribute, scrub_target
 from logservice.logdb.segment_writer import CommitGroup, SegmentWriter
 from logservice.logdb.space.disk_space import DiskSpace, DiskState, OutOfSpace
@@ -132,7 +131,8 @@ class LogDb:
         columns.on_fault = self.fault_found
         self._logs: dict[Key, ReplicaLog] = {}
         self._cache = EntryCache(options.entry_cache_bytes)
-        self._unwritten = Unwritten(self._states, marks=bool(recovered.report.newly_faulty))
+        marks = bool(recovered.report.newly_faulty)
+        self._planner = Planner(self._states, self._state, marks=marks)
         self._begun: deque[CommitGroup] = deque()
         self._failure = ""
         self.on_fault: Callable[[ShardId, ReplicaId], None] = lambda *_: None
@@ -220,7 +220,7 @@ class LogDb:
         try:
             if not self._failure and not self._begun:
                 with contextlib.suppress(OutOfSpace):
-                    self._commit_runs(self._unwritten.take(self._next_write_sequence))
+                    self._commit_runs(self._planner.waiting(self._next_write_sequence))
                     self.mark_durable()
                 self.checkpoint()
                 self._writer.cut()
@@ -284,26 +284,7 @@ class LogDb:
         failure.
         """
         self._check_usable()
-        runs: list[RecordRun] = []
-        sequence = self._next_write_sequence
-        may_wait = True
-        states = self._states
-        keys: set[Key] = set()
-        for update in updates:
-            key = (update.shard, update.replica)
-            keys.add(key)
-            run = plan_run(states.get(key) or self._state(key), update, sequence)
-            if run is not None:
-                may_wait = may_wait and commit_only(run)
-                sequence += len(run.metas) + len(run.entries)
-                runs.append(run)
-        if len(keys) < len(updates):
-            invariant(False, "INV-LOGDB-ONE-UPDATE", keys=[(u.shard, u.replica) for u in updates])
-        if not may_wait or self._unwritten.marks:
-            more = self._unwritten.take(sequence, runs)
-            sequence += sum(run.record_count for run in more)
-            runs += more
-            may_wait = False
+        runs, sequence, may_wait = self._planner.plan(updates, self._next_write_sequence)
         group = self._begin_runs(runs, sequence, may_wait=may_wait)
         if self.observer is not None:
             self.observer.begun(group, updates, ahead=False)
@@ -318,29 +299,12 @@ class LogDb:
         """
         invariant(len(self._begun) == 1, "INV-LOGDB-1", begun=len(self._begun))
         before = self._begun[0]
-        if self._failure or self._unwritten.marks:
+        if self._failure or not before.solid or before.flags & FLAG_REWRITE:
             return None
-        if not before.solid or before.flags & FLAG_REWRITE:
+        planned = self._planner.plan_ahead(updates, before.runs, before.next_write_sequence)
+        if planned is None:
             return None
-        earlier = {(run.shard, run.replica): run for run in before.runs}
-        if len(earlier) < len(before.runs):
-            return None  # a commit index that had waited came with other news of its replica
-        sequence = before.next_write_sequence
-        runs: list[RecordRun] = []
-        keys: set[Key] = set()
-        for update in updates:
-            key = (update.shard, update.replica)
-            keys.add(key)
-            try:
-                run = plan_ahead(self._state(key), earlier.get(key), update, sequence)
-            except MustWait:
-                return None
-            if run is not None:
-                sequence += len(run.metas) + len(run.entries)
-                runs.append(run)
-        invariant(len(keys) == len(updates), "INV-LOGDB-ONE-UPDATE", keys=keys)
-        if all(map(commit_only, runs)):
-            return None
+        runs, sequence = planned
         group = self._writer.begin_ahead(runs, before, next_write_sequence=sequence)
         if group is not None:
             self._begun.append(group)
@@ -379,7 +343,7 @@ class LogDb:
         if not group.written:
             invariant(group.empty or group.may_wait, "INV-LOGDB-UNWRITTEN")
             for run in group.runs:
-                self._unwritten.hold(run)
+                self._planner.hold(run)
             return
         if group.checkpoint is not None:
             self._columns.saved(group.checkpoint.chunks)
@@ -399,7 +363,7 @@ class LogDb:
         self._begun.clear()
         if group.checkpoint is not None:
             self._owed = group.checkpoint
-        self._unwritten.gave_back(group.runs)
+        self._planner.gave_back(group.runs)
         if self.observer is not None:
             self.observer.abandoned(group)
 
@@ -414,7 +378,7 @@ class LogDb:
         If marks of damage wait, they go instead: they, too, follow the newest group (INV-REC-4).
         """
         self._check_usable()
-        if self._unwritten.marks:
+        if self._planner.marks:
             return self.begin(())
         flags = FLAG_MARK if self._writer.unmarked else 0
         return self._begin_runs([], self._next_write_sequence, flags=flags)
@@ -429,7 +393,7 @@ class LogDb:
         A mark lost in a crash costs nothing while the damage is found again at the next start; but
         damage that is found by reading may not be.
         """
-        if self._unwritten.marks:
+        if self._planner.marks:
             self.commit(())
 
     # --- maintenance -----------------------------------------------------------------------------
@@ -654,8 +618,8 @@ class LogDb:
         state.apply(run)
         if state.fault is not None and state.fault != state.marked:
             # More was found, or written, while this was on its way.
-            self._unwritten.marks = True
-        self._unwritten.written(run, removed=state.removed)
+            self._planner.marks = True
+        self._planner.written(run, removed=state.removed)
         if state.removed:
             self._logs.pop(key, None)
             state.clear()
@@ -664,5 +628,5 @@ class LogDb:
 
     def _fault_noted(self, shard: int, replica: int) -> None:
         self._states[shard, replica].dirty = True
-        self._unwritten.marks = True
+        self._planner.marks = True
         self.on_fault(ShardId(shard), ReplicaId(replica))

@@ -1,7 +1,16 @@
-"""Planning an update: check that it continues what is there, and say which records it becomes.
+"""Planning a commit group: which records its updates become, if they continue what is there.
 
 The checks are the last line before the disk: a caller that breaks one is wrong about its own log,
 and writing would turn that into damage.
+
+Two kinds of records need no group, and no sync, of their own; the planner keeps them in memory:
+
+- commit indexes: losing one in a crash costs nothing, because the leader says it again. Written
+  un-synced they would be a second un-synced group (INV-GROUP-2), so they wait;
+- marks of damage: while the damage is found again at the next start, a lost mark costs nothing.
+
+Both travel with the next group that is not begun ahead (INV-LOGDB-5: the one before it may carry
+them already), at the latest the first of the next segment.
 
 - INV-PLAN-TERM: terms never fall. INV-PLAN-VOTE: a vote given in a term is never changed.
 - INV-PLAN-COMMIT: commit never falls and never passes the last entry.
@@ -18,21 +27,144 @@ and writing would turn that into damage.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from logservice.entry import Entry
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA
+from logservice.ids import NO_REPLICA, Index
 from logservice.invariants import invariant
 from logservice.logdb.format.commit_group import RecordRun
 from logservice.logdb.format.fault import REPAIRED
 from logservice.logdb.format.record import COMMIT, Installed, Meta, RecordKind
 from logservice.logdb.format.update import InstalledSnapshot, Update
-from logservice.logdb.index.replica_state import ReplicaState
+from logservice.logdb.index.replica_state import Key, ReplicaState
 from logservice.snapshot import Snapshot
 
 
-class MustWait(Exception):
+class Planner:
+    """Says which records the next group of one log has. See the head of this file."""
+
+    def __init__(
+        self,
+        states: Mapping[Key, ReplicaState],
+        new_state: Callable[[Key], ReplicaState],
+        *,
+        marks: bool,
+    ) -> None:
+        """`states` are all replicas', and their owner's, who makes a new one in `new_state`. marks:
+        recovery found damage that no mark names.
+        """
+        self.marks = marks
+        """Some damage has no mark on disk that names it."""
+        self._states = states
+        self._new_state = new_state
+        self._commits: dict[Key, Index] = {}
+        """What waits, by replica."""
+
+    def plan(self, updates: Sequence[Update], sequence: int) -> tuple[list[RecordRun], int, bool]:
+        """What makes `updates` durable, from write sequence `sequence` on, and what had waited for
+        that: the runs, the write sequence behind them, and whether the group may wait.
+
+        It may wait if it holds nothing but commit indexes.
+        """
+        runs: list[RecordRun] = []
+        may_wait = True
+        states = self._states
+        keys: set[Key] = set()
+        for update in updates:
+            key = (update.shard, update.replica)
+            keys.add(key)
+            run = plan_run(states.get(key) or self._new_state(key), update, sequence)
+            if run is not None:
+                may_wait = may_wait and _commit_only(run)
+                sequence += len(run.metas) + len(run.entries)
+                runs.append(run)
+        if len(keys) < len(updates):
+            invariant(False, "INV-LOGDB-ONE-UPDATE", keys=[(u.shard, u.replica) for u in updates])
+        if may_wait and not self.marks:
+            return runs, sequence, True
+        waiting = self.waiting(sequence, runs)
+        runs += waiting
+        return runs, sequence + sum(run.record_count for run in waiting), False
+
+    def plan_ahead(
+        self, updates: Sequence[Update], before: Sequence[RecordRun], sequence: int
+    ) -> tuple[list[RecordRun], int] | None:
+        """`plan` while the group with the runs `before` is at the disk. None when what comes of the
+        updates is only known, or may only be written, once that one is finished (INV-LOGDB-5).
+        """
+        if self.marks:
+            return None
+        earlier = {(run.shard, run.replica): run for run in before}
+        if len(earlier) < len(before):
+            return None  # a commit index that had waited came with other news of its replica
+        runs: list[RecordRun] = []
+        keys: set[Key] = set()
+        for update in updates:
+            key = (update.shard, update.replica)
+            keys.add(key)
+            state = self._states.get(key) or self._new_state(key)
+            try:
+                run = _plan_run_ahead(state, earlier.get(key), update, sequence)
+            except _MustWait:
+                return None
+            if run is not None:
+                sequence += len(run.metas) + len(run.entries)
+                runs.append(run)
+        invariant(len(keys) == len(updates), "INV-LOGDB-ONE-UPDATE", keys=keys)
+        return None if all(map(_commit_only, runs)) else (runs, sequence)
+
+    def waiting(self, sequence: int, present: Sequence[RecordRun] = ()) -> list[RecordRun]:
+        """Runs of what waits, from write sequence `sequence` on, for a group that has the runs
+        `present`: marks of replicas that are not among them, and commit indexes where those say no
+        newer one.
+        """
+        runs = self._marks(sequence, present) if self.marks else []
+        sequence += len(runs)
+        if self._commits:
+            newer = {(run.shard, run.replica) for run in present if _says_commit(run)}
+            for key, commit in self._commits.items():
+                if key not in newer:
+                    runs.append(RecordRun(*key, sequence, [Meta(COMMIT, sequence, commit)]))
+                    sequence += 1
+        return runs
+
+    def _marks(self, sequence: int, present: Sequence[RecordRun]) -> list[RecordRun]:
+        busy = {(run.shard, run.replica) for run in present}
+        unmarked = [
+            state for state in self._states.values() if state.fault not in (None, state.marked)
+        ]
+        runs: list[RecordRun] = []
+        for state in unmarked:
+            if state.key not in busy and state.fault is not None:
+                mark = Meta(RecordKind.FAULTY, sequence, state.fault)
+                runs.append(RecordRun(*state.key, sequence, [mark]))
+                sequence += 1
+        self.marks = len(runs) < len(unmarked)
+        return runs
+
+    def gave_back(self, runs: Sequence[RecordRun]) -> None:
+        """These were planned, and not written."""
+        self.marks = self.marks or any(
+            meta.kind is RecordKind.FAULTY for run in runs for meta in run.metas
+        )
+
+    def hold(self, run: RecordRun) -> None:
+        """Show the commit indexes of a run that is not written now, and let them wait."""
+        state = self._states[run.shard, run.replica]
+        for meta in run.metas:
+            assert isinstance(meta.value, int)
+            hard = state.hard_state
+            state.hard_state = HardState(hard.term, hard.vote, meta.value)
+            self._commits[state.key] = meta.value
+
+    def written(self, run: RecordRun, *, removed: bool) -> None:
+        """The run is durable; `removed`: the replica is no more."""
+        if self._commits and (removed or _says_commit(run)):
+            self._commits.pop((run.shard, run.replica), None)
+
+
+class _MustWait(Exception):
     """What the update becomes is only known once the group before it is durable."""
 
 
@@ -70,8 +202,8 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Record
         over = _restored(state, update)
         changes = bool(entries) or snapshot is not None
         if over or (changes and state.fault != state.marked):
-            # The mark would wait for a group without this replica (`unwritten`), and not even the
-            # damage would be left to tell that more is missing.
+            # The mark would wait for a group without this replica (`Planner._marks`), and not even
+            # the damage would be left to tell that more is missing.
             said = REPAIRED if over else state.fault
             metas.append(Meta(RecordKind.FAULTY, write_sequence + len(metas), said))
     if not metas and not entries:
@@ -81,7 +213,7 @@ def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> Record
     )
 
 
-def plan_ahead(
+def _plan_run_ahead(
     state: ReplicaState, before: RecordRun | None, update: Update, write_sequence: int
 ) -> RecordRun | None:
     """`plan_run` while `before`, the replica's run in the group at the disk, is not in `state` yet.
@@ -89,11 +221,11 @@ def plan_ahead(
     INV-PLAN-AHEAD: only entries that continue the log and hard states are planned like this, and
     only behind a run of nothing else. Such a run changes the state in two ways, and both are known
     before it is durable: the log ends with its last entry, and its newest hard state holds. Every
-    other update raises `MustWait`.
+    other update raises `_MustWait`.
     """
     last, tail_lsn, old, term = state.index.last_index, state.index.tail_lsn, state.hard_state, -1
     if state.removed:
-        raise MustWait
+        raise _MustWait
     if before is not None:
         for meta in before.metas:
             if meta.kind is COMMIT and isinstance(meta.value, int):
@@ -101,14 +233,14 @@ def plan_ahead(
             elif isinstance(meta.value, HardState):
                 old = meta.value
             else:
-                raise MustWait
+                raise _MustWait
         if before.entries:
             if before.entries[0].index != last + 1:
-                raise MustWait
+                raise _MustWait
             newest = before.entries[-1]
             last, tail_lsn, term = newest.index, newest.next_lsn, newest.term
     if not _continues(update, last):
-        raise MustWait
+        raise _MustWait
     return _plan_continuation(state, update, write_sequence, old, last, tail_lsn, term)
 
 
@@ -148,9 +280,16 @@ def _plan_continuation(
     return RecordRun(update.shard, update.replica, write_sequence, metas, entries)
 
 
-def commit_only(run: RecordRun) -> bool:
+def _commit_only(run: RecordRun) -> bool:
     """Whether the run may wait for the next group that must be synced."""
     return not run.entries and all(meta.kind is COMMIT for meta in run.metas)
+
+
+def _says_commit(run: RecordRun) -> bool:
+    """Whether a record of it says the commit index (a tombstone makes it pointless)."""
+    return any(
+        meta.kind in (COMMIT, RecordKind.HARD_STATE, RecordKind.TOMBSTONE) for meta in run.metas
+    )
 
 
 def _check_repair(state: ReplicaState, update: Update) -> None:

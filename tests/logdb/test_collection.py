@@ -217,7 +217,7 @@ def test_what_cannot_be_read_and_is_dead_by_then_is_no_damage(gone: Update) -> N
         db.finish(group)
     assert dead
     assert not db._states[3, 1].fault
-    assert not db._unwritten.marks
+    assert not db._planner.marks
     assert "entries of a faulty replica" not in {pin.reason for pin in collection.report.pinned}
     seen = picture(db)
     assert picture(world.without_index().open()) == seen

@@ -116,7 +116,7 @@ def test_a_mark_older_than_the_newest_entries_says_too_little() -> None:
     db.fault_found((1, 1), "a sector", Index(6))
     db.record_faults()
     db.commit([update(1, 1, entries(11, 14))])
-    assert db._unwritten.marks, "the next group marks it anew"
+    assert db._planner.marks, "the next group marks it anew"
     for again in (world.without_index(), world):
         again.memory.kill()
         assert log_of(again.open()).fault == Fault("a sector", Index(6), Index(14))

@@ -2,5 +2,5 @@
 
 `log_db` imports it, and the command line the offline tools. Start with `recovery.py` (torn or
 corrupt), then `resolve.py` (one replica) and `opening.py` (what a start does with both);
-`unwritten.py` is what waits for the next group, `offline.py` checks and dumps without a store.
+`offline.py` checks and dumps without a store.
 """
