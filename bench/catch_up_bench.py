@@ -21,14 +21,12 @@ from pathlib import Path
 
 from logservice.clock import SystemClock
 from logservice.ids import NO_SESSION, ClusterId, Incarnation, Lsn, ReplicaId, ShardId, StoreId
-from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
-from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.owner import ANONYMOUS, Author
@@ -65,7 +63,7 @@ class Store:
             logdb=LogDbOptions(ballast_bytes=0, reserve_bytes=0),
         )
         seams = StoreSeams(
-            disk=lambda _: _real_disk(),
+            disk=lambda _: DiskSeams.on_files(PosixVfs()),
             clock=SystemClock(),
             make_transport=lambda identity: MemoryTransport(identity, self._network),
             draw_id=lambda: drawn.getrandbits(63),
@@ -88,12 +86,6 @@ class Store:
         """Stop and close."""
         await self._parts.stop()
         self._parts.close()
-
-
-def _real_disk() -> DiskSeams:
-    files = PosixVfs()
-    threads = [ThreadExecutor(name) for name in ("fsync", "reads", "exports", "removals")]
-    return DiskSeams(files, LevelDbEngine(files), *threads)
 
 
 class Trio:

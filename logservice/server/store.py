@@ -30,12 +30,10 @@ from logservice import bounds
 from logservice.clock import SystemClock
 from logservice.config import Address, StoreConfig
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
-from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.agent.heartbeats import StoreDescription
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams
-from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.nodehost.transport.tcp import TcpTransport
@@ -166,14 +164,7 @@ class Store:
     def _seams(self) -> StoreSeams:
         vfs = PosixVfs(bounds.DISK_SPARE_DESCRIPTORS)
         return StoreSeams(
-            disk=lambda path: DiskSeams(
-                vfs,
-                LevelDbEngine(vfs),
-                ThreadExecutor("fsync"),
-                ThreadExecutor("reads"),
-                ThreadExecutor("exports"),
-                ThreadExecutor("removals"),
-            ),
+            disk=lambda _: DiskSeams.on_files(vfs),
             clock=SystemClock(),
             make_transport=self._make_transport,
             draw_id=lambda: secrets.randbits(63),

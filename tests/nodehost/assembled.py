@@ -13,9 +13,7 @@ from pathlib import Path
 
 from logservice.clock import SystemClock
 from logservice.ids import ClusterId, ShardId, StoreId
-from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.posix_vfs import PosixVfs
-from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.agent.bootstrap import InitialMember
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
@@ -26,20 +24,12 @@ from logservice.nodehost.assembly.store_parts import (
     StoreSettings,
     state_machine_for,
 )
-from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.seam import PeerIdentity, Transport
 from logservice.state_machine import StateMachine
 
 CLUSTER = ClusterId("test-cluster")
 SEGMENT_BYTES = 1 << 20
-
-
-def real_disk(vfs: Vfs | None = None) -> DiskSeams:
-    """Real files and LevelDB, one thread each for writes, reads, exports and removals."""
-    files = vfs or PosixVfs()
-    threads = [ThreadExecutor(name) for name in ("fsync", "reads", "exports", "removals")]
-    return DiskSeams(files, LevelDbEngine(files), *threads)
 
 
 def assemble(
@@ -51,7 +41,7 @@ def assemble(
     on_fatal: Callable[[BaseException], None],
     rng: random.Random | None = None,
     cluster_id: ClusterId = CLUSTER,
-    disk: Callable[[str], DiskSeams] = lambda _: real_disk(),
+    disk: Callable[[str], DiskSeams] = lambda _: DiskSeams.on_files(PosixVfs()),
     logdb: LogDbOptions | None = None,
     state_machines: Callable[[ShardId], StateMachine] = state_machine_for,
     draw_id: Callable[[], int] = lambda: secrets.randbits(63),

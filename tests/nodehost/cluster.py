@@ -19,10 +19,12 @@ from logservice.ids import (
     ShardId,
     StoreId,
 )
+from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.membership import Member, Membership
+from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
@@ -30,7 +32,7 @@ from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
 from logservice.state_machine import StateMachine
-from tests.nodehost.assembled import SEGMENT_BYTES, assemble, real_disk
+from tests.nodehost.assembled import SEGMENT_BYTES, assemble
 from tests.nodehost.fake_host import Everybody
 from tests.owners import CLAIM
 
@@ -59,7 +61,7 @@ class Store:
         """The other arguments of `assemble`."""
         self.fatal: list[BaseException] = []
         self.inline_max_s = 1.0
-        self.vfs: Vfs | None = None
+        self.vfs: Vfs = PosixVfs()
         self.quiesce_ticks = 0
         self.election_ticks = 20
 
@@ -76,7 +78,7 @@ class Store:
             ),
             on_fatal=self.fatal.append,
             rng=self.random,
-            disk=lambda _: real_disk(self.vfs),
+            disk=lambda _: DiskSeams.on_files(self.vfs),
             logdb=LogDbOptions(segment_bytes=self.sealed_at_bytes, ballast_bytes=0),
             state_machines=machines,
             **self.more,

@@ -15,13 +15,14 @@ from logservice_wire.errors import Halted, InvalidArgument
 from logservice.ids import Incarnation, Lsn, ReplicaId, ShardId
 from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.membership import Member, Membership
+from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryTransport
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import Heartbeat
 from logservice.state_machine import StateMachine
-from tests.nodehost.assembled import CLUSTER, assemble, real_disk
+from tests.nodehost.assembled import CLUSTER, assemble
 from tests.nodehost.cluster import Cluster, Store, eventually, log_machine, request, said
 from tests.nodehost.fake_host import Everybody
 
@@ -71,7 +72,7 @@ class TwoDisks(Store):
             ),
             on_fatal=self.fatal.append,
             rng=self.random,
-            disk=lambda path: real_disk(disks[path]),
+            disk=lambda path: DiskSeams.on_files(disks[path]),
             state_machines=machines,
         )
         self.host = self.parts.host

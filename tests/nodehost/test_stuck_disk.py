@@ -9,6 +9,7 @@ import asyncio
 import random
 import threading
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,6 @@ from logservice.membership import Member, Membership
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration
 from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts, StoreSeams, StoreSettings
-from logservice.nodehost.disks.executor import ThreadExecutor
 from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.raft.ready import Role
@@ -176,8 +176,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[tuple[StoreParts, list[StuckVfs
     disks = [StuckVfs(), StuckVfs()]
 
     def disk(path: str) -> DiskSeams:
-        threads = [ThreadExecutor(name) for name in ("fsync", "reads", "exports", "removals")]
-        return DiskSeams(disks[paths.index(path)], MemoryKvEngine(), *threads)
+        return replace(DiskSeams.on_files(disks[paths.index(path)]), kv=MemoryKvEngine())
 
     settings = StoreSettings(
         CLUSTER,

@@ -235,50 +235,47 @@ def _create(
 def _check(
     path: str, vfs: Vfs, identity: Identity, cluster_id: ClusterId, store_id: StoreId
 ) -> None:
-    if identity.cluster_id != cluster_id:
-        raise WrongCluster(
-            f"the data directory {path} belongs to cluster {identity.cluster_id!r}, "
-            f"this store is of cluster {cluster_id!r}",
-            field="cluster_id",
-            found=identity.cluster_id,
-            expected=cluster_id,
-        )
-    if identity.store_id != store_id:
-        raise WrongCluster(
-            f"the data directory {path} belongs to store {identity.store_id!r}, "
-            f"this is store {store_id!r}",
-            field="store_id",
-            found=identity.store_id,
-            expected=store_id,
-        )
-    if identity.format_version != FORMAT_VERSION:
-        raise WrongCluster(
-            f"the data directory {path} has format version {identity.format_version}, "
-            f"this program reads version {FORMAT_VERSION}",
-            field="format_version",
-            found=identity.format_version,
-            expected=FORMAT_VERSION,
-        )
-    if identity.hard_bounds != hard_bounds_hash():
-        raise WrongCluster(
-            f"the data directory {path} was written with other hard bounds than this program has; "
-            "replicas with different bounds would decide differently",
-            field="hard_bounds",
-            found=identity.hard_bounds,
-            expected=hard_bounds_hash(),
-        )
+    def compare(field: str, found: object, expected: object, problem: str) -> None:
+        if found != expected:
+            message = f"the data directory {path} {problem}"
+            raise WrongCluster(message, field=field, found=found, expected=expected)
+
+    compare(
+        "cluster_id",
+        identity.cluster_id,
+        cluster_id,
+        f"belongs to cluster {identity.cluster_id!r}, this store is of cluster {cluster_id!r}",
+    )
+    compare(
+        "store_id",
+        identity.store_id,
+        store_id,
+        f"belongs to store {identity.store_id!r}, this is store {store_id!r}",
+    )
+    compare(
+        "format_version",
+        identity.format_version,
+        FORMAT_VERSION,
+        f"has format version {identity.format_version}, "
+        f"this program reads version {FORMAT_VERSION}",
+    )
+    compare(
+        "hard_bounds",
+        identity.hard_bounds,
+        hard_bounds_hash(),
+        "was written with other hard bounds than this program has; "
+        "replicas with different bounds would decide differently",
+    )
     handle = vfs.open_read(posixpath.join(path, IDENTITY_NAME))
     try:
         inode = vfs.inode(handle)
     finally:
         vfs.close(handle)
-    if inode != identity.inode:
-        raise WrongCluster(
-            f"the data directory {path} is a copy (its identity file was made as inode "
-            f"{identity.inode}, this one is {inode}); a copy has forgotten votes and "
-            "acknowledgements given since. Start the store with an empty directory and let the "
-            "cluster replace its replicas",
-            field="inode",
-            found=inode,
-            expected=identity.inode,
-        )
+    compare(
+        "inode",
+        inode,
+        identity.inode,
+        f"is a copy (its identity file was made as inode {identity.inode}, this one is {inode}); "
+        "a copy has forgotten votes and acknowledgements given since. Start the store with an "
+        "empty directory and let the cluster replace its replicas",
+    )

@@ -24,11 +24,12 @@ from logservice.hakeeper.commands.proposals import DirectoryReport
 from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.data_directory import DataDirectory, read_identity
 from logservice.logdb.io.kv import KvEngine, KvError
+from logservice.logdb.io.leveldb_kv import LevelDbEngine
 from logservice.logdb.io.vfs import Vfs
 from logservice.logdb.log_db import LogDb
 from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.disks.directory import Directory
-from logservice.nodehost.disks.executor import Executor
+from logservice.nodehost.disks.executor import Executor, ThreadExecutor
 from logservice.nodehost.disks.read_budget import ReadBudget
 from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.integrity.scrub import Scrubber
@@ -61,6 +62,12 @@ class DiskSeams:
     read_executor: Executor
     export_executor: Executor
     removal_executor: Executor
+
+    @classmethod
+    def on_files(cls, vfs: Vfs) -> DiskSeams:
+        """The real ones: LevelDB in `vfs`, and a thread for each kind of work."""
+        names = ("fsync", "reads", "exports", "removals")
+        return cls(vfs, LevelDbEngine(vfs), *(ThreadExecutor(name) for name in names))
 
     def shut_down(self) -> None:
         """Wait for every thread."""
