@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from logservice.config_change import ConfigChange
 from logservice.entry import Entry, Proposal
@@ -55,6 +55,21 @@ from logservice.raft.state import State, Status
 from logservice.value import value
 
 _FROM_LEADER: Final = (AppendEntries, Heartbeat, InstallSnapshot, Quiesce)
+
+
+class Proposing(NamedTuple):
+    """Where a leader's next proposal will lie, and how much it may append.
+
+    uncommitted_bytes: of payload, appended and not applied yet. block_room: bytes of blocks that
+    may be uncommitted at a time (INV-ROOM-1). closed: a quorum's disks take no block at all.
+    """
+
+    term: Term
+    last_index: Index
+    next_lsn: Lsn
+    uncommitted_bytes: int
+    block_room: int
+    closed: bool
 
 
 @value
@@ -446,15 +461,35 @@ class Raft:
         if write.last_index and same:  # INV-TAIL-ABA
             s.log.stable_to(write.last_index, write.last_term)
 
-    def applied(self, index: Index) -> None:
-        """The state machine has applied everything up to `index`."""
+    def applied(self, index: Index) -> bool:
+        """The state machine has applied everything up to `index`; True when that is the whole log,
+        with what is not committed yet.
+        """
         s = self._state
         finished = s.log.applied_to(index)
         s.uncommitted_bytes = max(0, s.uncommitted_bytes - finished)
         if s.membership.auto_leave:
             proposing.auto_leave(s)
+        return index == s.log.last_index
 
     # --- questions -------------------------------------------------------------------------------
+
+    def proposing(self) -> Proposing | None:
+        """What must be known before anything is proposed; None when this replica does not lead."""
+        s = self._state
+        if s.role is not _LEADING:
+            return None
+        log = s.log
+        room = s.block_room()
+        closed = not room and s.tracker.closed()
+        return Proposing(
+            Term(s.term),
+            Index(log.last_index),
+            log.last_next_lsn,
+            s.uncommitted_bytes,
+            room,
+            closed,
+        )
 
     @property
     def role(self) -> Role:

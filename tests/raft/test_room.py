@@ -229,6 +229,26 @@ def test_a_quorum_is_closed_when_no_quorum_takes_what_was_appended() -> None:
     assert cluster[1].commit == cluster[1].last_index
 
 
+def test_who_proposes_asks_once_and_only_a_leader_answers() -> None:
+    cluster = led()
+    leader = cluster[1]
+    say(cluster, {2: 0}, closed=True)
+    cluster.isolate(3)
+    leader.propose([block(b"stuck")])
+    cluster.settle()
+    found = leader.proposing()
+    assert found is not None
+    assert (found.term, found.last_index) == (leader.term, leader.last_index)
+    assert (found.next_lsn, found.uncommitted_bytes) == (leader.next_lsn, len(b"stuck"))
+    assert (found.block_room, found.closed) == (leader.block_room, False)
+    say(cluster, {1: 0})
+    cluster.tick(2 * cluster.election_ticks - 1)
+    found = leader.proposing()
+    assert found is not None
+    assert (found.block_room, found.closed) == (0, leader.quorum_closed)
+    assert cluster[2].proposing() is None
+
+
 def test_a_silent_member_takes_no_block() -> None:
     cluster = led(5)
     say(cluster, {2: 0, 3: 0}, closed=True)

@@ -585,8 +585,8 @@ class Replica:
             self.applied = entry.index
             self.applied_term = entry.term
         self.hearing.members.applied(self.applied_term)
-        self.raft.applied(self.applied)
-        if self.admission is not None and self.applied == self.raft.last_index:
+        whole_log = self.raft.applied(self.applied)
+        if self.admission is not None and whole_log:
             self.admission.tail_applied()
         if self.reads.unapplied:
             self.reads.applied(self.applied)
