@@ -78,15 +78,15 @@ class CommitObserver(Protocol):
     """Watches the commit groups of one `LogDb`, on its loop thread.
 
     Each method is called as the last step of what it tells of. An observer reads; it changes
-    nothing. Groups that belong to nobody's updates (a durable mark, what `close` still writes) are
-    told when they finish, and only then.
+    nothing. Of a group without updates (a durable mark, what `close` still writes) it is told only
+    when the group finishes.
     """
 
     def begun(self, group: CommitGroup, updates: Sequence[Update], *, ahead: bool) -> None:
         """`begin`, or `begin_ahead`, has made `group` of `updates`."""
 
     def copies_begun(self, group: CommitGroup) -> None:
-        """Garbage collection has begun a group that copies live records; `group.runs` are they."""
+        """Garbage collection has begun a group of copies of live records, the `group.runs`."""
 
     def upkeep_begun(self, group: CommitGroup) -> None:
         """Garbage collection has begun a group that removes or cuts segments."""
@@ -249,13 +249,13 @@ class LogDb:
         }
 
     def knows(self, shard: ShardId, replica: ReplicaId) -> bool:
-        """Data of the replica is here, or the tombstone that it left."""
+        """Whether data of the replica is here, or the tombstone that it left."""
         state = self._states.get((shard, replica))
         return state is not None and bool(state.exists or state.removed or state.faulty)
 
     @property
     def segment_bytes(self) -> int:
-        """Of all segment files."""
+        """Bytes of all segment files."""
         return sum(self._files.sizes.values())
 
     def log(self, shard: ShardId, replica: ReplicaId) -> ReplicaLog:
@@ -294,8 +294,8 @@ class LogDb:
         """`begin` while one group is at the disk: this one is to be written directly after it. None
         when it must wait for that one's finish instead (INV-LOGDB-5); nothing has changed then.
 
-        Does not raise for a failure: the one at the disk may just have failed, in another thread,
-        and it is that one's result that has to say so.
+        It does not raise Halted: the group at the disk may just have failed, in another thread, and
+        the result of that group has to say so.
         """
         invariant(len(self._begun) == 1, "INV-LOGDB-1", begun=len(self._begun))
         before = self._begun[0]
@@ -315,8 +315,8 @@ class LogDb:
     def write(self, group: CommitGroup, *, sync: bool = True) -> None:
         """Write the group and fdatasync it. May run on any thread; any exception is fatal.
 
-        sync False: a group of nothing but commit indexes is not written now (INV-LOGDB-3). Every
-        other group is synced all the same.
+        With `sync` False a group of nothing but commit indexes is not written now (INV-LOGDB-3).
+        Every other group is written and synced all the same.
         """
         if group.empty or (group.may_wait and not sync):
             return
@@ -374,8 +374,9 @@ class LogDb:
     def begin_mark(self) -> CommitGroup:
         """A group that says that all before it is durable; empty when the newest group says so.
 
-        To be written and finished like any other once the store was idle for DURABLE_MARK_MS.
-        If marks of damage wait, they go instead: they, too, follow the newest group (INV-REC-4).
+        It is written and finished like any other group, once the store was idle for
+        DURABLE_MARK_MS. If marks of damage wait, they are written instead: they, too, follow the
+        newest group (INV-REC-4).
         """
         self._check_usable()
         if self._planner.marks:
@@ -403,7 +404,7 @@ class LogDb:
         return scrub_target(self._files, after, self._writer.position.segment)
 
     def sealed_bytes(self, after: int) -> int:
-        """Size of the sealed segments behind `after`: what a scrub has before it."""
+        """Bytes of the sealed segments behind `after`: what a scrub still has to read."""
         active = self._writer.position.segment
         return sum(size for one, size in self._files.sizes.items() if after < one < active)
 
@@ -617,7 +618,7 @@ class LogDb:
         state = self._states[key]
         state.apply(run)
         if state.fault is not None and state.fault != state.marked:
-            # More was found, or written, while this was on its way.
+            # While this run was on its way more damage was found, or more entries were written.
             self._planner.marks = True
         self._planner.written(run, removed=state.removed)
         if state.removed:

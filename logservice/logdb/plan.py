@@ -17,11 +17,12 @@ them already), at the latest the first of the next segment.
 - INV-PLAN-CUT: a committed entry is never replaced.
 - INV-PLAN-LOG: entries join the log and each other: index, term, LSN (INV-LOG-LSN).
 - INV-PLAN-REPAIR: only a fault that is repairable in place is repaired, from its first damaged
-  entry on; it is over when the log holds everything that the replica knows to be committed, and
-  everything it may have acknowledged: through `acked_through`, or up to a committed entry of a term
-  beyond its own (whatever was committed in the terms it acknowledged in lies before that: leader
-  completeness). What an installed snapshot covers is not missed: that was committed, too. Until
-  it is over a mark on disk says so, from its first entries on at the latest.
+  entry on. The repair is over when the log holds everything that the replica knows to be committed,
+  and everything that it may have acknowledged. That is everything through `acked_through`; or
+  everything up to a committed entry of a term beyond its own, since by leader completeness all that
+  was committed in the terms that it acknowledged in lies before such an entry. What an installed
+  snapshot covers was committed, too, so it counts as held. Until the repair is over a mark on disk
+  says so, at the latest from its first entries on.
 - INV-PLAN-SNAPSHOT: an installed snapshot agrees with the entry at its index, if there is one.
 """
 

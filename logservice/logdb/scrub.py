@@ -74,8 +74,8 @@ class DamagedRange:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """replicas: those of which more is damaged than was known. damages: how many places are; bytes
-    of an earlier life that cost nothing are none (INV-SCRUB-2).
+    """replicas: those of which more is damaged than was known. damages: how many places are
+    damaged; bytes of an earlier life that cost nothing do not count (INV-SCRUB-2).
     """
 
     replicas: list[tuple[ShardId, ReplicaId]]
@@ -92,8 +92,9 @@ class Slice:
 
 
 def read_slice(vfs: Vfs, target: ScrubTarget, offset: int, budget: int) -> Slice:
-    """Verify the groups from `offset` on, about `budget` bytes. What cannot be read is damaged, all
-    of it if that is much; a segment that was collected meanwhile is at its end.
+    """Verify the groups from `offset` on, about `budget` bytes. Pages that cannot be read are
+    damaged; the whole slice is if there are too many of them. A segment that was collected
+    meanwhile is at its end.
     """
     try:
         handle = vfs.open_read(target.path)
@@ -241,8 +242,8 @@ def _records(view: memoryview, start: int, end: int, seed: int) -> str:
 
 
 def _unverified(view: memoryview, start: int, end: int, seed: int) -> Iterator[tuple[int, int]]:
-    """The parts of ``start .. end`` in which no record verifies: where nobody says what ought to be
-    there, what verifies is whole all the same.
+    """The parts of ``start .. end`` in which no record verifies. Nothing says here which records
+    ought to be there, but one that verifies is whole all the same.
     """
     data, gap, at = bytes(view[start:end]), 0, 0
     while (at := data.find(_RECORD_START, at)) >= 0:

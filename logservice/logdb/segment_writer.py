@@ -44,11 +44,11 @@ _WITHOUT_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 class CommitGroup:
     """A group on its way to the disk. Only `write` touches it between begin and finish.
 
-    new_segment_bytes: size of the segment to create for it; 0: the current one is used. checkpoint:
-    rows of the segment that was just sealed, written behind the group. retired: segments whose
-    files are removed behind that. cut: a sealed segment and where its last group ends: what is
-    behind is given back. may_wait: it holds nothing but commit indexes. handle: of the
-    segment it is in.
+    new_segment_bytes: the size of the segment to create for it; 0: the current one is used.
+    checkpoint: rows of the segment that was just sealed, written after the group. retired: segments
+    whose files are removed after that. cut: a sealed segment and where its last group ends; the
+    bytes behind that are given back. may_wait: the group holds nothing but commit indexes. handle:
+    the open file of the segment that it goes into.
     """
 
     encoded: EncodedGroup
@@ -84,17 +84,16 @@ class CommitGroup:
 
 
 class Samples:
-    """A figure of every group: the newest ones as they are, all of them by bucket."""
+    """A figure of every group: of the newest groups as it is, of all groups by bucket."""
 
     def __init__(self, bounds: tuple[int, ...]) -> None:
-        """No samples. `bounds`: of the buckets, ascending."""
+        """No samples. `bounds` are the upper bounds of the buckets, ascending."""
         self._samples: deque[int] = deque(maxlen=LOGDB_GROUP_SAMPLES)
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._total = 0
 
     def add(self, figure: int) -> None:
-        """Note one."""
         self._samples.append(figure)
         self._counts[bisect_left(self._bounds, figure)] += 1
         self._total += figure
@@ -143,6 +142,7 @@ class SegmentWriter:
         self.position = position
         self.counters = Counters()
         self.unmarked = False
+        """The newest group is no durable mark."""
         self._files = files
         self._space = space
         self._segment_bytes = segment_bytes
@@ -312,8 +312,9 @@ class SegmentWriter:
         self._close_handle()
 
     def _create(self, group: CommitGroup, segment: int) -> None:
-        """Make the group's segment: of a spare; else a preallocated whole one if the disk has room,
-        else a small one, else one that just holds the group, from the ballast at last.
+        """Make the group's segment, the best that the disk has room for: a spare, a preallocated
+        whole one, a small one, one that just holds the group; at last the ballast is given up for
+        that.
         """
         needed = SEGMENT_HEADER_BYTES + group.encoded.size
         small = max(needed, min(self._segment_bytes, LOGDB_SMALL_SEGMENT_BYTES))
@@ -364,9 +365,10 @@ class SegmentWriter:
         return True
 
     def seal(self) -> tuple[int, int] | None:
-        """Let the next group begin a new segment. What is left of this one may be given back then
-        (`CommitGroup.cut`): on a full disk the garbage in it is worth more than that. None when
-        there is nothing to seal, or it is sealed. No group may be under way.
+        """Let the next group begin a new segment, and return this one and where it ends. The unused
+        rest of it may be given back then (`CommitGroup.cut`): on a full disk the garbage in the
+        segment is worth more than that rest. None when there is nothing to seal, or it is sealed
+        already. No group may be under way.
         """
         if not self.position.offset or self._handle < 0 or not self._capacity:
             return None

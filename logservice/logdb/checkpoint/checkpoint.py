@@ -13,7 +13,7 @@ Rows (keys are big-endian so that they sort; values little-endian):
 
 - INV-CKPT-1: rows and position are written in one synced batch and cover only fdatasynced groups.
 - INV-CKPT-2: the derived index is never needed: without it recovery reads all segments and comes to
-  the same.
+  the same result.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class CheckpointUnusable(Exception):
 
 @value
 class LogPosition:
-    """Everything before (segment, offset) is known. `last` and `sequence` are of the last group."""
+    """Everything before (segment, offset) is known. `last` is the last group, `sequence` its
+    number.
+    """
 
     segment: int = 0
     offset: int = 0

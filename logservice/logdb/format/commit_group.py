@@ -57,10 +57,10 @@ DIRECTORY_ROW_BYTES: Final = ROW.size
 class RecordRun:
     """The records of one replica in a group: other records first, then entries.
 
-    `write_sequence` is the first record's, the rest count up from it. `entries` are the values to
-    write, and `offset` is where the first one's record went in `segment`, `size` the bytes of all
-    their records, once encoded; of a run that was read from the disk, `columns` says where its
-    entries are. `repair`: the fault that it is to repair, of a run that does.
+    `write_sequence` is the first record's; those of the rest count up from it. `entries` are the
+    values to write. Once they are encoded, `offset` is where the record of the first one is in
+    `segment`, and `size` the bytes of all their records. In a run that was read from the disk,
+    `columns` says where its entries are. `repair` is the fault that the run repairs, if it does.
     """
 
     shard: int
@@ -87,10 +87,10 @@ class GroupPosition:
     segment: int
     offset: int
     crc: int = 0
-    """0 also where the header could not be read when somebody behind it, or the index, named it."""
+    """Also 0 where the header could not be read when a later group, or the index, named it."""
 
     def names(self, found: GroupPosition) -> bool:
-        """Whether this, as a successor or the derived index says it, means the group `found`."""
+        """Whether this position, as a successor or the derived index has it, means `found`."""
         place = (self.segment, self.offset) == (found.segment, found.offset)
         return place and self.crc in (0, found.crc)
 
@@ -101,8 +101,8 @@ NO_GROUP: Final = GroupPosition(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class DirectoryRow:
-    """What the directory says of one run. index .. last_index: its entries; without entries the
-    index field of its first record, and last_index 0.
+    """What the directory says of one run. index .. last_index are its entries; in a run without
+    entries, index is the index field of its first record, and last_index is 0.
     """
 
     shard: int

@@ -33,7 +33,7 @@ class Fault:
         return self.damaged_from > 0
 
     def joined(self, other: Fault) -> Fault:
-        """Both at once, under the reason that came first."""
+        """Both faults as one, with the reason that came first."""
         if not self.repairable or not other.repairable:
             return Fault(self.reason)
         return Fault(
@@ -43,7 +43,7 @@ class Fault:
         )
 
     def reaching(self, last: int) -> Fault:
-        """The same of a replica whose log has entries through `last`, which it may have
+        """The same fault when the replica's log has entries through `last`, which it may have
         acknowledged.
         """
         if not self.repairable or last <= self.acked_through:

@@ -72,8 +72,8 @@ def decode_segment_header(
 
 
 def incarnation_in(data: bytes | memoryview, segment: int) -> int | None:
-    """Of the directory that the segment was written in, as its header says; None if that does not
-    verify. For who has nothing else to know it by.
+    """The incarnation of the directory that the segment was written in, as its header says; None if
+    the header does not verify. It is for callers who have no other way to know it.
     """
     if len(data) < SEGMENT_HEADER_BYTES:
         return None

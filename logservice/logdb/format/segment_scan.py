@@ -91,15 +91,15 @@ class Hole:
 
     @property
     def size(self) -> int:
-        """How many."""
+        """How many bytes."""
         return self.end - self.start
 
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a segment holds from the scanned offset on. end: offset after the last group. lost_end:
-    where a group at `end` ends whose header verifies, and nothing that says whose it was; 0: there
-    is none.
+    """What a segment holds from the scanned offset on. end: the offset after the last group.
+    lost_end: at `end` lies a group whose header verifies, but nothing that says whose it was; it
+    ends there. 0: there is no such group.
     """
 
     segment: int
@@ -142,9 +142,10 @@ def scan_entries(
     last: int,
     end: int = 0,
 ) -> EntryColumns | None:
-    """Columns of a replica's newest entries ``first .. last`` in a segment, None if not all, or if
-    newer ones may lie in what does not verify: what those replaced would be taken for the log.
-    `end`: where the last group of the segment begins, as its successor says; 0: nobody does.
+    """The columns of a replica's newest entries ``first .. last`` in a segment. None if some are
+    missing, or if newer ones may lie in bytes that do not verify: then entries that those replaced
+    would be taken for the log. `end` is where the last group of the segment begins, as its
+    successor says; 0: no successor says it.
     """
     scan = scan_segment(view, segment, SEGMENT_HEADER_BYTES, seed)
     rows = [bad.row for group in scan.groups() for bad in group.damaged]

@@ -38,10 +38,10 @@ class Update:
 
     entries: replace everything at and after the first one's index. snapshot: entries at or below
     its index go; if `reset_log` (a snapshot received from the leader) all entries go. remove:
-    forget the replica and leave a tombstone: this replica id never starts here again. repair: these
-    are committed entries of a peer (or its snapshot) for a replica with this fault, the one case in
-    which committed entries are written over. What completes the repair takes the fault away, unless
-    more damage was found meanwhile.
+    forget the replica and leave a tombstone: this replica id never starts here again. repair: the
+    fault of the replica, for which these are committed entries of a peer, or its snapshot. This is
+    the one case in which committed entries are written over. The update that completes the repair
+    takes the fault away, unless more damage was found meanwhile.
     """
 
     shard: ShardId
@@ -56,8 +56,8 @@ class Update:
 
 
 def merge(earlier: Update, later: Update) -> Update | None:
-    """One update of a replica that leaves what the two leave one after the other; None if none
-    does.
+    """One update of a replica with the effect of the two, one after the other; None if there is no
+    such update.
 
     Only entries and hard states merge: a snapshot, a bootstrap or a removal keeps its own group, in
     order. Entries of `later` replace those of `earlier` at and after their first index.

@@ -69,11 +69,11 @@ def plan_garbage(
 
     The first segment worth copying is taken whatever its bytes, so that there is always progress.
     faulty: segments with entries of faulty replicas. read: whether somebody is reading a segment.
-    condemned: damaged ones; each is worth emptying however much is alive in it, once nothing older
-    is left: the first group of a segment says where the segment before it ends, and only that tells
-    a rebuild of the derived index whether the end of that one is lost. The newest file stays until
-    there is a newer one (after a start `active` is none yet): perhaps it holds nothing but the
-    durable mark, and is what tells the newest group from a torn one.
+    condemned: damaged segments. Each is worth emptying however much is alive in it, but only once
+    nothing older is left: the first group of a segment says where the segment before it ends, and
+    only that tells a rebuild of the derived index whether the end of the earlier one is lost. The
+    newest file stays until there is a newer one (after a start `active` does not exist yet): it may
+    hold nothing but the durable mark, which tells the newest group from a torn one.
     """
     plan = GarbagePlan()
     active = min(active, max(sizes, default=active))
@@ -100,8 +100,8 @@ def plan_garbage(
 
 
 def mostly_garbage(usage: SegmentUsage, newest: LogPosition) -> bool:
-    """Less than half of what was written to the newest segment is alive: on a full disk it pays to
-    end it, so that the next collection can free it.
+    """Whether less than half of what was written to the newest segment is alive. On a full disk it
+    then pays to end the segment, so that the next collection can free it.
     """
     return usage.live_bytes(newest.segment) * 2 < newest.offset
 

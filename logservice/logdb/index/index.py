@@ -30,7 +30,9 @@ from logservice.logdb.format.columns import EntryColumns
 from logservice.value import value
 
 _CHUNKS_AT_ONCE = 32
-"""Looked at for one read: a replica has at least one in each segment, however little that is."""
+"""At most so many are looked at for one read: a replica has at least one chunk in each segment that
+it has entries in, however few they are.
+"""
 
 _NO_USAGE = (0, 0)
 
@@ -331,8 +333,8 @@ class EntryIndex:
         return self.columns(self.chunks[self._chunk_of_lsn(lsn)]).find_lsn(lsn)
 
     def unloaded_of_lsn(self, lsn: int, size: int) -> list[Chunk]:
-        """Chunks not in memory, of those with the record and the `size` bytes that follow it; of
-        very small ones not as many.
+        """The chunks that are not in memory, among those with the record and the `size` bytes that
+        follow it; fewer if the chunks are very small.
         """
         number = self._chunk_of_lsn(lsn)
         return self._unloaded(number, number, size)
@@ -344,13 +346,15 @@ class EntryIndex:
         return self._unloaded(before, number, size)
 
     def _unloaded(self, first: int, number: int, size: int) -> list[Chunk]:
-        """From chunk `first` on; `size` bytes are needed from somewhere in chunk `number` on."""
+        """Those from chunk `first` on, when `size` bytes are needed from somewhere in chunk
+        `number` on.
+        """
         found: list[Chunk] = []
         for position in range(first, min(first + _CHUNKS_AT_ONCE, len(self.chunks))):
             chunk = self.chunks[position]
             if chunk.loaded is None:
                 found.append(chunk)
-            # Of the first one there may be next to nothing left.
+            # Chunk `number` may end just behind the place where the read begins.
             size -= chunk.size if position > number else 0
             if size < 0:
                 break

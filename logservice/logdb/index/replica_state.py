@@ -81,8 +81,8 @@ class ReplicaState:
     saved: dict[RecordKind, int] = field(default_factory=dict)
     """Large records that have a row in the derived index: kind -> write sequence."""
     cached: CachedEntries | None = None
-    """The newest entries, in memory; None before `LogDb.log` was asked for the log. Who writes
-    them puts them in; a snapshot takes them out.
+    """The newest entries, in memory; None before `LogDb.log` was asked for the log. `LogDb` puts
+    them in when they are durable; an installed snapshot takes them out.
     """
 
     def __post_init__(self) -> None:

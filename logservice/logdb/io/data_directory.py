@@ -116,7 +116,7 @@ class DataDirectory:
 
     @property
     def unattributed_loss(self) -> bool:
-        """INV-DIR-4."""
+        """Whether it ever lost something whose owner nobody knows (INV-DIR-4)."""
         return self._unattributed_loss
 
     def note_unattributed_loss(self) -> None:

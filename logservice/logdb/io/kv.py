@@ -9,8 +9,8 @@ both.
 - INV-KV-2: after the first exception from `write` the handle answers nothing any more. LevelDB
   goes on acknowledging writes that it will lose after one failed append (google/leveldb#1180).
 - INV-KV-3: a store one of whose writes failed is not trusted at any later opening, until it is
-  destroyed. What failed may be a compaction that met a damaged row which no reader had asked for; a
-  store that is believed again meets it again, at every start.
+  destroyed. What failed may be a compaction that met a damaged row which no reader had asked for. A
+  store that is trusted again would meet that row again, at every start.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Kv(Protocol):
     """An open key-value store."""
 
     def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = ()) -> None:
-        """Apply all or nothing, durably; a key in both lists ends up put. Raises KvError, for
-        good.
+        """Apply all or nothing, durably; a key in both lists ends up put. Raises KvError, and does
+        so from then on.
         """
         ...
 
@@ -49,7 +49,7 @@ class Kv(Protocol):
 
     def compact(self) -> None:
         """Read everything that is stored, also what newer writes replace, and store it anew. Raises
-        KvError, for good, for what cannot be read.
+        KvError, from then on, when something cannot be read.
         """
         ...
 
@@ -66,8 +66,8 @@ class KvEngine(Protocol):
         ...
 
     def trusted(self, path: str) -> bool:
-        """Whether what the opened store says may be built on (INV-KV-3). One that is not trusted
-        may be read for what it proves, and is to be destroyed then.
+        """Whether what the opened store says may be relied on (INV-KV-3). A store that is not
+        trusted may be read for what it proves, and must be destroyed after that.
         """
         ...
 

@@ -142,8 +142,8 @@ class LevelDbEngine:
                 opened.close()
 
     def destroy(self, path: str) -> None:
-        """See `KvEngine`. The marker goes first, then what makes it a store: a crash in between
-        leaves no half of one.
+        """See `KvEngine`. The marker goes first, then the file that makes it a store: so a crash in
+        between leaves nothing that passes for a store.
         """
         self._distrust(path)
         self._vfs.remove_tree(path + _TEMPORARY_SUFFIX)
@@ -160,7 +160,7 @@ class LevelDbEngine:
             self._vfs.fsync_directory(posixpath.dirname(path))
 
     def _failed(self, path: str) -> None:
-        """A write failed: what is raised says why, not what the disk makes of this."""
+        """A write failed. Its exception says why; an error of the disk in here must not hide it."""
         with contextlib.suppress(OSError):
             self._distrust(path)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 _normal = functools.lru_cache(4096)(posixpath.normpath)
 _parent = functools.lru_cache(4096)(posixpath.dirname)
-"""A simulated disk asks for the parts of the same few paths all the time."""
+"""Remembered, because a simulated disk asks for the parts of the same few paths all the time."""
 
 SurvivingBytes = Callable[[str, int, int], int]
 """``(path, number of the pending write, its length) -> bytes of it that reached the disk``."""
@@ -121,8 +121,8 @@ class MemoryVfs:
         file.pending.clear()
 
     def sync_written(self, handle: int, offset: int, size: int) -> None:
-        """The second half of `write_durably`: these bytes and the file's size are durable. What
-        else was written waits, as the page cache has it now.
+        """The second half of `write_durably`: these bytes and the file's size become durable. All
+        else that was written to the file still waits, as the page cache has it now.
         """
         file = self._file(handle)
         cached, durable, end = file.cached, file.durable, offset + size

@@ -1,9 +1,9 @@
 """PosixVfs: the one file of `logdb/` that makes file system calls.
 
-**A durable write in one call.** A thread gives up the interpreter lock for a system call and must
-get it back behind it, from a loop that has work of its own: for a write and its sync that is twice.
-`pwritev2` with RWF_DSYNC is both. It is used only where it can be trusted. Elsewhere, and after a
-short write, everything is written and one fdatasync ends it:
+**A durable write in one call.** A thread gives up the interpreter lock for a system call, and after
+it must get the lock back from a loop that has work of its own. A write and its sync pay that twice;
+`pwritev2` with RWF_DSYNC does both in one call. It is used only where it can be trusted. Elsewhere,
+and after a short write, everything is written and one fdatasync ends it:
 
 - The file system must be one of `_HONOURS_DSYNC`. Those end a buffered write with the kernel's
   `generic_write_sync`, which is `vfs_fsync_range` with `datasync` for the bytes of that call (Linux
@@ -71,7 +71,7 @@ class SpareDescriptors:
     """See the head of this file. Any thread may use it."""
 
     def __init__(self, count: int) -> None:
-        """`count` 0: none, and an open fails as it does."""
+        """With `count` 0 there are none, and an open that finds no descriptor fails."""
         self._count = count
         self._held: list[int] = []
         self._lock = threading.Lock()
@@ -87,7 +87,7 @@ class SpareDescriptors:
                     raise
 
     def refill(self) -> None:
-        """A file was closed: be ready again, as far as that goes."""
+        """A file was closed: take back the missing spares, as many as there are descriptors for."""
         if len(self._held) >= self._count:
             return
         with self._lock, contextlib.suppress(OSError):
@@ -188,7 +188,7 @@ class PosixVfs:
     def _written_with_dsync(
         self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
     ) -> bool:
-        """Write all; whether all is durable, too."""
+        """Write all of it, and say whether all of it is durable, too."""
         wanted = sum(map(len, buffers))
         if wanted and self._honours_dsync(handle):
             try:

@@ -6,7 +6,7 @@ behind), so a few are remembered for each log; the one that has not read for lon
 first. What was asked for in advance is in the kernel's page cache until it is read. When a thousand
 replicas catch up at once, it would push out what others are about to read, and the disk would read
 that again. So all readers together have `bytes_max`, and a reader that finds nothing left reads
-without. A reader that gave up holds its part until IDLE_READS other reads came after it.
+without. A reader that gave up keeps its part until IDLE_READS other reads have followed its last.
 
 Nothing depends on it but speed.
 """
@@ -26,7 +26,7 @@ READERS_MAX: Final = 4096
 """Of all logs, each some 200 bytes."""
 
 IDLE_READS: Final = 1024
-"""Reads of a directory after which one that has not gone on has given up what it asked for."""
+"""After so many other reads of the directory, a reader that has not gone on loses its part."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,8 +47,8 @@ class ReadAhead:
     """The sequential readers of one data directory. Loop thread only."""
 
     def __init__(self, bytes_max: int = LOGDB_READ_AHEAD_BYTES_MAX) -> None:
-        """Nobody has read. bytes_max: asked for and not read yet, for all readers together; the
-        last entry may reach beyond it.
+        """Nobody has read. bytes_max: how much may be asked for and not read yet, for all readers
+        together; the last entry may reach beyond it.
         """
         self.held = 0
         self._bytes_max = bytes_max
@@ -60,8 +60,8 @@ class ReadAhead:
         return len(self._order)
 
     def reads(self, key: tuple[int, int], low: int, following: int) -> Reader | None:
-        """Somebody reads [low, following) of the log `key`: the reader it is; None for one that
-        only begins here.
+        """Somebody reads [low, following) of the log `key`: return which reader that is, None for
+        one that only begins here.
         """
         self._turn += 1
         readers = self._of.setdefault(key, [])

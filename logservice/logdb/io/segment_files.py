@@ -32,7 +32,7 @@ class SegmentFiles:
         self.incarnation = incarnation
         self.sizes: dict[int, int] = {}
         self.condemned: set[int] = set()
-        """Damaged ones: to be emptied when that is possible (`scrub`)."""
+        """Damaged segments, which are emptied when that is possible (`scrub`)."""
         self.readers = ReadAhead()
         self._seeds: dict[int, int] = {}
         self._handles: OrderedDict[int, int] = OrderedDict()
@@ -102,10 +102,10 @@ class SegmentFiles:
     def write_again(
         self, segment: int, start: int, data: bytes, unreadable: Sequence[tuple[int, int]]
     ) -> None:
-        """Write `data`, which is there from `start` on, once more, but for what is unreadable, and
-        make it durable: it may never have been synced. After a failed fdatasync the page cache can
-        hold such bytes as clean, so that reading finds them and no later fdatasync writes them
-        ("Can applications recover from fsync failures?", ATC 2020).
+        """Write `data` once more where it is, from `start` on, except what is unreadable, and make
+        it durable: it may never have been synced. After a failed fdatasync the page cache can hold
+        such bytes as clean; then reading finds them, but no later fdatasync writes them ("Can
+        applications recover from fsync failures?", ATC 2020).
         """
         handle = self.vfs.open_write(self.path(segment))
         try:
@@ -154,8 +154,8 @@ class SegmentFiles:
         return handle
 
     def _close_idle(self, but: int = 0) -> None:
-        """Down to the bound, the longest unused first. What is pinned stays, however many there
-        are: what was opened beyond the bound for it is closed when it is pinned no more.
+        """Close files down to the bound, the longest unused first. Pinned ones stay open, however
+        many there are; those beyond the bound are closed once they are pinned no more.
         """
         above = len(self._handles) - LOGDB_OPEN_SEGMENTS_MAX
         if above <= 0:

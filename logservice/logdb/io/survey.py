@@ -24,11 +24,12 @@ from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.io.vfs import Vfs
 
 PAGE_BYTES: Final = 4096
-"""What the page cache reads at least, and the sector of most disks: a smaller part of it cannot be
-read either."""
+"""The least that the page cache reads, and the sector of most disks: if a page cannot be read, no
+smaller part of it can.
+"""
 
 _BAD_PLACE: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA})
-"""What reading bytes that the medium or the file system cannot give fails with."""
+"""The errors of a read whose bytes the medium or the file system cannot give."""
 
 
 def read_around(
@@ -46,8 +47,8 @@ def read_around(
         if first >= last:
             unreadable(first * PAGE_BYTES, error)
             return bytes(end - offset)
-    # Halves, on the borders of pages: each failing read may take a disk seconds, so a segment is
-    # not read a page at a time for one.
+    # In halves, on the borders of pages: each failing read may take a disk seconds, so one bad page
+    # is not looked for by reading the segment page by page.
     middle = (first + last + 1) // 2 * PAGE_BYTES
     before = read_around(vfs, handle, offset, middle, unreadable)
     return before + read_around(vfs, handle, middle, end, unreadable)
@@ -78,7 +79,7 @@ class Survey:
             refused += PAGE_BYTES
             self._note(segment, page, error)
 
-        # Not being able to open it says more of the disk than of a place on it.
+        # A file that cannot be opened says more of the disk than of one place on it.
         handle = self.files.pin(segment)
         try:
             data = read_around(self.files.vfs, handle, offset, end, unreadable)
@@ -88,7 +89,7 @@ class Survey:
         return data
 
     def read_from(self, segment: int, offset: int) -> memoryview:
-        """The whole segment; what is before `offset` is perhaps not read, and zeros then."""
+        """The whole segment; bytes before `offset` may not have been read, and are zeros then."""
         size = self.files.sizes[segment]
         if offset <= PAGE_BYTES:
             return memoryview(self.read(segment, 0, size))
@@ -106,7 +107,7 @@ class Survey:
         return found
 
     def unreadable_bytes(self) -> int:
-        """Of all segments, as far as asked."""
+        """Unreadable bytes of all segments, as far as they were asked for."""
         return sum(end - start for one in self._dead for start, end in self.unreadable(one))
 
     def touches(self, segment: int, start: int, end: int) -> bool:

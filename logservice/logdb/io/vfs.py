@@ -59,9 +59,9 @@ class Vfs(Protocol):
     ) -> None:
         """Write as `pwritev` does; these bytes and the file's size are durable when it returns.
 
-        After an error any part of the bytes may be in the file, and on the disk (INV-VFS-3). For
-        files that are written again and again: what the first time costs, to find out what the file
-        system can do, would be lost on a small file.
+        After an error any part of the bytes may be in the file, and on the disk (INV-VFS-3). It is
+        meant for files that are written again and again: the first time it finds out what the file
+        system can do, and that would not pay for a small file.
         """
         ...
 

@@ -77,7 +77,7 @@ class ReplicaLog:
 
     @property
     def fault(self) -> Fault | None:
-        """`faulty` with what a repair would take."""
+        """What `faulty` tells, with what a repair needs to know; None when it can be trusted."""
         return self._state.fault
 
     def blame(self, reason: str, damaged_from: Index = Index(0)) -> None:

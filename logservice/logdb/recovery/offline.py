@@ -49,7 +49,9 @@ from logservice.logdb.recovery.recovery import recover
 from logservice.logdb.recovery.resolve import Damage
 
 UNKNOWN: Final = Identity(ClusterId(""), StoreId(""), Incarnation(0), 0, 0, 0)
-"""Of a directory whose identity file cannot be read; with the incarnation that segments name."""
+"""Stands for the identity of a directory whose identity file cannot be read; its incarnation is the
+one that the segments name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,9 @@ class ReplicaSummary:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `check` found. ok: nothing is damaged that is not superseded, and no replica is
-    faulty. verdicts: what a store would make of each faulty replica, in plain words. index: what
-    is damaged of the derived index, which costs no replica anything: it is made anew.
+    """What `check` found. ok: no replica is faulty, and all that is damaged is superseded.
+    verdicts: what a store would do with each faulty replica, in plain words. index: what is damaged
+    in the derived index; that costs no replica anything, because the index is made anew.
     """
 
     identity: Identity
@@ -145,9 +147,9 @@ def check(
 ) -> CheckReport:
     """Verify every checksum and every chain, from the segments alone; reads every live entry too.
 
-    `kv`: every row of the derived index is read as well, of a copy, unless `live`: a running store
-    changes it meanwhile. Raises WrongCluster (no data directory, or nothing says which),
-    InvalidArgument (a store runs there), OSError.
+    With `kv` every row of the derived index is read as well, in a copy; not with `live`, because a
+    running store changes the index meanwhile. Raises WrongCluster (no data directory, or nothing
+    says which), InvalidArgument (a store runs there), OSError.
     """
     with _files(vfs, path, live=live) as (identity, survey):
         index = _Index(lost=False) if kv is None or live else _read_index(kv, path, survey.files)
@@ -186,7 +188,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """The derived index of a directory. lost: nothing can be made out from it."""
+    """The derived index of a directory. lost: nothing can be concluded from it."""
 
     lost: bool
     damages: tuple[str, ...] = ()
@@ -292,11 +294,13 @@ class StoredLog:
         self._damages = damages
 
     def entries(self) -> Iterator[Entry | str]:
-        """Every entry in order; where one cannot be read, and at the end what is damaged, why."""
+        """Every entry in order. In the place of one that cannot be read is the reason; at the end
+        follows what is damaged.
+        """
         position, end = self._state.index.floor_index + 1, self._state.index.last_index + 1
         size = LOGDB_READ_SPAN_BYTES_MAX
         while position < end:
-            # Whether it is to be trusted is for who asked to judge: nothing runs on it here.
+            # Whether it can be trusted is for the caller to judge: nothing runs on it here.
             self._state.fault = None
             log = ReplicaLog(self._state, self._files, lambda *_: None)
             try:

@@ -30,7 +30,7 @@ from logservice.logdb.io.survey import PAGE_BYTES, Survey
 from logservice.logdb.recovery.recovery import Recovered, Witness, check_base, recover
 
 INDEX_NAME: Final = "index"
-"""Of the derived index, in its data directory."""
+"""The name of the derived index in its data directory."""
 
 
 def open_and_recover(

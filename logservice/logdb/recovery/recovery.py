@@ -168,8 +168,8 @@ def recover(
     *,
     index_lost: bool = False,
 ) -> Recovered:
-    """Decide what the files say. Reads only; `why` is the reason for having no base, `witness`
-    what one that was not used proves; `index_lost`: there is none that could prove anything.
+    """Decide what the files say; only reads. `why` is the reason for having no base, `witness` what
+    an index that is not used as the base proves; `index_lost`: no index could prove anything.
 
     Raises CheckpointUnusable when the segments contradict the base; call again without one. OSError
     when the disk is lost (INV-SURVEY-1).
@@ -322,8 +322,8 @@ def _had_groups(scans: Sequence[SegmentScan], survey: Survey) -> bool:
 
 
 def _end_of(scans: list[SegmentScan], segment: int) -> int:
-    """Where the groups of a segment end; 0 when it is lost. One that a newer file follows may have
-    been collected.
+    """Where the groups of a segment end; 0 when it is lost. A missing segment that a newer file
+    follows is not lost: it may have been collected.
     """
     for scan in scans:
         if scan.segment == segment:
@@ -344,8 +344,9 @@ def _torn(newest: ScannedGroup | Hole, survey: Survey, durable: GroupPosition) -
 
 
 def _may_hide(scan: SegmentScan, survey: Survey, *, newest_file: bool) -> bool:
-    """Whether a group that may have been acked can lie behind the last one that was found, of
-    which no later one tells (INV-REC-4). A durable mark says nothing of anybody.
+    """Whether behind the last group that was found there can be one that may have been acked, and
+    that no later group names (INV-REC-4). Room for a durable mark alone is none: a mark acks
+    nothing.
     """
     end = scan.end
     if end + group_bytes(1, RECORD_HEADER_BYTES) > survey.files.sizes[scan.segment]:
@@ -438,7 +439,7 @@ def _contradicts(kept: list[ScannedGroup], position: LogPosition) -> bool:
 def _blame_all(
     states: dict[Key, ReplicaState], damages: list[Damage], report: RecoveryReport
 ) -> None:
-    """Damage that belongs to nobody makes everybody faulty."""
+    """Damage whose replica is not known makes every replica faulty."""
     anonymous = [damage for damage in damages if damage.key is None and not damage.harmless]
     if not anonymous:
         return
@@ -453,7 +454,7 @@ def _blame_forgetful(
     witness: Witness,
     report: RecoveryReport,
 ) -> None:
-    """Whoever had more than the segments say has lost something, and perhaps all."""
+    """A replica that had more than the segments say has lost something, and perhaps all."""
     for key, (hard, last) in witness.owned.items():
         state = states.setdefault(key, ReplicaState(*key))
         if state.removed:
@@ -477,7 +478,7 @@ def _ends_later(runs: Mapping[Key, Sequence[RecordRun]], key: Key, witness: Witn
 
 
 def _less(ours: HardState, than: HardState) -> bool:
-    """It has forgotten a term or a vote."""
+    """Whether a term or a vote of `than` is forgotten in `ours`."""
     return ours.term < than.term or (
         ours.term == than.term and than.vote not in (NO_REPLICA, ours.vote)
     )
@@ -489,8 +490,8 @@ def _leftovers(
     """(segment to seal -> where what is kept of it ends, those that may hold more behind that,
     segments to remove) at the end of the log.
 
-    Removed is only the newest, if nothing but one torn group ever got into it: a life that was cut
-    short before its first fdatasync. Anything else that is unreadable stays as evidence.
+    Only the newest segment is removed, and only if nothing but one torn group ever got into it: the
+    process ended before its first fdatasync. Anything else that is unreadable stays as evidence.
     """
     end_segment = kept[-1].position.segment if kept else position.segment
     end_offset = kept[-1].end if kept else position.offset

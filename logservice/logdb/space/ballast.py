@@ -3,7 +3,7 @@
 LevelDB cannot even be opened on a full disk, and copying live records needs room before old
 segments free any. The file is given up when an allocation fails or the derived index runs out of
 room, and taken again when there is room to spare. Until then its bytes count as used
-(`disk_space`): what it gave is not for blocks.
+(`disk_space`), so that no block takes what it gave.
 """
 
 from __future__ import annotations

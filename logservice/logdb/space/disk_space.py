@@ -56,7 +56,7 @@ class OutOfSpace(OSError):
     """The disk is full, and nothing was written: the same may be tried again later."""
 
     def __init__(self, what: str) -> None:
-        """`what` there is no room for."""
+        """`what` is what there is no room for."""
         super().__init__(errno.ENOSPC, f"the disk is full: no room for {what}")
 
 
@@ -64,14 +64,14 @@ class OutOfDescriptors(OutOfSpace):
     """This process may open no more files, and nothing was written."""
 
     def __init__(self, what: str) -> None:
-        """`what` there is none for."""
+        """`what` is what could not be opened."""
         OSError.__init__(self, errno.EMFILE, f"too many open files: none for {what}")
 
 
 @value
 class DiskState:
-    """One sample. free_bytes: of the file system. full: above the high-water mark. closed: below
-    the floor. room: bytes of blocks promised to the leader of each shard here.
+    """One sample. free_bytes: of the file system. full: what may be used of them is below the mark.
+    closed: it is below the floor. room: bytes of blocks promised to the leader of each shard here.
     """
 
     free_bytes: int
@@ -81,8 +81,8 @@ class DiskState:
 
 
 def _rounded_down(room: int) -> int:
-    """To a power of two: every replica is told of a change, and the free bytes of a file system in
-    use change all the time.
+    """`room`, rounded down to a power of two: every replica is told of a change, and the free bytes
+    of a file system in use change all the time.
     """
     return min(1 << (room.bit_length() - 1), DISK_ROOM_BYTES_MAX) if room > 0 else 0
 
@@ -146,20 +146,22 @@ class DiskSpace:
         return self.state
 
     def has_plenty(self) -> bool:
-        """The disk is so far from its mark that spare segments may be kept."""
+        """Whether the disk is so far from its mark that spare segments may be kept."""
         mark = self._reserve_bytes + self._reserve_bytes // _HYSTERESIS_SHARE
         return not self.ballast.missing_bytes and self._vfs.free_bytes(self._directory) >= mark
 
     def leaves_floor(self, size: int) -> bool:
-        """`size` bytes, more than is needed, may be taken: the reserve stays above its floor."""
+        """Whether `size` bytes, more than is needed, may be taken: the floor stays free."""
         return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _FLOOR_SHARE
 
     def leaves_index(self, size: int) -> bool:
-        """`size` bytes may be taken: what the derived index needs is left."""
+        """Whether `size` bytes may be taken: what the derived index needs is left."""
         return self._vfs.free_bytes(self._directory) - size >= self._reserve_bytes // _INDEX_SHARE
 
     def index_writable(self) -> bool:
-        """The derived index may be written; the ballast is given up for it if need be."""
+        """Whether the derived index may be written; spares and ballast are given up for it if need
+        be.
+        """
         for source in (self.spares, self.ballast):
             if self.leaves_index(0):
                 return True

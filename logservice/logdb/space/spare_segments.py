@@ -27,12 +27,12 @@ SPARE_SUFFIX: Final = ".spare"
 class SpareSegments:
     """At most `count_max` spares of `size` bytes each.
 
-    Any thread may call everything, but only one at a time `keep`; the list's own methods are atomic
-    and each spare is handed out once.
+    Any thread may call any method, but only one thread at a time `keep`. The methods of the list
+    are atomic, so each spare is handed out once.
     """
 
     def __init__(self, vfs: Vfs, directory: str, size: int, count_max: int) -> None:
-        """Find those that are there; what has another size, or is one too many, is removed."""
+        """Find the spares that are there; those of another size or too many are removed."""
         self._vfs = vfs
         self._directory = directory
         self._size = size
@@ -57,7 +57,7 @@ class SpareSegments:
         return len(self._paths) * self._size
 
     def wants(self, size: int) -> bool:
-        """A segment of `size` bytes would make a spare."""
+        """Whether a segment of `size` bytes would make a spare."""
         return size == self._size and len(self._paths) < self._count_max
 
     def keep(self, path: str) -> None:
@@ -80,7 +80,7 @@ class SpareSegments:
         try:
             return self._vfs.open_write(path)
         except OSError:
-            # The next one who makes a segment of that name must find none.
+            # Whoever makes a segment of that name next must find no file there.
             self._vfs.rename(path, spare)
             self._paths.append(spare)
             raise

@@ -38,8 +38,8 @@ GROUP_BUCKETS_BYTES: Final = tuple(1 << power for power in range(9, 25))
 
 
 class Histogram(NamedTuple):
-    """How often a figure was at most `bounds[k]` and above the bound before: ``counts[k]``; the
-    last count is of what was above all of them. total: the sum of all figures.
+    """``counts[k]`` says how often a figure was at most `bounds[k]` and above the bound before it;
+    the last count says how often it was above all bounds. total: the sum of all figures.
     """
 
     bounds: tuple[int, ...]
