@@ -58,9 +58,26 @@ def test_grants_add_up_and_are_nobody_elses() -> None:
 
 @pytest.mark.parametrize(
     "scope",
-    ["", "**", "all", "shard/", "shard/0", "shard/07", "shard/-1", "shard/1/", "shard/*", "name/",
-     "name/a*b", "name/a**", "name/a\n", "Cluster", "cluster ", "shards/1", "shard/1\n"],
-)  # fmt: skip
+    [
+        "",
+        "**",
+        "all",
+        "shard/",
+        "shard/0",
+        "shard/07",
+        "shard/-1",
+        "shard/1/",
+        "shard/*",
+        "name/",
+        "name/a*b",
+        "name/a**",
+        "name/a\n",
+        "Cluster",
+        "cluster ",
+        "shards/1",
+        "shard/1\n",
+    ],
+)
 def test_scopes_that_could_never_take_effect(scope: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         check_grantee(ME, scope)

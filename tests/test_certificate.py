@@ -30,8 +30,9 @@ def test_what_it_says() -> None:
     (serial,) = found.serials
     certificate = x509.load_pem_x509_certificate(papers.certificate)
     assert (serial.issuer, serial.number) == (
-        AUTHORITY.name.public_bytes(), certificate.serial_number,
-    )  # fmt: skip
+        AUTHORITY.name.public_bytes(),
+        certificate.serial_number,
+    )
     der = [certificate.public_bytes(Encoding.DER)]
     assert read_der(der, Purpose.ANSWERING, DOMAIN, "c") == found
 

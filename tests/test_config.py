@@ -36,8 +36,10 @@ def refused(text: str) -> ConfigError:
 def test_minimal_takes_defaults() -> None:
     parsed = config.parse(MINIMAL)
     assert (parsed.raft.tick_ms, parsed.raft.heartbeat_ticks, parsed.raft.election_ticks) == (
-        50, 2, 20,
-    )  # fmt: skip
+        50,
+        2,
+        20,
+    )
     assert parsed.hakeeper.store_timeout_s == 300
     assert parsed.truncation.interval_s == 10
     assert parsed.store.host_label == "s1"

@@ -30,14 +30,15 @@ COMMANDS: list[tuple[AnyCommand, str]] = [
     (RemoveReplica(SHARD, REPLICA), "remove replica 1024 of shard 7"),
     (
         ChangeMembership(
-            SHARD, Index(9), (Step(ChangeKind.ADD_VOTER, REPLICA, "s4"),
-                              Step(ChangeKind.REMOVE, ReplicaId(3))),
+            SHARD,
+            Index(9),
+            (Step(ChangeKind.ADD_VOTER, REPLICA, "s4"), Step(ChangeKind.REMOVE, ReplicaId(3))),
         ),
         "change the membership of shard 7: add voter 1024 on s4, remove 3",
     ),
     (TransferLeader(SHARD, REPLICA), "hand the leadership of shard 7 to replica 1024"),
     (ServiceOrder("tn", b"\x00"), "an order for a service, tn"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("command", "words"), COMMANDS)

@@ -111,10 +111,17 @@ def test_a_lower_number_is_refused() -> None:
         (AUTHORITY.revoke(more=[(x509.DeltaCRLIndicator(1), True)]), "not understood"),
     ],
     ids=[
-        "nothing", "a certificate", "cut", "a stranger's", "of the same name", "SHA-224",
-        "of the future", "without a number", "changes only",
+        "nothing",
+        "a certificate",
+        "cut",
+        "a stranger's",
+        "of the same name",
+        "SHA-224",
+        "of the future",
+        "without a number",
+        "changes only",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_list_is_refused(pem: bytes, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         read(pem)

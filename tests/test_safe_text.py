@@ -31,9 +31,22 @@ from logservice.server.monitor.cluster.rows import (
 from tests.owners import APP, NONCE, STORE
 
 HOSTILE = [
-    "\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "a\rb", "a\nb", "a\x00b", "a\x7f", "\u202eevil",
-    "a\u2066b", "a\u200bb", "a\u2028b", "\ufeffa", "\U000e0041", "a\u061cb", "a\u00adb",
-]  # fmt: skip
+    "\x1b[2J",
+    "\x1b]0;title\x07",
+    "\x9b31m",
+    "a\rb",
+    "a\nb",
+    "a\x00b",
+    "a\x7f",
+    "\u202eevil",
+    "a\u2066b",
+    "a\u200bb",
+    "a\u2028b",
+    "\ufeffa",
+    "\U000e0041",
+    "a\u061cb",
+    "a\u00adb",
+]
 HARMLESS = ["wal", "a b", "Bücher", "日志", "журнал", "naïve", "a/b:c", "😀"]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 TARGET: Final = Path(__file__).resolve().parent.parent / "deploy" / "grafana" / "logservice.json"
 
@@ -22,85 +22,98 @@ _GROUP_BYTES: Final = (
     " (rate(logservice_commit_group_bytes_bucket[5m])))"
 )
 
-Panel = tuple[str, str, str, tuple[tuple[str, str], ...]]
-"""Kind, title, unit, (query, legend)..."""
+
+class Panel(NamedTuple):
+    """What differs from one panel to another. `kind` is Grafana's name of its type."""
+
+    kind: str
+    title: str
+    unit: str
+    queries: tuple[tuple[str, str], ...]
+    """Each query with its legend."""
+
+
+def _number(title: str, unit: str, *queries: tuple[str, str]) -> Panel:
+    return Panel("stat", title, unit, queries)
+
+
+def _graph(title: str, unit: str, *queries: tuple[str, str]) -> Panel:
+    return Panel("timeseries", title, unit, queries)
+
 
 ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
     (
         "Is it well",
         (
-            ("stat", "Stores ready", "none", (("sum(logservice_ready)", ""),)),
-            (
-                "stat", "Shards without a leader", "none",
-                (("logservice_cluster_shards_without_leader", ""),),
+            _number("Stores ready", "none", ("sum(logservice_ready)", "")),
+            _number(
+                "Shards without a leader", "none", ("logservice_cluster_shards_without_leader", "")
             ),
-            (
-                "stat", "Shards short of replicas", "none",
-                (("logservice_cluster_shards_lacking_replicas", ""),),
+            _number(
+                "Shards short of replicas",
+                "none",
+                ("logservice_cluster_shards_lacking_replicas", ""),
             ),
-            ("stat", "Repairs", "none", (("logservice_cluster_operators", ""),)),
-            ("stat", "Flags", "none", (("logservice_cluster_flags", ""),)),
-            (
-                "stat", "First certificate ends in", "s",
-                (("min(logservice_certificate_expiry_timestamp_seconds) - time()", ""),),
+            _number("Repairs", "none", ("logservice_cluster_operators", "")),
+            _number("Flags", "none", ("logservice_cluster_flags", "")),
+            _number(
+                "First certificate ends in",
+                "s",
+                ("min(logservice_certificate_expiry_timestamp_seconds) - time()", ""),
             ),
-            (
-                "timeseries", "Why stores are not ready", "none",
-                (("logservice_not_ready_reasons > 0", "{{instance}} {{reason}}"),),
+            _graph(
+                "Why stores are not ready",
+                "none",
+                ("logservice_not_ready_reasons > 0", "{{instance}} {{reason}}"),
             ),
-            (
-                "timeseries", "HAKeeper last answered", "s",
-                (("logservice_heartbeat_age_seconds", "{{instance}}"),),
+            _graph(
+                "HAKeeper last answered", "s", ("logservice_heartbeat_age_seconds", "{{instance}}")
             ),
-            (
-                "timeseries", "Failed calls", "reqps",
-                (("logservice:rpc_errors:rate5m > 0", "{{method}} {{reason}}"),),
+            _graph(
+                "Failed calls",
+                "reqps",
+                ("logservice:rpc_errors:rate5m > 0", "{{method}} {{reason}}"),
             ),
         ),
     ),
     (
         "Load",
         (
-            (
-                "timeseries", "Records", "wps",
-                (("logservice:records:rate1m", "all shards"),),
+            _graph("Records", "wps", ("logservice:records:rate1m", "all shards")),
+            _graph(
+                "Busiest shards, records",
+                "wps",
+                ("topk(10, logservice:shard_records:rate1m)", "shard {{shard}}"),
             ),
-            (
-                "timeseries", "Busiest shards, records", "wps",
-                (("topk(10, logservice:shard_records:rate1m)", "shard {{shard}}"),),
+            _graph(
+                "Written to segments",
+                "Bps",
+                ("rate(logservice_segment_bytes_written_total[1m])", "{{instance}}"),
             ),
-            (
-                "timeseries", "Written to segments", "Bps",
-                (("rate(logservice_segment_bytes_written_total[1m])", "{{instance}}"),),
+            _graph(
+                "Entries per durable write",
+                "none",
+                ("logservice:entries_per_durable_write:rate5m", "{{instance}}"),
             ),
-            (
-                "timeseries", "Entries per durable write", "none",
-                (("logservice:entries_per_durable_write:rate5m", "{{instance}}"),),
+            _graph(
+                "Leaders per store", "none", ('logservice_replicas{role="leader"}', "{{instance}}")
             ),
-            (
-                "timeseries", "Leaders per store", "none",
-                (('logservice_replicas{role="leader"}', "{{instance}}"),),
+            _graph(
+                "Processor", "percentunit", ("rate(process_cpu_seconds_total[1m])", "{{instance}}")
             ),
-            (
-                "timeseries", "Processor", "percentunit",
-                (("rate(process_cpu_seconds_total[1m])", "{{instance}}"),),
+            _graph("Memory", "bytes", ("process_resident_memory_bytes", "{{instance}}")),
+            _graph(
+                "Between stores",
+                "Bps",
+                ("rate(logservice_peer_bytes_sent_total[1m])", "{{instance}}"),
             ),
-            (
-                "timeseries", "Memory", "bytes",
-                (("process_resident_memory_bytes", "{{instance}}"),),
-            ),
-            (
-                "timeseries", "Between stores", "Bps",
-                (("rate(logservice_peer_bytes_sent_total[1m])", "{{instance}}"),),
-            ),
-            (
-                "timeseries", "Strangers at the peer port", "short",
+            _graph(
+                "Strangers at the peer port",
+                "short",
+                ("logservice_peer_strangers", "{{instance}} now"),
                 (
-                    ("logservice_peer_strangers", "{{instance}} now"),
-                    (
-                        "rate(logservice_peer_strangers_turned_away_total[1m])",
-                        "{{instance}} turned away per second",
-                    ),
+                    "rate(logservice_peer_strangers_turned_away_total[1m])",
+                    "{{instance}} turned away per second",
                 ),
             ),
         ),
@@ -108,87 +121,81 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
     (
         "Disks",
         (
-            (
-                "timeseries", "Durable write", "s",
-                (
-                    (_DURABLE_WRITE.format(share="p50"), "{{instance}} {{directory}} p50"),
-                    (_DURABLE_WRITE.format(share="p99"), "{{instance}} {{directory}} p99"),
-                ),
+            _graph(
+                "Durable write",
+                "s",
+                (_DURABLE_WRITE.format(share="p50"), "{{instance}} {{directory}} p50"),
+                (_DURABLE_WRITE.format(share="p99"), "{{instance}} {{directory}} p99"),
             ),
-            (
-                "timeseries", "Size of commit groups (p50, p99)", "bytes",
-                (
-                    (_GROUP_BYTES.format(share=0.5), "{{instance}} p50"),
-                    (_GROUP_BYTES.format(share=0.99), "{{instance}} p99"),
-                ),
+            _graph(
+                "Size of commit groups (p50, p99)",
+                "bytes",
+                (_GROUP_BYTES.format(share=0.5), "{{instance}} p50"),
+                (_GROUP_BYTES.format(share=0.99), "{{instance}} p99"),
             ),
-            (
-                "timeseries", "Free", "bytes",
-                (("logservice_disk_free_bytes", "{{instance}} {{directory}}"),),
+            _graph("Free", "bytes", ("logservice_disk_free_bytes", "{{instance}} {{directory}}")),
+            _graph(
+                "Log on disk", "bytes", ("logservice_segment_bytes", "{{instance}} {{directory}}")
             ),
-            (
-                "timeseries", "Log on disk", "bytes",
-                (("logservice_segment_bytes", "{{instance}} {{directory}}"),),
+            _graph(
+                "Write amplification",
+                "none",
+                ("logservice:write_amplification:rate1h", "{{instance}}"),
             ),
-            (
-                "timeseries", "Write amplification", "none",
-                (("logservice:write_amplification:rate1h", "{{instance}}"),),
-            ),
-            (
-                "timeseries", "Left of the scrub's pass", "s",
-                (("logservice:scrub_left_seconds", "{{instance}} {{directory}}"),),
+            _graph(
+                "Left of the scrub's pass",
+                "s",
+                ("logservice:scrub_left_seconds", "{{instance}} {{directory}}"),
             ),
         ),
     ),
     (
         "Shards",
         (
-            (
-                "timeseries", "Followers furthest behind, entries", "none",
+            _graph(
+                "Followers furthest behind, entries",
+                "none",
                 (
-                    (
-                        "topk(10, logservice_shard_follower_lag_entries)",
-                        "{{shard}} {{follower}}",
-                    ),
+                    "topk(10, logservice_shard_follower_lag_entries)",
+                    "{{shard}} {{follower}}",
                 ),
             ),
-            (
-                "timeseries", "Terms that changed", "none",
-                (("changes(logservice_shard_term[5m]) > 0", "shard {{shard}} {{instance}}"),),
+            _graph(
+                "Terms that changed",
+                "none",
+                ("changes(logservice_shard_term[5m]) > 0", "shard {{shard}} {{instance}}"),
             ),
-            (
-                "timeseries", "Most retained records", "none",
+            _graph(
+                "Most retained records",
+                "none",
+                ("topk(10, max by (shard) (logservice_shard_retained_records))", "{{shard}}"),
+            ),
+            _graph(
+                "Kept by holds although truncated",
+                "none",
+                ("max by (shard) (logservice_shard_held_back_records) > 0", "{{shard}}"),
+            ),
+            _graph(
+                "Visits of the truncation worker",
+                "none",
                 (
-                    ("topk(10, max by (shard) (logservice_shard_retained_records))", "{{shard}}"),
+                    "sum by (outcome) (rate(logservice_truncation_visits_total[5m]))",
+                    "{{outcome}}",
                 ),
             ),
-            (
-                "timeseries", "Kept by holds although truncated", "none",
-                (("max by (shard) (logservice_shard_held_back_records) > 0", "{{shard}}"),),
-            ),
-            (
-                "timeseries", "Visits of the truncation worker", "none",
+            _graph(
+                "Damage found, replicas repaired",
+                "none",
+                ("increase(logservice_scrub_damages_total[1h])", "scrub {{instance}}"),
                 (
-                    (
-                        "sum by (outcome) (rate(logservice_truncation_visits_total[5m]))",
-                        "{{outcome}}",
-                    ),
+                    "increase(logservice_compare_wrong_replicas_total[1h])",
+                    "differ {{instance}}",
                 ),
-            ),
-            (
-                "timeseries", "Damage found, replicas repaired", "none",
-                (
-                    ("increase(logservice_scrub_damages_total[1h])", "scrub {{instance}}"),
-                    (
-                        "increase(logservice_compare_wrong_replicas_total[1h])",
-                        "differ {{instance}}",
-                    ),
-                    ("increase(logservice_repairs_total[1h])", "repaired {{instance}}"),
-                ),
+                ("increase(logservice_repairs_total[1h])", "repaired {{instance}}"),
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -210,18 +217,22 @@ def dashboard() -> dict[str, Any]:
     for title, row in ROWS:
         panels.append(
             {
-                "type": "row", "title": title, "collapsed": False, "panels": [],
-                "id": len(panels) + 1, "gridPos": {"x": 0, "y": top, "w": _WIDTH, "h": 1},
+                "type": "row",
+                "title": title,
+                "collapsed": False,
+                "panels": [],
+                "id": len(panels) + 1,
+                "gridPos": {"x": 0, "y": top, "w": _WIDTH, "h": 1},
             }
-        )  # fmt: skip
+        )
         top += 1
         left = 0
-        for kind, name, unit, queries in row:
-            width, height = (4, 4) if kind == "stat" else (8, _HEIGHT)
+        for panel in row:
+            width, height = (4, 4) if panel.kind == "stat" else (8, _HEIGHT)
             if left + width > _WIDTH:
                 left, top = 0, top + panels[-1]["gridPos"]["h"]
             place = {"x": left, "y": top, "w": width, "h": height}
-            panels.append(_panel(len(panels) + 1, kind, name, unit, queries, place))
+            panels.append(_panel(len(panels) + 1, panel, place))
             left += width
         top += panels[-1]["gridPos"]["h"]
     return {
@@ -236,27 +247,24 @@ def dashboard() -> dict[str, Any]:
         "templating": {
             "list": [
                 {
-                    "name": "source", "label": "Prometheus", "type": "datasource",
-                    "query": "prometheus", "current": {}, "hide": 0,
+                    "name": "source",
+                    "label": "Prometheus",
+                    "type": "datasource",
+                    "query": "prometheus",
+                    "current": {},
+                    "hide": 0,
                 }
             ]
         },
         "panels": panels,
-    }  # fmt: skip
+    }
 
 
-def _panel(
-    number: int,
-    kind: str,
-    title: str,
-    unit: str,
-    queries: tuple[tuple[str, str], ...],
-    place: dict[str, int],
-) -> dict[str, Any]:
+def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
     source = {"type": "prometheus", "uid": "${source}"}
     options: dict[str, Any] = (
         {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value"}
-        if kind == "stat"
+        if panel.kind == "stat"
         else {
             "legend": {"displayMode": "list", "placement": "bottom"},
             "tooltip": {"mode": "multi"},
@@ -264,20 +272,22 @@ def _panel(
     )
     return {
         "id": number,
-        "type": kind,
-        "title": title,
+        "type": panel.kind,
+        "title": panel.title,
         "datasource": source,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "options": options,
         "targets": [
             {
-                "refId": chr(ord("A") + position), "expr": query, "legendFormat": legend,
+                "refId": chr(ord("A") + position),
+                "expr": query,
+                "legendFormat": legend,
                 "datasource": source,
             }
-            for position, (query, legend) in enumerate(queries)
+            for position, (query, legend) in enumerate(panel.queries)
         ],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

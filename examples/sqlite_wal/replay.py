@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ def java_is_here() -> bool:
     )
 
 
+def _words(options: Mapping[str, str]) -> Iterator[str]:
+    return chain.from_iterable(options.items())
+
+
 def replay_on_spark(
     endpoints: Sequence[str], shard: int, first_lsn: int, next_lsn: int, out: Path
 ) -> dict[str, Any]:
@@ -40,18 +45,17 @@ def replay_on_spark(
     Returns what the job says of itself. Raises DemoFailed with the reason from the job's log.
     """
     job = Path(pyspark_logservice.__file__).with_name("replay.py")
-    command = [
-        str(Path(sys.executable).with_name("spark-submit")),
-        "--master", f"local[{CORES}]",
-        "--conf", "spark.ui.enabled=false",
-        str(job),
-        "--endpoints", ",".join(endpoints),
-        "--shard", str(shard),
-        "--from", str(first_lsn),
-        "--to", str(next_lsn),
-        "--partitions", str(PARTITIONS),
-        "--out", str(out),
-    ]  # fmt: skip
+    submit = str(Path(sys.executable).with_name("spark-submit"))
+    spark_options = {"--master": f"local[{CORES}]", "--conf": "spark.ui.enabled=false"}
+    job_options = {
+        "--endpoints": ",".join(endpoints),
+        "--shard": str(shard),
+        "--from": str(first_lsn),
+        "--to": str(next_lsn),
+        "--partitions": str(PARTITIONS),
+        "--out": str(out),
+    }
+    command = [submit, *_words(spark_options), str(job), *_words(job_options)]
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,

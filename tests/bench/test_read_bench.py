@@ -46,10 +46,13 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[0].strip() for row in rows[2:]] == [
         "the files in order",
-        "a shard in pieces of 32 KiB", "bare pieces of 32 KiB",
-        "a shard in pieces of 64 KiB", "bare pieces of 64 KiB",
-        "a shard in pieces of 256 KiB", "bare pieces of 256 KiB",
-    ]  # fmt: skip
+        "a shard in pieces of 32 KiB",
+        "bare pieces of 32 KiB",
+        "a shard in pieces of 64 KiB",
+        "bare pieces of 64 KiB",
+        "a shard in pieces of 256 KiB",
+        "bare pieces of 256 KiB",
+    ]
     assert [bool(row[4].strip()) for row in rows[2:]] == [
         False,
         True,

@@ -81,8 +81,13 @@ def test_every_file_of_the_configuration_is_mounted_for_the_pod_alone() -> None:
     mounts = {mount["mountPath"]: mount for mount in STORE["volumeMounts"]}
     tls = read(0).tls
     named = [
-        tls.client_ca, tls.certificate, tls.key, tls.peer_ca, tls.peer_certificate, tls.peer_key,
-    ]  # fmt: skip
+        tls.client_ca,
+        tls.certificate,
+        tls.key,
+        tls.peer_ca,
+        tls.peer_certificate,
+        tls.peer_key,
+    ]
     for name in named:
         mount = mounts.pop(f"/etc/logservice/{name}")
         assert mount["readOnly"]
@@ -140,8 +145,10 @@ def test_probes_ask_whether_it_lives_and_whether_it_is_ready() -> None:
         for name in ("startupProbe", "livenessProbe", "readinessProbe")
     }
     assert asked == {
-        "startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz",
-    }  # fmt: skip
+        "startupProbe": "/healthz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }
     startup = STORE["startupProbe"]
     # Recovery of a large log; docs/engineering-notes/restarting.md has what it takes.
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 120

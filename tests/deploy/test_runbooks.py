@@ -62,9 +62,13 @@ class Shell:
     def run(self, script: str) -> str:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
-            cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=600,
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
             check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, f"{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout
 

@@ -114,12 +114,25 @@ def test_the_filter_lets_a_store_live(tmp_path: Path) -> None:
     config = cluster.process("store-1").config_path
     store = subprocess.Popen(
         [
-            "strace", "-f", "-c", "-S", "name", "-o", str(trace),
-            sys.executable, "-m", "logservice", "store", "run", "-c", str(config),
+            "strace",
+            "-f",
+            "-c",
+            "-S",
+            "name",
+            "-o",
+            str(trace),
+            sys.executable,
+            "-m",
+            "logservice",
+            "store",
+            "run",
+            "-c",
+            str(config),
         ],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": ":".join(sys.path), "GRPC_ENABLE_FORK_SUPPORT": "0"},
-    )  # fmt: skip
+    )
     try:
         tls = cluster.client_tls()
         with SyncLogClient(cluster.endpoints(), tls=tls) as client:

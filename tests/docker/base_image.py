@@ -53,9 +53,12 @@ def _make(folder: Path, archive: Path) -> None:
     tree = Path(tempfile.mkdtemp(dir=folder))
     try:
         _run(
-            "debootstrap", "--variant=minbase", "--include=python3,python3-venv", _SUITE,
+            "debootstrap",
+            "--variant=minbase",
+            "--include=python3,python3-venv",
+            _SUITE,
             str(tree),
-        )  # fmt: skip
+        )
         for name in _NOT_NEEDED:
             shutil.rmtree(tree / name, ignore_errors=True)
         trusted = os.environ.get("SSL_CERT_FILE", _CERTIFICATES)

@@ -81,17 +81,20 @@ class StoreContainers:
         api = self._engine.client.api
         endpoint = api.create_endpoint_config(ipv4_address=self.hosts[name], aliases=[name])
         made = api.create_container(
-            image or self._image, name=name,
+            image or self._image,
+            name=name,
             host_config=api.create_host_config(
                 binds={
                     str(self._folder / name): {"bind": "/etc/logservice", "mode": "ro"},
                     str(data): {"bind": "/var/lib/logservice", "mode": "rw"},
                 },
-                read_only=True, cap_drop=["ALL"], security_opt=["no-new-privileges"],
+                read_only=True,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
                 network_mode=self.network.name,
             ),
             networking_config=api.create_networking_config({self.network.name: endpoint}),
-        )  # fmt: skip
+        )
         self.containers[name] = self._engine.client.containers.get(made["Id"])
         self.start(name)
 
@@ -197,22 +200,26 @@ class StoreContainers:
         planes = {"": "client", "peer_": "peer"}
         return {
             "store": {
-                "store_id": name, "cluster_id": CLUSTER,
+                "store_id": name,
+                "cluster_id": CLUSTER,
                 "data_directories": ["/var/lib/logservice"],
             },
             "listen": {"client": f"{host}:7401", "peer": f"{host}:7501"},
             "bootstrap": {"hakeeper_members": members, "log_shards": 2, "replicas": 3},
             "storage": {
-                "segment_bytes": 4 * MIB, "ballast_bytes": 8 * MIB, "reserve_bytes": 16 * MIB,
+                "segment_bytes": 4 * MIB,
+                "ballast_bytes": 8 * MIB,
+                "reserve_bytes": 16 * MIB,
             },
             "truncation": {"interval_s": 1.0},
             "security": {"admins": [authority.client_uri("admin")]},
             "tls": {
-                "client_ca": "tls/client-ca.pem", "peer_ca": "tls/peer-ca.pem",
+                "client_ca": "tls/client-ca.pem",
+                "peer_ca": "tls/peer-ca.pem",
                 **{f"{key}certificate": f"tls/{plane}-plane.pem" for key, plane in planes.items()},
                 **{f"{key}key": f"tls/{plane}-plane.key" for key, plane in planes.items()},
             },
-        }  # fmt: skip
+        }
 
 
 @contextlib.contextmanager
@@ -241,9 +248,11 @@ def _network(engine: Engine) -> Network:
         pool = docker.types.IPAMPool(subnet=subnet)
         try:
             made = engine.client.networks.create(
-                "stores", driver="bridge", internal=True,
+                "stores",
+                driver="bridge",
+                internal=True,
                 ipam=docker.types.IPAMConfig(pool_configs=[pool]),
-            )  # fmt: skip
+            )
         except docker.errors.APIError as error:
             if "overlap" not in str(error).lower():
                 raise

@@ -46,12 +46,25 @@ class Engine:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    "dockerd", "--host", self.host, "--data-root", f"{self.folder}/data",
-                    "--exec-root", f"{self.folder}/exec", "--pidfile", f"{self.folder}/pid",
-                    "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none",
+                    "dockerd",
+                    "--host",
+                    self.host,
+                    "--data-root",
+                    f"{self.folder}/data",
+                    "--exec-root",
+                    f"{self.folder}/exec",
+                    "--pidfile",
+                    f"{self.folder}/pid",
+                    "--iptables=false",
+                    "--ip6tables=false",
+                    "--ip-forward=false",
+                    "--bridge=none",
                 ],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         self.client = docker.DockerClient(base_url=self.host, version="1.41", timeout=300)
         try:
             self._wait()

@@ -50,18 +50,20 @@ def prometheus_image(engine: Engine) -> str:
     program = shutil.which("prometheus")
     assert program is not None, "make test-docker installs prometheus"
     return derived_image(
-        engine, "prometheus:test",
+        engine,
+        "prometheus:test",
         f"FROM {DEFAULT_BASE}\nCOPY prometheus /bin/prometheus\nWORKDIR /prometheus\n"
         'ENTRYPOINT ["/bin/prometheus", "--config.file=/etc/prometheus/prometheus.yml"]\n',
         Path(program).resolve(),
-    )  # fmt: skip
+    )
 
 
 def next_version(engine: Engine, version: str) -> str:
     """The image under test as a later version of itself would look to a cluster."""
     metadata = "/opt/logservice/lib/python3*/site-packages/logservice-[0-9]*.dist-info/METADATA"
     return derived_image(
-        engine, f"{IMAGE}:{version}",
+        engine,
+        f"{IMAGE}:{version}",
         f"FROM {IMAGE}\nUSER 0:0\nRUN sed -i 's/^Version: .*/Version: {version}/' {metadata}\n"
         "USER 10001:10001\n",
-    )  # fmt: skip
+    )

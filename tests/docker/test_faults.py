@@ -48,10 +48,18 @@ class Load:
     async def start(self) -> None:
         for number in range(2):
             settings = Settings(
-                name=f"c{number}", endpoints=list(self.cluster.addresses.values()), shards=SHARDS,
-                directory=str(self.folder), seed=number, writers=3, batch_max=16, record_bytes=100,
-                pause_s=0.02, keep_records=2000 if number == 0 else 0, tls=self.cluster.tls_files,
-            )  # fmt: skip
+                name=f"c{number}",
+                endpoints=list(self.cluster.addresses.values()),
+                shards=SHARDS,
+                directory=str(self.folder),
+                seed=number,
+                writers=3,
+                batch_max=16,
+                record_bytes=100,
+                pause_s=0.02,
+                keep_records=2000 if number == 0 else 0,
+                tls=self.cluster.tls_files,
+            )
             self.clients.append(Client(settings))
             await self.clients[-1].start()
 

@@ -37,9 +37,11 @@ def composes(environment: dict[str, str]) -> list[list[str]]:
         one
         for one in known
         if shutil.which(one[0])
-        and subprocess.run([*one, "version"], capture_output=True, env=environment, check=False)
-        .returncode == 0
-    ]  # fmt: skip
+        and subprocess.run(
+            [*one, "version"], capture_output=True, env=environment, check=False
+        ).returncode
+        == 0
+    ]
 
 
 class Quickstart:
@@ -59,9 +61,14 @@ class Quickstart:
             **{f"ADMIN_PORT_{number}": str(ports[number - 1]) for number in (1, 2, 3)},
         }
         for name in (
-            ".dockerignore", "README.md", "client", "deploy", "logservice", "pyproject.toml",
+            ".dockerignore",
+            "README.md",
+            "client",
+            "deploy",
+            "logservice",
+            "pyproject.toml",
             "requirements",
-        ):  # fmt: skip
+        ):
             # Contents with their times and modes: the image is then the one built already.
             source = ROOT / name
             if source.is_dir():
@@ -80,10 +87,15 @@ class Quickstart:
 
     def bash(self, script: str, timeout_s: float = 600) -> str:
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script], cwd=self.folder, env=self.environment,
-            capture_output=True, text=True, timeout=timeout_s, check=False,
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, f"{script}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 

@@ -45,21 +45,32 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def run(*words: str, **environment: str) -> None:
         done = subprocess.run(
-            words, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
+            words,
+            cwd=folder,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
             check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
 
     plugins = folder.parent / "bin"
     for plugin in PLUGINS:
         run(go, "build", "-o", f"{plugins}/", plugin)
     run(
-        str(own_environment("proto") / "python"), "-W", "ignore", "-m", "grpc_tools.protoc",
-        f"-I{ROOT / 'proto'}", "--go_out=.", "--go_opt=module=logservice.internal",
-        "--go-grpc_out=.", "--go-grpc_opt=module=logservice.internal",
+        str(own_environment("proto") / "python"),
+        "-W",
+        "ignore",
+        "-m",
+        "grpc_tools.protoc",
+        f"-I{ROOT / 'proto'}",
+        "--go_out=.",
+        "--go_opt=module=logservice.internal",
+        "--go-grpc_out=.",
+        "--go-grpc_opt=module=logservice.internal",
         *sorted(map(str, (ROOT / "proto" / "logservice_wire" / "v1").glob("*.proto"))),
         PATH=f"{plugins}{os.pathsep}{os.environ['PATH']}",
-    )  # fmt: skip
+    )
     run(go, "vet", ".")
     run(go, "build", "-o", "example", ".")
     return folder / "example"
@@ -80,11 +91,18 @@ def test_every_record_once_although_the_leader_is_killed(
 ) -> None:
     started = subprocess.Popen(
         [
-            str(program), "-endpoints", ",".join(cluster.endpoints()), "-records", str(RECORDS),
-            "-timeout", "5m",
+            str(program),
+            "-endpoints",
+            ",".join(cluster.endpoints()),
+            "-records",
+            str(RECORDS),
+            "-timeout",
+            "5m",
         ],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     with SyncLogClient(cluster.endpoints()) as client:
         log = client.shard(1)
         while log.status().position.applied_lsn < RECORDS // 10:

@@ -104,9 +104,13 @@ def _decode_entry(data: bytes) -> Entry:
     assert (header.kind, header.write_sequence) == (RecordKind.ENTRY, 5)
     payload = bytes(record.payload_view(data, 0, header, SEED))
     return Entry(
-        Term(header.term), Index(header.index), Lsn(header.lsn), header.record_count,
-        EntryKind(header.detail), payload,
-    )  # fmt: skip
+        term=Term(header.term),
+        index=Index(header.index),
+        lsn=Lsn(header.lsn),
+        record_count=header.record_count,
+        kind=EntryKind(header.detail),
+        payload=payload,
+    )
 
 
 _METAS = {
@@ -138,8 +142,13 @@ def _encode_group(flags: int) -> bytes:
     ]
     group = encode_group(
         [] if flags & FLAG_MARK else runs,
-        sequence=12, flags=flags, seed=SEED, segment=1, offset=4096, previous=_PREVIOUS,
-    )  # fmt: skip
+        sequence=12,
+        flags=flags,
+        seed=SEED,
+        segment=1,
+        offset=4096,
+        previous=_PREVIOUS,
+    )
     return b"".join(group.buffers)
 
 
@@ -170,10 +179,18 @@ def _state() -> ReplicaState:
     state.index.compact(40, 3, 1_001)
     state.index.append(
         EntryColumns(
-            1, 41, 11, array("Q", [1_001, 1_004]), array("I", [400, 496]), array("I", [18, 0]),
-            array("Q", [41, 42]), array("Q", [3, 4]), 1_004, 168,
+            segment=1,
+            first=41,
+            write_sequence=11,
+            lsns=array("Q", [1_001, 1_004]),
+            offsets=array("I", [400, 496]),
+            lengths=array("I", [18, 0]),
+            term_starts=array("Q", [41, 42]),
+            terms=array("Q", [3, 4]),
+            next_lsn=1_004,
+            size=168,
         )
-    )  # fmt: skip
+    )
     return state
 
 
@@ -211,13 +228,18 @@ def _show_state(found: ReplicaState | Callable[[], ReplicaState]) -> Any:
     state = found if isinstance(found, ReplicaState) else found()
     index = state.index
     return (
-        state.key, state.hard_state, state.fault, state.origins, state.cuts, state.bootstrap,
+        state.key,
+        state.hard_state,
+        state.fault,
+        state.origins,
+        state.cuts,
+        state.bootstrap,
         (index.floor_index, index.floor_term, index.floor_next_lsn),
         [
             (run.lsns, run.offsets, run.lengths, run.term_starts, run.terms, run.next_lsn)
             for run in map(index.columns, index.chunks)
         ],
-    )  # fmt: skip
+    )
 
 
 # --- states of machines ---------------------------------------------------------------------------
@@ -226,8 +248,14 @@ def _show_state(found: ReplicaState | Callable[[], ReplicaState]) -> Any:
 def _log_state() -> LogState:
     window = deque([(Lsn(1), 2, 2**64 - 1), (Lsn(5), 1, 77)])
     return LogState(
-        applied_index=Index(40), next_lsn=Lsn(1_001), truncated_lsn=Lsn(3), requested_lsn=Lsn(9),
-        writer_epoch=4, writer_holder="db-1", writer_owner=APP.identity, next_timestamp=500,
+        applied_index=Index(40),
+        next_lsn=Lsn(1_001),
+        truncated_lsn=Lsn(3),
+        requested_lsn=Lsn(9),
+        writer_epoch=4,
+        writer_holder="db-1",
+        writer_owner=APP.identity,
+        next_timestamp=500,
         holds={
             "backup": Hold(Lsn(4), "spiffe://ünternehmen"),
             "ärchiv": Hold(Lsn(100), APP.identity),
@@ -236,12 +264,16 @@ def _log_state() -> LogState:
             {
                 SessionId(2): Session(CLAIM.owner, NONCE, 2, Index(30), window),
                 SessionId(7): Session(
-                    b"another identity", b"another's secret", 0, Index(7), deque()
+                    owner=b"another identity",
+                    nonce=b"another's secret",
+                    last_sequence=0,
+                    last_used=Index(7),
+                    window=deque(),
                 ),
             }
         ),
         rejected=[RejectedRange(Lsn(20), 5, Reason.FENCED)],
-    )  # fmt: skip
+    )
 
 
 def _show_log_state(state: LogState) -> Any:
@@ -257,10 +289,18 @@ def _show_log_state(state: LogState) -> Any:
         for session, row in state.sessions
     ]
     return (
-        state.applied_index, state.next_lsn, state.truncated_lsn, state.requested_lsn,
-        state.writer_epoch, state.writer_holder, state.writer_owner, state.next_timestamp,
-        state.holds, rows, state.rejected,
-    )  # fmt: skip
+        state.applied_index,
+        state.next_lsn,
+        state.truncated_lsn,
+        state.requested_lsn,
+        state.writer_epoch,
+        state.writer_holder,
+        state.writer_owner,
+        state.next_timestamp,
+        state.holds,
+        rows,
+        state.rejected,
+    )
 
 
 _COMMANDS: tuple[commands.Command, ...] = (
@@ -276,7 +316,14 @@ _COMMANDS: tuple[commands.Command, ...] = (
 
 _BLOCKS = [
     BlockEnvelope(
-        ProposalId(2**64 - 1, 5), SessionId(2), 3, 4, Lsn(1_001), 3, b"a block of 19 bytes", CLAIM
+        proposal=ProposalId(2**64 - 1, 5),
+        session=SessionId(2),
+        sequence=3,
+        writer_epoch=4,
+        expected_lsn=Lsn(1_001),
+        record_count=3,
+        block=b"a block of 19 bytes",
+        claim=CLAIM,
     ),
     BlockEnvelope(ProposalId(6, 7), SessionId(0), 0, 0, Lsn(0), 1, b"another ", CLAIM),
 ]
@@ -289,150 +336,219 @@ def _decode_block(data: bytes) -> list[bytes]:
 
 
 def _show_envelopes(blocks: list[BlockEnvelope]) -> Any:
-    return [(one.proposal, one.session, one.sequence, one.writer_epoch, one.expected_lsn,
-             one.record_count, bytes(one.block), tuple(one.claim)) for one in blocks]  # fmt: skip
+    return [
+        (
+            one.proposal,
+            one.session,
+            one.sequence,
+            one.writer_epoch,
+            one.expected_lsn,
+            one.record_count,
+            bytes(one.block),
+            tuple(one.claim),
+        )
+        for one in blocks
+    ]
 
 
 BLOCK = Format(
-    "block", block_module.VERSION, "logservice_wire.block:VERSION", "docs/formats/block.md",
-    (
+    name="block",
+    version=block_module.VERSION,
+    constant="logservice_wire.block:VERSION",
+    document="docs/formats/block.md",
+    samples=(
         Sample(
-            "three records", RECORDS, lambda records: encode_block(records, TIME_US),
-            _decode_block,
+            name="three records",
+            value=RECORDS,
+            encode=lambda records: encode_block(records, TIME_US),
+            decode=_decode_block,
         ),
     ),
-    CorruptBlock,
-)  # fmt: skip
+    error=CorruptBlock,
+)
 
 SEGMENT = Format(
-    "segment-header", segment.SEGMENT_VERSION, "logservice.logdb.format.segment:SEGMENT_VERSION",
-    "docs/formats/segment.md",
-    (
+    name="segment-header",
+    version=segment.SEGMENT_VERSION,
+    constant="logservice.logdb.format.segment:SEGMENT_VERSION",
+    document="docs/formats/segment.md",
+    samples=(
         Sample(
-            "header", (1, 12),
-            lambda fields: segment.encode_segment_header(fields[0], INCARNATION, fields[1]),
-            _decode_segment_header,
+            name="header",
+            value=(1, 12),
+            encode=lambda fields: segment.encode_segment_header(fields[0], INCARNATION, fields[1]),
+            decode=_decode_segment_header,
         ),
     ),
-    SegmentVersionError,
-)  # fmt: skip
+    error=SegmentVersionError,
+)
 
 GROUP = Format(
-    "commit-group", commit_group.GROUP_VERSION,
-    "logservice.logdb.format.commit_group:GROUP_VERSION",
-    "docs/formats/segment.md",
-    (
+    name="commit-group",
+    version=commit_group.GROUP_VERSION,
+    constant="logservice.logdb.format.commit_group:GROUP_VERSION",
+    document="docs/formats/segment.md",
+    samples=(
         Sample("two runs", 0, _encode_group, _decode_group),
         Sample("durable mark", FLAG_MARK, _encode_group, _decode_group),
     ),
-)  # fmt: skip
+)
 
 RECORD = Format(
-    "record", record.RECORD_VERSION, "logservice.logdb.format.record:RECORD_VERSION",
-    "docs/formats/segment.md",
-    (
+    name="record",
+    version=record.RECORD_VERSION,
+    constant="logservice.logdb.format.record:RECORD_VERSION",
+    document="docs/formats/segment.md",
+    samples=(
         Sample("entry", ENTRY, _encode_entry, _decode_entry),
         *(Sample(name, meta, _encode_meta, _decode_meta) for name, meta in _METAS.items()),
     ),
-    RecordCorrupt,
-)  # fmt: skip
+    error=RecordCorrupt,
+)
 
 IDENTITY = Format(
-    "identity", data_directory.FORMAT_VERSION, "logservice.logdb.io.data_directory:FORMAT_VERSION",
-    "logservice/logdb/io/data_directory.py",
-    (
+    name="identity",
+    version=data_directory.FORMAT_VERSION,
+    constant="logservice.logdb.io.data_directory:FORMAT_VERSION",
+    document="logservice/logdb/io/data_directory.py",
+    samples=(
         Sample(
-            "identity file",
-            Identity(
-                ClusterId("c1"), StoreId("stör-1"), Incarnation(INCARNATION),
-                data_directory.FORMAT_VERSION, 0xDEADBEEF, 4711,
+            name="identity file",
+            value=Identity(
+                cluster_id=ClusterId("c1"),
+                store_id=StoreId("stör-1"),
+                incarnation=Incarnation(INCARNATION),
+                format_version=data_directory.FORMAT_VERSION,
+                hard_bounds=0xDEADBEEF,
+                inode=4711,
             ),
-            Identity.encode, Identity.decode,
+            encode=Identity.encode,
+            decode=Identity.decode,
         ),
     ),
-)  # fmt: skip
+)
 
 CHECKPOINT = Format(
-    "checkpoint", checkpoint.CHECKPOINT_VERSION,
-    "logservice.logdb.checkpoint.checkpoint:CHECKPOINT_VERSION",
-    "logservice/logdb/checkpoint/checkpoint.py",
-    (Sample("rows of a replica", _state, _rows_of, _state_from, _show_state),),
-    CheckpointUnusable,
-)  # fmt: skip
+    name="checkpoint",
+    version=checkpoint.CHECKPOINT_VERSION,
+    constant="logservice.logdb.checkpoint.checkpoint:CHECKPOINT_VERSION",
+    document="logservice/logdb/checkpoint/checkpoint.py",
+    samples=(Sample("rows of a replica", _state, _rows_of, _state_from, _show_state),),
+    error=CheckpointUnusable,
+)
 
 MEMBERSHIP = Format(
-    "membership", membership._VERSION, "logservice.membership:_VERSION", "logservice/membership.py",
-    (
+    name="membership",
+    version=membership._VERSION,
+    constant="logservice.membership:_VERSION",
+    document="logservice/membership.py",
+    samples=(
         Sample("nobody", Membership(), Membership.encode, Membership.decode),
         Sample("joint", MEMBERS, Membership.encode, Membership.decode),
     ),
-    MembershipCorrupt,
-)  # fmt: skip
+    error=MembershipCorrupt,
+)
 
 SNAPSHOTS = Format(
-    "snapshot", snapshot._VERSION, "logservice.snapshot:_VERSION", "logservice/snapshot.py",
-    (Sample("exported", SNAPSHOT, Snapshot.encode, Snapshot.decode),),
-    SnapshotCorrupt,
-)  # fmt: skip
+    name="snapshot",
+    version=snapshot._VERSION,
+    constant="logservice.snapshot:_VERSION",
+    document="logservice/snapshot.py",
+    samples=(Sample("exported", SNAPSHOT, Snapshot.encode, Snapshot.decode),),
+    error=SnapshotCorrupt,
+)
 
 LOG_STATE = Format(
-    "log-state", snapshot_codec._VERSION, "logservice.rsm.snapshot_codec:_VERSION",
-    "logservice/rsm/snapshot_codec.py",
-    (
+    name="log-state",
+    version=snapshot_codec._VERSION,
+    constant="logservice.rsm.snapshot_codec:_VERSION",
+    document="logservice/rsm/snapshot_codec.py",
+    samples=(
         Sample(
-            "state", _log_state(), snapshot_codec.encode_state, snapshot_codec.decode_state,
-            _show_log_state,
+            name="state",
+            value=_log_state(),
+            encode=snapshot_codec.encode_state,
+            decode=snapshot_codec.decode_state,
+            show=_show_log_state,
         ),
     ),
-    SnapshotCorrupt,
-)  # fmt: skip
+    error=SnapshotCorrupt,
+)
 
 COMMAND = Format(
-    "command", commands._VERSION, "logservice.rsm.commands:_VERSION", "logservice/rsm/commands.py",
-    tuple(
-        Sample(command.tag.name, command, commands.encode, commands.decode)
-        for command in _COMMANDS
+    name="command",
+    version=commands._VERSION,
+    constant="logservice.rsm.commands:_VERSION",
+    document="logservice/rsm/commands.py",
+    samples=tuple(
+        Sample(command.tag.name, command, commands.encode, commands.decode) for command in _COMMANDS
     ),
-    CommandMalformed,
-)  # fmt: skip
+    error=CommandMalformed,
+)
 
 CHANGE = Format(
-    "config-change", config_change._VERSION, "logservice.config_change:_VERSION",
-    "logservice/config_change.py",
-    (
+    name="config-change",
+    version=config_change._VERSION,
+    constant="logservice.config_change:_VERSION",
+    document="logservice/config_change.py",
+    samples=(
         Sample(
-            "two steps",
-            ConfigChange(
-                (
+            name="two steps",
+            value=ConfigChange(
+                steps=(
                     ChangeStep(
-                        ChangeKind.ADD_VOTER, ReplicaId(9), StoreId("stör-9"), Incarnation(5)
+                        kind=ChangeKind.ADD_VOTER,
+                        replica_id=ReplicaId(9),
+                        store_id=StoreId("stör-9"),
+                        incarnation=Incarnation(5),
                     ),
                     ChangeStep(ChangeKind.REMOVE, ReplicaId(3)),
                 ),
-                Index(77), Transition.EXPLICIT, b"why",
+                expected_epoch=Index(77),
+                transition=Transition.EXPLICIT,
+                context=b"why",
             ),
-            config_change.encode_change, config_change.decode_change,
+            encode=config_change.encode_change,
+            decode=config_change.decode_change,
         ),
     ),
-    ChangeCorrupt,
-)  # fmt: skip
+    error=ChangeCorrupt,
+)
 
 ENVELOPE = Format(
-    "envelope", 1, "", "logservice/envelope.py",
-    (
+    name="envelope",
+    version=1,
+    constant="",
+    document="logservice/envelope.py",
+    samples=(
         Sample(
-            "two blocks", _BLOCKS, envelope.encode_blocks,
-            lambda data: list(envelope.decode_blocks(data)), _show_envelopes,
+            name="two blocks",
+            value=_BLOCKS,
+            encode=envelope.encode_blocks,
+            decode=lambda data: list(envelope.decode_blocks(data)),
+            show=_show_envelopes,
         ),
         Sample(
-            "command", (ProposalId(6, 7), b"a command"),
-            lambda pair: envelope.encode_command(*pair), envelope.decode_command,
+            name="command",
+            value=(ProposalId(6, 7), b"a command"),
+            encode=lambda pair: envelope.encode_command(*pair),
+            decode=envelope.decode_command,
         ),
     ),
-    EnvelopeCorrupt,
-)  # fmt: skip
+    error=EnvelopeCorrupt,
+)
 
 FORMATS = (
-    BLOCK, SEGMENT, GROUP, RECORD, IDENTITY, CHECKPOINT, MEMBERSHIP, SNAPSHOTS, LOG_STATE, COMMAND,
-    CHANGE, ENVELOPE,
-)  # fmt: skip
+    BLOCK,
+    SEGMENT,
+    GROUP,
+    RECORD,
+    IDENTITY,
+    CHECKPOINT,
+    MEMBERSHIP,
+    SNAPSHOTS,
+    LOG_STATE,
+    COMMAND,
+    CHANGE,
+    ENVELOPE,
+)

@@ -90,10 +90,26 @@ THERE = ReplicaId(9)
 _GRANT = AccessGrant("spiffe://c1/client/db", "shard:3", ("APPEND", "READ"))
 _DIRECTORY = DirectoryReport(Incarnation(11), 5, 6, "EIO", "/var/lib/logservice", True)
 _REPLICA = ReplicaReport(
-    SHARD, THERE, Incarnation(11), Index(77), MEMBERS.encode(), True, 4, THERE, Index(41),
-    Index(42), Index(42), Index(42), Lsn(1_001), Lsn(1_003), Lsn(1_000), ((HERE, Index(40)),),
-    (HERE,), "bit rot", True,
-)  # fmt: skip
+    shard=SHARD,
+    replica=THERE,
+    incarnation=Incarnation(11),
+    epoch=Index(77),
+    membership=MEMBERS.encode(),
+    leads=True,
+    term=4,
+    leader=THERE,
+    first_index=Index(41),
+    last_index=Index(42),
+    committed=Index(42),
+    applied=Index(42),
+    first_lsn=Lsn(1_001),
+    applied_lsn=Lsn(1_003),
+    truncated_lsn=Lsn(1_000),
+    match=((HERE, Index(40)),),
+    recently_active=(HERE,),
+    halted="bit rot",
+    repairing=True,
+)
 _START = StartReplica(SHARD, THERE, Incarnation(11), MEMBERS.encode(), True, False)
 _CHANGE = ChangeMembership(
     SHARD,
@@ -105,15 +121,37 @@ _RESULT = CommandResult(5, "NOT_READY", "not now")
 _PROPOSALS: dict[str, proposals.Proposal] = {
     "tick": proposals.Tick(Term(4)),
     "initial": proposals.InitialCluster(
-        "c1", MEMBERS.encode(), (ShardSpec("wal", 3), ShardSpec("other", 1)), 3, 100
+        cluster_id="c1",
+        membership=MEMBERS.encode(),
+        log_shards=(ShardSpec("wal", 3), ShardSpec("other", 1)),
+        replicas=3,
+        store_timeout_ticks=100,
     ),
     "store heartbeat": proposals.StoreHeartbeat(
-        StoreId("s9"), "host-1", "[::1]:1", "[::1]:2",
-        (_DIRECTORY, DirectoryReport(Incarnation(12))), 2**62, 8, 7, {"zone": "a"}, (_REPLICA,),
-        (ShardId(4),), ((ShardId(5), HERE),), (_RESULT,), 3, (Incarnation(12),),
+        store=StoreId("s9"),
+        host="host-1",
+        peer_address="[::1]:1",
+        client_address="[::1]:2",
+        directories=(_DIRECTORY, DirectoryReport(Incarnation(12))),
+        boot_id=2**62,
+        sequence=8,
+        base=7,
+        labels={"zone": "a"},
+        replicas=(_REPLICA,),
+        gone=(ShardId(4),),
+        stored=((ShardId(5), HERE),),
+        results=(_RESULT,),
+        access_version=3,
+        unattributed_loss=(Incarnation(12),),
     ),
     "smallest heartbeat": proposals.StoreHeartbeat(
-        StoreId("s9"), "", "", "", (DirectoryReport(Incarnation(12)),), 1, 1
+        store=StoreId("s9"),
+        host="",
+        peer_address="",
+        client_address="",
+        directories=(DirectoryReport(Incarnation(12)),),
+        boot_id=1,
+        sequence=1,
     ),
     "service heartbeat": proposals.ServiceHeartbeat("tn-1", "TN", "[::1]:3", {"a": "b"}, (5,)),
     "create": proposals.CreateShard(SHARD, "wal", 3),
@@ -133,72 +171,157 @@ _PROPOSALS: dict[str, proposals.Proposal] = {
     "access": proposals.ChangeAccess(_GRANT.identity, _GRANT.scope, ("APPEND",), ("READ",)),
     "admit": proposals.AdmitStore(StoreId("s9"), hakeeper=True),
     "joining": proposals.SetJoining(proposals.Joining.BY_VERB),
-}  # fmt: skip
+}
 
 _REPLY = HeartbeatReply(
-    Phase.RUNNING, 900, True, (QueuedCommand(5, 6, Term(4), _CHANGE),),
-    (DirectoryEntry(StoreId("s9"), "[::1]:1", "[::1]:2", (Incarnation(9),)),),
-    MEMBERS.encode(), 3, (_GRANT,),
-)  # fmt: skip
+    phase=Phase.RUNNING,
+    tick=900,
+    need_full=True,
+    commands=(QueuedCommand(5, 6, Term(4), _CHANGE),),
+    directory=(DirectoryEntry(StoreId("s9"), "[::1]:1", "[::1]:2", (Incarnation(9),)),),
+    hakeeper=MEMBERS.encode(),
+    access_version=3,
+    access=(_GRANT,),
+)
 
 _QUERIES: tuple[queries.Query, ...] = (
-    queries.GetCluster(), queries.GetShard(SHARD), queries.GetPhase(), queries.GetAccess(),
-)  # fmt: skip
+    queries.GetCluster(),
+    queries.GetShard(SHARD),
+    queries.GetPhase(),
+    queries.GetAccess(),
+)
 
 _SHARD_VIEW = ShardView(
-    SHARD, "wal", 3,
-    (
+    shard_id=SHARD,
+    name="wal",
+    wanted_replicas=3,
+    replicas=(
         ReplicaView(
-            THERE, StoreId("s9"), Incarnation(11), "voter", True, True, "live", Index(42),
-            Lsn(1_001), Lsn(1_003),
+            replica_id=THERE,
+            store_id=StoreId("s9"),
+            incarnation=Incarnation(11),
+            role="voter",
+            reported=True,
+            leader=True,
+            health="live",
+            applied_index=Index(42),
+            first_lsn=Lsn(1_001),
+            applied_lsn=Lsn(1_003),
         ),
     ),
-    "s9", "[::1]:2", 4, Index(77), True, ("[::1]:2",), MEMBERS.encode(),
-)  # fmt: skip
+    leader_store="s9",
+    leader_address="[::1]:2",
+    term=4,
+    membership_epoch=Index(77),
+    joint=True,
+    client_addresses=("[::1]:2",),
+    membership=MEMBERS.encode(),
+)
 _CLUSTER_VIEW = ClusterView(
-    "c1", "running", 900, 4,
-    (
+    cluster_id="c1",
+    phase="running",
+    tick=900,
+    term=4,
+    stores=(
         StoreView(
-            StoreId("s9"), "host-1", "[::1]:1", "[::1]:2", True, 9, 1,
-            (DirectoryView("/data", Incarnation(11), 5, 6, 1, "EIO", True),), {"zone": "a"},
+            store_id=StoreId("s9"),
+            host="host-1",
+            peer_address="[::1]:1",
+            client_address="[::1]:2",
+            expired=True,
+            ticks_since_heartbeat=9,
+            replicas=1,
+            directories=(DirectoryView("/data", Incarnation(11), 5, 6, 1, "EIO", True),),
+            labels={"zone": "a"},
         ),
     ),
-    (_SHARD_VIEW,),
-    (OperatorView(6, SHARD, "replace", "swap", 8, THERE, StoreId("s9"), "no answer"),),
-    ("no-spare-store",),
-)  # fmt: skip
+    shards=(_SHARD_VIEW,),
+    operators=(OperatorView(6, SHARD, "replace", "swap", 8, THERE, StoreId("s9"), "no answer"),),
+    flags=("no-spare-store",),
+)
 
 
 def _state() -> State:
     return State(
-        phase=Phase.RUNNING, phase_tick=5, index=Index(42), term=Term(4), tick=900,
-        cluster_id="c1", default_replicas=3, store_timeout_ticks=100,
+        phase=Phase.RUNNING,
+        phase_tick=5,
+        index=Index(42),
+        term=Term(4),
+        tick=900,
+        cluster_id="c1",
+        default_replicas=3,
+        store_timeout_ticks=100,
         stores={
             StoreId("s9"): StoreState(
-                StoreId("s9"), "host-1", "[::1]:1", "[::1]:2", (_DIRECTORY,), 2**62, 8, 1, 899, 2,
-                1, True, [3], {"zone": "a"}, {SHARD: _REPLICA}, ((ShardId(5), HERE),),
-                [QueuedCommand(5, 6, Term(4), _CHANGE)],
+                store=StoreId("s9"),
+                host="host-1",
+                peer_address="[::1]:1",
+                client_address="[::1]:2",
+                directories=(_DIRECTORY,),
+                boot_id=2**62,
+                sequence=8,
+                first_tick=1,
+                last_tick=899,
+                live_since=2,
+                directories_tick=1,
+                expired=True,
+                old_boots=[3],
+                labels={"zone": "a"},
+                replicas={SHARD: _REPLICA},
+                stored=((ShardId(5), HERE),),
+                queue=[QueuedCommand(5, 6, Term(4), _CHANGE)],
             )
         },
         services={"tn-1": ServiceState("tn-1", "TN", "[::1]:3", {"a": "b"}, 890)},
         shards={
             SHARD: ShardState(
-                SHARD, "wal", 3, 2, MEMBERS.encode(), MEMBERS.encode(), THERE, 4, [HERE, THERE],
-                {ReplicaId(12): 800}, [HERE], {StoreId("s2"): 950}, "two of one epoch",
-                {THERE: Behind(Index(70), 880)},
+                shard=SHARD,
+                name="wal",
+                wanted=3,
+                created_tick=2,
+                initial=MEMBERS.encode(),
+                membership=MEMBERS.encode(),
+                leader=THERE,
+                leader_term=4,
+                started=[HERE, THERE],
+                abandoned={ReplicaId(12): 800},
+                lost=[HERE],
+                avoid={StoreId("s2"): 950},
+                disagreement="two of one epoch",
+                behind={THERE: Behind(Index(70), 880)},
             )
         },
         operators={
             6: Operator(
-                6, Repair.REPLACE, SHARD, THERE, HERE, StoreId("s9"), Incarnation(11), 850, "swap",
-                5, _CHANGE, StoreId("s9"), 860, 1, "no answer",
+                id=6,
+                kind=Repair.REPLACE,
+                shard=SHARD,
+                replica=THERE,
+                old=HERE,
+                store=StoreId("s9"),
+                incarnation=Incarnation(11),
+                created_tick=850,
+                step="swap",
+                command_id=5,
+                command=_CHANGE,
+                target=StoreId("s9"),
+                issued_tick=860,
+                failures=1,
+                error="no answer",
             )
         },
-        next_replica_id=1_001, next_shard_id=6, next_operator_id=7, next_command_id=8,
-        id_counters={"rows": 11}, id_requests={"request-1": 1}, id_request_order=["request-1"],
-        flags={"no-spare-store": 700}, dirty=True,
-        access={_GRANT.identity: {_GRANT.scope: ("APPEND", "READ")}}, access_version=3,
-    )  # fmt: skip
+        next_replica_id=1_001,
+        next_shard_id=6,
+        next_operator_id=7,
+        next_command_id=8,
+        id_counters={"rows": 11},
+        id_requests={"request-1": 1},
+        id_request_order=["request-1"],
+        flags={"no-spare-store": 700},
+        dirty=True,
+        access={_GRANT.identity: {_GRANT.scope: ("APPEND", "READ")}},
+        access_version=3,
+    )
 
 
 # --- the connection between stores ----------------------------------------------------------------
@@ -210,11 +333,23 @@ def _fields(kind: type[Message], **more: Any) -> Message:
 
 _MESSAGES: tuple[Message, ...] = (
     messages.AppendEntries(
-        to=HERE, sender=THERE, term=Term(4), prev_index=Index(40), prev_term=Term(3),
-        entries=(ENTRY, LATER), commit=Index(39),
+        to=HERE,
+        sender=THERE,
+        term=Term(4),
+        prev_index=Index(40),
+        prev_term=Term(3),
+        entries=(ENTRY, LATER),
+        commit=Index(39),
     ),
-    _fields(messages.AppendResponse, index=Index(40), reject=True, hint_index=Index(38),
-            hint_term=Term(2), room=123, closed=True),
+    _fields(
+        messages.AppendResponse,
+        index=Index(40),
+        reject=True,
+        hint_index=Index(38),
+        hint_term=Term(2),
+        room=123,
+        closed=True,
+    ),
     _fields(messages.RequestVote, last_index=Index(42), last_term=Term(4), pre=True, transfer=True),
     _fields(messages.VoteResponse, reject=True, pre=True),
     _fields(messages.Heartbeat, commit=Index(39), context=b"context"),
@@ -228,7 +363,7 @@ _MESSAGES: tuple[Message, ...] = (
     _fields(messages.ReadIndexResponse, context=b"context", index=Index(39)),
     _fields(messages.Unreachable),
     _fields(messages.SnapshotStatus, reject=True),
-)  # fmt: skip
+)
 
 
 def _encode_message(message: Message) -> bytes:
@@ -266,19 +401,28 @@ def _decode_frame(data: bytes) -> bytes:
 
 
 _HELLO = control.Hello(
-    control.PROTOCOL, control.Lane.BULK,
-    PeerIdentity(ClusterId("c1"), StoreId("stör-9"), (Incarnation(11), Incarnation(12)), 2**62),
-    StoreId("s1"),
-)  # fmt: skip
+    protocol=control.PROTOCOL,
+    lane=control.Lane.BULK,
+    identity=PeerIdentity(
+        ClusterId("c1"), StoreId("stör-9"), (Incarnation(11), Incarnation(12)), 2**62
+    ),
+    expected=StoreId("s1"),
+)
 _CALL = Carried(f"00-{'ab' * 16}-{'cd' * 8}-01", "request-7")
 _APPEND = (
-    SHARD, 1.5,
+    SHARD,
+    1.5,
     AppendRequest(
-        session=SessionId(2), sequence=3, writer_epoch=4, expected_lsn=Lsn(1_001), record_count=3,
-        block=encode_block([b"one", b"", b"three"], 1_700_000_000_000_000), claim=CLAIM,
+        session=SessionId(2),
+        sequence=3,
+        writer_epoch=4,
+        expected_lsn=Lsn(1_001),
+        record_count=3,
+        block=encode_block([b"one", b"", b"three"], 1_700_000_000_000_000),
+        claim=CLAIM,
     ),
     _CALL,
-)  # fmt: skip
+)
 
 
 def _show_error(error: LogServiceError) -> Any:
@@ -289,60 +433,79 @@ _PEER: tuple[Sample, ...] = (
     Sample("hello", _HELLO, control.encode_hello, control.decode_hello),
     Sample("a snapshot's only chunk", b"a message", _encode_chunk, _decode_chunk),
     Sample(
-        "refusal", NotLeader("elsewhere", leader="s1"), control.encode_refusal,
-        control.decode_refusal, _show_error,
+        name="refusal",
+        value=NotLeader("elsewhere", leader="s1"),
+        encode=control.encode_refusal,
+        decode=control.decode_refusal,
+        show=_show_error,
     ),
     Sample(
-        "request", control.Request(5, 1_500, forwarding.APPEND.method, b"body"),
-        lambda one: b"".join(
+        name="request",
+        value=control.Request(5, 1_500, forwarding.APPEND.method, b"body"),
+        encode=lambda one: b"".join(
             control.encode_request(one.request_id, one.timeout_ms, one.method, one.body)
         ),
-        control.decode_request,
+        decode=control.decode_request,
     ),
     Sample(
-        "answer", (5, b"body"), lambda pair: b"".join(control.encode_answer(*pair)),
-        control.decode_response,
+        name="answer",
+        value=(5, b"body"),
+        encode=lambda pair: b"".join(control.encode_answer(*pair)),
+        decode=control.decode_response,
     ),
     Sample(
-        "forwarded append", ForwardedAppend(*_APPEND), forwarding.encode_append,
-        lambda data: forwarding.decode_append(data, STORE),
+        name="forwarded append",
+        value=ForwardedAppend(*_APPEND),
+        encode=forwarding.encode_append,
+        decode=lambda data: forwarding.decode_append(data, STORE),
     ),
     Sample(
-        "forwarded command", ForwardedCommand(SHARD, 1.5, b"command"),
-        forwarding.encode_command, forwarding.decode_command,
+        name="forwarded command",
+        value=ForwardedCommand(SHARD, 1.5, b"command"),
+        encode=forwarding.encode_command,
+        decode=forwarding.decode_command,
     ),
     Sample(
-        "applied", Applied(1_001, 3, 7, b"data", True), APPLIED_FIXED.encode,
-        APPLIED_FIXED.decode,
+        name="applied",
+        value=Applied(1_001, 3, 7, b"data", True),
+        encode=APPLIED_FIXED.encode,
+        decode=APPLIED_FIXED.decode,
     ),
     Sample(
-        "answer of shard 0", Applied(1_001, 3, 7, b"data", True), APPLIED_ARRAY.encode,
-        APPLIED_ARRAY.decode,
+        name="answer of shard 0",
+        value=Applied(1_001, 3, 7, b"data", True),
+        encode=APPLIED_ARRAY.encode,
+        decode=APPLIED_ARRAY.decode,
     ),
     Sample(
-        "probe of the first start",
-        bootstrap.Probe(StoreId("s9"), Incarnation(11), True, MEMBERS.encode()),
-        bootstrap.PROBE.encode_answer, lambda data: bootstrap.PROBE.decode_answer(data, None),
+        name="probe of the first start",
+        value=bootstrap.Probe(StoreId("s9"), Incarnation(11), True, MEMBERS.encode()),
+        encode=bootstrap.PROBE.encode_answer,
+        decode=lambda data: bootstrap.PROBE.decode_answer(data, None),
     ),
     Sample(
-        "entries wanted", repair.Fetch(SHARD, HERE, 41), repair.FETCH.encode,
-        lambda data: repair.FETCH.decode(data, STORE),
+        name="entries wanted",
+        value=repair.Fetch(SHARD, HERE, 41),
+        encode=repair.FETCH.encode,
+        decode=lambda data: repair.FETCH.decode(data, STORE),
     ),
     Sample(
-        "entries fetched",
-        repair.Fetched(SNAPSHOT.encode(), (3, 1_001), [(3, 41, 1_001, 3, 2, b"payload")]),
-        repair.FETCH.encode_answer,
-        lambda data: repair.FETCH.decode_answer(data, repair.Fetch(SHARD, HERE, 41)),
+        name="entries fetched",
+        value=repair.Fetched(SNAPSHOT.encode(), (3, 1_001), [(3, 41, 1_001, 3, 2, b"payload")]),
+        encode=repair.FETCH.encode_answer,
+        decode=lambda data: repair.FETCH.decode_answer(data, repair.Fetch(SHARD, HERE, 41)),
     ),
     Sample(
-        "beat of sleepers", (2**64 - 1, 5), quiesce.BEAT.encode,
-        lambda data: quiesce.BEAT.decode(data, STORE),
+        name="beat of sleepers",
+        value=(2**64 - 1, 5),
+        encode=quiesce.BEAT.encode,
+        decode=lambda data: quiesce.BEAT.decode(data, STORE),
     ),
     *(
         Sample(type(message).__name__, message, _encode_message, _decode_message)
         for message in _MESSAGES
     ),
-)  # fmt: skip
+)
 
 
 def _answer_of(query: queries.Query) -> Callable[[bytes], queries.Answer]:
@@ -363,33 +526,43 @@ _ADDRESSES = address_book._Page(
 _ASK = digests.DigestWanted(shard=5, replica=1025, asker=1024, low=1025, high=2049)
 _ANSWER = digests.DigestAnswer(first=3, applied=2100, digest=bytes(range(16)))
 _FINDING = digests.Finding(
-    shard=5, replica=1025, asker=1024, low=1025, high=2049, waited=False,
+    shard=5,
+    replica=1025,
+    asker=1024,
+    low=1025,
+    high=2049,
+    waited=False,
     digests=[(1024, bytes(range(16))), (1025, bytes(16)), (1026, bytes(range(16)))],
-)  # fmt: skip
+)
 
 _ASKED = vouching.Asked(shard=5, replica=1025, asker=1024, term=7, who=1026)
 
 FORMATS = (
     Format(
-        "hakeeper-proposal", proposals._VERSION[0],
-        "logservice.hakeeper.commands.proposals:_VERSION",
-        "logservice/hakeeper/commands/proposals.py",
-        tuple(
+        name="hakeeper-proposal",
+        version=proposals._VERSION[0],
+        constant="logservice.hakeeper.commands.proposals:_VERSION",
+        document="logservice/hakeeper/commands/proposals.py",
+        samples=tuple(
             Sample(name, proposal, proposals.encode, proposals.decode)
             for name, proposal in _PROPOSALS.items()
         ),
-        ProposalCorrupt,
+        error=ProposalCorrupt,
     ),
     Format(
-        "hakeeper-reply", replies._VERSION[0], "logservice.hakeeper.commands.replies:_VERSION",
-        "logservice/hakeeper/commands/replies.py",
-        (Sample("everything", _REPLY, replies.encode, replies.decode),),
-        ReplyCorrupt,
+        name="hakeeper-reply",
+        version=replies._VERSION[0],
+        constant="logservice.hakeeper.commands.replies:_VERSION",
+        document="logservice/hakeeper/commands/replies.py",
+        samples=(Sample("everything", _REPLY, replies.encode, replies.decode),),
+        error=ReplyCorrupt,
     ),
     Format(
-        "hakeeper-query", queries._VERSION[0], "logservice.hakeeper.answers.queries:_VERSION",
-        "logservice/hakeeper/answers/queries.py",
-        (
+        name="hakeeper-query",
+        version=queries._VERSION[0],
+        constant="logservice.hakeeper.answers.queries:_VERSION",
+        document="logservice/hakeeper/answers/queries.py",
+        samples=(
             *(
                 Sample(type(one).__name__, one, queries.encode_query, queries.decode_query)
                 for one in _QUERIES
@@ -399,56 +572,78 @@ FORMATS = (
                 for name, query, answer in _ANSWERS
             ),
         ),
-        QueryCorrupt,
+        error=QueryCorrupt,
     ),
     Format(
-        "hakeeper-state", state._VERSION[0], "logservice.hakeeper.state:_VERSION",
-        "logservice/hakeeper/state.py",
-        (Sample("everything", _state(), state.save, state.load),),
-        SnapshotCorrupt,
+        name="hakeeper-state",
+        version=state._VERSION[0],
+        constant="logservice.hakeeper.state:_VERSION",
+        document="logservice/hakeeper/state.py",
+        samples=(Sample("everything", _state(), state.save, state.load),),
+        error=SnapshotCorrupt,
     ),
     Format(
-        "comparison", digests._VERSION[0],
-        "logservice.nodehost.integrity.digests:_VERSION",
-        "logservice/nodehost/integrity/digests.py",
-        (
+        name="comparison",
+        version=digests._VERSION[0],
+        constant="logservice.nodehost.integrity.digests:_VERSION",
+        document="logservice/nodehost/integrity/digests.py",
+        samples=(
             Sample("a question", _ASK, digests._wanted.encode, digests._wanted.decode),
             Sample(
-                "an answer", _ANSWER, digests._answer.encode, digests._answer.decode,
+                name="an answer",
+                value=_ANSWER,
+                encode=digests._answer.encode,
+                decode=digests._answer.decode,
             ),
             Sample("a finding", _FINDING, digests._finding.encode, digests._finding.decode),
         ),
-        InvalidArgument,
+        error=InvalidArgument,
     ),
     Format(
-        "hearing", vouching._VERSION[0], "logservice.nodehost.hearing.vouching:_VERSION",
-        "logservice/nodehost/hearing/vouching.py",
-        (Sample("a question", _ASKED, vouching.ASKED.encode, vouching.ASKED.decode),),
-        InvalidArgument,
+        name="hearing",
+        version=vouching._VERSION[0],
+        constant="logservice.nodehost.hearing.vouching:_VERSION",
+        document="logservice/nodehost/hearing/vouching.py",
+        samples=(Sample("a question", _ASKED, vouching.ASKED.encode, vouching.ASKED.decode),),
+        error=InvalidArgument,
     ),
     Format(
-        "address-book", address_book._VERSION[0], "logservice.nodehost.agent.address_book:_VERSION",
-        "logservice/nodehost/agent/address_book.py",
-        (Sample("one store", _ADDRESSES, address_book._FORM.encode, address_book._FORM.decode),),
+        name="address-book",
+        version=address_book._VERSION[0],
+        constant="logservice.nodehost.agent.address_book:_VERSION",
+        document="logservice/nodehost/agent/address_book.py",
+        samples=(
+            Sample("one store", _ADDRESSES, address_book._FORM.encode, address_book._FORM.decode),
+        ),
     ),
     Format(
-        "access-book", access_book._VERSION[0], "logservice.nodehost.agent.access_book:_VERSION",
-        "logservice/nodehost/agent/access_book.py",
-        (
+        name="access-book",
+        version=access_book._VERSION[0],
+        constant="logservice.nodehost.agent.access_book:_VERSION",
+        document="logservice/nodehost/agent/access_book.py",
+        samples=(
             Sample(
-                "one grant", access_book._Page(3, (_GRANT,)), access_book._FORM.encode,
-                access_book._FORM.decode,
+                name="one grant",
+                value=access_book._Page(3, (_GRANT,)),
+                encode=access_book._FORM.encode,
+                decode=access_book._FORM.decode,
             ),
         ),
     ),
     Format(
-        "frame", frame.VERSION, "logservice.nodehost.transport.wire.frame:VERSION",
-        "logservice/nodehost/transport/wire/frame.py",
-        (Sample("messages", b"the body", _encode_frame, _decode_frame),),
-        FrameError,
+        name="frame",
+        version=frame.VERSION,
+        constant="logservice.nodehost.transport.wire.frame:VERSION",
+        document="logservice/nodehost/transport/wire/frame.py",
+        samples=(Sample("messages", b"the body", _encode_frame, _decode_frame),),
+        error=FrameError,
     ),
     Format(
-        "peer-protocol", control.PROTOCOL, "logservice.nodehost.transport.wire.control:PROTOCOL",
-        "logservice/nodehost/transport/wire/control.py", _PEER, CodecError,
+        name="peer-protocol",
+        version=control.PROTOCOL,
+        constant="logservice.nodehost.transport.wire.control:PROTOCOL",
+        document="logservice/nodehost/transport/wire/control.py",
+        samples=_PEER,
+        error=CodecError,
     ),
-)  # fmt: skip
+)

@@ -28,9 +28,15 @@ from tests.formats.form import Format, read_golden
 Decode = Callable[[bytes], object]
 
 ELSEWHERE = {
-    "block", "segment-header", "commit-group", "record", "checkpoint", "snapshot", "identity",
+    "block",
+    "segment-header",
+    "commit-group",
+    "record",
+    "checkpoint",
+    "snapshot",
+    "identity",
     "frame",
-}  # fmt: skip
+}
 CHECKSUMS = {"address-book": 0, "access-book": 0, "log-state": 8}
 """Format -> where the CRC-32 of all that follows it is."""
 

@@ -70,8 +70,11 @@ def asked_for() -> Iterator[tuple[str, Requirement]]:
 
 
 def test_the_pins_are_what_the_distributions_ask_for() -> None:
-    present = {package: version for name in setup_environment.PINS
-               for package, version in pins(name).items()}  # fmt: skip
+    present = {
+        package: version
+        for name in setup_environment.PINS
+        for package, version in pins(name).items()
+    }
     runtime = pins("runtime")
     for extra, requirement in asked_for():
         package = canonicalize_name(requirement.name)
