@@ -241,6 +241,67 @@ _CLUSTER_VIEW = ClusterView(
 )
 
 
+def _store_state() -> StoreState:
+    return StoreState(
+        store=StoreId("s9"),
+        host="host-1",
+        peer_address="[::1]:1",
+        client_address="[::1]:2",
+        directories=(_DIRECTORY,),
+        boot_id=2**62,
+        sequence=8,
+        first_tick=1,
+        last_tick=899,
+        live_since=2,
+        directories_tick=1,
+        expired=True,
+        old_boots=[3],
+        labels={"zone": "a"},
+        replicas={SHARD: _REPLICA},
+        stored=((ShardId(5), HERE),),
+        queue=[QueuedCommand(5, 6, Term(4), _CHANGE)],
+    )
+
+
+def _shard_state() -> ShardState:
+    return ShardState(
+        shard=SHARD,
+        name="wal",
+        wanted=3,
+        created_tick=2,
+        initial=MEMBERS.encode(),
+        membership=MEMBERS.encode(),
+        leader=THERE,
+        leader_term=4,
+        started=[HERE, THERE],
+        abandoned={ReplicaId(12): 800},
+        lost=[HERE],
+        avoid={StoreId("s2"): 950},
+        disagreement="two of one epoch",
+        behind={THERE: Behind(Index(70), 880)},
+    )
+
+
+def _operator() -> Operator:
+    return Operator(
+        id=6,
+        kind=Repair.REPLACE,
+        shard=SHARD,
+        replica=THERE,
+        old=HERE,
+        store=StoreId("s9"),
+        incarnation=Incarnation(11),
+        created_tick=850,
+        step="swap",
+        command_id=5,
+        command=_CHANGE,
+        target=StoreId("s9"),
+        issued_tick=860,
+        failures=1,
+        error="no answer",
+    )
+
+
 def _state() -> State:
     return State(
         phase=Phase.RUNNING,
@@ -251,65 +312,10 @@ def _state() -> State:
         cluster_id="c1",
         default_replicas=3,
         store_timeout_ticks=100,
-        stores={
-            StoreId("s9"): StoreState(
-                store=StoreId("s9"),
-                host="host-1",
-                peer_address="[::1]:1",
-                client_address="[::1]:2",
-                directories=(_DIRECTORY,),
-                boot_id=2**62,
-                sequence=8,
-                first_tick=1,
-                last_tick=899,
-                live_since=2,
-                directories_tick=1,
-                expired=True,
-                old_boots=[3],
-                labels={"zone": "a"},
-                replicas={SHARD: _REPLICA},
-                stored=((ShardId(5), HERE),),
-                queue=[QueuedCommand(5, 6, Term(4), _CHANGE)],
-            )
-        },
+        stores={StoreId("s9"): _store_state()},
         services={"tn-1": ServiceState("tn-1", "TN", "[::1]:3", {"a": "b"}, 890)},
-        shards={
-            SHARD: ShardState(
-                shard=SHARD,
-                name="wal",
-                wanted=3,
-                created_tick=2,
-                initial=MEMBERS.encode(),
-                membership=MEMBERS.encode(),
-                leader=THERE,
-                leader_term=4,
-                started=[HERE, THERE],
-                abandoned={ReplicaId(12): 800},
-                lost=[HERE],
-                avoid={StoreId("s2"): 950},
-                disagreement="two of one epoch",
-                behind={THERE: Behind(Index(70), 880)},
-            )
-        },
-        operators={
-            6: Operator(
-                id=6,
-                kind=Repair.REPLACE,
-                shard=SHARD,
-                replica=THERE,
-                old=HERE,
-                store=StoreId("s9"),
-                incarnation=Incarnation(11),
-                created_tick=850,
-                step="swap",
-                command_id=5,
-                command=_CHANGE,
-                target=StoreId("s9"),
-                issued_tick=860,
-                failures=1,
-                error="no answer",
-            )
-        },
+        shards={SHARD: _shard_state()},
+        operators={6: _operator()},
         next_replica_id=1_001,
         next_shard_id=6,
         next_operator_id=7,

@@ -23,6 +23,7 @@ BANNED_WORDS = {
     r"\bFIXME\b": "finish it or file an issue",
     r"\bXXX\b": "finish it or file an issue",
     r"\bNotImplementedError\b": "no placeholders",
+    r"# fmt: (?:skip|off)": "name the value, or take the formatter's lines",
     r"(?<![\w.])/(?:work|root|home|tmp)/\w": "a path of one machine",
 }
 BANNED_IDENTIFIERS = {
