@@ -21,10 +21,13 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks.
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    `monotonic` is the interpreter's own function, with nothing around it, because every append asks
+    for it several times.
+    """
+
+    monotonic = staticmethod(time.monotonic)
 
     def wall_us(self) -> int:
         return time.time_ns() // 1000

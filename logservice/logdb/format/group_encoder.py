@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logservice.checksum import crc32
+from logservice.hard_state import HardState
 from logservice.logdb.format import record
 from logservice.logdb.format.commit_group import (
     DIRECTORY,
@@ -34,16 +35,20 @@ from logservice.logdb.format.commit_group import (
     GroupPosition,
     RecordRun,
 )
+from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.record import (
     COMMIT,
     HARD_STATE,
     PADDING,
     RECORD_HEADER_BYTES,
     RECORD_MAGIC,
+    TRUNCATION,
     Buffer,
+    Installed,
+    MetaValue,
     RecordKind,
-    fields_of,
 )
+from logservice.logdb.format.update import Bootstrap
 
 _HEAD = struct.Struct("<IIQQQQQQIII")
 """A record header up to its checksum, with magic, version and kind as one number: as many bytes, a
@@ -213,3 +218,20 @@ def _encode_metas(
         elif kind is HARD_STATE:
             term, vote, commit = record_term, lsn, index
     return size, first_index, term, vote, commit, kinds
+
+
+def fields_of(value: MetaValue) -> tuple[int, int, int, int, bytes]:
+    """(index, term, lsn, detail, payload) of the record that says `value`; `record` has a table."""
+    if isinstance(value, int):  # First, for a commit index is in nearly every run.
+        return value, 0, 0, 0, b""
+    if isinstance(value, HardState):
+        return value.commit, value.term, value.vote, 0, b""
+    if isinstance(value, Bootstrap):
+        return 0, 0, 0, int(value.join), value.membership.encode()
+    if isinstance(value, Installed):
+        snapshot = value.snapshot.snapshot
+        payload = TRUNCATION.pack(value.snapshot.truncation_lsn) + snapshot.encode()
+        return snapshot.index, snapshot.term, snapshot.next_lsn, int(value.reset), payload
+    if isinstance(value, Fault):
+        return value.damaged_from, 0, value.acked_through, 0, value.reason.encode()
+    return 0, 0, 0, 0, b""

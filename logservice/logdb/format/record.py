@@ -47,7 +47,8 @@ RECORD_VERSION: Final = 1
 RECORD: Final = struct.Struct("<HBBIQQQQQQIIII")
 """A whole record header."""
 _SEED = struct.Struct("<QQ")
-_TRUNCATION = struct.Struct("<Q")
+TRUNCATION: Final = struct.Struct("<Q")
+"""Before the snapshot in the payload of an INSTALLED record."""
 RECORD_HEADER_BYTES: Final = RECORD.size
 SEGMENT_HEADER_BYTES: Final = 64
 """Where the first group of a segment starts."""
@@ -132,23 +133,6 @@ def record_bytes(length: int) -> int:
     return RECORD_HEADER_BYTES + length + (-length & 7)
 
 
-def fields_of(value: MetaValue) -> tuple[int, int, int, int, bytes]:
-    """(index, term, lsn, detail, payload) of the record that says `value`."""
-    if isinstance(value, int):  # First, for a commit index is in nearly every run.
-        return value, 0, 0, 0, b""
-    if isinstance(value, HardState):
-        return value.commit, value.term, value.vote, 0, b""
-    if isinstance(value, Bootstrap):
-        return 0, 0, 0, int(value.join), value.membership.encode()
-    if isinstance(value, Installed):
-        snapshot = value.snapshot.snapshot
-        payload = _TRUNCATION.pack(value.snapshot.truncation_lsn) + snapshot.encode()
-        return snapshot.index, snapshot.term, snapshot.next_lsn, int(value.reset), payload
-    if isinstance(value, Fault):
-        return value.damaged_from, 0, value.acked_through, 0, value.reason.encode()
-    return 0, 0, 0, 0, b""
-
-
 def decode_header(view: Buffer, offset: int, seed: int) -> RecordHeader:
     """The header at `offset`; raises RecordCorrupt."""
     end = offset + RECORD_HEADER_BYTES
@@ -214,8 +198,8 @@ def decode_meta(header: RecordHeader, payload: Buffer) -> Meta:
             case RecordKind.BOOTSTRAP:
                 value = Bootstrap(Membership.decode(bytes(payload)), bool(header.detail))
             case RecordKind.INSTALLED:
-                (truncation,) = _TRUNCATION.unpack_from(payload)
-                snapshot = Snapshot.decode(bytes(payload[_TRUNCATION.size :]))
+                (truncation,) = TRUNCATION.unpack_from(payload)
+                snapshot = Snapshot.decode(bytes(payload[TRUNCATION.size :]))
                 value = Installed(InstalledSnapshot(snapshot, Lsn(truncation)), bool(header.detail))
             case RecordKind.FAULTY:
                 reason = bytes(payload).decode()

@@ -30,7 +30,8 @@ from logservice.logdb.checkpoint.checkpoint import (
     load_columns,
 )
 from logservice.logdb.format.commit_group import FLAG_MARK, FLAG_REWRITE
-from logservice.logdb.format.record import SEGMENT_HEADER_BYTES, fields_of
+from logservice.logdb.format.group_encoder import fields_of
+from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.format.segment import (
     decode_segment_header,
     incarnation_in,
