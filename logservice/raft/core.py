@@ -265,10 +265,16 @@ class Raft:
         if self._state.role is Role.LEADER:
             replication.send_waiting(self._state)
 
+    def _awake(self) -> State:
+        """The state, of a replica that is asked for something and so is quiesced no more."""
+        s = self._state
+        if s.quiesced:
+            quiesce.wake(s)
+        return s
+
     def campaign(self) -> None:
         """Campaign now, if this replica may (by pre-vote first, if configured)."""
-        quiesce.wake(self._state)
-        election.start(self._state, transfer=False)
+        election.start(self._awake(), transfer=False)
 
     def wake(self) -> None:
         """Tick again, and wake the leader if that is another replica; no effect when awake.
@@ -284,13 +290,11 @@ class Raft:
         Leader: they are appended; returns the place of each (LSNs must not be revealed before the
         entry is applied). Follower: forwarded, returns None. Raises ProposalDropped.
         """
-        quiesce.wake(self._state)
-        return proposing.propose(self._state, proposals)
+        return proposing.propose(self._awake(), proposals)
 
     def propose_change(self, change: ConfigChange) -> tuple[Index, Term] | None:
         """Propose a membership change; None when forwarded. Raises ProposalDropped."""
-        quiesce.wake(self._state)
-        return proposing.propose_change(self._state, change)
+        return proposing.propose_change(self._awake(), change)
 
     def apply_config_change(self, entry: Entry) -> ChangeOutcome:
         """Decide and, if accepted, switch to the change of a committed CONFIG entry being
@@ -306,13 +310,11 @@ class Raft:
 
         Raises ProposalDropped (NO_LEADER, BUSY).
         """
-        quiesce.wake(self._state)
-        reading.read_index(self._state, context)
+        reading.read_index(self._awake(), context)
 
     def transfer_leader(self, target: ReplicaId) -> None:
         """Hand leadership to `target`, directly or by asking the leader; may fail silently."""
-        s = self._state
-        quiesce.wake(s)
+        s = self._awake()
         if s.role is Role.LEADER:
             hand_over.transfer(s, target)
         elif s.role is Role.FOLLOWER and s.lead not in (NO_REPLICA, target):
@@ -320,11 +322,9 @@ class Raft:
 
     def report_unreachable(self, replica: ReplicaId) -> None:
         """Messages to `replica` were lost."""
-        quiesce.wake(self._state)
-        if self._state.role is Role.LEADER:
-            replication.handle_unreachable(
-                self._state, Unreachable(to=self._state.id, sender=replica)
-            )
+        s = self._awake()
+        if s.role is Role.LEADER:
+            replication.handle_unreachable(s, Unreachable(to=s.id, sender=replica))
 
     def report_snapshot(self, replica: ReplicaId, ok: bool) -> None:
         """The snapshot to `replica` was delivered, or was not."""
@@ -343,8 +343,7 @@ class Raft:
         The election timer is not touched. No effect on leaders and candidates, nor under lease
         reads, whose leader relies on this replica's memory.
         """
-        s = self._state
-        quiesce.wake(s)
+        s = self._awake()
         if s.role is Role.FOLLOWER and not s.config.lease_read:
             s.lead = NO_REPLICA
 
@@ -358,15 +357,13 @@ class Raft:
         return bool(
             s.messages
             or s.messages_after_append
-            or log.tail.has_untaken()
-            or log.has_committed_to_hand_out()
             or s.read_states
             or hard.commit != log.committed
             or hard.term != s.term
             or hard.vote != s.vote
             or soft.leader != s.lead
             or soft.role is not s.role
-            or (log.tail.snapshot is not None and not log.tail.snapshot_taken)
+            or log.has_more()
         )
 
     def take_ready(self) -> Ready | None:
@@ -376,7 +373,6 @@ class Raft:
         """
         s = self._state
         log = s.log
-        tail = log.tail
         hard: HardState | None = None
         old = self._hard_state
         must_sync = old.term != s.term or old.vote != s.vote
@@ -385,9 +381,7 @@ class Raft:
         soft: SoftState | None = None
         if self._soft_state.leader != s.lead or self._soft_state.role is not s.role:
             soft = self._soft_state = SoftState(s.lead, s.role)
-        entries = tail.untaken()
-        snapshot = None if tail.snapshot_taken else tail.snapshot
-        committed = log.next_committed()
+        entries, snapshot, committed = log.take()
         messages, after_append, read_states = s.messages, s.messages_after_append, s.read_states
         if not (
             messages
@@ -411,26 +405,19 @@ class Raft:
             committed,
             tuple(read_states),
         )
-        self._accept(ready)
-        return ready
-
-    def _accept(self, ready: Ready) -> None:
-        s = self._state
-        log = s.log
-        if ready.messages:
+        if messages:
             s.messages = []
             s.reads.close()
-        if ready.read_states:
+        if read_states:
             s.read_states = []
-        log.tail.take()
-        if ready.committed_entries:
-            log.hand_out(ready.committed_entries)
-        if ready.messages_after_append:
+        if after_append:
             s.messages_after_append = []
-        elif not (ready.entries or ready.hard_state or ready.snapshot):
-            return
-        index, term = (log.last_index, log.last_term) if log.tail.has_unstable() else (0, 0)
-        self._writes.append(_Write(ready, s.term, log.tail.generation, index, term))
+        if _must_write(ready):
+            tail = log.tail
+            unstable = tail.stable_next <= log.last_index
+            index, term = (log.last_index, log.last_term) if unstable else (0, 0)
+            self._writes.append(_Write(ready, s.term, tail.generation, index, term))
+        return ready
 
     def persisted(self, ready: Ready) -> None:
         """Everything in `ready`, and in all Readys before it, is durable.
@@ -480,7 +467,7 @@ class Raft:
         if s.role is not _LEADING:
             return None
         log = s.log
-        room = s.block_room()
+        room = min(s.room, s.tracker.room())
         closed = not room and s.tracker.closed()
         return Proposing(
             Term(s.term),
@@ -583,7 +570,8 @@ class Raft:
     @property
     def block_room(self) -> int:
         """Bytes of blocks that this leader may have uncommitted at a time (INV-ROOM-1)."""
-        return self._state.block_room()
+        s = self._state
+        return min(s.room, s.tracker.room())
 
     @property
     def has_committed_in_term(self) -> bool:

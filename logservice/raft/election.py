@@ -16,7 +16,7 @@ from logservice.raft.log.storage import CompactedError, UnavailableError
 from logservice.raft.messages import RequestVote, VoteResponse
 from logservice.raft.ready import Role
 from logservice.raft.state import State
-from logservice.raft.tracker.quorum import VoteResult
+from logservice.raft.tracker.tracker import VoteResult
 
 
 def tick_election(s: State) -> None:

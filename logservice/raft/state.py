@@ -180,10 +180,6 @@ class State:
         # Before this start it may have promised a leader's lease not to vote; it cannot remember.
         return self.config.lease_read and self.ticks < self.config.election_ticks
 
-    def block_room(self) -> int:
-        """Bytes of blocks that may be uncommitted at a time (INV-ROOM-1); ROOM_MAX: no bound."""
-        return min(self.room, self.tracker.room())
-
     def status(self) -> Status:
         """Take the picture."""
         leading = self.role is Role.LEADER

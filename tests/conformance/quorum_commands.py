@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logservice.ids import ReplicaId
-from logservice.raft.tracker.quorum import (
+from logservice.raft.tracker.tracker import (
     INFINITE_INDEX,
     VoteResult,
     committed_index,

@@ -11,10 +11,9 @@ from logservice.entry import Entry, EntryKind
 from logservice.hard_state import HardState
 from logservice.ids import Index, Lsn, ReplicaId, Term
 from logservice.invariants import InvariantViolation
-from logservice.raft.log.log import RaftLog, limit_size
+from logservice.raft.log.log import RaftLog, Tail, limit_size
 from logservice.raft.log.memory_storage import MemoryStorage
 from logservice.raft.log.storage import CompactedError, UnavailableError
-from logservice.raft.log.tail import Tail
 from logservice.raft.messages import AppendEntries
 from logservice.snapshot import Snapshot
 from tests.raft.cluster import Cluster, first_snapshot, membership, unreadable

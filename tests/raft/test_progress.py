@@ -16,9 +16,8 @@ from logservice.raft.tracker.progress import (
     Progress,
     ProgressState,
 )
-from logservice.raft.tracker.quorum import VoteResult
 from logservice.raft.tracker.read_rounds import ReadRequest, ReadRounds
-from logservice.raft.tracker.tracker import Configuration, Tracker
+from logservice.raft.tracker.tracker import Configuration, Tracker, VoteResult
 
 ONE, TWO, THREE = ReplicaId(1), ReplicaId(2), ReplicaId(3)
 

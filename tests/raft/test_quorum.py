@@ -8,15 +8,16 @@ import random
 
 from logservice.ids import ReplicaId
 from logservice.raft.config import RaftLimits
-from logservice.raft.tracker.quorum import (
+from logservice.raft.tracker.tracker import (
     INFINITE_INDEX,
+    Configuration,
+    Tracker,
     VoteResult,
     committed_index,
     joint_vote,
     majority_index,
     majority_vote,
 )
-from logservice.raft.tracker.tracker import Configuration, Tracker
 
 Half = frozenset[ReplicaId]
 

@@ -22,8 +22,8 @@ from logservice.raft.leading.sending import broadcast_heartbeat, send_append
 from logservice.raft.messages import ReadIndexRequest, ReadIndexResponse
 from logservice.raft.ready import ReadState, Role
 from logservice.raft.state import State
-from logservice.raft.tracker.quorum import VoteResult
 from logservice.raft.tracker.read_rounds import ReadRequest
+from logservice.raft.tracker.tracker import VoteResult
 
 
 def read_index(s: State, context: bytes) -> None:
@@ -57,7 +57,7 @@ def _request(s: State, sender: ReplicaId, context: bytes) -> bool:
 
 def release_postponed(s: State) -> None:
     """The no-op of the term may be committed now: take up the reads that waited for it."""
-    if s.postponed_reads and s.committed_in_term():
+    if s.committed_in_term():
         waiting, s.postponed_reads = s.postponed_reads, []
         for request in waiting:
             request.index = Index(s.log.committed)

@@ -42,8 +42,9 @@ def after_commit(s: State) -> None:
     the latest the next tick. During a membership change all are told at once, because they act on
     it.
     """
-    reading.release_postponed(s)
-    if not s.config.commit_notice_waits or s.leaving_at or s.membership.joint:
+    if s.postponed_reads:
+        reading.release_postponed(s)
+    if not s.config.commit_notice_waits or s.leaving_at or s.tracker.config.joint:
         broadcast_append(s)
     if s.leaving_at:
         hand_over.finish_departure(s)

@@ -14,9 +14,8 @@ from logservice.raft.log.log import RaftLog
 from logservice.raft.messages import Heartbeat
 from logservice.raft.ready import ReadState
 from logservice.raft.state import State
-from logservice.raft.tracker.quorum import VoteResult
 from logservice.raft.tracker.read_rounds import ReadRequest
-from logservice.raft.tracker.tracker import Tracker
+from logservice.raft.tracker.tracker import Tracker, VoteResult
 from logservice.sim.config import watch_leases
 from logservice.sim.mutations.registry import mutation, mutation_in, wrap
 
