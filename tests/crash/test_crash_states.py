@@ -49,7 +49,7 @@ def test_no_batch_of_leveldb_is_lost_between_others(work: Path) -> None:
 
 @needs_strace
 @pytest.mark.parametrize("left_out", ["fdatasync", "write_durably", "fsync_directory"])
-def test_a_store_that_leaves_out_a_sync_is_caught(work: Path, left_out: str) -> None:
+def test_the_tester_notices_a_skipped_sync(work: Path, left_out: str) -> None:
     outcome = run("create", work, without=left_out, failures_max=1)
     assert len(outcome.failures) == 1
     assert "python -m tests.crash --replay create:" in outcome.failures[0]

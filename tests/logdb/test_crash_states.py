@@ -304,7 +304,7 @@ def test_every_third_crash_state_of_random_operations(seed: int) -> None:
 
 
 @pytest.mark.parametrize("left_out", ["sync_written", "fsync_directory"])
-def test_a_store_that_leaves_out_a_sync_is_caught(left_out: str) -> None:
+def test_the_tester_notices_a_skipped_sync(left_out: str) -> None:
     """The tester is tested: acked entries must be found missing."""
     recorder = Recorder()
     db = recorder.world.open()
@@ -316,7 +316,7 @@ def test_a_store_that_leaves_out_a_sync_is_caught(left_out: str) -> None:
 
 
 @pytest.mark.parametrize("left_out", ["", "fdatasync"])
-def test_a_recovery_that_leaves_out_its_sync_is_caught(left_out: str) -> None:
+def test_the_tester_notices_a_recovery_without_its_sync(left_out: str) -> None:
     """It takes what a killed process had written and not synced, so it must sync it."""
     recorder = Recorder()
     world = recorder.world
