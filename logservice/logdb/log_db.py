@@ -52,8 +52,8 @@ from logservice.logdb.gc.garbage import (
     GcReport,
     faulty_segments,
     mostly_garbage,
-    pin_reason,
     plan_garbage,
+    why_kept,
 )
 from logservice.logdb.index.entry_cache import CachedEntries, EntryCache
 from logservice.logdb.index.index import SegmentUsage
@@ -527,7 +527,9 @@ class LogDb:
             column_bytes=self._columns.bytes,
             oldest_segment=oldest,
             oldest_live_bytes=usage.live_bytes(oldest),
-            oldest_reason=self._why_kept(oldest),
+            oldest_reason=why_kept(
+                oldest, self._files, usage, active, self._states.values(), self._options
+            ),
             oldest_pins=self._pins.top(oldest) if oldest < active else (),
             group_bytes_p50=counters.group_bytes.percentile(0.50),
             group_bytes_p99=counters.group_bytes.percentile(0.99),
@@ -546,22 +548,6 @@ class LogDb:
     @property
     def _next_write_sequence(self) -> int:
         return self._writer.position.next_write_sequence
-
-    def _why_kept(self, segment: int) -> str:
-        size = self._files.sizes.get(segment)
-        if size is None:
-            return ""
-        if self._files.pinned(segment):
-            return "being read"
-        reason = pin_reason(
-            segment,
-            size,
-            self._usage.live_bytes(segment),
-            self._writer.position.segment,
-            faulty_segments(self._states.values()),
-            self._options,
-        )
-        return reason or "waiting for the next collection"
 
     def _check_not_failed(self) -> None:
         if self._failure:

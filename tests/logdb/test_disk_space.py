@@ -9,8 +9,7 @@ from logservice.logdb.checkpoint.checkpoint import CheckpointBatch
 from logservice.logdb.format.record import SEGMENT_HEADER_BYTES
 from logservice.logdb.io.memory_vfs import MemoryVfs
 from logservice.logdb.options import LogDbOptions
-from logservice.logdb.space.ballast import Ballast
-from logservice.logdb.space.disk_space import DiskSpace, OutOfSpace
+from logservice.logdb.space.disk_space import Ballast, DiskSpace, OutOfSpace
 from logservice.logdb.space.spare_segments import SpareSegments
 from tests.logdb.helpers import World, entries, log_of, picture, update
 

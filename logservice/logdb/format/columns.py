@@ -107,10 +107,6 @@ class EntryColumns:
         position = index - self.first + 1
         return self.lsns[position] if position < len(self.lsns) else self.next_lsn
 
-    def find_lsn(self, lsn: int) -> int:
-        """Index of the last entry that starts at or before `lsn`; `lsn` >= the run's first."""
-        return self.first + bisect_right(self.lsns, lsn) - 1
-
     def extend(self, other: EntryColumns) -> None:
         """Take over the entries that follow directly in the same segment."""
         if other.segment != self.segment or other.first != self.first + len(self.lsns):

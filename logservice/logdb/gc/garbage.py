@@ -23,6 +23,7 @@ from logservice.logdb.format.fault import REPAIRED
 from logservice.logdb.format.record import Installed, Meta, MetaValue, RecordKind
 from logservice.logdb.index.index import SegmentUsage
 from logservice.logdb.index.replica_state import ReplicaState
+from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.logdb.options import LogDbOptions
 from logservice.value import value
 
@@ -82,7 +83,7 @@ def plan_garbage(
     oldest = True
     for segment in sorted(sizes):
         live, size = usage.live_bytes(segment), sizes[segment]
-        reason = pin_reason(segment, size, live, active, faulty, options)
+        reason = _pin_reason(segment, size, live, active, faulty, options)
         if reason == "mostly live" and oldest and segment in condemned:
             reason = ""
         if not reason and read(segment):
@@ -106,7 +107,26 @@ def mostly_garbage(usage: SegmentUsage, newest: LogPosition) -> bool:
     return usage.live_bytes(newest.segment) * 2 < newest.offset
 
 
-def pin_reason(
+def why_kept(
+    segment: int,
+    files: SegmentFiles,
+    usage: SegmentUsage,
+    active: int,
+    states: Iterable[ReplicaState],
+    options: LogDbOptions,
+) -> str:
+    """For people: why a segment is still there; empty when it is not."""
+    size = files.sizes.get(segment)
+    if size is None:
+        return ""
+    if files.pinned(segment):
+        return "being read"
+    live, faulty = usage.live_bytes(segment), faulty_segments(states)
+    reason = _pin_reason(segment, size, live, active, faulty, options)
+    return reason or "waiting for the next collection"
+
+
+def _pin_reason(
     segment: int, size: int, live: int, active: int, faulty: frozenset[int], options: LogDbOptions
 ) -> str:
     """Why the segment cannot go, or is not worth emptying; empty when it can, and is."""

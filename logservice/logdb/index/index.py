@@ -330,7 +330,8 @@ class EntryIndex:
 
     def find_lsn(self, lsn: int) -> int:
         """The entry that holds the record."""
-        return self.columns(self.chunks[self._chunk_of_lsn(lsn)]).find_lsn(lsn)
+        columns = self.columns(self.chunks[self._chunk_of_lsn(lsn)])
+        return columns.first + bisect_right(columns.lsns, lsn) - 1
 
     def unloaded_of_lsn(self, lsn: int, size: int) -> list[Chunk]:
         """The chunks that are not in memory, among those with the record and the `size` bytes that
