@@ -1,7 +1,7 @@
-"""A client process of a chaos run: writers, a reader, perhaps a truncater; writes its history.
+"""A client process of a chaos run: writers, a reader, perhaps a truncater; it writes its history.
 
-Started by `tests.chaos.run` as ``python -m tests.chaos.client '{...settings}'``. Reports its
-counts as JSON lines on standard output, stops when standard input ends, and exits non-zero when
+`tests.chaos.run` starts it as ``python -m tests.chaos.client '{...settings}'``. It reports its
+counts as JSON lines on standard output and stops when standard input ends. It exits non-zero when
 anything other than a typed error came up: that is a bug of the client.
 """
 
@@ -32,8 +32,10 @@ READ_BYTES = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one process does. `keep_records`: how far below the tail it truncates; 0: never. `tls`:
-    files of the authority, the certificate and the key; none for plaintext.
+    """What one process does.
+
+    `keep_records`: how many records below the tail it truncates; 0 means never. `tls`: the files
+    of the authority, the certificate and the key; it is empty for plaintext.
     """
 
     name: str
@@ -51,7 +53,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Counts:
-    """Reported to the parent."""
+    """What the process reports to its parent."""
 
     acked: int = 0
     acked_by_shard: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The last word: every replica, read on its own from its first LSN to its last."""
+"""The final read: every replica is read on its own, from its first LSN to its last."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def cluster_state(addresses: Iterable[str]) -> hakeeper_pb2.ClusterState |
 
 
 async def incarnations(addresses: Iterable[str], store: str) -> set[int]:
-    """Those of the store's data directory, as its replicas are known."""
+    """The incarnations of the store's data directory that HAKeeper knows from its replicas."""
     state = await cluster_state(addresses)
     if state is None:
         return set()
@@ -68,7 +68,7 @@ async def incarnations(addresses: Iterable[str], store: str) -> set[int]:
 
 
 async def unrepaired(addresses: dict[str, str], shards: list[int], lost: set[int]) -> str:
-    """What HAKeeper's view lacks for every shard to be whole without what is lost."""
+    """Which shard is not yet whole without the lost incarnations, in HAKeeper's view; empty if none."""
     state = await cluster_state(addresses.values())
     if state is None:
         return "no store answers"
@@ -92,7 +92,7 @@ async def converged(
     timeout_s: float,
     tls: Tls | None = None,
 ) -> list[str]:
-    """Wait until at least `wanted` stores hold the same applied state; their names.
+    """Wait until at least `wanted` stores hold the same applied state; return their names.
 
     Nobody may append meanwhile. Raises NotConverged with what each store says.
     """

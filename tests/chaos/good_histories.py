@@ -1,8 +1,9 @@
-"""Random histories that a correct log can produce: what the checker must accept.
+"""Random histories that a correct log can produce: the checker must accept them.
 
-A log without faults is played in one thread: every operation gets a moment of invocation, a moment
-of effect and a moment of return, in this order; between them others take effect. Clients lose
-answers (unknown outcome), with and without effect; stale reads come from replicas that lag.
+A log without faults is played in one thread. Every operation gets a moment of invocation, a moment
+of effect and a moment of return, in this order; other operations take effect between them. Clients
+lose answers (unknown outcome), and the operation took effect or not. Stale reads come from replicas
+that lag.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _Player:
         return self.operations
 
     def _span(self) -> tuple[float, float]:
-        """Around the present moment of effect."""
+        """Moments of invocation and return around the present moment of effect."""
         return self.now - self.chance.expovariate(2.0), self.now + self.chance.expovariate(2.0)
 
     def _append(self) -> None:

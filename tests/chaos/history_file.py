@@ -11,7 +11,7 @@ from logservice.sim.history import Append, Operation, Outcome, Read, Run, Trunca
 
 
 def encode(operation: Operation) -> str:
-    """One line."""
+    """The line of one operation."""
     match operation:
         case Append():
             fields: list[object] = [
@@ -73,18 +73,17 @@ def decode(line: str) -> Operation:
 
 
 class HistoryWriter:
-    """Appends operations to a file."""
+    """Appends operations to a new, empty file."""
 
     def __init__(self, path: Path) -> None:
-        """Starts an empty file."""
         self._file: TextIO = path.open("w", encoding="utf-8")
 
     def add(self, operation: Operation) -> None:
-        """Buffered; `close` makes it complete."""
+        """Add one operation. Lines are buffered: the file is complete after `close`."""
         self._file.write(encode(operation) + "\n")
 
     def close(self) -> None:
-        """Flush and close."""
+
         self._file.close()
 
 

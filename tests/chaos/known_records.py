@@ -1,4 +1,4 @@
-"""Records of a known text in shard 1 of a real cluster: what tests of damage write and look for."""
+"""Records of a known text in shard 1 of a real cluster: tests of damage write and look for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def record(block: int, number: int) -> bytes:
 
 
 def append_blocks(shard: SyncShard, first: int, last: int, records: int) -> int:
-    """Blocks first .. last - 1, of so many records each; the LSN of the last record."""
+    """Append blocks first .. last - 1 of `records` records each; return the last record's LSN."""
     lsn = 0
     for block in range(first, last):
         lsn = shard.append([record(block, number) for number in range(records)], timeout=60.0)
@@ -23,7 +23,7 @@ def append_blocks(shard: SyncShard, first: int, last: int, records: int) -> int:
 
 
 def everywhere(client: SyncLogClient, shard: int, lsn: int) -> Callable[[], bool]:
-    """Whether all three replicas of the shard have applied `lsn`: what is acked a majority has."""
+    """Whether all three replicas of the shard have applied `lsn`: an ack says so of two only."""
 
     def applied() -> bool:
         try:

@@ -1,8 +1,8 @@
 """Ways to break a history: how a mutation is written and registered.
 
 Each mutation breaks a good history in one way that some real system has shown, and says which
-rules may object; it answers False when it finds nothing to break. They live in `bad_contents` and
-`bad_answers`.
+rules may object. It answers False when it finds nothing to break. The mutations live in
+`bad_contents` and `bad_answers`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Kind = TypeVar("_Kind", Append, Read, Truncate)
 
 
 def mutation(*rules: str) -> Callable[[Mutation], Mutation]:
-    """Register a way to break a history, and the rules of which one must object."""
+    """Register a way to break a history; at least one of `rules` must object to it."""
 
     def register(mutate: Mutation) -> Mutation:
         MUTATIONS[mutate.__name__] = (mutate, frozenset(rules))

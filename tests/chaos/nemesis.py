@@ -1,7 +1,7 @@
-"""Nemesis: who is killed or paused, when, for how long. The plan depends on the seed only.
+"""Nemesis: which store is killed or paused, when, and for how long. Only the seed decides the plan.
 
 Each step is one disturbance and what it waits for afterwards. Between steps the run demands that
-appends make progress again: a fault that hits a cluster which does nothing tests nothing.
+appends make progress again: a fault in a cluster that does nothing tests nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """What is done. The values are shown to people."""
+    """What is done to the stores. The values are shown to people."""
 
     KILL = "kill a store"
     KILL_LEADER = "kill the leader"
     KILL_TWO = "kill two stores"
     KILL_ALL = "kill all stores"
     KILL_LEADER_LAST = "kill the leader last"
-    """Everybody else first; it comes back last. What it acked alone would be lost."""
+    """All other stores are killed first, and the leader comes back last: a record that it acked
+    alone would be lost."""
     KILL_RESTARTED = "kill again while starting"
     PAUSE = "pause a store"
     PAUSE_LEADER = "pause the leader"
@@ -33,7 +34,7 @@ KILLS = {
     Fault.KILL_TWO: 2,
     Fault.KILL_RESTARTED: 2,
 }
-"""SIGKILLs of each; the other kinds cost none, or one per store."""
+"""How many SIGKILLs each of these costs; the other kinds cost none, or one per store."""
 
 _WEIGHTS = {
     Fault.KILL: 8,
@@ -51,8 +52,11 @@ _STORES_MIN = {Fault.KILL_TWO: 3, Fault.KILL_LEADER_LAST: 2}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`victims`: indices of stores in random order, the leader's is chosen at the time. `before_s`:
-    undisturbed time; `down_s`: how long a killed or paused store stays away.
+    """One disturbance.
+
+    `victims`: indices of stores in random order; where the leader is the victim, it is looked up
+    when the step begins. `before_s`: the undisturbed time before the step. `down_s`: how long a
+    killed or paused store stays away.
     """
 
     fault: Fault
@@ -63,7 +67,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How much of everything: SIGKILLs, SIGSTOPs, SIGTERMs, stores lost with their disks."""
+    """How many SIGKILLs, SIGSTOPs, SIGTERMs, and stores that are lost with their disks."""
 
     kills: int
     pauses: int = 0
@@ -72,7 +76,7 @@ class Wanted:
 
 
 def plan(seed: int, wanted: Wanted, stores: int) -> list[Step]:
-    """Steps with exactly what is wanted, in random order."""
+    """Steps that have exactly the wanted counts, in random order."""
     chance = random.Random(f"nemesis/{seed}")
     faults: list[Fault] = []
     left = wanted.kills
@@ -100,5 +104,5 @@ def plan(seed: int, wanted: Wanted, stores: int) -> list[Step]:
 
 
 def kills_of(fault: Fault, stores: int) -> int:
-    """SIGKILLs that the fault costs."""
+    """How many SIGKILLs the fault costs."""
     return stores if fault in _EVERYBODY else KILLS.get(fault, 0)

@@ -1,7 +1,7 @@
-"""Records that say what they are: their batch, their number in it, their size.
+"""Records that name themselves: their batch, their number in it, their size.
 
-So a reader needs no list of what was appended to know whether bytes are whole, and a million
-records that were read become a few hundred runs.
+A reader therefore needs no list of what was appended to know whether bytes are whole, and a
+million records that were read become a few hundred runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from logservice.sim.history import Run
 
 
 def make_record(batch: str, number: int, size: int) -> bytes:
-    """At least long enough for its own name; the rest is filled from the name."""
+    """A record long enough for its own name at least; the rest of it is made from the name."""
     name = f"{batch}/{number}/{size}/".encode()
     if len(name) >= size:
         return name
@@ -25,7 +25,7 @@ def make_records(batch: str, count: int, size: int) -> list[bytes]:
 
 
 def identify(record: bytes) -> tuple[str, int] | None:
-    """Batch and number; None for bytes that are no whole record of ours."""
+    """Batch and number of a record; None for bytes that are not one whole record of ours."""
     parts = record.split(b"/", 3)
     if len(parts) != 4 or not parts[1].isdigit() or not parts[2].isdigit():
         return None
@@ -37,7 +37,7 @@ def identify(record: bytes) -> tuple[str, int] | None:
 
 
 def runs_of(first_lsn: int, records: Sequence[bytes]) -> list[Run]:
-    """What was read, as few runs as possible; foreign bytes become runs without a batch."""
+    """The records that were read, as few runs as possible; foreign bytes become runs without a batch."""
     runs: list[Run] = []
     batch, start, count = "", 0, 0
     lsn = first_lsn

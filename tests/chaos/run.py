@@ -25,7 +25,7 @@ PROGRESS_TIMEOUT_S = 60.0
 """With every store running, appends must go on within this time (an election takes about one;
 the rest is for a machine that is busy with something else)."""
 PROGRESS_RECORDS = 200
-"""Acked records between two disturbances: a fault under no load tests nothing."""
+"""How many records are acked between two disturbances: a fault without load tests nothing."""
 CONVERGE_TIMEOUT_S = 60.0
 
 Show = Callable[[World, str], None]
@@ -33,7 +33,7 @@ Show = Callable[[World, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """See the command line."""
+    """The options of the command line, which describes them."""
 
     seed: int
     wanted: Wanted
@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(slots=True)
 class Result:
-    """`problems`: everything that is wrong besides the verdicts."""
+    """What came of a run. `problems`: everything that is wrong besides the verdicts."""
 
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """Whether nothing is wrong."""
         return not self.problems and all(verdict.ok for verdict in self.verdicts.values())
 
 
@@ -98,7 +98,7 @@ def _new_cluster(options: Options) -> LocalCluster:
 
 
 async def run(options: Options, show: Show) -> Result:
-    """Everything; the cluster is stopped at the end, its files stay."""
+    """Do the whole run. At the end the cluster is stopped; its files stay."""
     result = Result()
     cluster = _new_cluster(options)
     clients = [Client(_settings(options, cluster, number)) for number in range(options.clients)]
@@ -136,13 +136,13 @@ async def run(options: Options, show: Show) -> Result:
 
 
 def _measure_gaps(operations: list[Operation], world: World, result: Result) -> None:
-    """Longest time without an ack of the shard after each kind of fault."""
+    """Find the longest time without an ack of the shard after each kind of fault."""
     acks = sorted(
         op.returned for op in operations if isinstance(op, Append) and op.outcome is Outcome.OK
     )
     times = [when for when, _ in world.events]
     for before, after in pairwise(acks):
-        # The fault that the gap can be due to: the last one that began before the gap ended.
+        # The last fault that began before the gap ended is the one that can have caused it.
         index = bisect.bisect_right(times, after) - 1
         if index >= 0:
             kind = world.events[index][1]
@@ -171,7 +171,7 @@ def _sum_up(options: Options, world: World, result: Result) -> None:
 
 
 async def _progress(world: World, records: int, show: Show, note: str) -> bool:
-    """Wait until so many more records of every shard are acked; False when that takes too long."""
+    """Wait until `records` more of every shard are acked; False when that takes too long."""
     goals = {shard: world.acked_of(shard) + records for shard in world.shards}
     deadline = time.monotonic() + PROGRESS_TIMEOUT_S
     while any(world.acked_of(shard) < goal for shard, goal in goals.items()):

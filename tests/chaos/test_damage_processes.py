@@ -1,5 +1,5 @@
-"""Damage on the disk of a real store process: bits flipped while it is stopped, in a segment that
-nobody reads. The scrub finds them, the peers have them, and no record is lost (G6).
+"""Damage on the disk of a real store process: bits are flipped while it is stopped, in a segment
+that nobody reads. The scrub finds the damage, the peers have the records, and none is lost (G6).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 BLOCKS = 160
 RECORDS = 200
-"""In each block."""
+"""Records in each block."""
 
 
 def flip(directory: Path, what: bytes) -> None:
@@ -53,7 +53,8 @@ def test_g6_bits_flipped_in_a_stopped_store_are_repaired_when_it_runs_again(
             cluster.wait_ready()
             append_blocks(shard, BLOCKS, BLOCKS + 5, RECORDS)
             until(lambda: "is repaired in place" in victim.log_path.read_text(errors="replace"))
-            # Without one of the others, what it has is needed: nothing acked is missing anywhere.
+            # One of the others stops, so the repaired replica's records are needed: no acked one is
+            # missing.
             cluster.kill("store-1")
             append_blocks(shard, BLOCKS + 5, BLOCKS + 10, RECORDS)
             found = read_all(shard)

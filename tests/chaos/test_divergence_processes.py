@@ -25,7 +25,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 BLOCKS = 60
 RECORDS = 100
-"""In each block."""
+"""Records in each block."""
 STORES = ("store-1", "store-2", "store-3")
 
 
@@ -53,9 +53,9 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
 
             until(lambda: logged("is repaired in place") == ["store-2"])
             assert logged("not what a majority has") == ["store-2"]
-            # By a leader; by two, if leadership moved meanwhile.
+            # A leader finds it; two leaders do, if leadership moved meanwhile.
             assert logged("differ from the majority: entries")
-            # Without one of the others, what it has is needed, and read from its disk.
+            # One of the others stops, so this store's records are needed, and read from its disk.
             cluster.stop("store-2")
             cluster.start("store-2")
             cluster.wait_ready()
@@ -69,7 +69,7 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
 
 
 def shown(cluster: LocalCluster, store: str) -> subprocess.CompletedProcess[bytes]:
-    """What a person sees of the shard on the disk of a running store."""
+    """What `logservice logdb records` shows of the shard on the disk of a running store."""
     return subprocess.run(
         [
             sys.executable,
@@ -96,7 +96,8 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
             shard = client.shard(1)
             last_lsn = append_blocks(shard, 0, 20, RECORDS)
             until(everywhere(client, 1, last_lsn))
-            # All at once: of one that differs alone the others would be sure.
+            # All stop before any changes: one that differed alone would be outvoted by the other
+            # two.
             for name in STORES:
                 cluster.stop(name)
             for name, block in (("store-2", 5), ("store-3", 6)):
@@ -114,7 +115,7 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
                 try:
                     shard.append([b"more"], timeout=5.0)
                 except LogServiceError as error:
-                    # Before the stores are up there are others, which say so.
+                    # Before the stores are up, reads fail with other errors, which say so.
                     return error.reason in (Reason.HALTED, Reason.DEADLINE)
                 return False
 
@@ -122,17 +123,18 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
         for name in STORES:
             log = cluster.process(name).log_path
             until(lambda log=log: "until a person decides" in log.read_text(errors="replace"))
-        # What is logged at once the disk has a moment later.
+        # A line that was logged reaches the disk a moment later.
         no_majority = b"no majority of replicas agrees"
         until(lambda: all(no_majority in shown(cluster, name).stderr for name in STORES))
         printed = [shown(cluster, name) for name in STORES]
-        # The clients' own checksum, which the forger did not mend, tells a person who is wrong.
+        # The forger left the clients' own checksum as it was: it tells a person which replica is
+        # wrong.
         assert [b"checksum" in one.stderr for one in printed] == [False, True, True]
         found = [set(one.stdout.splitlines()) for one in printed]
         for block in range(20):
             has = [record(block, 99) in one for one in found]
             assert has == [True, block != 5, block != 6]
-        # It stays so: nobody decides by restarting.
+        # A restart changes nothing: it must not decide which replica is right.
         cluster.stop("store-1")
         cluster.start("store-1")
         log = cluster.process("store-1").log_path

@@ -1,4 +1,4 @@
-"""The tester is tested: good histories pass, and every way of being wrong is named."""
+"""Tests of the checker: good histories pass, and every way of being wrong is named."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.chaos.good_histories import good_history
 from tests.chaos.mutations import MUTATIONS, History
 
 REGISTERED = (bad_answers, bad_contents)
-"""Importing them registers their mutations."""
+"""Importing these modules registers their mutations."""
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,4 +1,4 @@
-"""World: the store processes and client processes of a chaos run, and what they are told to do."""
+"""World: the store processes and client processes of a chaos run, and what is done to them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from tests.chaos.nemesis import Fault, Step
 _CLIENT_STOP_S = 60.0
 _LEADER_FAULTS = (Fault.KILL_LEADER, Fault.PAUSE_LEADER, Fault.KILL_LEADER_LAST)
 _ALONE_S = 0.3
-"""How long a leader lives without followers before it is killed, too."""
+"""How long a leader lives without followers before it is killed as well."""
 STOP_TIMEOUT_S = 60.0
-"""Of a graceful stop, on a busy machine; who needs longer is killed, and that is a problem."""
+"""How long a graceful stop may take on a busy machine. A process that needs longer is killed, and
+that is reported as a problem."""
 REPAIR_TIMEOUT_S = 90.0
-"""Store timeout, catch-up and a membership change of every shard, on a busy machine."""
+"""Time for the store timeout, catch-up and a membership change of every shard on a busy machine."""
 
 
 class Client:
     """One client process and its newest counts."""
 
     def __init__(self, settings: Settings) -> None:
-        """`start` runs it."""
+        """Prepare the process; `start` runs it."""
         self.settings = settings
         self.counts = Counts()
         self._log_path = Path(settings.directory) / f"client-{settings.name}.log"
@@ -41,7 +42,7 @@ class Client:
         self._stopping = False
 
     async def start(self) -> None:
-        """Spawn the process."""
+
         with self._log_path.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -62,7 +63,7 @@ class Client:
             self.counts = Counts(**json.loads(line))
 
     async def stop(self) -> str:
-        """Let it finish what is under way; returns what was wrong with it, or nothing."""
+        """Let it finish what is under way; return what was wrong with it, or an empty string."""
         process = self._process
         if process is None or process.stdin is None:
             return ""
@@ -84,16 +85,16 @@ class Client:
         return ""
 
     def died(self) -> bool:
-        """It ended without being told to."""
+        """Whether it ended without being told to."""
         process = self._process
         return process is not None and not self._stopping and process.returncode is not None
 
 
 class World:
-    """Stores and clients; knows which stores are down on purpose."""
+    """The stores and clients. It knows which stores are down on purpose."""
 
     def __init__(self, cluster: LocalCluster, clients: list[Client], shards: list[int]) -> None:
-        """Nothing is started."""
+        """Take the stores and clients; start none of them."""
         self.cluster = cluster
         self.clients = clients
         self.shards = shards
@@ -108,11 +109,11 @@ class World:
 
     @property
     def acked(self) -> int:
-        """Records acked so far, over all clients."""
+        """Records acked so far, of all clients."""
         return sum(client.counts.acked for client in self.clients)
 
     def acked_of(self, shard: int) -> int:
-        """The same of one shard."""
+        """Records of one shard acked so far, of all clients."""
         return sum(client.counts.acked_by_shard.get(str(shard), 0) for client in self.clients)
 
     def addresses(self) -> dict[str, str]:
@@ -120,7 +121,7 @@ class World:
         return {name: place.client for name, place in self.cluster.stores.items()}
 
     async def leader(self, shard: int) -> str | None:
-        """The store that leads, as any store tells."""
+        """The store that leads the shard, according to the first store that says so."""
         for name, address in self.addresses().items():
             if name not in self._down:
                 answer = await status(address, shard, stale=True)
@@ -129,7 +130,7 @@ class World:
         return None
 
     def check_alive(self) -> None:
-        """Stores and clients that ended by themselves are problems; stores are started again."""
+        """Report stores and clients that ended by themselves; start those stores again."""
         for name in self.names:
             process = self.cluster.process(name)
             if name not in self._down and process.pid() is None:
@@ -187,7 +188,7 @@ class World:
         await asyncio.sleep(_ALONE_S)
         await self._down_with([leader])
         await self._up_with(others)
-        # They elect one of themselves and go on before the old leader is back.
+        # The others elect a new leader and go on before the old one is back.
         goal = {shard: self.acked_of(shard) + 1 for shard in self.shards}
         deadline = time.monotonic() + REPAIR_TIMEOUT_S
         while any(self.acked_of(shard) < least for shard, least in goal.items()):
@@ -228,7 +229,7 @@ class World:
         self._log(f"continue {name}")
 
     async def _stop(self, name: str, down_s: float) -> None:
-        """SIGTERM: leaderships are handed away, the log is closed."""
+        """Send SIGTERM: the store hands its leaderships over and closes its log."""
         self._down.add(name)
         self._log(f"stop {name}")
         if not await asyncio.to_thread(self.cluster.stop, name, STOP_TIMEOUT_S):
@@ -242,7 +243,9 @@ class World:
         self._log(f"started {name}")
 
     async def _replace(self, name: str) -> None:
-        """Its machine is lost; a new, empty store comes; HAKeeper has to restore all replicas."""
+        """Lose a store's machine and start a new, empty store: HAKeeper has to restore all
+        replicas.
+        """
         self._down.add(name)
         self._log(f"lose {name}")
         lost = await incarnations(self.addresses().values(), name)
@@ -261,6 +264,6 @@ class World:
         self._log(f"repaired without {name}")
 
     async def stop_clients(self) -> None:
-        """All of them at once."""
+        """Stop all clients at once."""
         told = await asyncio.gather(*(client.stop() for client in self.clients))
         self.problems += [problem for problem in told if problem]
