@@ -68,7 +68,10 @@ async def incarnations(addresses: Iterable[str], store: str) -> set[int]:
 
 
 async def unrepaired(addresses: dict[str, str], shards: list[int], lost: set[int]) -> str:
-    """Which shard is not yet whole without the lost incarnations, in HAKeeper's view; empty if none."""
+    """Which shard is not yet whole without the lost incarnations, in HAKeeper's view, and why.
+
+    Empty when all are whole.
+    """
     state = await cluster_state(addresses.values())
     if state is None:
         return "no store answers"

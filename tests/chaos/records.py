@@ -37,7 +37,9 @@ def identify(record: bytes) -> tuple[str, int] | None:
 
 
 def runs_of(first_lsn: int, records: Sequence[bytes]) -> list[Run]:
-    """The records that were read, as few runs as possible; foreign bytes become runs without a batch."""
+    """The records that were read, as few runs as possible; foreign bytes are runs without a
+    batch.
+    """
     runs: list[Run] = []
     batch, start, count = "", 0, 0
     lsn = first_lsn

@@ -1,8 +1,8 @@
-"""The attacks again and again, for as long as asked: ``python -m tests.hostile --seconds 3600``.
+"""Repeats the attacks for as long as asked: ``python -m tests.hostile --seconds 3600``.
 
-Each round runs every test of this folder in a process of its own, in another order; the first
-failure ends it and prints the command that repeats that round. What one round of seconds does not
-show (a leak of little, a race of seldom) is what this is for.
+Each round runs every test of this folder in a process of its own, in another order. The first
+failure ends the run and prints the command that repeats that round. Many rounds show what one does
+not: a small leak, or a race that is rarely lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """HTTP/2 by hand: a client that does what no library would.
 
-Frames are put together here, byte by byte, so that a client can leave SETTINGS unacknowledged, send
-headers of any size, begin streams that it never ends, and never open its window. Only what an
+The functions put frames together byte by byte, so that a client can leave SETTINGS unacknowledged,
+send headers of any size, begin streams that it never ends, and never open its window. Only what an
 attack needs is here: header fields are literals without compression.
 """
 
@@ -31,7 +31,7 @@ INITIAL_WINDOW = 4
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
-    """One frame."""
+
     return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body
 
 
@@ -62,7 +62,7 @@ def request_fields(path: str, more: Iterable[tuple[bytes, bytes]] = ()) -> bytes
 
 
 def headers(stream: int, block: bytes, *, end: bool = True, ended: bool = False) -> bytes:
-    """HEADERS and as many CONTINUATION frames as it takes; without `end` the block stays open."""
+    """A header block in HEADERS and CONTINUATION frames; without `end` it stays open."""
     parts = [block[at : at + FRAME_BYTES_MAX] for at in range(0, len(block), FRAME_BYTES_MAX)]
     out = []
     for number, part in enumerate(parts):
@@ -73,7 +73,7 @@ def headers(stream: int, block: bytes, *, end: bool = True, ended: bool = False)
 
 
 def grpc_body(data: bytes) -> bytes:
-    """A gRPC message with what goes before it."""
+    """A gRPC message with its prefix: compression flag and length."""
     return b"\0" + struct.pack(">I", len(data)) + data
 
 
@@ -104,7 +104,7 @@ def connect(
 
 
 def gone(connection: socket.socket) -> bool:
-    """Whether the other side has ended it; reads what is there."""
+    """Whether the other side has closed the connection; reads what has arrived."""
     connection.settimeout(0)
     with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError):
         try:

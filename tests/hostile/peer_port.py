@@ -1,8 +1,8 @@
-"""Attacks on the peer port, each with sockets of its own: what a stranger does, what a rogue does.
+"""Attacks on the peer port by strangers and by a rogue, each with sockets of its own.
 
-Strangers have no certificate. They come from many addresses of the loopback network, so that no
-bound per address hides that there is one in all; some come from where the stores are, too. A rogue
-has the certificate of a store, which is in no membership.
+Strangers have no certificate. They come from many addresses of the loopback network, so that a
+bound per address cannot stand in for the bound on all of them; some come from the stores' own
+addresses. A rogue has the certificate of a store that is in no membership.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Target:
         self.pid = pid
 
     def figure(self, name: str) -> float:
-        """One of its metrics."""
+        """The value of one metric of the store."""
         with urllib.request.urlopen(f"http://{self._admin}/metrics", timeout=30) as answer:
             text = answer.read().decode()
         line = next(line for line in text.splitlines() if line.startswith(f"logservice_{name} "))
@@ -56,7 +56,7 @@ class Target:
         return socket.create_connection(self.address, 30, source_address=(host, 0))
 
     def rogue(self) -> ssl.SSLContext:
-        """What a store shows that the authority signed and nobody knows."""
+        """The TLS context of a store that the authority signed and no store knows."""
         folder = self.cluster.directory / "certs"
         mine = folder / "stores" / "rogue"
         if not mine.exists():
@@ -68,7 +68,7 @@ class Target:
         return context
 
     def greeted(self, context: ssl.SSLContext, lane: Lane = Lane.MAIN) -> ssl.SSLSocket:
-        """A connection of the rogue behind its handshake. Raises what sockets raise."""
+        """A connection of the rogue whose handshakes are done. Raises what sockets raise."""
         connection = context.wrap_socket(self.connected(0))
         connection.settimeout(30)
         me = PeerIdentity(
@@ -85,7 +85,9 @@ class Target:
 
 
 class Comer:
-    """Comes with a certificate again and again while the block runs; counts how often it got in."""
+    """Connects with a certificate again and again while the block runs; counts how often it got
+    in.
+    """
 
     def __init__(self, target: Target) -> None:
         self.welcomed = 0
@@ -128,7 +130,7 @@ def probes(target: Target, count: int) -> None:
 
 
 def held(target: Target, count: int, said: bytes) -> None:
-    """Connections that say `said` and then nothing, until the store hangs up on each."""
+    """Open connections that send `said` and nothing more, until the store hangs up on each."""
     with contextlib.ExitStack() as opened:
         sockets = []
         for number in range(count):
@@ -140,7 +142,7 @@ def held(target: Target, count: int, said: bytes) -> None:
 
 
 def client_hello() -> bytes:
-    """How a TLS client begins."""
+    """The first message of a TLS client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -151,7 +153,7 @@ def client_hello() -> bytes:
 
 
 def without_certificate(target: Target, count: int) -> None:
-    """Whole handshakes of a client that shows no certificate."""
+    """Do whole handshakes as a client that shows no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -168,11 +170,11 @@ STRANGERS: dict[str, Callable[[Target, int], None]] = {
     "not TLS": lambda target, count: held(target, count, b"GET / HTTP/1.1\r\n\r\n"),
     "without a certificate": without_certificate,
 }
-"""Attacks with so many connections."""
+"""Attacks: each takes a store and a number of connections."""
 
 
 async def all_at_once(target: Target, count: int) -> None:
-    """Every attack of a stranger, each from a thread of its own."""
+    """Run every attack of a stranger at once, each in a thread of its own."""
     await asyncio.gather(
         *(asyncio.to_thread(attack, target, count) for attack in STRANGERS.values())
     )
@@ -204,7 +206,7 @@ def announced(kind: FrameKind, size: int) -> bytes:
 
 
 def until_taken(target: Target, size: int, limit_s: float = 20.0) -> None:
-    """The store has received so much of frames that are not whole."""
+    """Wait until the store has received `size` bytes of frames that are not whole."""
     end_s = time.monotonic() + limit_s
     while target.figure("peer_partial_bytes") < size:
         assert time.monotonic() < end_s, "the store does not take it"

@@ -1,7 +1,7 @@
-"""A store with a valid certificate that is not what it should be: own sockets, own codec.
+"""A rogue store with a valid certificate, with its own sockets and its own codec.
 
-Nothing of the product is used but the number of its peer protocol: what an attacker would write who
-has taken a machine, or a certificate of the peer CA, and the documents.
+Nothing of the product is used but the version of its peer protocol. An attacker would write this
+who has the documents and has taken a machine, or a certificate of the peer CA.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HELLO, REFUSED, MESSAGES, REQUEST, RESPONSE, PING, PONG = range(1, 8)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A typed error, as it came over the wire."""
+    """A typed error as it came over the wire."""
 
     reason: str
     message: str

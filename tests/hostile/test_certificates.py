@@ -1,8 +1,9 @@
-"""A neighbour with a certificate that an accepted authority signed, and that is not what it seems.
+"""Certificates that an accepted authority signed and that are not what they seem.
 
-Every certificate here passes a TLS handshake of an ordinary library, or is refused by it; none may
-be served as somebody it does not name byte by byte, for a purpose it does not name, or on the
-strength of a key or signature that is worth nothing. A real store on real sockets, both planes.
+An ordinary TLS library lets some of these certificates through its handshake and refuses others.
+The store must serve none of them as an identity that the certificate does not name byte by byte,
+for a purpose that it does not name, or on the strength of a worthless key or signature. The tests
+use a real store on real sockets, and both planes.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 _RSA_1024 = rsa.generate_private_key(65537, 1024)
 _RSA_2048 = rsa.generate_private_key(65537, 2048)
 _KIND_AT = 3
-"""In the header of a frame."""
+"""The magic number in the header of a frame."""
 
 _ANY_PURPOSE = (ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,)
 
 
 def bad_names(kind: str, name: str) -> dict[str, Papers]:
-    """What names something else than `name`, by an authority that signs anything."""
+    """Certificates that do not name `name`, by an authority that signs anything."""
     good = uri(kind, name)
     authority = CLIENTS if kind == "client" else STORES
 
@@ -88,7 +89,7 @@ def bad_names(kind: str, name: str) -> dict[str, Papers]:
 
 
 def bad_papers(kind: str, name: str) -> dict[str, Papers]:
-    """The right name on a certificate that is worth nothing, or for something else."""
+    """Certificates that name `name` and are worth nothing, or are for another purpose."""
     good = uri(kind, name)
     authority = CLIENTS if kind == "client" else STORES
     foreign = STORES if kind == "client" else CLIENTS
@@ -119,7 +120,9 @@ def bad_papers(kind: str, name: str) -> dict[str, Papers]:
 
 
 def good_papers(kind: str, name: str) -> dict[str, Papers]:
-    """What must be served, so that the others are refused for what is wrong with them."""
+    """Certificates that must be served: they show that the others are refused for their one
+    fault.
+    """
     good = uri(kind, name)
     authority = CLIENTS if kind == "client" else STORES
     return {
@@ -185,7 +188,7 @@ STORE_GOOD = good_papers("store", "s2") | {
 
 
 async def heard(store: Store, papers: Papers, directory: Path) -> bool:
-    """Whether a store that says it is s2, and shows `papers`, is greeted."""
+    """Whether a store that calls itself s2 and shows `papers` is greeted."""
     papers.write(directory / "shown")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -1,6 +1,7 @@
-"""Readers that take nothing: unread answers of Read and Follow, against real stores.
+"""Readers that never take their answers: unread answers of Read and Follow, on real stores.
 
-On the version before, 80 unread answers of 16 MiB took 3.5 GiB of a store, and 2 400 ended it.
+Before answers were bounded, 80 unread answers of 16 MiB took 3.5 GiB of a store, and 2 400 of them
+ended it.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ LIMITS: dict[str, dict[str, object]] = {
     "limits": {"answer_bytes_max": 64 << 20, "identity_answer_bytes_max": 32 << 20}
 }
 ANSWERS_MIB_MAX = 32 * 4 + 64
-"""What the attack may cost: four times the share of one identity (as it is read, encoded, and
-twice in gRPC), and what a store's memory is wider afterwards."""
+"""What the attack may cost: four times the share of one identity, because an answer is held as it
+was read, encoded, and twice in gRPC; and what a store's memory does not give back afterwards."""
 
 READ, FOLLOW = "/logservice.v1.Log/Read", "/logservice.v1.Log/Follow"
 
 
 def fill(cluster: LocalCluster, mebibytes: int) -> None:
-    """Records to read."""
+    """Append `mebibytes` records of a MiB, to be read."""
     with SyncLogClient(cluster.endpoints(), tls=cluster.client_tls()) as client:
         shard = client.shard(1)
         for _ in range(mebibytes):
@@ -41,7 +42,7 @@ def fill(cluster: LocalCluster, mebibytes: int) -> None:
 
 
 def greedy(address: str, shown: tuple[Path, Path, Path], path: str, calls: int) -> socket.socket:
-    """A connection with so many calls whose answers nobody takes: its window stays shut."""
+    """A connection with `calls` calls whose answers nobody takes, because its window stays shut."""
     made = http2.connect(address, shown, STRANGER)
     made.settimeout(10)
     made.sendall(http2.PREFACE + http2.settings(0) + http2.frame(http2.SETTINGS, http2.ACK, 0))
@@ -56,9 +57,9 @@ def greedy(address: str, shown: tuple[Path, Path, Path], path: str, calls: int) 
 
 
 async def attack(address: str, shown: tuple[Path, Path, Path], path: str) -> None:
-    """80 answers of 16 MiB, or 80 streams, on four connections."""
+    """Ask for 80 answers of 16 MiB, or for 80 streams, on four connections."""
     held = [greedy(address, shown, path, 20) for _ in range(4)]
-    # Long enough for the store to read everything that it is going to read.
+    # This is long enough for the store to read everything that it is going to read.
     await asyncio.sleep(1.5)
     for one in held:
         with contextlib.suppress(OSError, ssl.SSLError):
@@ -83,6 +84,6 @@ def test_answers_that_nobody_takes(tmp_path: Path, path: str) -> None:
         print(f"{path}: {before:.0f} MiB before, peaks {peaks}")
         client.seen.check(least=10)
         assert max(peaks) - before < ANSWERS_MIB_MAX
-        # What was taken has been given back: the same identity reads on.
+        # The share of the identity has been given back: the same identity can read again.
         with SyncLogClient(cluster.endpoints(), tls=cluster.client_tls()) as reader:
             assert reader.shard(1).read(1).items

@@ -1,7 +1,8 @@
-"""Connections to the client port that nobody needs: half-open ones, many of one kind, big headers.
+"""Floods of the client port: half-open connections, and headers without end.
 
-On the version before, 1 100 connections without a byte ended the store under the usual soft limit
-of 1 024 descriptors, and one client that never acknowledged SETTINGS took 1.2 GiB for its headers.
+Before connections were bounded, 1 100 connections without a byte ended a store under the usual soft
+limit of 1 024 descriptors, and one client that never acknowledged SETTINGS took 1.2 GiB for its
+headers.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from tests.hostile.victim import (
 pytestmark = pytest.mark.processes
 
 STRANGER = "127.0.0.9"
-"""Another address than the legal client's, and as local."""
+"""The attacker's address: another one than the legal client's, and also local."""
 
 HALF_OPEN_MIB_MAX = 64.0
-"""More than before, while 1 100 connections are half open at a time, one flood after another."""
+"""How much a store may grow while 1 100 connections at a time are half open, flood after flood."""
 
 HEADERS_MIB_MAX = 128.0
-"""More than before, while one connection sends 400 MiB of headers."""
+"""How much a store may grow while one connection sends 400 MiB of headers."""
 
 
 @pytest.fixture
 def descriptor_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
-    """Set the limits of the stores that are started from now on."""
+    """A function that sets the limits of the stores that are started from now on."""
 
     def limit(soft: int, hard: int) -> None:
         def set_limit() -> None:
@@ -65,8 +66,9 @@ def victim(cluster: LocalCluster) -> tuple[str, int]:
 
 
 def repeated(pid: int, attack: Callable[[], Awaitable[None]], warm: int = 5) -> list[float]:
-    """Peaks of memory of `warm` times and three more; of the last three it is checked that they do
-    not grow. The allocator's arenas fill up until then: what is left of an attack differs.
+    """The peaks of memory of `warm` attacks and of three more, which must not grow.
+
+    The first ones fill the allocator's arenas: what they leave behind differs.
     """
     before = descriptors(pid)
     peaks: list[float] = []
@@ -93,7 +95,7 @@ def half_open(address: str, kind: str) -> socket.socket:
 
 
 async def flood(address: str, kind: str, count: int) -> None:
-    """Open them all and hold them until the store has had its say."""
+    """Open `count` connections and hold them until the store has had its say."""
     held: list[socket.socket] = []
     try:
         for _ in range(count):
@@ -109,7 +111,7 @@ async def flood(address: str, kind: str, count: int) -> None:
 def test_more_half_open_connections_than_descriptors(
     tmp_path: Path, kind: str, descriptor_limit: Callable[[int, int], None]
 ) -> None:
-    """1 100 under a limit of 1 024: the store stays, and so does whoever calls from elsewhere."""
+    """1 100 connections under a limit of 1 024: the store lives on and serves callers elsewhere."""
     descriptor_limit(1024, 1024)
     with attacked(tmp_path / "cluster") as cluster:
         address, pid = victim(cluster)
@@ -131,7 +133,7 @@ def test_the_soft_limit_is_raised(
 
 
 async def headers_flood(address: str, shown: tuple[Path, Path, Path]) -> None:
-    """400 MiB of headers on one connection, which never acknowledges SETTINGS."""
+    """Send 400 MiB of headers on one connection, which never acknowledges SETTINGS."""
     made = http2.connect(address, shown, STRANGER)
     made.settimeout(10)
     big = [(b"x%d" % number, b"y" * 4096) for number in range(1024)]

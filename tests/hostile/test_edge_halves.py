@@ -1,7 +1,7 @@
 """Requests sent by halves: every call lacks its last bytes, so that no bound on calls ever sees it.
 
-On the version before, 100 Appends of 8 MiB, each without its last 100 bytes, took 800 MiB of a
-store, and nothing ended them but the age of their connections.
+Before undelivered bytes were bounded, 100 Appends of 8 MiB, each without its last 100 bytes, took
+800 MiB of a store, and nothing ended them but the age of their connections.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ CONNECTIONS, CALLS = 4, 25
 BLOCK = bytes(8 << 20)
 ATTACK_S = 8.0
 BYTES_PER_S = 15 << 20
-"""Of each connection: what an attacker may have over the bound is what comes in a second or so."""
+"""The pace of each connection. It matters, because the store closes a connection about a second
+after the bound is passed: what comes in that second lies over the bound."""
 
 HALVES_MIB_MAX = 384
-"""32 MiB that may wait, four seconds of all connections, and what the allocator keeps."""
+"""The 32 MiB that may wait, what all connections send in four seconds, and what the allocator
+keeps."""
 
 LIMITS: dict[str, dict[str, object]] = {"limits": {"identity_undelivered_bytes_max": 32 << 20}}
 
 
 def whole(path: str) -> bytes:
-    """A request of 8 MiB; what is in it does not matter, since it never is whole."""
+    """A request of 8 MiB; its contents do not matter, since it never arrives whole."""
     if path == APPEND:
         return log_pb2.AppendRequest(shard_id=1, block=BLOCK).SerializeToString()
     return log_pb2.AppendStreamRequest(
@@ -53,7 +55,9 @@ Shown = tuple[Path, Path, Path]
 
 
 class Sender:
-    """A connection that sends requests, evenly, at a pace, and keeps to the store's windows."""
+    """A connection that sends requests evenly, at a given pace, and keeps to the store's
+    windows.
+    """
 
     def __init__(
         self, address: str, shown: Shown, source: str, path: str, bodies: list[bytes]
@@ -74,7 +78,7 @@ class Sender:
             self._made.sendall(http2.headers(stream, http2.request_fields(path)))
 
     def run(self, bytes_per_s: float, until: Callable[[], bool]) -> None:
-        """Send what may be sent, until the connection is cut or `until`."""
+        """Send what may be sent, until the connection is cut or `until` holds."""
         began_s = time.monotonic()
         while not (until() or self.cut):
             try:
@@ -88,7 +92,7 @@ class Sender:
                 self.cut = True
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
         self._made.close()
 
     def _send(self) -> bool:
@@ -142,7 +146,9 @@ class Sender:
 
 
 def halves(address: str, shown: Shown, path: str, until_s: float) -> int:
-    """25 requests at a time, on a new connection when the last one was cut. Returns bytes sent."""
+    """Send 25 requests at a time, on a new connection when the last one was cut; return bytes
+    sent.
+    """
     sent = 0
     body = http2.grpc_body(whole(path))[:-MISSING_BYTES]
     while time.monotonic() < until_s:
@@ -155,7 +161,7 @@ def halves(address: str, shown: Shown, path: str, until_s: float) -> int:
 
 
 async def attack(address: str, shown: Shown, path: str) -> int:
-    """Four of them. Returns MiB sent."""
+    """Run `halves` on four connections at once; return MiB sent."""
     until_s = time.monotonic() + ATTACK_S
     sent = await asyncio.gather(
         *(asyncio.to_thread(halves, address, shown, path, until_s) for _ in range(CONNECTIONS))

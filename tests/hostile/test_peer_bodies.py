@@ -1,8 +1,8 @@
-"""Bodies that no store of this version writes, to every method that stores ask of each other.
+"""Bodies that no store of this version writes, sent to every method of the peer protocol.
 
-What comes back is an answer or a typed error, whatever the bytes are; never another exception,
-which the transport could only log with a traceback and answer with an unknown outcome. The rules
-are passed on purpose (the asker is the store itself): it is the handlers that are tried.
+Whatever the bytes are, an answer or a typed error must come back. Another exception could only be
+logged with a traceback and answered with an unknown outcome. The asker is the store itself, so that
+every rule lets the request through: the handlers are tested, and not the rules.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def store(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store
 
 
 def garbage(seeds: tuple[bytes, ...], rng: random.Random) -> Iterator[bytes]:
-    """Nothing, noise, and what was right once: cut short, longer, and with bits of it changed."""
+    """No bytes, noise, and good bodies that are cut short, made longer, or have bits changed."""
     yield from (b"", b"\0", b"\xff", b"\xc1", bytes(64), b"\xff" * 64, b"\x91" * 2000, b"\xdf" * 9)
     yield struct.pack("<BQd", 0, 1, float("nan")) + bytes(8)
     yield struct.pack("<BQd", 0, 2**64 - 1, float("inf")) + bytes(60)

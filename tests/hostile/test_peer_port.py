@@ -1,7 +1,8 @@
-"""Nobody on the peer port stops a store, takes a place of a known one, or its memory.
+"""Nobody on the peer port stops a store, takes the place of a known one, or exhausts its memory.
 
 The budget (docs/operations/peer-port.md): all strangers together cost a store at most
-STRANGERS_MIB, whatever they do and for however long; what a rogue store announces costs nothing.
+STRANGERS_MIB, whatever they do and for however long. A frame that a rogue store announces costs
+only the bytes that arrive.
 """
 
 from __future__ import annotations
@@ -24,18 +25,20 @@ from tests.hostile.victim import STALL_S_MAX, LegalClient, attacked, resident_mi
 pytestmark = pytest.mark.processes
 
 STRANGERS_MIB = 96
-"""192 places with a third of a MiB of TLS buffers each, and what the allocator keeps of it."""
+"""192 places with a third of a MiB of TLS buffers each, and what the allocator keeps of them."""
 
 ANNOUNCED_MIB = 64
-"""8 connections of one store with buffers of 512 KiB and a frame of which one MiB arrived, twice as
-much while a buffer grows, and those that were replaced a moment ago."""
+"""One store may have 8 connections, each with buffers of 512 KiB and a frame of which one MiB has
+arrived. Twice as much is held while a buffer grows, and connections that were replaced a moment ago
+count as well."""
 
 CONNECTIONS = 150
-"""Of each attack at a time, of which there are six: several times the places there are."""
+"""Connections of each attack at a time. There are six attacks, so this is several times the number
+of places."""
 
 
 def test_strangers(tmp_path: Path) -> None:
-    """Memory and descriptors are bounded, a store is let in, a client sees nothing of it."""
+    """Memory and descriptors stay bounded, a store is let in, and a client notices nothing."""
     with attacked(tmp_path / "cluster") as cluster:
         target = Target(cluster, "store-1")
         with LegalClient(cluster) as client, Comer(target) as comer:
@@ -57,7 +60,9 @@ def test_strangers(tmp_path: Path) -> None:
 
 
 def test_a_rogue_that_announces_large_frames(tmp_path: Path) -> None:
-    """A certificate of the authority and no membership: headers of 64 MiB cost what arrives."""
+    """A rogue has a certificate and no membership: a frame of 64 MiB costs only what arrives of
+    it.
+    """
     with attacked(tmp_path / "cluster") as cluster:
         target = Target(cluster, "store-1")
         context = target.rogue()
@@ -87,8 +92,8 @@ def test_a_rogue_that_announces_large_frames(tmp_path: Path) -> None:
 
 
 def test_without_descriptors_strangers_go_first(tmp_path: Path) -> None:
-    """A table of descriptors that strangers would fill: who has a certificate comes in all the
-    same, and the loop does not spin on what it cannot accept.
+    """Strangers would fill the table of descriptors: a peer with a certificate still gets in, and
+    the loop does not spin on connections that it cannot accept.
     """
     with attacked(tmp_path / "cluster") as cluster:
         target = Target(cluster, "store-1")
@@ -110,7 +115,7 @@ def test_without_descriptors_strangers_go_first(tmp_path: Path) -> None:
 
 
 def test_a_rogue_that_comes_again_and_again(tmp_path: Path) -> None:
-    """Nothing stays of a store's connections that it closed, or that its newer ones replaced."""
+    """Connections that a store closed, or that its newer ones replaced, leave nothing behind."""
     with attacked(tmp_path / "cluster") as cluster:
         target = Target(cluster, "store-1")
         context = target.rogue()

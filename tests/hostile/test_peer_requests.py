@@ -1,7 +1,7 @@
-"""What a store with a valid certificate may ask of the others: a stranger next to nothing.
+"""What a store with a valid certificate may ask of the others: a stranger may ask next to nothing.
 
-Issue of the trust between stores (DESIGN section 21). Over real TLS connections, with a codec of
-its own, a store that is in no membership and not enrolled tries every method that a store answers.
+This is about the trust between stores (DESIGN section 21). A store that is in no membership and not
+enrolled tries every method that a store answers, over real TLS connections and with its own codec.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ASKERS: Mapping[str, Asker] = {
     "shard.propose": Asker.MEMBER,
     "store-beat": Asker.ENROLLED,
 }
-"""Who may ask for what. A method that is added has to be added here, by somebody who thinks."""
+"""Who may ask for what. Whoever adds a method decides it and adds it here."""
 
 
 def _ids() -> bytes:
@@ -98,7 +98,7 @@ BODIES: Mapping[str, tuple[bytes, ...]] = {
     ),
     "store-beat": (struct.pack("<QQ", 0, 0), b""),
 }
-"""What the attacker tries."""
+"""The bodies that the attacker tries, by method."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -115,14 +115,14 @@ def parts_of(store: Store) -> StoreParts:
 
 
 async def stranger(store: Store, name: str = STRANGER) -> RoguePeer:
-    """Somebody whom the peer CA knows, and nobody else."""
+    """A peer that has a certificate of the peer CA and is known to no store."""
     papers = STORES.issue(uri("store", name))
     context = context_of(papers, STORES.pem)
     return await RoguePeer.connect(store.peer_address, context, cluster="c", store=name)
 
 
 def what_is(store: Store) -> tuple[object, ...]:
-    """All that requests could change."""
+    """Everything that requests could change in the store."""
     host = parts_of(store).host
     state = host.replica(HAKEEPER_SHARD).state_machine
     machine = host.replica(LOG).state_machine.save_snapshot()
@@ -194,7 +194,7 @@ async def test_what_was_refused_is_shown_by_method_and_rule(store: Store) -> Non
     assert isinstance(await peer.ask("monitor.status", b""), Refusal)
     assert isinstance(await peer.ask("no such thing", b""), Refusal)
     asked = ("monitor.status/enrolled", "unknown/method")
-    # A status is made anew when the last one is old enough.
+    # The store makes a new status only when the last one is old enough.
     await eventually(lambda: all(shown().get(key, 0) > before.get(key, 0) for key in asked))
     await peer.close()
 
@@ -216,7 +216,9 @@ async def test_a_heartbeat_in_anothers_name_or_with_its_directories_is_refused(
 
 
 async def test_a_store_that_has_joined_is_no_member_of_anything(store: Store) -> None:
-    """Enrolled is not yet a member: it learns what the cluster tells every store, and no more."""
+    """An enrolled store is no member yet: it learns what the cluster tells every store, and no
+    more.
+    """
     peer = await stranger(store, "joined")
     beat = proposals.StoreHeartbeat(
         "joined", "", "127.0.0.1:1", "127.0.0.1:2", (proposals.DirectoryReport(77),), 1, 1

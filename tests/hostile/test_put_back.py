@@ -1,7 +1,7 @@
-"""An operator puts a store's files back in place from an older copy: same inode, same incarnation.
+"""An operator puts an older copy of a store's files back in place: same inode, same incarnation.
 
-Nothing in the directory tells, and its replicas have forgotten what they voted and acknowledged.
-HAKeeper knows what they had, the store halts them, and they are replaced under new ids.
+Nothing in the directory shows it, and its replicas have forgotten what they voted and acknowledged.
+HAKeeper knows what they had. So the store halts them, and they are replaced under new ids.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def test_a_directory_that_was_put_back_is_not_trusted(tmp_path: Path) -> None:
             for _ in range(50):
                 last = log.append([b"after"] * 10)
             wait(lambda: has_applied(cluster, victim, last + 9), cluster, victim)
-            time.sleep(5 * HEARTBEAT_S)  # HAKeeper has been told
+            time.sleep(5 * HEARTBEAT_S)  # heartbeats have told HAKeeper by then
             cluster.stop(victim)
             put_back(data, copy)
             assert (data / "IDENTITY").stat().st_ino == inode
             cluster.start(victim)
             last = log.append([b"later"] * 10)
             wait(lambda: TOLD in cluster.process(victim).log_path.read_text(), cluster, victim)
-            # Shard 0 and both logs get a third voter again, which has everything.
+            # Shard 0 and both logs get a third voter again, and it has every entry.
             wait(lambda: whole(cluster, victim), cluster, victim)
             assert log.append([b"last"]) == last + 10
             found = log.read(1)

@@ -1,10 +1,10 @@
-"""Raft messages from a store with a certificate, a stranger's or a member's, at a real cluster.
+"""Raft messages from a store with a certificate, a stranger's or a member's, to a real cluster.
 
-Own sockets, own codec: each message is a fixed head and what its kind has behind it. For some
-seconds every store is told everything four times a second: snapshots whose outside differs from
-their inside, terms at the end of the numbers, campaigns and hand-overs that nobody asked for,
-leaders that nobody elected. Before, the first snapshot ended every store, and each of the others
-the shard's service for as long as it came.
+The attacker has its own sockets and its own codec: each message is a fixed head and the fields of
+its kind. For some seconds it sends every store everything four times a second: snapshots whose
+header contradicts their contents, the highest terms that there are, campaigns and hand-overs that
+nobody asked for, leaders that nobody elected. Before stores refused them, the first snapshot ended
+every store, and each of the other messages stopped the shard's service for as long as it came.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS = 4.0
 EVERY_S = 0.25
 LEAST = 10
 SHARDS = {0: (1, 2, 3), 1: tuple(range(1024, 1030))}
-"""Replica ids: of shard 0 as they are, of shard 1 all that it may have."""
+"""Replica ids by shard: those that shard 0 has, and all that shard 1 may have."""
 
 
 def message(
@@ -45,7 +45,9 @@ def message(
 
 
 def snapshot(shard: int, to: int, sender: int, term: int) -> bytes:
-    """Of an empty state that says it has applied half a million entries; its checksums are good."""
+    """A snapshot of an empty state that claims half a million applied entries; its checksums are
+    good.
+    """
     voters = SHARDS[shard][:3]
     membership = struct.pack("<BBQ7I", 1, 0, 5, 3, 0, 0, 0, 0, 0, 0) + struct.pack("<3Q", *voters)
     head = struct.pack("<IHHQQQII", 0x4C53534E, 1, 0, 500_000, term, 77, len(membership), 0)
@@ -122,7 +124,7 @@ def test_everything_that_a_peer_can_say_leaves_a_legal_client_alone(
             incarnations = (read_identity(PosixVfs(), str(data)).incarnation,)
         with LegalClient(cluster) as client:
             sent = asyncio.run(attack(cluster, who, incarnations))
-            # On a machine without a core to spare most of what passed was the attack.
+            # On a machine without a spare core the attack took most of the time that passed.
             asyncio.run(
                 until(lambda: len(client.seen.latencies) > LEAST or bool(client.seen.failures))
             )
@@ -132,6 +134,6 @@ def test_everything_that_a_peer_can_say_leaves_a_legal_client_alone(
         if who == "stranger":
             seen.check(least=LEAST)
         else:
-            # A member may have a higher term honestly, so its first word costs an election.
+            # An honest member may have a higher term, so its first message costs an election.
             assert seen.failures == []
             assert len(seen.latencies) > LEAST

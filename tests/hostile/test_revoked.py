@@ -1,4 +1,4 @@
-"""Somebody whose certificate was revoked goes on, with the connection he has and with new ones."""
+"""A peer whose certificate was revoked goes on, with its open connection and with new ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _numbers = iter(range(2, 100))
 
 
 async def revoked(store: Store, directory: Path, plane: str, *papers: Papers) -> None:
-    """A new list, taken up."""
+    """Revoke `papers` in a new list, and wait until the store has taken it up."""
     authority = CLIENTS if plane == "client" else STORES
     assert store._tls is not None
     before = store._tls.reloads
@@ -107,7 +107,7 @@ async def test_a_client_under_way_is_cut_and_comes_back_with_new_papers(
         await refused(until_it_ends(follow))
     with pytest.raises(grpc.aio.AioRpcError):
         await called(store.client_address, credentials(papers))
-    # Nobody else is touched, the same name under a new certificate included.
+    # Nobody else is cut off, nor is the same name with a new certificate.
     await called(store.client_address, credentials(OWNER))
     again = CLIENTS.issue(ADMIN, hosts=(), purposes=CLIENT)
     await called(store.client_address, credentials(again))

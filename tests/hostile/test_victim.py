@@ -1,4 +1,4 @@
-"""The harness itself: a legal client alone sees no failure, and what goes wrong is seen."""
+"""Tests of the harness: a legal client alone sees no failure, and it notices what goes wrong."""
 
 from __future__ import annotations
 

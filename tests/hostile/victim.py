@@ -1,18 +1,18 @@
-"""The harness of hostile tests: a cluster to attack, and somebody who goes on using it meanwhile.
+"""The harness of hostile tests: a cluster to attack, and a legal client that goes on using it.
 
 Theory of operation. The stores are real processes with certificates (`LocalCluster`), because what
 an attack costs is read from outside: resident memory and open descriptors of each process, and
 whether the process is still the one that was started. Attackers live in the test's own process or
 in children of it, with sockets and codecs of their own, so that they can do what no client would.
 
-`LegalClient` is the user beside the attack: 50 appends a second, each with its deadline and the
-client's own retries. What is asserted of it is that every one of them succeeds and that no pause
-between two acks is longer than an election time-out (`STALL_S_MAX`); latencies are only reported,
-as ratios, because the machine is noisy.
+`LegalClient` is the user beside the attack: it makes 50 appends a second, each with its deadline
+and the client's own retries. Tests assert that every append succeeds and that no pause between two
+acks is longer than an election time-out (`STALL_S_MAX`). Latencies are only reported, as ratios,
+because the machine is noisy.
 
-`three_times` is how memory is judged: what an attack costs may be held once (buffers that stay
-warm, allocator arenas), but the third repetition's peak may be no higher than the first's by more
-than a tenth, and afterwards the number of descriptors is what it was.
+`three_times` judges memory. The cost of an attack may be held once (buffers that stay warm,
+allocator arenas), but the third repetition's peak may be at most a tenth above the first's, and
+afterwards the number of descriptors is what it was.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STALL_S_MAX = 2 * ELECTION_TICKS * TICK_MS / 1000
 """An election time-out is drawn between once and twice the configured number of ticks."""
 
 GROWTH_MAX = 1.1
-"""Growth of the peak of memory, from the first repetition to the third."""
+"""How much the peak of memory may grow from the first repetition to the third."""
 
 SETTINGS: dict[str, dict[str, object]] = {
     "storage": {"segment_bytes": 4 << 20, "ballast_bytes": 0},
@@ -76,7 +76,7 @@ def attacked(
 
 
 def resident_mib(pid: int) -> float:
-    """Memory of a process that is in RAM now."""
+    """Resident memory of a process, in MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -121,18 +121,20 @@ class Experience:
 
     @property
     def p99_s(self) -> float:
-        """Of the successful appends."""
+        """The 99th percentile of the latencies of successful appends."""
         return statistics.quantiles(self.latencies, n=100)[98] if len(self.latencies) > 1 else 0.0
 
     def check(self, least: int = 1) -> None:
-        """At least `least` appends, all of them acked, and no pause longer than an election."""
+        """Assert at least `least` appends, all of them acked, and no pause longer than an
+        election.
+        """
         assert self.failures == []
         assert len(self.latencies) >= least
         assert self.stall_s <= STALL_S_MAX, f"no ack for {self.stall_s:.2f} s"
 
 
 class LegalClient:
-    """Appends from a thread of its own while the block runs; see the module's text."""
+    """Appends from its own thread while the block runs; the module's text says how."""
 
     def __init__(self, cluster: LocalCluster, shard: int = 1) -> None:
         self.seen = Experience()
@@ -172,8 +174,9 @@ class LegalClient:
 async def three_times(
     pid: int, attack: Callable[[], Awaitable[None]], settled: Callable[[], bool]
 ) -> list[float]:
-    """The peaks of memory of three repetitions of `attack`, in MiB, after checking what the module
-    says of them. `settled`: the store has let go of everything; it is waited for after each.
+    """Attack three times, assert what the module says of memory, and return the peaks in MiB.
+
+    After each attack it waits until `settled` holds: the store has let go of everything.
     """
     before = descriptors(pid)
     peaks: list[float] = []
@@ -188,7 +191,7 @@ async def three_times(
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    """Wait for it; fails when the time is up."""
+    """Wait for `condition`; fail when the time is up."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - another process has no event to wait for
             await asyncio.sleep(0.02)
