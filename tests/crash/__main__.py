@@ -1,7 +1,7 @@
-"""``python -m tests.crash``: the scenarios, or random ones from a ledger, or one state again.
+"""``python -m tests.crash``: runs the scenarios, or random ones into a ledger, or one state again.
 
-Exit code 1 when a state does not pass; each prints the one line that replays it. With ``--ledger``
-random scenarios go on where the file ends, until it holds ``--states``.
+The exit code is 1 when a state does not pass; each such state prints the one line that replays it.
+With ``--ledger`` random scenarios go on where the file ends, until it holds ``--states``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tests.crash.campaign import Outcome, run, work_directory
 from tests.crash.scenarios import SCENARIOS
 
 RANDOM = tuple(f"random-{seed}" for seed in range(1, 13))
-"""What runs beside the written scenarios by default: enough for the minimum of `make crash`."""
+"""Random scenarios that run beside the written ones by default: with them `make crash` reaches its
+minimum of states."""
 
 _CONSOLE = Console(highlight=False, width=120)
 
@@ -53,8 +54,10 @@ def _table(outcomes: list[Outcome]) -> Table:
 
 
 def _from_ledger(ledger: Path, states: int, work: Path) -> list[Outcome]:
-    """Random scenarios with pairs, each noted when it ends. One that failed is not done: it is run
-    again first, so that a ledger is never green because its failures are old.
+    """Run random scenarios with pairs, and note each when it ends.
+
+    A scenario that failed is not done: it runs again first, so that a ledger never looks green
+    because its failures are old.
     """
     known = {}
     if ledger.exists():

@@ -1,9 +1,10 @@
-"""One scenario: recorded, taken apart into crash states, every state opened and judged.
+"""One scenario is recorded and taken apart into crash states; every state is opened and judged.
 
-A state passes when the store opens, shows exactly what was acked (of the step under way: before or
-after, whole), calls nothing damaged, shows the same after another restart and without its derived
-index, and takes appends. The recording itself is checked: the tree that its calls add up to must be
-the directory that is really there, byte for byte; else the recorder missed something.
+A state passes when the store opens and shows exactly what was acked, and the step under way either
+whole or not at all. The store must also call nothing damaged, show the same after another restart
+and without its derived index, and take appends. The recording itself is checked: the tree that its
+calls add up to must be the directory that is really there, byte for byte; if it is not, the
+recorder missed a call.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from tests.logdb.helpers import World, entry, update
 WITNESS: Key = (9999, 1)
 """The replica that appends after the crash."""
 THOROUGH = 4
-"""One state in so many is also opened twice more, without its index, and by the offline tools."""
+"""One state in four is also opened twice more, without its index, and by the offline tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A disk after a crash. name: how to get it again. before, after: expected pictures."""
+    """A disk after a crash. name: what replays it. before, after: the steps whose pictures are
+    allowed.
+    """
 
     name: str
     what: str
@@ -46,7 +49,11 @@ class State:
 
 @dataclass(slots=True)
 class Outcome:
-    """states: distinct ones that were opened. built: with repetitions. failures: replay lines."""
+    """The counts of one scenario.
+
+    states: distinct states that were opened. built: all states, equal ones included. failures: the
+    lines that replay what failed.
+    """
 
     scenario: str
     calls: int = 0
@@ -57,8 +64,9 @@ class Outcome:
 
 
 def work_directory() -> Path:
-    """A new directory, in memory if there is any: states are many, small, and gone at once, and
-    their judges sync as often as a store does.
+    """A new directory, in memory where that is possible.
+
+    States are many, small and gone at once, and the stores that judge them sync as often as any.
     """
     memory = Path("/dev/shm")
     inside = memory if os.access(memory, os.W_OK) else None
@@ -66,12 +74,12 @@ def work_directory() -> Path:
 
 
 def ignored(path: str) -> bool:
-    """LevelDB's diary and lock files: nobody reads them."""
+    """Whether a path is one of LevelDB's log or lock files, which no store reads."""
     return path.rpartition("/")[2] in ("LOG", "LOG.old", "LOCK")
 
 
 def record_scenario(name: str, work: Path, without: str = "") -> tuple[Path, Path]:
-    """Perform a scenario under strace; the trace, and the directory it left."""
+    """Perform a scenario under strace; return the trace and the directory that it left."""
     trace, root, code = record_process(name, work, without)
     assert code == 0, f"{name} ended with exit code {code}"
     return trace, root
@@ -80,7 +88,7 @@ def record_scenario(name: str, work: Path, without: str = "") -> tuple[Path, Pat
 def record_process(
     name: str, work: Path, without: str = "", inject: str = ""
 ) -> tuple[Path, Path, int]:
-    """Perform a scenario under strace, perhaps with a fault; also the exit code."""
+    """Perform a scenario under strace, perhaps with a fault; return the exit code as well."""
     root, trace = work / f"{name}.data", work / f"{name}.trace"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -118,7 +126,7 @@ def crash_states(
 
 
 def tree_of(root: Path) -> Tree:
-    """What is below a directory."""
+    """The tree below a directory."""
     tree: Tree = {}
     waiting = [""]
     while waiting:
@@ -147,7 +155,7 @@ def put(tree: Tree, root: str) -> None:
 
 
 def judge(state: State, script: Script, root: str) -> None:
-    """Open the state; AssertionError, or whatever the store raises, if it does not pass."""
+    """Open the state. It raises AssertionError, or what the store raised, if it does not pass."""
     put(state.tree, root)
     allowed = script.expected[state.before : state.after + 1]
     thorough = zlib.crc32(state.name.encode()) % THOROUGH == 0
@@ -172,9 +180,9 @@ def judge_opening(
     may_be_faulty: bool = False,
     exports_from: int | None = None,
 ) -> None:
-    """Open a store that was in some step between the two when it ended.
+    """Open a store that ended in one of the steps between the two.
 
-    `exports_from`: a step of which exports may still be there.
+    `exports_from`: the first step whose exports may still be there.
     """
     allowed = script.expected[first : last + 1]
     _open_once(world_in(root, script), allowed, may_be_faulty=may_be_faulty)
@@ -265,8 +273,10 @@ def run(
     without: str = "",
     failures_max: int = 5,
 ) -> Outcome:
-    """Record and judge one scenario. `only`: just the state of that name. `without`: a call of the
-    Vfs that the store is made to leave out.
+    """Record and judge one scenario.
+
+    `only`: judge just the state of that name. `without`: a call of the Vfs that the store leaves
+    out.
     """
     outcome = Outcome(name)
     script = script_of(name)

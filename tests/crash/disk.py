@@ -1,9 +1,9 @@
-"""The disk, as the system calls of a recording leave it: what is in the cache, and what may be on
-the disk after the power failed.
+"""A model of the disk that follows the system calls of a recording: what is in the cache, and what
+may be on the disk after the power failed.
 
-POSIX is taken at its word: a file's bytes are durable when its fsync returned, a name when the
-fsync of its directory returned; of everything else any part may be there or not. Real file systems
-promise more (ext4 orders its journal), so every state of theirs is among these.
+The model takes POSIX at its word. A file's bytes are durable when its fsync has returned, a name
+when the fsync of its directory has returned; any part of everything else may be on the disk or not.
+Real file systems promise more (ext4 orders its journal), so each of their states is one of these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SILENT = {"close", "dup", "dup2", "dup3", "fcntl", "mmap", "lseek"}
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A file or directory: its content in the cache and on the disk. ignored: has no content."""
+    """A file or directory: its content in the cache and on the disk. ignored: it has no content."""
 
     directory: bool
     ignored: bool = False
@@ -34,8 +34,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """Something not yet durable. A write: (node, offset, data); a new size: (node, size), data
-    None; names: (directory, name, node or None) for each, all or none of them.
+    """A change that is not yet durable.
+
+    A write has (node, offset, data). A new size has (node, size), and data is None. A change of
+    names has (directory, name, node or None) for each name, and all of them take effect or none.
     """
 
     number: int
@@ -65,10 +67,10 @@ class Unknown(Exception):
 
 
 class Disk:
-    """Follows calls below `root`; what `ignore` says is left out of every tree."""
+    """Follows calls below `root`. Paths that `ignore` names are left out of every tree."""
 
     def __init__(self, root: str, ignore: Callable[[str], bool]) -> None:
-        """An empty, durable `root`."""
+        """Begin with an empty, durable `root`."""
         self._root = posixpath.normpath(root)
         self._ignore = ignore
         self._top = Node(directory=True)
@@ -80,7 +82,7 @@ class Disk:
     # --- following ------------------------------------------------------------------------------
 
     def follow(self, call: Call) -> bool:
-        """Take in a call; whether it may have changed what can be on the disk."""
+        """Take in a call; return whether it may have changed what can be on the disk."""
         self._time += 1
         if call.result < 0:
             return False
@@ -127,7 +129,7 @@ class Disk:
         return path[len(self._root) + 1 :] if path.startswith(self._root + "/") else None
 
     def _at(self, call: Call, position: int = 0, text: int = 0) -> str | None:
-        """The path of an ...at() call, relative to the root; None: not below it."""
+        """The path of an ...at() call, relative to the root; None when it is not below it."""
         base = call.arguments.split(", ")[position]
         if base.isdigit() and not call.strings[text].startswith(b"/"):
             if int(base) not in self._open:
@@ -248,9 +250,9 @@ class Disk:
     _on_fdatasync = _on_fsync
 
     def _on_sync_written(self, call: Call) -> bool:
-        """The call before this one, a write, is durable, and with it a size that the file was given
-        before. Log storage leaves nothing else un-synced in such a file; what would become of that
-        is not modelled.
+        """The write before this call is durable, and so is a size that the file was given before.
+
+        Log storage leaves nothing else un-synced in such a file, so nothing else is modelled.
         """
         handle = call.number(0)
         if handle not in self._open:
@@ -321,14 +323,15 @@ class Disk:
     # --- looking --------------------------------------------------------------------------------
 
     def cache(self) -> Tree:
-        """What a process sees that starts now."""
+        """The tree that a process sees which starts now."""
         return self._tree(lambda node: node.names, lambda node: node.cached)
 
     def after_power_cut(
         self, survives: Iterable[Change], torn: tuple[Change, int, int] | None = None
     ) -> Tree:
-        """What is on the disk when of the pending changes only `survives` got there, and of `torn`
-        the bytes from .. to.
+        """The tree on the disk when only the pending changes in `survives` got there.
+
+        Of the write that `torn` names only a range of its bytes got there.
         """
         contents: dict[int, bytearray] = {}
         names: dict[int, dict[str, Node]] = {}
@@ -370,5 +373,7 @@ class Disk:
 
 
 def fingerprint(tree: Tree) -> int:
-    """Equal for equal trees, within a process. A content hashes itself once for all trees."""
+    """A number that is equal for equal trees, within a process. Each content is hashed only
+    once.
+    """
     return hash(frozenset(tree.items()))

@@ -1,9 +1,10 @@
 """Every bit of a segment flips, one at a time: ``python -m tests.crash.every_bit --kib 64``.
 
-A segment is written with every kind of record, the newest commit group with or without a durable
-mark behind it. Recovery then reads it once for each flipped bit. It must say the same as without
-the flip, or find the damage and its one owner, or, in the newest group and only without a mark,
-drop that group whole. An entry whose bytes changed must never be taken for good.
+A segment is written with every kind of record; its newest commit group has a durable mark behind
+it, or has none. Recovery then reads the segment once for each flipped bit. It must say the same as
+without the flip, or find the damage and its one owner. In the newest group, and only without a
+mark, it may instead drop that group whole. It must never take an entry whose bytes changed for
+good.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class OneSegment(SegmentFiles):
 
 
 class InMemory(Survey):
-    """Its bytes."""
+    """Reads a segment from memory."""
 
     def __init__(self, data: bytes, incarnation: int) -> None:
         super().__init__(OneSegment(data, incarnation))
@@ -48,7 +49,7 @@ class InMemory(Survey):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A segment. newest: its newest group that is no mark, from .. to."""
+    """A segment. newest: where its newest group lies (from, to); marks do not count."""
 
     data: bytes
     incarnation: int
@@ -88,7 +89,7 @@ def write(size: int, *, mark: bool) -> Written:
 
 
 def picture(recovered: Recovered) -> Picture:
-    """What recovery says of each replica; None: it is faulty."""
+    """What recovery says of each replica; None when it is faulty."""
     return {key: _replica(state) for key, state in recovered.states.items()}
 
 
@@ -112,7 +113,7 @@ def _replica(state: ReplicaState) -> object:
 
 
 def live_bytes(recovered: Recovered) -> dict[int, tuple[int, int]]:
-    """Offset -> replica, for each byte of a live entry."""
+    """The replica of each byte of a live entry, by offset."""
     owners: dict[int, tuple[int, int]] = {}
     for key, state in recovered.states.items():
         for chunk in state.index.chunks:
@@ -126,9 +127,9 @@ def live_bytes(recovered: Recovered) -> dict[int, tuple[int, int]]:
 
 
 def judge(written: Written, first: int = 0, last: int | None = None, step: int = 1) -> Counter[str]:
-    """Flip every step-th bit of bytes first .. last; how often what came of it.
+    """Flip every step-th bit of bytes first .. last; count the outcomes.
 
-    Raises AssertionError with the place of the first flip that is answered wrongly.
+    Raises AssertionError with the place of the first flip that recovery judges wrongly.
     """
     good = recover(InMemory(written.data, written.incarnation), None)
     whole, owners = picture(good), live_bytes(good)

@@ -1,18 +1,18 @@
 """The nth call to the operating system fails, for every n, on the real file system.
 
-``python -m tests.crash.faults``: one scenario that does everything a store does, again and again,
-each time in a new process with the next call failing: with EIO, with ENOSPC, interrupted, or with
-fewer bytes than asked for; once, or from then on. After each a healthy process opens what is left.
+``python -m tests.crash.faults`` repeats one scenario that does everything a store does. Each time
+it runs in a new process, and the next call fails: with EIO, with ENOSPC, interrupted, or with fewer
+bytes than asked for; once, or from then on. Afterwards a healthy process opens what is left.
 
 - A call that fails stops the store with a typed error; from then on it takes nothing. (A disk that
   is full before anything was written only refuses: OutOfSpace.)
-- Short reads and writes stop nothing: they are continued.
+- Short reads and writes stop nothing: the store continues them.
 - A write that syncs its own bytes (RWF_DSYNC) counts as two calls: it fails before its first byte,
   or with all bytes in the file and the sync missing.
-- What was acked is there, of the step under way all or nothing; a replica whose bytes could not be
-  *read* may be faulty instead, with the reason.
+- Everything that was acked is there, and all or nothing of the step under way. A replica whose
+  bytes could not be *read* may be faulty instead, with the reason.
 
-LevelDB's own calls are not Python's: `leveldb_faults` makes those fail.
+LevelDB makes its own calls, which Python does not see: `leveldb_faults` makes those fail.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ CALLS = (
     "fsync",
     "statvfs",
 )
-"""``close`` aside: what was written is synced before, so its error would say nothing."""
+"""The calls that fail. ``close`` is left out: what was written is synced before it, so its error
+would mean nothing."""
 METHODS = ("lock", "remove_tree")
 SHORT = "short"
 KINDS: dict[str, int | None] = {
@@ -70,7 +71,7 @@ _STOPPED, _FINISHED, _BROKEN = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Call number `number` (from 1) fails."""
+    """The fault: call number `number` (from 1) fails."""
 
     number: int
     kind: str
@@ -130,8 +131,10 @@ class FaultyOs:
 
 
 def in_process(work: Callable[[int], int]) -> tuple[int, str]:
-    """Run `work` in a child; its result, and what it wrote to the pipe. LevelDB's threads do not
-    survive a fork, so no process that forks here has ever opened a LevelDB.
+    """Run `work` in a child; return its result and what it wrote to the pipe.
+
+    LevelDB's threads do not survive a fork, so no process that forks here has ever opened a
+    LevelDB.
     """
     read, write = os.pipe()
     child = os.fork()
@@ -152,7 +155,10 @@ def in_process(work: Callable[[int], int]) -> tuple[int, str]:
 
 
 def perform(root: str, script: Script, fault: Fault) -> Callable[[int], int]:
-    """The process whose call fails. Says ``count hit`` at last, before that the steps it acked."""
+    """The work of the process whose call fails.
+
+    It writes each step that it began and acked, and at last ``=count hit``.
+    """
 
     def work(pipe: int) -> int:
         faulty = FaultyOs(fault)
@@ -181,7 +187,7 @@ def perform(root: str, script: Script, fault: Fault) -> Callable[[int], int]:
                 assert performer is not None
                 _takes_nothing_more(performer)
         except AssertionError:
-            # A replica that cannot be read is faulty, and the judge says so.
+            # A replica whose bytes could not be read is faulty, and the judge reports it.
             if faulty.hit != "pread":
                 raise
             code = _STOPPED
@@ -205,7 +211,7 @@ def _takes_nothing_more(performer: Performer) -> None:
 
 
 def attempt(work: Path, script: Script, fault: Fault) -> tuple[bool, str]:
-    """Whether the fault came to be, and what is wrong, if anything."""
+    """Whether the fault was reached, and what is wrong, if anything."""
     root = str(work / "data")
     shutil.rmtree(root, ignore_errors=True)
     code, said = in_process(perform(root, script, fault))
@@ -222,7 +228,7 @@ def attempt(work: Path, script: Script, fault: Fault) -> tuple[bool, str]:
     last = first + (len(begun) > len(ended))
     hit = rest.split()[1]
     may_be_faulty = hit == "pread"
-    # An export that cannot be read is passed over, by the step that should remove it, too. It is
+    # An export that cannot be read is passed over, also by the step that should remove it. It is
     # older than the installed snapshot then, and does no harm.
     exports_from = 1 if hit in ("open", "fstat", "pread") else None
 
@@ -237,7 +243,7 @@ def attempt(work: Path, script: Script, fault: Fault) -> tuple[bool, str]:
 
 
 def campaign(work: Path, stride: int, first: int = 1) -> Iterator[tuple[Fault, str]]:
-    """Every stride-th fault, with what is wrong."""
+    """Try every stride-th fault; yield it with what is wrong."""
     script = script_of("everything")
     for kind in KINDS:
         for for_good in (False, True):

@@ -1,9 +1,9 @@
 """A system call of LevelDB's own fails, inside its C++: ``python -m tests.crash.leveldb_faults``.
 
 strace makes the nth write, sync, rename, removal or opening fail in the kernel's place, for every n
-that concerns the index, with EIO, ENOSPC or EINTR, once or from then on. The store stops with a
-typed error or makes the index anew; a healthy process then finds everything that was acked. A
-process that hangs is killed, and wrong.
+that concerns the index, with EIO, ENOSPC or EINTR, once or from then on. The store must stop with a
+typed error or make the index anew; a healthy process must then find everything that was acked. A
+process that hangs is killed, and counts as a failure.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SCENARIO = "everything"
 NAMES = ("write", "fdatasync", "rename", "unlink", "openat")
 ERRORS = ("EIO", "ENOSPC", "EINTR")
 REPEATED = ("write", "fdatasync", "openat")
-"""Repeated when interrupted, by LevelDB and by Python, as long as it takes. No kernel interrupts
-for ever; with one that did both would wait for it.
+"""Calls that LevelDB and Python repeat for as long as they are interrupted. So these are
+interrupted only once: no kernel interrupts for ever, and with one that did, both would wait.
 """
 SHOWN_EVERY = 200
 """Faults between two lines of progress."""
 
 
 def of_the_index(trace: Path, root: Path) -> Iterator[tuple[str, int]]:
-    """(call, its number among the calls of that name) for each that LevelDB made."""
+    """Each call that LevelDB made, with its number among the calls of that name."""
     counts: Counter[str] = Counter()
     paths: dict[int, bytes] = {}
     inside = f"{root}/index".encode()
@@ -55,7 +55,7 @@ def _path(call: Call, paths: dict[int, bytes]) -> bytes:
 
 
 def injections(work: Path, stride: int) -> Iterator[str]:
-    """In strace's words."""
+    """The faults, as strace's ``--inject`` names them."""
     trace, root, code = record_process(SCENARIO, work)
     assert code == 0
     targets = list(of_the_index(trace, root))
@@ -73,7 +73,7 @@ def attempt(work: Path, inject: str) -> tuple[bool, str]:
     """Whether the process stopped, and what is wrong, if anything."""
     script = script_of(SCENARIO)
     trace, root, code = record_process(SCENARIO, work, inject=inject)
-    if code not in (0, STOPPED):  # killed, too: it hung
+    if code not in (0, STOPPED):  # a process that hung was killed, and is here, too
         return True, f"{inject}: exit code {code}"
     begun = ended = 0
     for call in calls(trace):

@@ -1,9 +1,9 @@
-"""The process that is recorded: it performs the steps of a scenario on a real store and says so.
+"""The process that is recorded: it performs the steps of a scenario on a real store.
 
-``python -m tests.crash.perform SCENARIO ROOT``: before and after each step it writes ``@@begin N``
-and ``@@end N`` to /dev/null, which the recording shows between the calls of the step. A
-third argument names a call of the Vfs to leave out (of `write_durably` its sync): a store with a
-bug, by which the tester is tested.
+``python -m tests.crash.perform SCENARIO ROOT``: before each step it writes ``@@begin N`` to
+/dev/null, and ``@@end N`` after it, so that the recording shows which calls belong to the step. A
+third argument names a call of the Vfs that is left out (of `write_durably` only its sync): that is
+a store with a bug, and it tests the tester.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ _INDEX_META, _INDEX_VERSION_BYTES = b"m", 4
 """The row of the derived index that begins with its version; see `logdb.checkpoint.checkpoint`."""
 EXPORTS_MAX = 4
 STOPPED = 7
-"""Exit code of a process that met a failing call and stopped, as it should."""
+"""Exit code of a process that met a failing call and stopped, as it must."""
 
 
 class Files(PosixVfs):
-    """The real file system. `inode` is the same for all files, because a tree that is put together
-    again has new ones (INV-DIR-3 would call it a copy); a durable write can be made to fail, with a
-    part of it written, or with all of it and the sync missing.
+    """The real file system, with two changes.
+
+    `inode` is the same for all files, because a tree that is put together again has new inodes, and
+    INV-DIR-3 would call it a copy. A durable write can be made to fail with a part of it written,
+    or with all of it written and the sync missing.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,8 @@ class Files(PosixVfs):
             super().write_durably(handle, buffers, offset)
             return
         data = b"".join(buffers)
-        # Never all that counts: padding at the end is zeros, as what it overwrites.
+        # A torn write never has all bytes that count: the padding at its end is zeros, and so is
+        # what it overwrites.
         data = data[: min(int(len(data) * share), len(data.rstrip(b"\0")) - 1)]
         if data:
             self.pwritev(handle, [data], offset)
@@ -73,7 +76,7 @@ class Files(PosixVfs):
 
 
 class NoMeter:
-    """Every stretch of a log has as many bytes as entries."""
+    """A meter that says that every stretch of a log has as many bytes as entries."""
 
     def bytes_between(self, shard: ShardId, replica: ReplicaId, after: Index, to: Index) -> int:
         return to - after
@@ -108,7 +111,7 @@ class Performer:
         return self._world.vfs
 
     def perform(self, step: Step, following: Step | None = None) -> None:
-        """One step. `following`: the next one, of which the beginning may be a part of this."""
+        """Perform one step. `following`: the next step, which may begin within this one."""
         match step.do:
             case Do.COMMIT if self._script.pipelined:
                 self._commit_and_begin(step, following)
@@ -149,7 +152,7 @@ class Performer:
         self._world.close(self._db)
 
     def commit(self, *updates: Update) -> None:
-        """A commit that is no step."""
+        """Commit without a step of the scenario."""
         self._db.commit(updates)
 
     def _commit_and_begin(self, step: Step, following: Step | None) -> None:
@@ -161,13 +164,17 @@ class Performer:
         self._db.finish(group)
 
     def _restart(self) -> None:
-        """`close` writes nothing once the store has failed, so this is also how it is killed."""
+        """Close the store and open it. After a failure `close` writes nothing: it is a kill
+        then.
+        """
         self._world.close(self._db)
         self._db = self._world.open()
         self._exports = None
 
     def _upgrade(self) -> None:
-        """A store of the version before has ended cleanly, and this one begins on its files."""
+        """Make the files those of a store of the version before that ended cleanly, and open
+        them.
+        """
         self._world.close(self._db)
         kv = self._world.kv.open(f"{self._root}/index")
         row = kv.get(_INDEX_META)
@@ -199,7 +206,9 @@ class Performer:
         self._exports.add(shard, replica, snapshot)
 
     def judge(self, number: int) -> None:
-        """What is seen here and now is what is expected: the scenario itself is right."""
+        """Assert that the store shows what is expected now, so that the scenario itself is
+        right.
+        """
         seen, wanted = look(self._db), self._script.expected[number].picture
         assert seen == wanted, f"after step {number}"
 

@@ -1,6 +1,6 @@
-"""The oracle: what a store must answer, kept the simple way, in dictionaries.
+"""The oracle: what a store must answer, kept in plain dictionaries.
 
-It knows nothing of files. `PlainStore.apply` takes the same updates as `LogDb.commit`; `picture`
+It knows nothing of files. `PlainStore.apply` takes the same updates as `LogDb.commit`. `picture`
 gives what `look` reads from a store, so that the two can be compared.
 """
 
@@ -20,7 +20,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What can be seen of one replica. The commit index is not part of it: it may be lost."""
+    """What a reader sees of one replica. The commit index is not part of it: it may be lost."""
 
     term: int
     vote: int
@@ -32,7 +32,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What can be seen of a store."""
+    """What a reader sees of a store."""
 
     removed: frozenset[Key]
     replicas: dict[Key, Seen]
@@ -71,7 +71,7 @@ class PlainReplica:
 
     @property
     def last(self) -> int:
-        """Index of the last entry, or the floor."""
+        """Index of the last entry; the floor when there is none."""
         return max(self.entries, default=self.floor)
 
 
@@ -83,11 +83,11 @@ class PlainStore:
     removed: set[Key] = field(default_factory=set)
 
     def replica(self, key: Key) -> PlainReplica:
-        """A replica, an empty one if nothing was written yet."""
+        """A replica; an empty one if nothing was written yet."""
         return self.replicas.get(key) or PlainReplica()
 
     def apply(self, updates: Iterable[Update]) -> None:
-        """What `LogDb.commit` does."""
+        """Do what `LogDb.commit` does."""
         for update in updates:
             key = (int(update.shard), int(update.replica))
             if update.remove:
@@ -97,7 +97,7 @@ class PlainStore:
                 self.replicas.setdefault(key, PlainReplica()).apply(update)
 
     def picture(self) -> Picture:
-        """What a reader must see."""
+        """What a reader must see of the store."""
         replicas = {
             key: Seen(
                 found.term,
@@ -114,7 +114,7 @@ class PlainStore:
 
 
 def look(db: LogDb, *, may_be_faulty: bool = False) -> Picture:
-    """What a reader of the store sees. Faulty replicas are an error, or left out."""
+    """What a reader of the store sees. A faulty replica is an error, or left out if it may be."""
     replicas, commits = {}, {}
     for shard, replica in db.replicas():
         log = db.log(ShardId(shard), ReplicaId(replica))

@@ -1,10 +1,14 @@
 """Every file that is not a segment rots: ``python -m tests.crash.rot``.
 
-One random bit in every byte; files cut short, emptied, replaced by garbage, deleted; one at a time,
-with a reopening after each. A store must show what was acked, or refuse with a typed error that
-names the damage: the identity file is refused; what is derived is rebuilt and that is said; a
-damaged export is passed over for an older one and counted; a damaged book is an empty one; the rest
-has no effect.
+A random bit flips in every byte; files are cut short, emptied, replaced by garbage, deleted. Each
+damage is done alone, and the store is opened after it. The store must show what was acked, or
+refuse with a typed error that names the damage:
+
+- a damaged identity file is refused;
+- a derived file is rebuilt, and the store reports it;
+- a damaged export is passed over for an older one, and counted;
+- a damaged book is an empty one;
+- damage of any other file has no effect.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ STORES = [
 
 @dataclass(frozen=True, slots=True)
 class Rot:
-    """What happens to a file. `at`: byte and bit, or how much is left."""
+    """What happens to a file. `at`: the byte and the bit, or how many bytes are left."""
 
     path: str
     what: str
@@ -102,7 +106,7 @@ def script() -> Script:
 
 
 def build(root: str) -> tuple[Script, Tree]:
-    """Perform the script and die; what is left. To be called in a process of its own."""
+    """Perform the script and die; return the files that are left. It needs a process of its own."""
     made = script()
     performer = Performer(root, made)
     for step in made.steps:
@@ -114,7 +118,7 @@ def build(root: str) -> tuple[Script, Tree]:
 
 
 def damages(tree: Tree, seed: int, stride: int) -> Iterator[Rot]:
-    """Everything that is done to the files, one at a time."""
+    """Every damage that is done to the files."""
     rng = random.Random(seed)
     for path, data in sorted(tree.items()):
         if (
@@ -135,7 +139,9 @@ def damages(tree: Tree, seed: int, stride: int) -> Iterator[Rot]:
 
 
 def judge(root: str, made: Script, tree: Tree, rot: Rot) -> str:
-    """What came of a damage; AssertionError, or what the store raises, if that is wrong."""
+    """What came of a damage. It raises AssertionError, or what the store raised, if that is
+    wrong.
+    """
     hurt = rot.apply(tree)
     put(hurt, root)
     world = world_in(root, made)
@@ -167,7 +173,7 @@ def judge(root: str, made: Script, tree: Tree, rot: Rot) -> str:
 
 
 def questions(db: LogDb) -> None:
-    """Every question that the index answers."""
+    """Ask every question that the index answers."""
     for shard, replica in db.replicas():
         log = log_of(db, int(shard), int(replica))
         assert not log.faulty, log.faulty
@@ -179,7 +185,7 @@ def questions(db: LogDb) -> None:
 
 
 def _exports(root: str, made: Script, rot: Rot) -> bool:
-    """An export is itself, or an older one and counted."""
+    """Whether an older export came in the place of a damaged one, which must have been counted."""
     exports = exports_in(root)
     newest = exports.newest(ShardId(1), ReplicaId(1))
     wanted = made.expected[-1].exports[1, 1]
@@ -193,7 +199,7 @@ def _exports(root: str, made: Script, rot: Rot) -> bool:
 
 
 def _books(root: str, rot: Rot, *, changed: bool) -> bool:
-    """A damaged book is an empty one: nobody is sought at a wrong address, nor granted anything."""
+    """A damaged book is empty: no store is sought at a wrong address, and no right is granted."""
     whole = {one.store: one.peer_address for one in STORES if one.peer_address}
     addresses = AddressBook([Copy(Files(), f"{root}/{BOOK}")], {}).peer_addresses()
     access = AccessBook([Copy(Files(), f"{root}/{ACCESS}")]).list
@@ -207,7 +213,7 @@ def _books(root: str, rot: Rot, *, changed: bool) -> bool:
 
 
 def campaign(work: Path, seed: int, stride: int) -> Iterator[tuple[Rot, str, str]]:
-    """Every damage with what came of it and what is wrong, if anything."""
+    """Do every damage; yield it with what came of it and what is wrong, if anything."""
     root = str(work / "data")
     code, said = in_process(lambda _: build(root) and 0)
     assert code == 0, said
@@ -228,7 +234,7 @@ def campaign(work: Path, seed: int, stride: int) -> Iterator[tuple[Rot, str, str
 def main(stride: int, seed: int) -> None:
     """Damage every file that is not a segment, everywhere, and open the store."""
     started, work = time.monotonic(), work_directory()
-    logging.disable()  # the books say each time that they are damaged
+    logging.disable()  # the books log each time that they are damaged
     found: Counter[tuple[str, str]] = Counter()
     wrongs = 0
     for rot, outcome, wrong in campaign(work, seed, stride):
@@ -246,7 +252,7 @@ def main(stride: int, seed: int) -> None:
 
 
 def _kind(path: str) -> str:
-    """What the file is."""
+    """What kind of file it is."""
     name = path.rpartition("/")[2]
     for kind in ("MANIFEST", "CURRENT", ".ldb", ".log", ".snap"):
         if kind in name:

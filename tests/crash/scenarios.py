@@ -1,4 +1,6 @@
-"""The scenarios whose crashes are tried: every kind of thing that log storage does to a disk."""
+"""The scenarios whose crashes are tried. Together they do everything that log storage does to a
+disk.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def rotation(script: Script) -> None:
 
 
 def overwrite(script: Script) -> None:
-    """A follower's suffix is replaced again and again, across segments and restarts."""
+    """The suffix of a follower's log is replaced again and again, across segments and restarts."""
     for number in range(30):
         script.commit(
             script.append((1, 1), 4, size=200, back=number % 4, new_term=number % 3 == 0, vote=2)
@@ -86,7 +88,9 @@ def snapshot_write(script: Script) -> None:
 
 
 def snapshot_install(script: Script) -> None:
-    """Snapshots newer, older and equal to what is there; interrupted, and interrupted again."""
+    """Snapshots are installed that are newer, older and as old as what is there. The installation
+    is interrupted, and interrupted again.
+    """
     script.commit(update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1)))
     for number in range(1, 9):
         last = script.plain.replica((1, 1)).last
@@ -110,7 +114,7 @@ def snapshot_install(script: Script) -> None:
 
 
 def collection(script: Script) -> None:
-    """Truncation and garbage collection, with idle shards, cuts and tombstones to copy."""
+    """Logs are truncated and collected; idle shards, cuts and tombstones have to be copied."""
     script.commit(update(3, 3, script.append((3, 3), 2).entries, bootstrap=True, hard=(2, 3, 1)))
     script.commit(script.append((4, 4), 1))
     script.commit(update(4, 4, remove=True))
@@ -141,7 +145,7 @@ def collection(script: Script) -> None:
 
 
 def recycling(script: Script) -> None:
-    """Segments are made of retired ones; groups are begun while the one before is at the disk."""
+    """Segments are made of retired ones; a group is begun while the one before is at the disk."""
     script.pipelined = True
     for number in range(60):
         if number % 10 == 9:
@@ -196,7 +200,7 @@ def hakeeper_checkpoint(script: Script) -> None:
 
 
 def restarts(script: Script) -> None:
-    """Clean ends and kills in turn: LevelDB makes tables and compacts them."""
+    """The store is ended cleanly and killed in turn: LevelDB makes tables and compacts them."""
     for number in range(16):
         script.commit(script.append((1, 1), 2, size=100), script.append((2 + number, 1), 1))
         script.do(Do.KILL if number % 3 else Do.RESTART)
@@ -227,8 +231,9 @@ def lost_index(script: Script) -> None:
 
 
 def format_upgrade(script: Script) -> None:
-    """A store begins on the files of the version before, and makes the derived index anew. (The
-    formats of segments and exports have had one version only.)
+    """A store begins on the files of the version before, and makes the derived index anew.
+
+    (The formats of segments and exports have had only one version.)
     """
     script.commit(update(1, 1, snapshot=1, reset=True, bootstrap=True, hard=(1, 0, 1)))
     for number in range(8):
@@ -248,7 +253,7 @@ def format_upgrade(script: Script) -> None:
 
 
 def commit_indexes(script: Script) -> None:
-    """Commit indexes that wait for the next group; durable marks; idle ends."""
+    """Commit indexes wait for the next group; durable marks are written; the store ends idle."""
     script.commit(script.append((1, 1), 30, size=20), script.append((2, 1), 30, size=20))
     for number in range(1, 25):
         found = script.plain.replica((1, 1))
@@ -265,7 +270,7 @@ def commit_indexes(script: Script) -> None:
 
 
 def wide(script: Script) -> None:
-    """Groups of many replicas, and groups larger than a segment."""
+    """Groups have many replicas, or are larger than a segment."""
     for number in range(8):
         script.commit(*(script.append((shard, 1), 2, size=40) for shard in range(1, 25)))
         script.commit(script.append((1, 1), 6, size=1500))
@@ -295,7 +300,7 @@ def everything(script: Script) -> None:
 
 
 def anything(seed: int, length: int) -> Callable[[Script], None]:
-    """Random steps; the same for the same seed."""
+    """A scenario of random steps; the same seed gives the same steps."""
 
     def scenario(script: Script) -> None:
         rng = random.Random(seed)

@@ -1,8 +1,8 @@
-"""A scenario as data: steps that a process performs on a real store, and what must be seen after
-each.
+"""A scenario as data: the steps that a process performs on a real store, and what must be seen
+after each.
 
-The steps depend on nothing but the scenario's name, so that the process which performs them and the
-one which judges what is left of them agree without talking.
+The steps depend on the scenario's name alone. So the process that performs them and the one that
+judges what is left agree without talking.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Do(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. share: how much of the torn group is written."""
+    """One step. share: how much of a torn group is written."""
 
     do: Do
     updates: tuple[Update, ...] = ()
@@ -58,18 +58,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What must be seen: of the store, and the newest export of each replica."""
+    """What must be seen of the store, and which export of each replica is the newest."""
 
     picture: Picture
     exports: dict[Key, int]
     commits: dict[Key, tuple[int, int]]
-    """Per replica: the commit index that may not be lost, and the highest that was ever said."""
+    """For each replica: the commit index that may not be lost, and the highest that was written."""
 
 
 @dataclass
 class Script:
-    """Collects steps; `plain` is the state after them, for building the next one. pipelined: a
-    commit that follows another is begun while that one is at the disk, where that may be.
+    """Collects steps. `plain` is the state after them, from which the next one is built.
+
+    pipelined: a commit that follows another is begun while that one is at the disk, where that is
+    allowed.
     """
 
     options: LogDbOptions = OPTIONS
@@ -92,7 +94,7 @@ class Script:
         self.expected.append(Expected(self.plain.picture(), dict(self.exports), commits))
 
     def _say(self, updates: Sequence[Update], *, sync: bool) -> None:
-        """Commit indexes of a group; those that waited travel with a synced one."""
+        """Note the commit indexes of a group; those that waited travel with a synced one."""
         said = {
             (int(change.shard), int(change.replica)): int(change.hard_state.commit)
             for change in updates
@@ -107,7 +109,7 @@ class Script:
         self._waiting.clear()
 
     def do(self, do: Do) -> None:
-        """A step that changes nothing that can be seen."""
+        """Add a step that changes nothing that can be seen."""
         self.steps.append(Step(do))
         if do is Do.KILL:
             self._waiting.clear()
@@ -116,27 +118,27 @@ class Script:
         self._expect()
 
     def commit(self, *updates: Update, sync: bool = True) -> None:
-        """One group."""
+        """Add a step that commits one group."""
         self.steps.append(Step(Do.COMMIT if sync else Do.COMMIT_UNSYNCED, updates))
         self.plain.apply(updates)
         self._say(updates, sync=sync)
         self._expect()
 
     def tear(self, share: float, *updates: Update) -> None:
-        """A group of which only a share is written before the process dies."""
+        """Add a step that writes only a share of a group before the process dies."""
         self.steps.append(Step(Do.TEAR, updates, share))
         self._waiting.clear()
         self._expect()
 
     def sync_fails(self, *updates: Update) -> None:
-        """A group that is written; its sync fails; the restarted process keeps it."""
+        """Add a step that writes a group whose sync fails; the restarted process keeps it."""
         self.steps.append(Step(Do.SYNC_FAILS, updates))
         self.plain.apply(updates)
         self._say(updates, sync=True)
         self._expect()
 
     def export(self, key: Key, index: int, *, drop: bool = False) -> None:
-        """Export a snapshot at `index`, or drop all up to it."""
+        """Add a step that exports a snapshot at `index`, or drops all exports up to it."""
         self.steps.append(Step(Do.DROP_EXPORTS if drop else Do.EXPORT, key=key, index=index))
         newest = self.exports.get(key, 0)
         if not drop:
@@ -159,7 +161,7 @@ class Script:
         commit: int | None = None,
         kinds: Sequence[EntryKind] = (EntryKind.BLOCK,),
     ) -> Update:
-        """The next `count` entries of a replica, or `back` entries earlier ones again."""
+        """An update with the next `count` entries of a replica, begun `back` entries earlier."""
         found = self.plain.replica(key)
         first = max(found.last + 1 - back, found.commit + 1, found.floor + 1)
         term = max(found.term, 1) + new_term
@@ -175,6 +177,6 @@ class Script:
 
     @staticmethod
     def entry(key: Key, index: int, term: int, size: int, kind: EntryKind) -> Entry:
-        """Entry i has LSN i and one record, so that an LSN never depends on what was replaced."""
+        """An entry with its index as LSN and one record: no LSN depends on what was replaced."""
         payload = (b"%d.%d.%d.%d " % (*key, term, index) * size)[:size]
         return Entry(Term(term), Index(index), Lsn(index), 1, kind, payload)

@@ -5,9 +5,9 @@ A *moment* is the point right after a call that changed what may be on the disk.
 | name | what |
 |---|---|
 | ``kill`` | the process died; the cache is what the next one sees |
-| ``none`` | the power failed; nothing un-synced got to the disk |
-| ``names`` | of what is un-synced only names got there: new files are empty |
-| ``data`` | only contents got there: new files are not found |
+| ``none`` | the power failed; no un-synced change got to the disk |
+| ``names`` | only un-synced names got there: new files are empty |
+| ``data`` | only un-synced contents got there: new files are not found |
 | ``torn1..3`` | everything got there but the newest write: its first 64 bytes, half, all but 8 |
 | ``tail`` | the newest write without its first sector: sectors are written in any order |
 | ``drop-N`` | everything but the Nth newest un-synced change (write, size, or name) |
@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from tests.crash.disk import Change, Disk, Tree
 
 PENDING_MAX = 12
-"""Newest un-synced changes that are dropped one at a time."""
+"""How many of the newest un-synced changes are dropped, one at a time."""
 SECTOR_BYTES = 512
 
 
 def states(disk: Disk, *, pairs: bool = False) -> Iterator[tuple[str, Tree]]:
     """Name and tree of every state of this moment; equal trees may come more than once.
 
-    `pairs`: also without any two of the un-synced changes.
+    `pairs`: also the states that lack any two of the un-synced changes.
     """
     yield "kill", disk.cache()
     pending = disk.pending

@@ -1,5 +1,5 @@
-"""Crash states of recorded system calls: one scenario here, all of them in ``make crash``; and the
-tester is tested.
+"""Crash states of recorded system calls: one scenario runs here, all of them in ``make crash``. The
+other tests are of the tester itself.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def test_every_crash_state_of_making_a_store(work: Path) -> None:
 
 @needs_strace
 def test_no_batch_of_leveldb_is_lost_between_others(work: Path) -> None:
-    """Without an fsync of its directory after opening, LevelDB's removed log could last on the disk
-    and its new CURRENT not: a checkpoint vanished, the later ones did not.
+    """Without an fsync of the directory after opening, LevelDB's removed log could stay on the disk
+    while its new CURRENT was lost. Then a checkpoint vanished, and later ones did not.
     """
     outcome = run("create", work, pairs=True)
     assert outcome.failures == []
@@ -128,7 +128,7 @@ def test_a_sync_does_not_cover_what_was_written_while_it_ran() -> None:
 
 
 def synced_write(data: bytes, offset: int, result: int, started: int = 1 << 30) -> list[Call]:
-    """As `calls` gives a pwritev2 with RWF_DSYNC."""
+    """The two calls that `calls` gives for a pwritev2 with RWF_DSYNC."""
     arguments = f'3, [{{iov_base="", iov_len={len(data)}}}], 1, {offset}, RWF_DSYNC'
     first = call("pwritev2", arguments, data, result=result, started=started)
     return [first, call(SYNC_WRITTEN, arguments, started=started)]
@@ -149,7 +149,7 @@ def test_a_write_with_its_own_sync_is_torn_before_and_durable_after() -> None:
 
 
 def test_a_write_with_its_own_sync_covers_no_other_write() -> None:
-    """Log storage never needs to know, so the model is not asked to."""
+    """Log storage never makes such calls, so the model refuses them."""
     disk = with_file()
     disk.follow(write(b"x", 9))
     write_half, sync_half = synced_write(b"new!", 2, 4)
@@ -235,7 +235,9 @@ def test_calls_of_two_threads_are_put_in_the_order_of_their_ends(tmp_path: Path)
 
 
 def test_a_descriptor_is_free_when_its_close_begins(tmp_path: Path) -> None:
-    """random-97 once: another thread's open returned with the number before the close did."""
+    """Scenario random-97 once failed: another thread's open returned with the number of the
+    descriptor before the close returned.
+    """
     trace = tmp_path / "trace"
     trace.write_text(
         '1 openat(AT_FDCWD, "\\x61", O_RDWR) = 13\n'

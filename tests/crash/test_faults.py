@@ -1,4 +1,4 @@
-"""Calls to the operating system that fail: some of them here, every one in ``make crash``."""
+"""Calls to the operating system that fail: some of them fail here, every one in ``make crash``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.crash.script import Do
 
 
 def test_every_twentieth_call_fails() -> None:
-    """In a process of its own, because LevelDB's threads do not survive its forks."""
+    """The campaign runs in its own process, because LevelDB's threads do not survive its forks."""
     command = [sys.executable, "-m", "tests.crash.faults", "--stride", "20"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-5000:]

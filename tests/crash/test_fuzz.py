@@ -1,8 +1,8 @@
-"""20 000 hostile inputs for every decoder of bytes that a disk or a peer may give: the value, or
-the one typed error; never another exception.
+"""20 000 hostile inputs for every decoder of bytes from a disk or a peer: each must give a value or
+its one typed error, and never another exception.
 
-Half of the inputs are mutations whose checksum is made right again, so that what stands behind it
-is reached: a checksum keeps out accidents, not bugs of the one who wrote.
+Half of the inputs are mutations whose checksum is made right again, so that they reach the code
+behind it: a checksum keeps out accidents, and not the bugs of whoever wrote the bytes.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def frames(data: bytes) -> object:
 
 @dataclass(frozen=True)
 class Decoder:
-    """decode: under test. samples: good inputs. error: what it may raise. crc: where its checksum
-    is and what of, to be made right again.
+    """One decoder under test. samples: good inputs. errors: what it may raise. repair: makes the
+    checksum of an input right again.
     """
 
     name: str
@@ -137,7 +137,7 @@ RUN = max(
     ),
     key=len,
 )
-"""Entries of replica 1 of shard 1 that lie one behind the other."""
+"""The entries of replica 1 of shard 1, which lie one behind the other."""
 START = RUN.offsets[0]
 RUN_BYTES = WRITTEN.data[START : START + RUN.size]
 
@@ -156,7 +156,7 @@ class Bytes(MemoryVfs):
 
 
 def entries_read(data: bytes) -> object:
-    """What a reader gets who was told by the index where the entries are."""
+    """The entries that a reader gets when the index has told it where they are."""
     offsets = array("I", [offset - START for offset in RUN.offsets])
     read = EntryRead((1, 1), 1, SEED, 0, RUN.first, offsets, RUN.lengths)
     found = read.run(Bytes(data))
@@ -251,7 +251,7 @@ def test_any_bytes_are_a_value_or_the_typed_error(decoder: Decoder) -> None:
 
 
 def test_any_row_of_the_index_is_taken_or_refused() -> None:
-    """What is not refused answers every question, or with KeyError."""
+    """A row that is not refused answers every question, perhaps with KeyError."""
     world = World()
     db = world.open()
     for first in range(1, 20, 2):

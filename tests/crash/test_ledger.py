@@ -1,4 +1,4 @@
-"""The ledger of `make nightly-crash`: it goes on where it ended, and keeps no failure quiet."""
+"""The ledger of `make nightly-crash`: a run goes on where the ledger ends, and hides no failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATES = 100
 
 
 class Runs:
-    """Scenarios that only say what they would."""
+    """Runs of scenarios that only record their names."""
 
     def __init__(self, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ledger = ledger
@@ -30,7 +30,7 @@ class Runs:
         return Outcome(name, calls=9, moments=5, built=200, states=STATES, failures=failures)
 
     def go_on(self, states: int) -> int:
-        """Exit code of a run until so many are in the ledger."""
+        """The exit code of a run that goes on until `states` are in the ledger."""
         self.names.clear()
         arguments = ["--ledger", str(self.ledger), "--states", str(states)]
         return CliRunner().invoke(command.main, arguments).exit_code

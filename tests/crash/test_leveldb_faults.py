@@ -1,4 +1,4 @@
-"""A failing call inside LevelDB: one here; every one in ``make nightly-crash``."""
+"""A failing call inside LevelDB: one fails here, every one in ``make nightly-crash``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("inject", ["write:error=ENOSPC:when=60+", "fdatasync:error=EIO:when=40"])
 def test_the_first_error_is_the_last_call(inject: str) -> None:
-    """INV-KV-1. In a process of its own: LevelDB's threads do not survive its forks."""
+    """INV-KV-1. The attempt runs in its own process: LevelDB's threads do not survive its forks."""
     command = [sys.executable, "-m", "tests.crash.leveldb_faults", "--replay", inject]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
@@ -29,7 +29,7 @@ def test_the_first_error_is_the_last_call(inject: str) -> None:
 
 
 def test_who_hangs_is_killed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process under strace outlives its tracer's death if nobody ends it."""
+    """A process under strace outlives its tracer unless it is killed as well."""
     monkeypatch.setattr(trace, "RECORD_S", 5.0)
     mine = tmp_path / "pid"
     command = ["bash", "-c", f"echo $$ > {mine}; exec sleep 1000"]
@@ -44,6 +44,6 @@ def test_who_hangs_is_killed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def _runs(command_line: Path) -> bool:
     try:
-        return command_line.read_bytes() != b""  # of a zombie it is empty
+        return command_line.read_bytes() != b""  # a zombie has an empty one
     except (FileNotFoundError, ProcessLookupError):
         return False

@@ -1,8 +1,9 @@
 """The same operations on eleven configurations give the same answers to every question.
 
-On real files with the real LevelDB; restarts, kills, torn groups and collections are among the
-operations. What a configuration changes (where records lie, what is in memory, what is copied, how
-many updates share a group, in which of several data directories a replica is) nobody may see.
+The stores use real files and the real LevelDB; restarts, kills, torn groups and collections are
+among the operations. A configuration changes where records lie, what is in memory, what is copied,
+how many updates share a group, and in which of several data directories a replica is. No reader may
+see any of it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ CONFIGURATIONS: dict[str, tuple[LogDbOptions, bool]] = {
 
 
 def answers(db: LogDb) -> dict[object, object]:
-    """What the store says to every question."""
+    """The store's answers to every question."""
     said: dict[object, object] = {"removed": db.removed()}
     for shard, replica in db.replicas():
         log = log_of(db, int(shard), int(replica))
@@ -86,7 +87,7 @@ def answers(db: LogDb) -> dict[object, object]:
 
 
 def grouped(steps: list[Step]) -> Iterator[Step]:
-    """The same steps with several commits in one group where that is allowed."""
+    """The same steps, with several commits in one group where that is allowed."""
     waiting: dict[Key, Update] = {}
     count = 0
     for step in steps:
@@ -115,8 +116,10 @@ def grouped(steps: list[Step]) -> Iterator[Step]:
 
 
 def part_of(script: Script, directory: int) -> Script:
-    """What happens in one of `DIRECTORIES` data directories, each with the replicas of some shards
-    and a writer of its own. A store dies with all of them.
+    """The part of a script that happens in one of `DIRECTORIES` data directories.
+
+    Each directory has the replicas of some shards and its own writer. A store dies with all of
+    them.
     """
     part = Script(script.options)
     for step in script.steps:
@@ -141,7 +144,7 @@ def part_of(script: Script, directory: int) -> Script:
 
 
 def in_directories(root: str, script: Script) -> dict[object, object]:
-    """What the directories of a store say together."""
+    """The answers of all directories of a store together."""
     said: dict[object, object] = {}
     removed: set[object] = set()
     for directory in range(DIRECTORIES):
@@ -188,7 +191,7 @@ def test_every_configuration_says_the_same(seed: int) -> None:
 
 
 def test_directories_share_the_replicas() -> None:
-    """Otherwise the configuration with several of them would be the one with one."""
+    """If one directory had all replicas, two of the configurations would be the same."""
     script = script_of("random-7")
     parts = [part_of(script, directory) for directory in range(DIRECTORIES)]
     assert all(part.plain.replicas for part in parts)

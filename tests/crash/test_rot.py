@@ -1,4 +1,6 @@
-"""Rotten files: a part here; every bit of a segment and all else in ``make crash``."""
+"""Rotten files: a part of them is tried here, every bit of a segment and all else in ``make
+crash``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ SEGMENT_BYTES = 16 * 1024
 
 
 def test_every_bit_of_every_kind_of_record() -> None:
-    """The groups at the start hold all kinds; the rest of the segment is sampled."""
+    """The groups at the start hold all kinds of records; the rest of the segment is sampled."""
     written = write(SEGMENT_BYTES, mark=False)
     found = judge(written, 0, 2048) + judge(written, 2048, step=61)
     assert found["one replica faulty"] > 5000

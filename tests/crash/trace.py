@@ -1,13 +1,14 @@
 """System calls of a process, as strace wrote them down.
 
-Why strace: it sees what the kernel was asked for, by Python and by LevelDB's own C++ threads alike,
-with every byte, and changes nothing in the process. A library put in front of libc would have to
-name every entry point that anything might use, and what it misses it misses silently.
+Why strace: it sees every byte of what the kernel was asked for, by Python and by LevelDB's own C++
+threads alike, and changes nothing in the process. A library in front of libc would have to name
+every entry point that anything might use, and it would miss the others silently.
 
-Calls are given in the order in which they *returned*, a close when it began. A sync covers what had
-returned before it was *called*: `started` says when that was. A write that syncs its own bytes
-(RWF_DSYNC) is given as two calls, the write and SYNC_WRITTEN: power can fail between the halves. A
-call on a tracked file that `disk` does not know is an error there, not a gap here.
+Calls come in the order in which they *returned*; only a close comes where it began. A sync covers
+the calls that had returned before it was *called*, and `started` says how many those are. A write
+that syncs its own bytes (RWF_DSYNC) comes as two calls, the write and SYNC_WRITTEN, because power
+can fail between the halves. A call on a tracked file that `disk` does not know is an error there,
+and not a gap here.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SYNC_WRITTEN = "sync_written"
 """The second half of a pwritev2 with RWF_DSYNC. Its arguments and `started` are the call's."""
 
 RECORD_S = 120.0
-"""The longest scenario takes a second on a quiet machine."""
+"""How long a recording may take; the longest scenario takes a second on a quiet machine."""
 
 _LINE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+|0x[0-9a-f]+|\?)")
 _UNFINISHED = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>$")
@@ -41,8 +42,10 @@ _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. arguments: as strace prints them, strings aside. started: calls that had returned
-    when it began. result: negative for an error.
+    """One call.
+
+    arguments: as strace prints them, without the strings. started: how many calls had returned when
+    it began. result: negative for an error.
     """
 
     name: str
@@ -67,10 +70,10 @@ class StraceMissing(Exception):
 def record(
     command: Sequence[str], trace: Path, environment: dict[str, str], inject: str = ""
 ) -> int:
-    """Run `command` to its end and write its calls to `trace`; its exit code.
+    """Run `command` to its end and write its calls to `trace`; return its exit code.
 
-    `inject`: make a call fail, in strace's words (``write:error=EIO:when=7``). A command that takes
-    longer than RECORD_S is killed and counts as killed: it hangs.
+    `inject`: the call that fails, as strace names it (``write:error=EIO:when=7``). A command that
+    takes longer than RECORD_S hangs: it is killed, and the exit code says so.
     """
     if shutil.which("strace") is None:
         raise StraceMissing("strace is not installed (apt-get install strace)")
@@ -103,7 +106,7 @@ def record(
     try:
         return traced.wait(RECORD_S)
     except subprocess.TimeoutExpired:
-        os.killpg(traced.pid, signal.SIGKILL)  # what is traced would go on without its tracer
+        os.killpg(traced.pid, signal.SIGKILL)  # a traced process would go on without its tracer
         return traced.wait()
 
 
@@ -115,8 +118,8 @@ def calls(trace: Path) -> Iterator[Call]:
         for line in lines:
             unfinished = _UNFINISHED.match(line)
             if unfinished is not None and unfinished[2] == "close":
-                # Its descriptor is free at once: another thread may be given it before this one is
-                # heard of again, and what that opened would be taken for closed.
+                # A descriptor is free as soon as its close begins: another thread may be given the
+                # number before this close returns, and its new file would be taken for closed.
                 done += 1
                 yield Call("close", unfinished[3], (), 0, done - 1)
                 continue

@@ -1,11 +1,11 @@
 """Every sector of a store cannot be read, one at a time: ``python -m tests.crash.unreadable``.
 
-A store of several segments, with every kind of record, is killed or stopped. Each of its sectors
-(512 bytes or 4 KiB) is then the one that the disk does not give, with the derived index and without
-it. The directory must open. Whoever is not called faulty must have everything: term and vote,
+A store of several segments, with every kind of record, is killed or stopped. Then the disk fails to
+read one of its sectors (512 bytes or 4 KiB): each in turn, with the derived index and without it.
+The directory must open. A replica that is not called faulty must have everything: term and vote,
 snapshot, every entry. Only owners of bytes in that sector may be faulty, unless recovery says that
 nobody knows whose the damage is: then all are, and nothing of the newest group is dropped
-(INV-REC-4). Opened again without its index it must say the same.
+(INV-REC-4). Opened again without its index, the directory must say the same.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ OPTIONS = LogDbOptions(
 )
 Picture = dict[Key, object]
 Owned = list[tuple[int, int, Key]]
-"""From, to, whose records these bytes of a segment are."""
+"""Ranges of bytes of a segment: from, to, and whose records they are."""
 
 
 def write(*, stopped: bool) -> World:
-    """Groups of all kinds, small and large, in several segments; killed, or stopped."""
+    """Write groups of all kinds, small and large, in several segments; then kill or stop the
+    store.
+    """
     world = World(options=OPTIONS)
     db = world.open()
     commit_many_kinds(db)
@@ -71,13 +73,13 @@ def write(*, stopped: bool) -> World:
 
 
 def known(db: LogDb) -> Picture:
-    """What can be read of each replica (`visible`), and which ones were removed."""
+    """What can be read of each replica (`visible`), and which replicas were removed."""
     removed: Picture = dict.fromkeys(db.removed(), "removed")
     return visible(db) | removed
 
 
 def owners(world: World) -> dict[str, Owned]:
-    """Of each segment, by its path."""
+    """The owners of the bytes of each segment, by its path."""
     files = SegmentFiles(world.vfs, "/data/segments", world.incarnation)
     found: dict[str, Owned] = {}
     for segment in files.ids():
@@ -97,9 +99,9 @@ def owners(world: World) -> dict[str, Owned]:
 
 
 def judge(world: World, *, index: bool, sector: int, every: int = 1) -> Counter[str]:
-    """Let every `every`-th sector be unreadable; how often what came of it.
+    """Make every `every`-th sector unreadable in turn; count the outcomes.
 
-    Raises AssertionError with the first that is answered wrongly.
+    Raises AssertionError with the first sector that recovery judges wrongly.
     """
     whole = known(world.copy().open())
     owned = owners(world)
@@ -144,7 +146,7 @@ def _one(
             if whole[key] != "removed":
                 last = log_of(db, *key).last_index()
                 db.commit([update(*key, hard=(99, 1, last))])
-    # The marks are durable: the same is said by the segments alone.
+    # The marks are durable, so the segments alone must say the same.
     vfs.kill()
     again, vfs_again = dying(hurt, index=False, sector=sector)
     vfs_again.dead = {name: set(dead) for name, dead in vfs.dead.items()}
