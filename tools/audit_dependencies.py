@@ -1,14 +1,14 @@
 """Asks the public vulnerability databases about every pinned package, and counts the answers.
 
 pip-audit ends with "No known vulnerabilities found" and exit code 0 also when it could look up
-nothing: behind a mirror, say, or without a network. That is not an answer. So its report is counted
-here, and there are three results: *vulnerable* (exit code 1), *clean* (with the number of packages
-that were really looked up), and *not checked* (exit code 3, with what each database said instead).
-A machine that has no way to the databases can do nothing about the last: where that is known,
-``--allow-unchecked`` makes it exit code 0, in the same words.
+nothing: behind a mirror, say, or without a network. That is not an answer. So this tool counts what
+its report says, and there are three results: *vulnerable* (exit code 1), *clean* (with the number
+of packages that were really looked up), and *not checked* (exit code 3, with what each database
+said instead). A machine that cannot reach the databases can do nothing about the last. Where that
+is known, ``--allow-unchecked`` makes it exit code 0, with the same words.
 
-Two databases are asked: the package index's own (its JSON API, which mirrors seldom have), and for
-what that does not know OSV's (api.osv.dev).
+Two databases are asked: the package index's own (its JSON API, which mirrors seldom have), and OSV
+(api.osv.dev) about the packages that the first does not know.
 
 pip-audit lives in an environment of its own (`own_environment`).
 """
@@ -39,8 +39,10 @@ class NotAnswered(ValueError):
 
 @dataclass(slots=True)
 class Findings:
-    """What the databases said. vulnerable: ``name version: ids`` each; audited, skipped: packages
-    that one of them knows, and that none does; silence: why, by database.
+    """What the databases said.
+
+    vulnerable: a line ``name version: ids`` for each. audited: packages that a database knows.
+    skipped: packages that none knows. silence: by database, why it did not answer.
     """
 
     audited: set[str] = field(default_factory=set)

@@ -1,14 +1,14 @@
 """Runs a command on a machine that is made slow: `python -m tools.busy_machine --busy 2 -- make x`.
 
-Tests that pass on a quiet machine may wait for less than a busy one takes. Three things that such a
-machine does can be asked for: other processes want the processor (``--busy``), there is one core
-(``--one-core``), and processes of the command stand still for seconds, one at a time
-(``--stand-still``): SIGSTOP, and SIGCONT after a time drawn from the seed. Who stood still, and how
-long, goes to standard error, to be held against what failed.
+A test that passes on a quiet machine may wait for a shorter time than a busy machine needs. Three
+traits of a busy machine can be had: other processes want the processor (``--busy``); there is one
+core (``--one-core``); processes of the command stand still for seconds, one at a time
+(``--stand-still``). Those get SIGSTOP, and SIGCONT after a time drawn from the seed. Standard error
+says which process stood still and for how long, so that it can be compared with what failed.
 
 Only processes below the command are stopped, through a pidfd that was opened before their ancestry
-was looked at, so that a number that was given to a stranger meanwhile is left alone. What it starts
-itself ends with it. Linux only, like the local cluster.
+was looked up: a pid that was given to another process meanwhile is left alone. The processes that
+this tool starts itself end with it. It runs on Linux only, like the local cluster.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def busy(count: int) -> Iterator[None]:
 
 
 def run(command: Sequence[str], *, count: int, longest_s: float, every_s: float, seed: int) -> int:
-    """The command's exit code. longest_s: of standing still, 0 for never; every_s: on average."""
+    """Run the command and return its exit code.
+
+    longest_s: the longest stand-still; 0 means none. every_s: the mean time between two.
+    """
     chance = random.Random(seed)
     with busy(count):
         process = subprocess.Popen(command)

@@ -1,7 +1,8 @@
 """A real headless Chromium, driven over its debugging pipe: no port, no further dependency.
 
 Messages are JSON with a NUL behind each; the browser reads descriptor 3 and writes descriptor 4
-(``--remote-debugging-pipe``). One page, one caller, everything synchronous: what a test needs.
+(``--remote-debugging-pipe``). There is one page and one caller, and every call waits for its
+answer: a test needs no more.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Chromium:
             os.dup2(to_read, 3)
             os.dup2(to_write, 4)
 
-        # Both are moved away first: dup2 onto 3 and 4 must not overwrite what it reads next.
+        # Both are moved away first: dup2 onto 3 must not overwrite the one that goes onto 4.
         to_read, to_write = (_high(descriptor) for descriptor in (to_read, to_write))
         self._log = (directory.parent / f"{directory.name}.log").open("wb")
         self._process = subprocess.Popen(
@@ -132,7 +133,7 @@ class Chromium:
             features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
         self.call("Page.navigate", url=url)
-        # The second picture has rates; where the store did not answer, nothing is drawn.
+        # The page draws rates from its second answer on; without an answer it draws nothing.
         self.wait(
             f"location.href === {json.dumps(url)}"
             " && Number(document.documentElement?.dataset.drawn || 0) >= 2"
@@ -155,7 +156,7 @@ class Chromium:
             time.sleep(0.05)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Take a picture of the page; `whole`: also of what one has to scroll to."""
+        """Take a picture of the page; `whole`: also of the parts below the window."""
         picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(picture["data"]))
 

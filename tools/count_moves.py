@@ -1,11 +1,11 @@
 """How far a request walks: files and moves of one Append, one Read and one Truncate.
 
-One store of one replica is put together by the product's own builder, with memory for disk and
-peers and executors that run at once, so everything happens in this thread and in a fixed order. The
-methods of the Log service are called as gRPC calls them, and `sys.setprofile` counts from the
-handler's first line until its answer is there. What a call needs only once (a first election, a
-cold cache) is over by then: each kind is made several times, and the shortest way counts, so that a
-tick that comes in between does not.
+The product's own builder makes one store with one replica. Its disk and peers are in memory and its
+executors run at once, so everything happens in this thread and in a fixed order. The methods of the
+Log service are called as gRPC calls them, and `sys.setprofile` counts from the handler's first line
+until its answer is there. Each kind of call is made several times, and the shortest way counts:
+work that is needed only once (a first election, a cold cache) and a tick that comes in between do
+not count.
 
 A *file* is one of `logservice/` or `client/logservice_wire/` of which a function ran. A *move* is a
 call of a function in one such file by a function in another; what lies between the two on the stack
@@ -83,7 +83,7 @@ class Way:
             return
         file = _own_file(frame.f_code)
         if not file or frame.f_code.co_code[frame.f_lasti + 1]:
-            return  # not ours, or it only goes on: the argument of RESUME is 0 at the start alone
+            return  # not ours, or it goes on: only the RESUME at a start has argument 0
         self.files[file] = None
         caller = frame.f_back
         while caller is not None and not _own_file(caller.f_code):
@@ -100,7 +100,7 @@ class _Call:
         return None
 
     def add_done_callback(self, _callback: object) -> None:
-        """It is never over before the answer."""
+        """Never call back: the call is not over before its answer."""
 
 
 async def walked(call: Callable[[], Awaitable[object]]) -> Way:
@@ -114,7 +114,7 @@ async def walked(call: Callable[[], Awaitable[object]]) -> Way:
         finally:
             sys.setprofile(None)
         ways.append(way)
-        await asyncio.sleep(0.02)  # what follows an answer is not the next one's
+        await asyncio.sleep(0.02)  # work that follows an answer must not count for the next one
     return min(ways, key=lambda way: way.moves.total())
 
 

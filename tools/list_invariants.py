@@ -98,7 +98,7 @@ def collect(root: Path) -> dict[str, Invariant]:
     for folder in PRODUCT_FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
             if path == root / "logservice" / "invariants.py":
-                continue  # defines the check; the id in its prose is an example
+                continue  # this file defines the check; the id in its prose is an example
             source = path.read_text(encoding="utf-8")
             name = str(path.relative_to(root))
             for identifier in INVARIANT_ID.findall(source):

@@ -1,12 +1,12 @@
 """Lists every bound: its value, why it is that, and the tests that reach it.
 
 The numbers live in `logservice/bounds/` and the client's two `bounds.py`; docs/limits.md is made
-from them, so that the two cannot disagree. What can be met from outside is a *limit* (its name says
-MAX, MIN, WINDOW or TIMEOUT) and names the tests that reach its edge; everything else is a *pace*:
-how often, how much at once, how long a pause.
+from them, so that the two cannot disagree. A number that can be met from outside is a *limit* (its
+name says MAX, MIN, WINDOW or TIMEOUT); the page names the tests that reach its edge. Every other
+number is a *pace*: how often, how much at once, how long a pause.
 
-A test reaches a limit when its source names it: the number itself, or the key or argument that sets
-it small, which has the same name in small letters, without the name of the layer. Where neither is
+A test reaches a limit when its source names the number itself, or the key or argument that sets it
+small; that has the same name in small letters, without the name of the layer. Where neither is
 natural, a comment or a docstring says ``reaches NAME``.
 
     python -m tools.list_limits            prints the document
@@ -64,7 +64,7 @@ class Bound:
 
     @property
     def is_limit(self) -> bool:
-        """Whether a caller can meet it; else it is a habit."""
+        """Whether a caller can meet it; otherwise it is a pace."""
         return bool(_LIMIT.search(self.name)) and not _PACE.search(self.name)
 
 
@@ -84,7 +84,7 @@ def bounds_in(root: Path, source: str) -> Iterator[Bound]:
         waiting.append(Bound(node.target.id, value, ""))
         match after:
             case ast.Expr(value=ast.Constant(value=str(text))):
-                # Numbers that stand together share the text below the last of them.
+                # Neighbouring numbers share the text below the last one.
                 for bound in waiting:
                     bound.reason = " ".join(text.split())
                 yield from waiting
@@ -96,7 +96,7 @@ def tests_by_word(root: Path) -> dict[str, list[str]]:
     """Which tests name what, in capitals or in small letters: ``file::test``."""
     found: dict[str, list[str]] = {}
     for path in sorted((root / "tests").rglob("test_*.py")):
-        if "tidy" in path.parts:  # they read the code, and reach nothing
+        if "tidy" in path.parts:  # these tests read the code, and reach no limit
             continue
         source = path.read_text(encoding="utf-8")
         lines = source.splitlines()
@@ -105,7 +105,7 @@ def tests_by_word(root: Path) -> dict[str, list[str]]:
                 continue
             if not node.name.startswith("test_"):
                 continue
-            # What a decorator says (a table of sizes) belongs to the test.
+            # The text of a decorator (a table of sizes) belongs to the test.
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             text = "\n".join(lines[first - 1 : node.end_lineno])
             # A new line that is written inside of a text is no letter of the word behind it.

@@ -3,9 +3,9 @@
     python -m tools.list_protocol            prints what they should be
     python -m tools.list_protocol --write    puts them into the page
 
-The page is for people who write a client in another language and cannot import ours; a table that
-is written twice is wrong one day. What an error means and which metadata it has is said once, in
-the docstring of its class.
+The page is for people who write a client in another language and cannot import ours. The tables are
+generated, because a table that is written twice is wrong one day. The docstring of an error's class
+says once what the error means and which metadata it has.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ LIMITS: tuple[tuple[str, float, str, str], ...] = (
     ("calls of one connection", bounds.CONNECTION_CALLS_MAX, "", "soft"),
     ("until SETTINGS are acknowledged", bounds.SETTINGS_TIMEOUT_S, "s", "soft"),
 )
-"""What a client meets: words, value, unit, and whether it is the same in every cluster (hard)."""
+"""The limits that a client meets: words, value, unit, and whether all clusters have it (hard)."""
 
 
 def rpcs() -> str:
-    """Every RPC: what its caller needs, and what a lost answer means."""
+    """The table of RPCs: which role the caller needs, and what a lost answer means."""
     rows = [
         "| service | RPC | role | over | changes something | may be sent again |",
         "|" + "---|" * 6,
@@ -98,7 +98,7 @@ def _scope(rpc: Rpc[Any, Any]) -> str:
 
 
 def errors() -> str:
-    """Every reason."""
+    """The table of reasons of errors."""
     rows = ["| reason | gRPC code | retryable | outcome | meaning | metadata |", "|" + "---|" * 6]
     for reason, made in error_table().items():
         meaning, keys = _parts(inspect.cleandoc(made.__doc__ or "").replace("\n", " "))
@@ -111,13 +111,13 @@ def errors() -> str:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """What a docstring says before and behind ``metadata:``."""
+    """The parts of a docstring before and behind ``metadata:``."""
     meaning, _, keys = re.sub(r"\s+", " ", text).partition("metadata:")
     return meaning.strip(" ;.") + ".", keys.strip(" .") or "-"
 
 
 def gaps() -> str:
-    """Every reason of a gap, with its comment in the proto."""
+    """The table of reasons of gaps, with their comments in the proto."""
     comments = dict(re.findall(r"^ +(GAP_REASON_\w+) = \d+; +// (.*)$", PROTO.read_text(), re.M))
     rows = ["| number | name | |", "|---|---|---|"]
     for name, number in log_pb2.GapReason.items():
@@ -127,7 +127,7 @@ def gaps() -> str:
 
 
 def limits() -> str:
-    """Every limit."""
+    """The table of limits."""
     rows = ["| what | at most | |", "|---|---|---|"]
     rows += [f"| {what} | {_value(value, unit)} | {kind} |" for what, value, unit, kind in LIMITS]
     return "\n".join(rows)

@@ -3,11 +3,12 @@ every file that the package index has for each of them.
 
 People write the `.in` files: complete lists of exact versions, dependencies of dependencies
 included (`pip check` in the set-up finds what is missing). Machines install from the `.txt` files,
-and pip refuses a file with another hash, whoever serves it. Hashes are of all platforms and
-Pythons, so that the same lock serves x86_64 and aarch64 and what comes as source is pinned as well.
+and pip refuses a file with another hash, whoever serves it. A lock has the hashes for all platforms
+and Pythons, so that it serves x86_64 and aarch64 alike, and packages that come as source are pinned
+as well.
 
-`make lock` runs it after a change of an `.in` file. The test of the two being in step needs no
-network (`tests/tools/test_lock_dependencies.py`).
+Run `make lock` after a change of an `.in` file. `tests/tools/test_lock_dependencies.py` checks
+without a network that the two are in step.
 
 uv makes the lists. It does not read pip's configuration: behind a mirror, UV_DEFAULT_INDEX names
 it.

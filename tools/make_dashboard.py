@@ -1,7 +1,7 @@
-"""Writes deploy/grafana/logservice.json: the dashboard, as code; `--check` compares instead.
+"""Writes the dashboard, deploy/grafana/logservice.json; `--check` compares the file instead.
 
-A panel is a title, a unit and its queries; layout and the rest of Grafana's schema are decided here
-once. Names of metrics are compared with the real ones by tests/deploy/test_monitoring_files.py.
+A panel is a title, a unit and its queries; this file decides the layout and the rest of Grafana's
+schema once. tests/deploy/test_monitoring_files.py compares the names of metrics with the real ones.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 _TIMEOUT_S = 300
 _ATTEMPTS = 3
-"""Attempts, as in setup_environment: a registry that answers slowly gets a few."""
+"""A registry that answers slowly gets a few attempts, as in setup_environment."""
 
 
 def own_environment(name: str) -> Path:

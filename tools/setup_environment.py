@@ -1,18 +1,18 @@
 """Builds the one virtual environment of this checkout: `.venv` at the root, shared by all targets.
 
-Runs on the bare system interpreter, so only the standard library is used. It alone decides what a
-machine must have and which pins are installed.
+It runs on the bare system interpreter, so it uses only the standard library. It alone decides what
+a machine must have and which pins are installed.
 
-- Never built twice: `.venv/.stamp` holds a hash of the pins and of the interpreter; when it
-  matches, nothing is done. When only the pins changed, pip brings the existing environment up to
-  them.
-- System packages: Debian splits `venv` off the interpreter and ships no Java; plyvel has wheels for
-  x86-64 up to Python 3.12 only and is compiled elsewhere. As root the missing ones are installed;
-  otherwise the exact command is printed and the set-up stops.
+- It never builds the environment twice: `.venv/.stamp` holds a hash of the pins and of the
+  interpreter, and when it matches, nothing is done. When only the pins changed, pip brings the
+  existing environment up to them.
+- Some system packages are needed: Debian splits `venv` off the interpreter and ships no Java;
+  plyvel has wheels only for x86-64 up to Python 3.12 and is compiled elsewhere. As root the set-up
+  installs the missing ones; otherwise it prints the exact command and stops.
 - WITHOUT_JAVA=1 waives Java: everything but the Spark parts works without it.
-- Pins are complete: pip runs with --no-deps and --no-build-isolation, then `pip check` judges.
-- A file with another hash than the one in `requirements/*.txt` is refused (--require-hashes), from
-  whatever index it comes.
+- The pins are complete: pip runs with --no-deps and --no-build-isolation, and `pip check` judges.
+- pip refuses a file whose hash is not in `requirements/*.txt` (--require-hashes), from whatever
+  index it comes.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _provide_system_packages() -> bool:
         return False
     print(f"installing system packages: {line}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # A new machine may be busy installing something else.
+    # A new machine may still be installing something else.
     patient = [*install, "-o", "DPkg::Lock::Timeout=600"]
     for command in (["apt-get", "update"], patient):
         if subprocess.run(command, env=environment, check=False).returncode != 0:

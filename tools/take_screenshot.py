@@ -42,7 +42,7 @@ def addresses(cluster: Path, section: str, name: str) -> list[str]:
 
 
 def fill(endpoints: str) -> None:
-    """What a database leaves: records everywhere, a writer, a hold, a truncation."""
+    """Do what a database does: append everywhere, become a writer, hold, truncate."""
     with SyncLogClient(endpoints) as client:
         for shard in range(1, SHARDS + 1):
             log = client.shard(shard)
@@ -77,7 +77,7 @@ def under_load(endpoints: str) -> Iterator[None]:
 
 
 def photograph(address: str, picture: Path, profile: Path) -> None:
-    """The page at `address`, when it has looked long enough to know rates."""
+    """Take the page at `address`, after it has watched the cluster long enough to show rates."""
     profile.mkdir()
     with Chromium(profile) as browser:
         browser.show(address, 1200, 900)
@@ -86,7 +86,7 @@ def photograph(address: str, picture: Path, profile: Path) -> None:
 
 
 def main() -> None:
-    """A cluster, some data, the picture."""
+    """Start a cluster, fill it, and take the picture."""
     picture = PICTURES / "ui.png"
     with tempfile.TemporaryDirectory() as work:
         cluster = Path(work) / "c"

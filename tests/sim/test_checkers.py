@@ -1,8 +1,8 @@
-"""The alarms themselves: every checker speaks about what cannot be, and about nothing else.
+"""Tests of the checkers: each raises an alarm about what must never be, and about nothing else.
 
-`make mutants` shows it for those whose bug no other guard meets first. The others (queues, disk
-room, LOG-LSN, truncation, a vote of a removed replica) are shown what they are for here, and so
-are two that once spoke without a reason.
+`make mutants` shows it for the checkers whose bug no other guard meets first. The others (queues,
+disk room, LOG-LSN, truncation, a vote of a removed replica) meet their bug here, and so do two
+checkers that once raised an alarm without a reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHARD, ONE, TWO = ShardId(1), ReplicaId(1), ReplicaId(2)
 
 
 class Watch:
-    """One checker, and what it said."""
+    """One checker and its alarms."""
 
     def __init__(self, kind: type[Checker]) -> None:
         self.oracle = Oracle()
@@ -51,7 +51,7 @@ class Watch:
         self._said.append(detail)
 
     def said(self) -> list[str]:
-        """Since the last time."""
+        """The alarms since the last call."""
         found, self._said = self._said, []
         return found
 
@@ -127,7 +127,7 @@ STORE: Any = SimpleNamespace(store_id="s1")
 
 
 def durable(world: World, *updates: Any) -> Any:
-    """What a checker is told of after a commit: the parts of a store."""
+    """The parts of a store as a checker is given them after a commit."""
     db = world.open()
     for one in updates:
         db.commit([one])
@@ -163,8 +163,8 @@ def test_the_same_place_with_another_entry() -> None:
 
 
 def test_what_a_crash_left_is_durable_although_nobody_was_told() -> None:
-    """Short seed 60172: all were killed before any fsync returned, and the new lives recovered and
-    applied what nobody had been told is durable. That is what durable means.
+    """Short seed 60172: all stores were killed before any fsync returned. After their restart they
+    recovered and applied entries that nobody had called durable; what recovery finds is durable.
     """
     watch = Watch(LogMatching)
     machine: Any = None
@@ -215,7 +215,7 @@ def test_t1_an_install_above_what_was_truncated() -> None:
     assert install(watch, applied=30, snapshot=20) == []
     (found,) = install(watch, applied=30, snapshot=21)
     assert found.startswith("T1")
-    # Its record may name what it likes: nobody has applied a truncation as high as that.
+    # The record of a truncation may name any LSN: nobody has applied one as high as that.
     assert install(watch, applied=30, snapshot=10, next_lsn=25)
     shard0 = [update(0, 1, snapshot=99)]
     watch.checker.finished(SimpleNamespace(store_id="s1"), None, None, shard0)
@@ -289,7 +289,7 @@ def test_no_vote_of_a_removed_replica_nor_of_an_emptied_disk() -> None:
 
 
 def believing(epoch: int = 0, applied: int = 0, truncated: int = 0, incarnation: int = 7) -> Any:
-    """A store with a replica of shard 0 whose state says this of shard 1 and of store s1."""
+    """A store whose replica of shard 0 has this state of shard 1 and of store s1."""
     machine = HAKeeperRsm()
     shape = Membership(
         voters=members().voters, members=members().members, change_epoch=Index(epoch)
@@ -334,8 +334,8 @@ def view(committed: int) -> Watch:
 
 
 def test_an_epoch_is_old_enough_when_anybody_has_applied_it() -> None:
-    """Short seed 98: a leader with a slow disk applies a change later than its followers, and what
-    they report is true all the same.
+    """Short seed 98: a leader with a slow disk applies a change later than its followers, and their
+    reports are true all the same.
     """
     watch = view(committed=40)
     watch.checker.sample([believing(epoch=40)])
@@ -366,8 +366,8 @@ def test_another_membership_at_the_same_epoch() -> None:
 
 @pytest.mark.parametrize(("term", "seen"), [(2, 0), (3, 1)])
 def test_only_an_election_of_a_new_term_disturbs_a_calm_world(term: int, seen: int) -> None:
-    """Short seed 830285: two candidates of the first election; the slower one's question left its
-    store when the other had led for a tenth of a second.
+    """Short seed 830285: the first election had two candidates. The slower one's request for votes
+    left its store when the other had led for a tenth of a second.
     """
     config = next(found for seed in itertools.count(1) if (found := draw(seed)).calm)
     world = SimWorld(config)

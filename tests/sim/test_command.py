@@ -1,4 +1,4 @@
-"""The simulator as a person uses it: a ledger that goes on, a failure that is replayed."""
+"""The simulator's command: a campaign goes on in its ledger, and a failure is replayed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ main(sys.argv[1:])
 
 
 def simulate(*arguments: str, mutated: bool = False) -> subprocess.CompletedProcess[str]:
-    """Each in a process of its own: a mutation stays."""
+    """Run the command in a process of its own, because a mutation lasts as long as its process."""
     program = ["-c", MUTATED] if mutated else ["-m", "logservice.sim"]
     path = f"{ROOT}{os.pathsep}{ROOT / 'client'}"
     return subprocess.run(
@@ -42,7 +42,7 @@ def test_a_campaign_goes_on_where_its_ledger_ends(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stdout + first.stderr
     lines = ledger.read_text().splitlines()
     assert [json.loads(line)["seed"] for line in lines] == [3, 4]
-    # Killed while it wrote the second line: that seed is lived again, the first is not.
+    # The run was killed while it wrote the second line: that seed runs again, the first does not.
     ledger.write_text(lines[0] + "\n" + lines[1][:40] + "\n")
     again = simulate(*asked, "--seeds", "2")
     assert again.returncode == 0

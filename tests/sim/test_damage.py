@@ -1,4 +1,4 @@
-"""Damage at a moment: moments are what they are called, and what is hit is nobody's torn write."""
+"""Damage at a moment: it comes at the moment of its name, and never looks like a torn write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS = LogDbOptions(segment_bytes=4096, ballast_bytes=0, entry_cache_bytes=0)
 
 
 class Store:
-    """As much of a store as damage needs: a disk, log storage, and a loop without time."""
+    """The parts of a store that damage needs: a disk, log storage, and a loop without time."""
 
     def __init__(self, seed: int) -> None:
         self.number = self.store_id = seed
@@ -115,7 +115,9 @@ def test_what_is_hit_is_damage_and_never_torn(*, sectors: bool) -> None:
 
 @pytest.mark.parametrize("faulty", [False, True])
 def test_what_is_hit_in_the_newest_segment_is_found_at_once(*, faulty: bool) -> None:
-    """Short seed 2500949: nobody looks there, nor does the scrub; at the end it was still there."""
+    """Short seed 2500949: the scrub does not read the newest segment, nor did anyone else, so the
+    damage was still there at the end.
+    """
     found: Counter[int] = Counter()
     for seed in range(40):
         store: Any = Store(seed)
@@ -154,8 +156,8 @@ def test_nothing_is_hit_before_something_is_durable_or_once_all_is_healed() -> N
 def test_nothing_is_hit_while_another_voter_may_be_swapped_in_place(
     *, given_up: bool, joint: bool
 ) -> None:
-    """Short seed 2300261: of three one was in a failed directory, its successor on the same store,
-    and one damaged.
+    """Short seed 2300261: of three voters one was in a failed directory, with its successor on the
+    same store, and one was damaged.
     """
     store: Any = Store(1)
     damage = Damage(store)

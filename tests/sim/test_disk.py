@@ -1,4 +1,4 @@
-"""The simulated disk, and what log storage owes to it."""
+"""The simulated disk, and how log storage recovers on it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_cut_ends_the_process_inside_the_call() -> None:
 
 
 def test_a_call_of_a_dead_process_changes_nothing() -> None:
-    """INV-SIM-DISK: every call that could change something does not return."""
+    """INV-SIM-DISK: a call that could change something does not return."""
     here = disk()
     here.make_directory("/d")
     handle = here.create("/d/file")
@@ -90,8 +90,8 @@ def test_a_call_of_a_dead_process_changes_nothing() -> None:
 
 
 def durable_write(faults: Callable[[SimDisk], None], seed: int) -> tuple[bytes, bytes, int]:
-    """What the cache and, after a power cut, the disk have of b"new!!" over b"old..", and how many
-    more calls the disk had to answer.
+    """Write b"new!!" over b"old..": the bytes in the cache, the bytes on the disk after a power
+    cut, and how many more calls the disk answered.
     """
     here = SimDisk(random.Random(seed), lambda: None)
     handle = here.create("/a")
@@ -110,7 +110,7 @@ PREFIXES = {b"new!!"[:kept] + b"old.."[kept:] for kept in range(6)}
 
 
 def test_power_is_cut_before_or_within_a_durable_write() -> None:
-    """Within it, it may reach the disk in any part."""
+    """When power is cut within the write, any part of it may reach the disk."""
     assert durable_write(lambda here: here.cut_after(2), 1) == (b"new!!", b"new!!", 2)
     for calls in (0, 1):
         found = {durable_write(lambda here: here.cut_after(calls), s)[1] for s in range(200)}  # noqa: B023
@@ -126,7 +126,7 @@ def test_a_durable_write_fails_at_any_byte_or_at_its_sync() -> None:
 
 
 def test_what_a_failed_sync_left_in_the_cache_is_written_again_by_recovery() -> None:
-    """Found by seed 28: a group that verified from the page cache only was lost, though acked."""
+    """Seed 28 found it: a group that verified only from the page cache was acked and then lost."""
     here = disk()
     db = open_logdb(here)
     db.commit([Update(*KEY, entries=(entry(1),))])

@@ -1,4 +1,4 @@
-"""Faults stay within what is promised of stores that meet them."""
+"""Faults stay within what the promises of a store allow for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEGMENT = "/data/segments/0000000000000001.segment"
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Its first store rots, does not run, and has one segment, still without a byte."""
+    """A world whose first store has a rotting disk, does not run, and has one empty segment."""
     config = draw(1)
     config.victim, config.directories = 1, (1,) * config.stores
     world = World(config)
@@ -41,7 +41,7 @@ def sectors_of(world: World, count: int) -> SimDisk:
 async def test_the_only_sector_of_a_disk_is_read_at_the_start(
     world: World, *, sectors: int, fails: bool
 ) -> None:
-    """Seed 481: the store took its disk for lost, of which no sector was dead."""
+    """Seed 481: the store took its disk for lost, although no sector of it was dead."""
     disk = sectors_of(world, sectors)
     await Faults(world)._read_fails()
     assert (disk._reads_left >= 0) == fails
@@ -60,7 +60,9 @@ async def test_what_is_found_dead_leaves_a_sector_that_can_be_read(
 
 
 def running(number: int, last_index: int, *voters: int, epoch: int = 1) -> Any:
-    """A store as far as it is looked at: one replica of shard 1, of voters by number of store."""
+    """The parts of a store that faults look at: one replica of shard 1; `voters` are numbers of
+    stores.
+    """
     members = tuple(
         Member(ReplicaId(one), StoreId(f"store-{one % 10}"), Incarnation(one)) for one in voters
     )
@@ -114,7 +116,7 @@ def test_a_disk_is_lost_only_while_the_other_voters_have_their_data(
 def test_a_store_gives_up_only_for_a_disk_fault(
     world: World, error: Exception, *, fault: bool, blamed: bool
 ) -> None:
-    """INV-SIM-CAUSE: whatever else ends a store is reported."""
+    """INV-SIM-CAUSE: any other end of a store is reported."""
     store = world.stores[0]
     store.process = world.loop.process("store-1#1")
     if fault:

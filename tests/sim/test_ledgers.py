@@ -1,4 +1,4 @@
-"""The sums of campaigns, and what a damaged or copied ledger does to them."""
+"""The sums of campaigns, also from ledgers that are damaged or copied."""
 
 from __future__ import annotations
 

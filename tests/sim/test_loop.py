@@ -33,7 +33,7 @@ async def beat(times: list[float], every_s: float) -> None:
 
 
 def test_no_timer_is_early_on_the_clock_it_was_set_on() -> None:
-    """INV-SIM-CLOCK. Found by seed 1725: a rest of a deadline was too small for time to pass."""
+    """INV-SIM-CLOCK. Seed 1725 found it: the rest of a deadline was too small for time to pass."""
     chance = random.Random(1)
     for _ in range(20_000):
         began_s, shown_s = chance.uniform(0, 60), chance.uniform(0, 1000)
@@ -92,7 +92,7 @@ def test_the_dead_do_nothing_any_more(loop: SimLoop) -> None:
 
 
 def test_who_dies_takes_what_is_due_in_the_same_moment_with_it(loop: SimLoop) -> None:
-    """INV-SIM-DEAD: no callback of a dead process runs, not even one that is already due."""
+    """INV-SIM-DEAD: no callback of a dead process runs, even if it is already due."""
     seen: list[str] = []
     process = loop.process("store")
     loop.call_in(loop.world, 1.0, loop.kill, process)
@@ -153,8 +153,8 @@ def test_a_loop_that_feeds_itself_is_found(loop: SimLoop, monkeypatch: pytest.Mo
 
 
 def test_a_world_leaves_no_event_loop_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is cut off in the end asks asyncio for its loop; asyncio makes one if there is none, and
-    whichever test the garbage collector ran in was told that nobody had closed it.
+    """A coroutine that is cut off at the end asks asyncio for its loop. Asyncio makes a new one if
+    there is none, and warned of an unclosed loop in whichever test the garbage collector ran.
     """
     made: list[object] = []
     policy = asyncio.get_event_loop_policy()

@@ -1,4 +1,4 @@
-"""The tester is tested: some seeded bugs, and the alarm they must raise. `make mutants` has all."""
+"""Tests of the tester: seeded bugs must raise an alarm. Some run here, `make mutants` has all."""
 
 from __future__ import annotations
 

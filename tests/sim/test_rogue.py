@@ -1,6 +1,6 @@
-"""The rogue store: what it draws, what it holds back, and that it can be trusted to be one.
+"""The rogue store: what it draws, which messages it holds back, and that its attacks are real.
 
-Whole worlds with a rogue are `python -m logservice.sim --rogue`.
+`python -m logservice.sim --rogue` runs whole worlds with a rogue.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def store(name: str, one: Any) -> Any:
 
 
 def limits(**victim: Any) -> tuple[Limits, Victim]:
-    """Of a rogue that was taken over, whose honest process has applied 5 entries."""
+    """The limits of a rogue that was taken over after its honest process had applied 5 entries."""
     home, other = store("s1", replica(ROGUE)), store("s2", replica(VICTIM, **victim))
     world: Any = SimpleNamespace(
         stores=[home, other], oracle=Oracle(), config=SimpleNamespace(rogue="member")
@@ -111,7 +111,7 @@ def test_it_does_not_lead_where_it_may_have_been_elected() -> None:
     one.asks(SHARD, ask)
     assert one.holds_back(victim, forged(Heartbeat, term=7))
     assert not one.holds_back(victim, forged(Heartbeat, term=8))
-    # A stranger is not elected, whoever it asks.
+    # A stranger is never elected, whoever it asks for votes.
     assert not one.holds_back(victim, forged(Heartbeat, term=7, sender=ReplicaId(99)))
 
 
@@ -155,7 +155,7 @@ def kind(seed: int) -> str:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_can_be_made_and_is_stood(name: str) -> None:
-    """Alone, in a world where nothing else goes wrong."""
+    """Each attack runs alone, in a world where nothing else goes wrong."""
     seed = next(s for s in range(1, 99) if draw(s, short=True).calm and draw(s).shards < 3)
     result = run_seed(seed, short=True, rogue=(name,))
     assert result.ok, (result.config, result.report.violations)

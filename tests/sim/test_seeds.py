@@ -28,7 +28,7 @@ def test_a_short_seed_lives_as_long_as_it_has_to() -> None:
 
 
 def test_an_entry_that_differs_with_valid_checksums_comes_back() -> None:
-    """The comparison finds it, the replica halts, and its peers restore it."""
+    """The comparison of replicas finds it, the replica halts, and its peers restore the entry."""
     seed = next(seed for seed in range(1, 200) if draw(seed, short=True).diverges)
     result = run_seed(seed, short=True)
     assert result.ok, (result.config, result.report.violations)
@@ -43,7 +43,9 @@ def test_a_draw_is_a_function_of_the_seed() -> None:
 
 
 def test_a_round_trip_is_well_below_an_election_timeout() -> None:
-    """Seed 125; short seeds 200028, 201145, 300077: it was as long, and no first leader came."""
+    """Seed 125 and short seeds 200028, 201145 and 300077: a round trip took as long as the
+    timeout, so no first leader came.
+    """
     for short in (False, True):
         for seed in (125, 200028, 201145, 300077, *range(1, 400)):
             config = draw(seed, short=short)

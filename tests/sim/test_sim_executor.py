@@ -1,4 +1,4 @@
-"""SimExecutor: pieces in order; what a wait and the end of a process do to them."""
+"""SimExecutor runs pieces of work in order; a wait and the end of a process act on them."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_a_wait_for_the_second_lets_the_first_go_first(loop: SimLoop) -> None:
 
 
 def test_the_end_of_a_process_comes_anywhere_in_what_it_had_given_away(loop: SimLoop) -> None:
-    """A thread goes from one commit group to the next without the loop: the second may be torn when
-    the loop has not heard of the first.
+    """A thread goes from one commit group to the next without the loop. So the second group may be
+    torn before the loop has heard of the first.
     """
     executor, ran = executor_of(loop, 1.0, 1.0, 1.0), []
 

@@ -18,7 +18,7 @@ SUITE = sorted(name for name in dir(TransportConformance) if name.startswith("te
 
 
 class SimWorld:
-    """Every store is a process of its own."""
+    """A simulated world in which every store is a process of its own."""
 
     def __init__(self, loop: SimLoop, net: SimNet) -> None:
         self.loop = loop
