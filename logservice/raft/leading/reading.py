@@ -56,12 +56,11 @@ def _request(s: State, sender: ReplicaId, context: bytes) -> bool:
 
 
 def release_postponed(s: State) -> None:
-    """The no-op of the term may be committed now: take up the reads that waited for it."""
-    if s.committed_in_term():
-        waiting, s.postponed_reads = s.postponed_reads, []
-        for request in waiting:
-            request.index = Index(s.log.committed)
-            _serve(s, request)
+    """The no-op of the term is committed: take up the reads that waited for it."""
+    waiting, s.postponed_reads = s.postponed_reads, []
+    for request in waiting:
+        request.index = Index(s.log.committed)
+        _serve(s, request)
 
 
 def _serve(s: State, request: ReadRequest) -> None:

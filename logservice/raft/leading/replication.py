@@ -42,7 +42,7 @@ def after_commit(s: State) -> None:
     the latest the next tick. During a membership change all are told at once, because they act on
     it.
     """
-    if s.postponed_reads:
+    if s.postponed_reads and s.committed_in_term():
         reading.release_postponed(s)
     if not s.config.commit_notice_waits or s.leaving_at or s.tracker.config.joint:
         broadcast_append(s)
