@@ -299,7 +299,11 @@ class NodeHost:
         """First readable and newest applied LSN of a log shard here; cheap, for every response."""
         replica = self.replica(shard)
         rsm = replica.log_rsm
-        return (replica.first_lsn, Lsn(rsm.next_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
+        return (
+            (replica.first_lsn, Lsn(rsm.state.next_lsn - 1))
+            if rsm is not None
+            else (Lsn(0), Lsn(0))
+        )
 
     def replica_infos(self) -> list[ReplicaInfo]:
         """Pictures of all running replicas, in the order of their shards."""

@@ -82,8 +82,8 @@ class Admission:
     def __init__(self, rsm: LogRsm) -> None:
         """Nothing is uncommitted yet."""
         self._rsm = rsm
-        # session -> (newest appended sequence, LSN after that block). True while rsm.next_lsn <
-        # LSN.
+        # session -> (newest appended sequence, LSN after that block). True while the applied LSN is
+        # below it.
         self._tail: dict[SessionId, tuple[int, Lsn]] = {}
         # session -> (LSN, index) up to which must be applied before its parked request is judged.
         self._parked: dict[SessionId, tuple[Lsn, Index]] = {}
@@ -115,7 +115,7 @@ class Admission:
 
         waited: it was parked before, until all that was appended then had been applied.
         """
-        if self._rsm.applied_index < self._barrier:
+        if self._rsm.state.applied_index < self._barrier:
             return PARK
         decision = self._judge(request, lsn, waited)
         if decision is PARK and request.session:
@@ -123,8 +123,7 @@ class Admission:
         return decision
 
     def _judge(self, request: AppendRequest, lsn: Lsn, waited: bool) -> Decision:
-        rsm = self._rsm
-        state = rsm.state
+        state = self._rsm.state
         if request.session:
             decision = self._judge_session(request)
             if decision is not None:
@@ -154,28 +153,28 @@ class Admission:
 
     def _judge_session(self, request: AppendRequest) -> Decision | None:
         """None: the next sequence of its session, as far as the tail goes."""
-        rsm = self._rsm
+        state = self._rsm.state
         session, sequence = request.session, request.sequence
-        row = rsm.session(session)
+        row = state.sessions.get(session)
         if row is not None and not row.is_of(request.claim):
             # Judged before anything that is remembered of the session: the block is not of it.
             return Refuse(SESSION_EXPIRED)
         parked = self._parked.get(session)
         if parked is not None:
-            if rsm.next_lsn < parked[0] or rsm.applied_index < parked[1]:
+            if state.next_lsn < parked[0] or state.applied_index < parked[1]:
                 return PARK
             del self._parked[session]
         if row is None:
             # It may be opened by an entry that this leader has not applied yet: a replica that is
             # ahead of its leader in applying told the client. OpenSession is then in the tail.
-            if rsm.applied_index < session <= self._command_index:
+            if state.applied_index < session <= self._command_index:
                 return PARK
             return Refuse(SESSION_EXPIRED)
         last = row.last_sequence
         if sequence <= last:
             return Refuse(row.repetition(sequence, request.block))
         tail = self._tail.get(session)
-        if tail is not None and tail[1] > rsm.next_lsn:
+        if tail is not None and tail[1] > state.next_lsn:
             if sequence <= tail[0]:
                 return PARK
             last = tail[0]
@@ -213,5 +212,5 @@ class Admission:
         self._drop_applied()
 
     def _drop_applied(self) -> None:
-        applied = self._rsm.next_lsn
+        applied = self._rsm.state.next_lsn
         self._tail = {session: tail for session, tail in self._tail.items() if tail[1] > applied}

@@ -36,7 +36,7 @@ from logservice.envelope import (
     decode_blocks,
     decode_command,
 )
-from logservice.ids import Index, Lsn, SessionId
+from logservice.ids import Lsn
 from logservice.invariants import invariant
 from logservice.outcome import Applied, Outcome, Rejected
 from logservice.owner import owner_digest
@@ -53,8 +53,8 @@ from logservice.rsm.commands import (
     Truncate,
     decode,
 )
-from logservice.rsm.queries import HoldStatus, LogStatus, LogStatusQuery, RejectedRangesQuery
-from logservice.rsm.sessions import SESSION_EXPIRED, Session, sequence_gap
+from logservice.rsm.queries import HoldStatus, LogStatus, LogStatusQuery
+from logservice.rsm.sessions import SESSION_EXPIRED, sequence_gap
 from logservice.rsm.snapshot_codec import TIMESTAMP_MAX, decode_state, encode_state
 from logservice.rsm.state import Hold, LogState
 from logservice.state_machine import Standing
@@ -77,35 +77,12 @@ class LogRsm:
 
     def __init__(self) -> None:
         """The state of a new shard."""
-        self._state = LogState()
-
-    @property
-    def applied_index(self) -> Index:
-        """Index of the newest applied entry; 0 before the first one of a new shard."""
-        return self._state.applied_index
-
-    @property
-    def next_lsn(self) -> Lsn:
-        """The LSN after the newest applied record."""
-        return self._state.next_lsn
-
-    @property
-    def truncated_lsn(self) -> Lsn:
-        """Every record at or below it may be gone; 0 before the first truncation."""
-        return self._state.truncated_lsn
-
-    @property
-    def state(self) -> LogState:
+        self.state = LogState()
         """The applied state, to look at: only `update` and `recover_from_snapshot` change it."""
-        return self._state
-
-    def session(self, session: SessionId) -> Session | None:
-        """A row of the session table, to look at."""
-        return self._state.sessions.get(session)
 
     def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
         """Apply one committed entry; one outcome per proposal inside, in order."""
-        state = self._state
+        state = self.state
         # This runs for every entry, and to build the context costs more than the conditions.
         if entry.index != state.applied_index + 1 and (state.applied_index or entry.index < 1):
             invariant(False, "INV-RSM-ORDER", applied=state.applied_index, index=entry.index)
@@ -126,23 +103,20 @@ class LogRsm:
         elif entry.kind is EntryKind.COMMAND:
             outcomes = self._apply_command(entry)
         state.applied_index = entry.index
-        state.next_lsn = entry.next_lsn
+        state.next_lsn = Lsn(entry.lsn + entry.record_count)
         return outcomes
 
     def lookup(self, query: object) -> object:
         """Answer a query of `rsm.queries`; TypeError for anything else, which no client can
         send.
         """
-        match query:
-            case LogStatusQuery():
-                return self.status()
-            case RejectedRangesQuery(low, high):
-                return self._state.rejected_between(low, high)
+        if isinstance(query, LogStatusQuery):
+            return self.status()
         raise TypeError(f"not a query of a log shard: {query!r}")
 
     def status(self) -> LogStatus:
         """The answer to `LogStatusQuery`."""
-        state = self._state
+        state = self.state
         return LogStatus(
             applied_index=state.applied_index,
             next_lsn=state.next_lsn,
@@ -160,13 +134,13 @@ class LogRsm:
 
     def save_snapshot(self) -> bytes:
         """The whole state; equal states give equal bytes."""
-        return encode_state(self._state)
+        return encode_state(self.state)
 
     def recover_from_snapshot(self, state: bytes) -> None:
         """Replace the state; `b""` stands for that of a new shard. The old state stays when
         SnapshotCorrupt is raised.
         """
-        self._state = decode_state(state) if state else LogState()
+        self.state = decode_state(state) if state else LogState()
 
     def check_snapshot(self, state: bytes) -> Standing:
         decoded = decode_state(state) if state else LogState()
@@ -178,7 +152,7 @@ class LogRsm:
     # --- blocks ----------------------------------------------------------------------------------
 
     def _apply_blocks(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
-        state = self._state
+        state = self.state
         try:
             blocks = list(decode_blocks(entry.payload))
         except EnvelopeCorrupt:
@@ -202,7 +176,7 @@ class LogRsm:
 
     def _apply_block(self, block: BlockEnvelope, lsn: Lsn, entry: Entry) -> Outcome:
         """Judge one block that lies at `lsn`. Only an accepted one advances its session."""
-        state = self._state
+        state = self.state
         count = block.record_count
         session = None
         if block.session:
@@ -240,7 +214,7 @@ class LogRsm:
         return ((proposal, self._apply(command, entry)),)
 
     def _apply(self, command: Command, entry: Entry) -> Outcome:
-        state = self._state
+        state = self.state
         match command:
             case OpenSession(author, nonce):
                 if not state.sessions.open(entry.index, owner_digest(author.identity), nonce):
@@ -278,7 +252,7 @@ class LogRsm:
                 return Applied(lsn=state.next_lsn, value=entry.index)
 
     def _truncate(self, command: Truncate) -> Outcome:
-        state = self._state
+        state = self.state
         if not state.admits(command.writer_epoch, owner_digest(command.author.identity)):
             return state.fenced()
         if command.lsn <= state.requested_lsn:
@@ -292,7 +266,7 @@ class LogRsm:
         return Applied(value=state.settle_truncation())
 
     def _set_hold(self, command: SetHold) -> Outcome:
-        state = self._state
+        state = self.state
         owner = command.author.identity
         known = state.holds.get(command.name)
         if known is not None and known.owner != owner:
@@ -311,7 +285,7 @@ class LogRsm:
         return Applied(value=command.lsn)
 
     def _release_hold(self, command: ReleaseHold) -> Outcome:
-        state = self._state
+        state = self.state
         known = state.holds.get(command.name)
         # Releasing a hold that does not exist succeeds, so that a retry does.
         if known is not None:

@@ -36,9 +36,8 @@ from logservice.bounds import (
 from logservice.checksum import crc32
 from logservice.ids import Index, Lsn, SessionId
 from logservice.owner import NO_NONCE
-from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import Session, SessionTable
-from logservice.rsm.state import Hold, LogState
+from logservice.rsm.state import Hold, LogState, RejectedRange
 from logservice.snapshot import SnapshotCorrupt
 
 TIMESTAMP_MAX: Final = 2**63 - 1

@@ -33,7 +33,6 @@ from logservice.ids import Index, Lsn
 from logservice.invariants import invariant
 from logservice.outcome import Rejected
 from logservice.owner import owner_digest
-from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import SessionTable
 
 
@@ -42,6 +41,24 @@ class Hold(NamedTuple):
 
     lsn: Lsn
     owner: str
+
+
+class RejectedRange(NamedTuple):
+    """`record_count` LSNs from `first_lsn` on that hold no record: the block there was refused.
+
+    One range per refused block, so a block is a gap exactly when a range starts at its LSN. A
+    duplicate of an applied sequence is recorded as SEQUENCE_GAP: its records are at their original
+    LSNs.
+    """
+
+    first_lsn: Lsn
+    record_count: int
+    reason: Reason
+
+    @property
+    def next_lsn(self) -> Lsn:
+        """The LSN after the range."""
+        return Lsn(self.first_lsn + self.record_count)
 
 
 @dataclass(slots=True)

@@ -46,9 +46,8 @@ from logservice.logdb.io.segment_files import SegmentFiles
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.rsm import commands, snapshot_codec
 from logservice.rsm.commands import CommandMalformed
-from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import Session, SessionTable
-from logservice.rsm.state import Hold, LogState
+from logservice.rsm.state import Hold, LogState, RejectedRange
 from logservice.snapshot import Snapshot, SnapshotCorrupt
 from tests.formats.form import Format, Sample
 from tests.owners import APP, CLAIM, NONCE

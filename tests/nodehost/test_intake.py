@@ -96,7 +96,7 @@ class Bench:
         return future
 
     def drain(self, *, ready: bool = True) -> None:
-        self.intake.drain(self.rsm.applied_index, ready=ready)
+        self.intake.drain(self.rsm.state.applied_index, ready=ready)
 
     def close_disks(self) -> None:
         self.core.block_room = self.core.quorum_room = 0
@@ -112,7 +112,7 @@ class Bench:
         self.core.quorum_closed = False
 
     def apply_next(self) -> None:
-        entry = self.core.entries[self.rsm.applied_index]
+        entry = self.core.entries[self.rsm.state.applied_index]
         self.book.applied(entry, self.rsm.update(entry))
 
 

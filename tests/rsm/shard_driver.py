@@ -43,8 +43,8 @@ class ShardDriver:
     def __init__(self, rsm: LogRsm | None = None) -> None:
         self.rsm = rsm or LogRsm()
         self.entries: list[Entry] = []
-        self.index = self.rsm.applied_index
-        self.next_lsn = self.rsm.next_lsn
+        self.index = self.rsm.state.applied_index
+        self.next_lsn = self.rsm.state.next_lsn
         self._number = 0
 
     @property

@@ -132,7 +132,10 @@ def test_an_admitted_block_that_became_a_gap_does_not_block_its_session(leader: 
     session = leader.run(OpenSession(APP, NONCE))
     assert leader.ask(request(session=session, sequence=1)) is ADMIT
     leader.tail.clear()
-    leader.log.index, leader.log.next_lsn = leader.log.rsm.applied_index, leader.log.rsm.next_lsn
+    leader.log.index, leader.log.next_lsn = (
+        leader.log.rsm.state.applied_index,
+        leader.log.rsm.state.next_lsn,
+    )
     assert refused(leader.log.append(session=session, sequence=1, epoch=9))[0] == "FENCED"
     assert leader.ask(request(session=session, sequence=1)) is ADMIT
     assert leader.commit() == [landed(2)]
@@ -229,7 +232,10 @@ def test_a_new_term_forgets_the_tail_of_the_old_one(leader: Leader) -> None:
     leader.propose(AcquireWriter(APP, False, 0, False, "a"))
     # Another leader overwrote both entries.
     leader.tail.clear()
-    leader.log.index, leader.log.next_lsn = leader.log.rsm.applied_index, leader.log.rsm.next_lsn
+    leader.log.index, leader.log.next_lsn = (
+        leader.log.rsm.state.applied_index,
+        leader.log.rsm.state.next_lsn,
+    )
     leader.admission.reset()
     assert leader.ask(request(session=session, sequence=1)) is ADMIT
     assert leader.commit() == [landed(1)]
@@ -298,14 +304,14 @@ def test_inv_rsm_admit_what_is_admitted_is_applied_whatever_is_in_the_tail(seed:
         action = rng.random()
         if action < 0.65:
             session = rng.choice([0, 0, *sessions])
-            row = leader.log.rsm.session(SessionId(session))
+            row = leader.log.rsm.state.sessions.get(SessionId(session))
             last = row.last_sequence if row is not None else 0
             item = request(
                 rng.randint(1, 4),
                 session=session,
                 sequence=max(1, last + rng.randint(-1, 6)) if session else 0,
                 epoch=max(0, leader.log.status.writer_epoch - rng.choice([0, 0, 0, 1, -1])),
-                expected=rng.choice([0, 0, 0, leader.log.next_lsn, leader.log.rsm.next_lsn]),
+                expected=rng.choice([0, 0, 0, leader.log.next_lsn, leader.log.rsm.state.next_lsn]),
             )
             decision = leader.ask(item)
             parks += decision is PARK
@@ -332,8 +338,8 @@ def test_inv_rsm_admit_what_is_admitted_is_applied_whatever_is_in_the_tail(seed:
             leader.commit(rng.randint(0, len(leader.tail)))
         elif action < 0.985:
             leader.tail.clear()
-            leader.log.index = leader.log.rsm.applied_index
-            leader.log.next_lsn = leader.log.rsm.next_lsn
+            leader.log.index = leader.log.rsm.state.applied_index
+            leader.log.next_lsn = leader.log.rsm.state.next_lsn
             leader.admission.reset()
         else:
             leader.commit()

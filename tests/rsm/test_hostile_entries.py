@@ -56,10 +56,10 @@ def test_inv_rsm_never_raises_mutated_entries(seed: int) -> None:
             command = rng.choice(commands)
             good = shard.command_entry(command)
         payload = good.payload if rng.random() < 0.3 else mutated(rng, good.payload)
-        shard.index, shard.next_lsn = shard.rsm.applied_index, shard.rsm.next_lsn
+        shard.index, shard.next_lsn = shard.rsm.state.applied_index, shard.rsm.state.next_lsn
         bad = shard.entry(good.kind, good.record_count, payload)
         assert shard.apply(bad) == [outcome for _, outcome in twin.update(bad)]
-        assert shard.rsm.next_lsn == bad.next_lsn
+        assert shard.rsm.state.next_lsn == bad.next_lsn
         sessions = [session for session, _ in shard.rsm.state.sessions]
     data = shard.rsm.save_snapshot()
     assert data == twin.save_snapshot()

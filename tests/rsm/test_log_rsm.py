@@ -29,8 +29,9 @@ from logservice.rsm.commands import (
     Truncate,
 )
 from logservice.rsm.log_rsm import LogRsm
-from logservice.rsm.queries import LogStatusQuery, RejectedRange, RejectedRangesQuery
+from logservice.rsm.queries import LogStatusQuery
 from logservice.rsm.snapshot_codec import TIMESTAMP_MAX
+from logservice.rsm.state import RejectedRange
 from tests.owners import APP, NONCE, OTHER, STORE
 from tests.rsm.shard_driver import ShardDriver, landed, refused, request
 
@@ -41,7 +42,7 @@ def shard() -> ShardDriver:
 
 
 def gaps(shard: ShardDriver) -> list[tuple[int, int, Reason]]:
-    found = shard.rsm.lookup(RejectedRangesQuery(Lsn(1), shard.next_lsn))
+    found = shard.rsm.state.rejected_between(Lsn(1), shard.next_lsn)
     assert isinstance(found, tuple)
     return [(gap.first_lsn, gap.record_count, gap.reason) for gap in found]
 
@@ -59,7 +60,7 @@ def test_g2_lsns_are_dense_over_every_kind_of_entry(shard: ShardDriver) -> None:
         landed(6, 1),
         landed(7, 4),
     ]
-    assert (shard.rsm.next_lsn, shard.rsm.applied_index) == (11, 5)
+    assert (shard.rsm.state.next_lsn, shard.rsm.state.applied_index) == (11, 5)
 
 
 def test_g2_a_refused_block_inside_an_entry_leaves_its_neighbours_where_they_are(
@@ -110,7 +111,7 @@ def test_a_new_shard_may_start_behind_its_first_snapshot() -> None:
     rsm = LogRsm()
     rsm.recover_from_snapshot(b"")
     rsm.update(Entry(Term(1), Index(2), Lsn(1), 0, EntryKind.NOOP, b""))
-    assert rsm.applied_index == 2
+    assert rsm.state.applied_index == 2
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0" * 8, b"\1\0\0\0\0\0\0\0short", b"\xff" * 200])
@@ -303,7 +304,7 @@ def test_g4_truncation_is_monotone_and_tells_the_current_one(shard: ShardDriver)
             "STALE_TRUNCATE",
             {"current": "4", "requested": "4"},
         )
-    assert shard.rsm.truncated_lsn == 4
+    assert shard.rsm.state.truncated_lsn == 4
 
 
 def test_g4_truncation_stops_at_the_tail(shard: ShardDriver) -> None:
@@ -326,7 +327,7 @@ def test_g4_a_hold_keeps_its_records_until_it_goes(shard: ShardDriver) -> None:
     )
     assert shard.value(ReleaseHold(APP, False, "backup")) == 69
     shard.value(SetHold(APP, False, Lsn(85), "replay"))
-    assert shard.rsm.truncated_lsn == 84
+    assert shard.rsm.state.truncated_lsn == 84
     assert shard.value(ReleaseHold(APP, False, "replay")) == 90
 
 
@@ -373,12 +374,12 @@ def test_truncation_forgets_gaps_that_lie_wholly_below_it(shard: ShardDriver) ->
     assert gaps(shard)[0] == (7, 3, Reason.WRONG_EXPECTED_LSN)
     shard.value(Truncate(APP, Lsn(9), 0))
     assert gaps(shard)[0] == (10, 3, Reason.WRONG_EXPECTED_LSN)
-    between = shard.rsm.lookup(RejectedRangesQuery(Lsn(15), Lsn(19)))
+    between = shard.rsm.state.rejected_between(Lsn(15), Lsn(19))
     assert between == (
         RejectedRange(Lsn(13), 3, Reason.WRONG_EXPECTED_LSN),
         RejectedRange(Lsn(16), 3, Reason.WRONG_EXPECTED_LSN),
     )
-    assert shard.rsm.lookup(RejectedRangesQuery(Lsn(19), Lsn(15))) == ()
+    assert shard.rsm.state.rejected_between(Lsn(19), Lsn(15)) == ()
 
 
 # --- the other commands ------------------------------------------------------------------------
@@ -416,7 +417,7 @@ def test_a_malformed_command_is_refused_and_changes_nothing(
 
 def test_a_command_entry_without_a_proposal_id_is_passed_over(shard: ShardDriver) -> None:
     assert shard.apply(shard.entry(EntryKind.COMMAND, 0, b"short")) == []
-    assert shard.rsm.applied_index == 1
+    assert shard.rsm.state.applied_index == 1
 
 
 def test_status_shows_the_whole_state(shard: ShardDriver) -> None:

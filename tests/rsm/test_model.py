@@ -32,7 +32,6 @@ from logservice.rsm.commands import (
     Truncate,
 )
 from logservice.rsm.log_rsm import LogRsm
-from logservice.rsm.queries import RejectedRangesQuery
 from tests.owners import NONCE, STORE
 from tests.rsm.dictionary_model import Answer, DictionaryModel
 from tests.rsm.shard_driver import ShardDriver, request
@@ -231,7 +230,7 @@ class Pair:
         assert {name: owner for name, _, owner in status.holds} == model.hold_owners
         assert {"epoch": status.writer_epoch, "holder": status.writer_holder} == model.writer
         assert status.session_count == len(model.sessions)
-        gaps = self.shard.rsm.lookup(RejectedRangesQuery(Lsn(1), Lsn(model.next_lsn)))
+        gaps = self.shard.rsm.state.rejected_between(Lsn(1), Lsn(model.next_lsn))
         assert isinstance(gaps, tuple)
         assert [(g.first_lsn, g.record_count, g.reason.value) for g in gaps] == (
             model.gaps_above_truncation()

@@ -60,7 +60,7 @@ def test_g5_an_acked_sequence_is_never_anothers_whatever_another_identity_append
     """
     session = shard.value(OpenSession(APP, NONCE))
     assert shard.append(session=session, sequence=1) == landed(1)
-    before = shard.rsm.session(session)
+    before = shard.rsm.state.sessions.get(session)
     assert before is not None
     used = before.last_used
     for sequence in (1, 2, 3):

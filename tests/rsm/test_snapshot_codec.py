@@ -21,10 +21,9 @@ from logservice.rsm.commands import (
     Truncate,
 )
 from logservice.rsm.log_rsm import LogRsm
-from logservice.rsm.queries import RejectedRange
 from logservice.rsm.sessions import Session, SessionTable
 from logservice.rsm.snapshot_codec import decode_state, encode_state
-from logservice.rsm.state import Hold, LogState
+from logservice.rsm.state import Hold, LogState, RejectedRange
 from logservice.snapshot import SnapshotCorrupt
 from tests.owners import APP, CLAIM, NONCE
 from tests.rsm.shard_driver import ShardDriver, landed

@@ -19,7 +19,6 @@ from logservice.envelope import EnvelopeCorrupt, decode_blocks
 from logservice.ids import Lsn
 from logservice.logdb.recovery.offline import StoredLog
 from logservice.rsm.log_rsm import LogRsm
-from logservice.rsm.queries import RejectedRangesQuery
 from logservice.snapshot import SnapshotCorrupt
 from logservice.value import value
 
@@ -60,8 +59,7 @@ def stored_blocks(log: StoredLog) -> Iterator[StoredBlock | str]:
             yield f"entry {entry.index} does not continue what is before it"
         if machine is not None:
             machine.update(entry)
-            found = machine.lookup(RejectedRangesQuery(entry.lsn, entry.next_lsn))
-            assert isinstance(found, tuple)
+            found = machine.state.rejected_between(entry.lsn, entry.next_lsn)
             gaps = {item.first_lsn: item.reason for item in found}
         yield from _blocks(
             entry, gaps, committed=entry.index <= log.commit, judged=machine is not None
@@ -69,8 +67,8 @@ def stored_blocks(log: StoredLog) -> Iterator[StoredBlock | str]:
 
 
 def _continues(machine: LogRsm, entry: Entry) -> bool:
-    applied = machine.applied_index
-    return entry.lsn == machine.next_lsn and applied in (0, entry.index - 1)
+    applied = machine.state.applied_index
+    return entry.lsn == machine.state.next_lsn and applied in (0, entry.index - 1)
 
 
 def _blocks(

@@ -29,7 +29,7 @@ from logservice.invariants import invariant
 from logservice.logdb.read.entry_read import Fetch
 from logservice.nodehost.disks.fetching import run_fetch
 from logservice.nodehost.replica.replica import Replica
-from logservice.rsm.queries import RejectedRangesQuery
+from logservice.rsm.log_rsm import LogRsm
 from logservice.value import value
 
 _ENTRIES_AT_ONCE = 1024
@@ -118,7 +118,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
         raise ShardNotFound("the shard holds no records", shard=replica.shard)
     if lsn < 1:
         raise InvalidArgument("LSNs start at 1", field="lsn")
-    first_lsn, next_lsn = _readable_from(replica, lsn), rsm.next_lsn
+    first_lsn, next_lsn = _readable_from(replica, lsn), rsm.state.next_lsn
     # While this waits for the disk, more is applied. The answer is as of now: it stops where it
     # says the tail is, and its bounds are of one moment, or readers would see time go back.
     beyond = Index(replica.applied + 1)
@@ -146,7 +146,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
             _readable_from(replica, lsn)
             entries = log.fetched(fetch)
         reached = position
-        for run in _runs(replica, entries):
+        for run in _runs(rsm, entries):
             end = Lsn(run.first_lsn + run.record_count)
             if end <= lsn:
                 continue
@@ -178,9 +178,9 @@ def _readable_from(replica: Replica, lsn: Lsn) -> Lsn:
     return first_lsn
 
 
-def _runs(replica: Replica, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
+def _runs(rsm: LogRsm, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
     """Every block of `entries`, or the gap in its place."""
-    gaps = _gaps(replica, entries[0].lsn, entries[-1].next_lsn)
+    gaps = _gaps(rsm, entries[0].lsn, entries[-1].next_lsn)
     for entry in entries:
         if entry.kind is not EntryKind.BLOCK or entry.record_count == 0:
             continue
@@ -196,8 +196,6 @@ def _runs(replica: Replica, entries: tuple[Entry, ...]) -> Iterator[LogRun]:
             lsn = Lsn(lsn + envelope.record_count)
 
 
-def _gaps(replica: Replica, low: Lsn, high: Lsn) -> dict[Lsn, Reason]:
+def _gaps(rsm: LogRsm, low: Lsn, high: Lsn) -> dict[Lsn, Reason]:
     """Refused blocks in [low, high) by their first LSN."""
-    found = replica.state_machine.lookup(RejectedRangesQuery(low, high))
-    assert isinstance(found, tuple)
-    return {item.first_lsn: item.reason for item in found}
+    return {item.first_lsn: item.reason for item in rsm.state.rejected_between(low, high)}

@@ -441,7 +441,7 @@ class Replica:
         """See `NodeHost.wait_applied`."""
         if self.log_rsm is None:
             raise ShardNotFound("the shard holds no records", shard=self.shard)
-        return await self._lsn_waiters.wait(lsn, self.log_rsm.next_lsn, timeout_s)
+        return await self._lsn_waiters.wait(lsn, self.log_rsm.state.next_lsn, timeout_s)
 
     # --- the pass --------------------------------------------------------------------------------
 
@@ -644,7 +644,7 @@ class Replica:
 
     def _wake_lsn_waiters(self) -> None:
         if self.log_rsm is not None:
-            self._lsn_waiters.applied(self.log_rsm.next_lsn)
+            self._lsn_waiters.applied(self.log_rsm.state.next_lsn)
 
     # --- roles -----------------------------------------------------------------------------------
 
@@ -697,7 +697,7 @@ class Replica:
     def _describe(self) -> ReplicaInfo:
         status = self.raft.status()
         rsm = self.log_rsm
-        truncated = rsm.truncated_lsn if rsm is not None else Lsn(0)
+        truncated = rsm.state.truncated_lsn if rsm is not None else Lsn(0)
         return ReplicaInfo(
             shard=self.shard,
             replica=self.replica_id,
@@ -712,7 +712,7 @@ class Replica:
             committed=self.raft.commit,
             applied=self.applied,
             first_lsn=self.first_lsn,
-            applied_lsn=Lsn(rsm.next_lsn - 1) if rsm is not None else Lsn(0),
+            applied_lsn=Lsn(rsm.state.next_lsn - 1) if rsm is not None else Lsn(0),
             truncated_lsn=truncated,
             match=tuple(sorted((rid, p.match) for rid, p in status.progress.items())),
             recently_active=tuple(sorted(r for r, p in status.progress.items() if p.active)),
@@ -735,7 +735,7 @@ class Replica:
             return Lsn(0)
         installed = self._log.installed
         gone = installed.snapshot.next_lsn - 1 if installed is not None else 0
-        return Lsn(max(self.log_rsm.truncated_lsn, gone) + 1)
+        return Lsn(max(self.log_rsm.state.truncated_lsn, gone) + 1)
 
     def stop(self) -> None:
         """Answer everybody; nothing is collected afterwards. The log stays as it is."""

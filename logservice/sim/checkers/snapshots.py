@@ -67,7 +67,7 @@ class Truncation(Checker):
     ) -> None:
         if isinstance(machine, LogRsm):
             oracle = self.oracle.shard(shard)
-            oracle.truncated_lsn = max(oracle.truncated_lsn, int(machine.truncated_lsn))
+            oracle.truncated_lsn = max(oracle.truncated_lsn, int(machine.state.truncated_lsn))
 
     def finished(
         self, store: ObservedStore, parts: StoreParts, group: CommitGroup, updates: Sequence[Update]

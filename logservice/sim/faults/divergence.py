@@ -88,7 +88,7 @@ class Diverging:
         rsm = replica.log_rsm
         if header.detail != EntryKind.BLOCK or not header.record_count or rsm is None:
             return False
-        if header.lsn <= rsm.truncated_lsn:
+        if header.lsn <= rsm.state.truncated_lsn:
             return False  # nobody reads it, and the others may have compacted it
         data = forged(image, place.segment, replica.incarnation, place.offset)
         store.disk.put(path, place.offset, data)

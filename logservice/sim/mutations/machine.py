@@ -58,7 +58,7 @@ def _repetition_is_appended_again() -> None:
 def _gap_in_a_session_is_accepted() -> None:
     def mutate(original: Any) -> Any:
         def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
-            row = self._state.sessions.get(block.session)
+            row = self.state.sessions.get(block.session)
             if row is not None and block.sequence > row.last_sequence + 1:
                 row.last_sequence = block.sequence - 1
             return original(self, block, lsn, index)
@@ -66,11 +66,11 @@ def _gap_in_a_session_is_accepted() -> None:
         return apply_block
 
     def judge(original: Any) -> Any:
-        def judge_session(self: Admission, session: Any, sequence: int) -> Any:
-            row = self._rsm.session(session)
-            if row is not None and sequence > row.last_sequence:
+        def judge_session(self: Admission, request: Any) -> Any:
+            row = self._rsm.state.sessions.get(request.session)
+            if row is not None and request.sequence > row.last_sequence:
                 return None
-            return original(self, session, sequence)
+            return original(self, request)
 
         return judge_session
 
@@ -81,8 +81,11 @@ def _gap_in_a_session_is_accepted() -> None:
 @mutation
 def _repetition_answered_with_another_lsn() -> None:
     def mutate(original: Any) -> Any:
-        def repetition(self: Session, sequence: int) -> Any:
-            return original(self, min(sequence + 1, self.last_sequence))
+        def repetition(self: Session, sequence: int, block: Any) -> Any:
+            outcome = original(self, sequence, block)
+            if isinstance(outcome, Applied):
+                return replace(outcome, lsn=Lsn(outcome.lsn + 1))
+            return outcome
 
         return repetition
 
@@ -92,7 +95,7 @@ def _repetition_answered_with_another_lsn() -> None:
 @mutation
 def _sessions_missing_from_the_snapshot() -> None:
     def save_snapshot(self: LogRsm) -> bytes:
-        return encode_state(replace(self._state, sessions=SessionTable()))
+        return encode_state(replace(self.state, sessions=SessionTable()))
 
     wrap(LogRsm, "save_snapshot", lambda _: save_snapshot)
 
@@ -101,7 +104,7 @@ def _sessions_missing_from_the_snapshot() -> None:
 def _fence_not_checked_at_apply() -> None:
     def mutate(original: Any) -> Any:
         def apply_block(self: LogRsm, block: Any, lsn: Any, index: Any) -> Any:
-            epoch = self._state.writer_epoch
+            epoch = self.state.writer_epoch
             return original(self, replace(block, writer_epoch=epoch), lsn, index)
 
         return apply_block
@@ -122,7 +125,7 @@ def _unfenced(original: Any) -> Any:
 def _truncation_is_not_fenced() -> None:
     def mutate(original: Any) -> Any:
         def truncate(self: LogRsm, command: Any) -> Any:
-            return original(self, replace(command, writer_epoch=self._state.writer_epoch))
+            return original(self, replace(command, writer_epoch=self.state.writer_epoch))
 
         return truncate
 
@@ -169,7 +172,7 @@ def _timestamps_overlap() -> None:
         def apply(self: LogRsm, command: Any, entry: Any) -> Any:
             outcome = original(self, command, entry)
             if type(command).__name__ == "AllocateTimestamps":
-                self._state.next_timestamp -= 1
+                self.state.next_timestamp -= 1
             return outcome
 
         return apply
