@@ -29,7 +29,7 @@ SHAPES = (
     (Shape("48 shards x 21 entries x 1 KiB", 48, 21, 1024), 24),
     (Shape("2 shards x 1 entry x 16 KiB", 2, 1, 16 * 1024), 1),
 )
-"""With the shards of each directory when there are two."""
+"""Used with the shards of each directory when there are two."""
 
 TURN_S = 0.25
 

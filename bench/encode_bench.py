@@ -1,4 +1,4 @@
-"""What checksums and encoding cost: processor time, which needs neither a disk nor a quiet machine.
+"""The processor time of checksums and encoding: it needs neither a disk nor a quiet machine.
 
 python -m bench.encode_bench
 """

@@ -27,7 +27,9 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Of one cluster: seconds to the first append, share of a core of all stores, MiB per store."""
+    """Figures of one cluster: seconds to the first append, the share of a core that all stores
+    take together, MiB per store.
+    """
 
     shards: int
     start_s: float

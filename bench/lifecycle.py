@@ -1,4 +1,4 @@
-"""What cannot be seen in a closed loop: how long a failover takes, a stop, a start, a restart.
+"""Times that a closed loop does not show: how long a failover, a stop, a start, a restart takes.
 
 All are measured from the outside, by a client that goes on appending.
 """

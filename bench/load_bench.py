@@ -4,10 +4,10 @@
 
 The writer is the store's: the engine's passes, its executor, LogDb. Each shard keeps a number of
 proposals of 1 KiB under way, and, as in a store (`nodehost.replica.intake`), what waits for a
-shard while its entry is on its way shares the next one; when an entry is durable its proposals are
-answered, and proposed again at once. What makes proposals here is next to nothing, so that the disk
-and log storage are all there is. The log is truncated and collected as it goes, two gibibytes at a
-time, and that counts; segments are recycled.
+shard while its entry is on its way shares the next one. When an entry is durable its proposals are
+answered, and proposed again at once. Making proposals costs next to nothing here, so the figures
+are of the disk and of log storage alone. The log is truncated and its garbage collected as it goes,
+two gibibytes at a time; that time counts, and segments are recycled.
 
 Raw ``pwritev`` + ``fdatasync`` takes turns with it: as many of the same payloads as our groups
 held, into as many files that were written before. How fast a file takes bytes differs by a fifth
@@ -78,7 +78,7 @@ fewer and fewer proposals for each shard, down to a single one.
 
 
 class Shard:
-    """What the engine drives: an entry at a time, with all proposals that wait."""
+    """One shard as the engine sees it: an entry at a time, with all proposals that wait."""
 
     def __init__(self, writer: Writer, shard: int, proposals: int) -> None:
         self.shard = ShardId(shard)
@@ -106,7 +106,7 @@ class Shard:
         self._writer.durable(self)
 
     def truncation(self) -> Update:
-        """All but what is under way may go."""
+        """Everything that is not under way may be truncated."""
         index = self.next - 1
         snapshot = Snapshot(Index(index), Term(1), Lsn(index * self._proposals + 1), MEMBERS, b"")
         installed = InstalledSnapshot(snapshot, Lsn(index * self._proposals))
@@ -142,7 +142,7 @@ class Writer:
         self.entries = 0
 
     def durable(self, shard: Shard) -> None:
-        """Its proposals were answered; the next ones are there."""
+        """Answer the proposals of the entry and propose the next ones."""
         self.entries += 1
         self._since_truncation += self._shard_bytes
         free = self._truncating is None or self._truncating.done()
@@ -157,9 +157,9 @@ class Writer:
             self._idle.set()
 
     async def _truncate(self) -> None:
-        """All shards, then what that frees, group by group as a store does it."""
+        """Truncate all shards, then collect the garbage group by group, as a store does."""
         db = self.store.db
-        # One that has an entry in a group that waits takes it as the next of its log all the same.
+        # A shard whose entry is in a group that waits counts that entry as part of its log already.
         await self.engine.own_group(
             lambda: db.begin([shard.truncation() for shard in self._shards if shard.next > 1])
         )
@@ -192,7 +192,7 @@ class Writer:
 
 
 class RawFiles:
-    """The same payloads, without us."""
+    """The same payloads, written to bare files without log storage."""
 
     def __init__(self, root: Path, load: Load) -> None:
         self._vfs = PosixVfs()
@@ -242,7 +242,7 @@ class RawFiles:
 
 @dataclass
 class Sums:
-    """What a side did in its turns."""
+    """Bytes and seconds of one side, over all its turns."""
 
     seconds: float = 0.0
     bytes: int = 0

@@ -5,7 +5,7 @@
 
 For every shape, LogDb's groups and raw ``pwritev`` + ``fdatasync`` of the same bytes into a file
 that was written before take turns, so that both see the same disk. The log is truncated and
-collected as it goes, and that counts: it is the steady state, in which segments are recycled.
+collected as it goes, and that time counts: it is the steady state, in which segments are recycled.
 *Python us* is the processor time of a group outside `LogDb.write`: checking, encoding, indexing,
 caching. What more shards cost is measured by stores that take turns, too: groups of the same
 payloads from one shard, from ten, a hundred, a thousand. The directory must be on the file system
@@ -186,7 +186,7 @@ class Store:
 
 
 class Raw:
-    """The same bytes, without us."""
+    """The same bytes, written to a bare file without log storage."""
 
     def __init__(self, path: str, group_bytes: int) -> None:
         self._vfs = PosixVfs()
@@ -269,8 +269,8 @@ def bench_groups(root: Path, seconds: float, rounds: int) -> None:
 
 
 def bench_spread(root: Path, seconds: float, rounds: int) -> None:
-    """The same payloads of more and more shards: stores that take turns, and their bytes per second
-    against those of the one with one shard.
+    """The same payloads from more and more shards. Stores take turns; each one's bytes per
+    second are given as a share of those of the store with one shard.
     """
     print(f"{'group':34} {'groups/s':>9} {'MB/s':>7} {'of one shard':>18} {'Python us':>10}")
     for shapes in SPREAD:
@@ -333,7 +333,7 @@ def restart(path: str, *, killed: bool) -> float:
 
 
 def write_and_die(path: str) -> None:
-    """What `restart` has killed."""
+    """The process that `restart` kills."""
     store = Store(path)
     for _ in range((SEGMENT_BYTES // 2) // RETAINED.bytes):
         store.group(RETAINED, truncate=False)

@@ -1,4 +1,4 @@
-"""What the consensus core costs by itself: no disk, no network, no event loop.
+"""The cost of the consensus core by itself: no disk, no network, no event loop.
 
     python -m bench.raft_bench [--seconds 2]
 
@@ -151,7 +151,7 @@ def hear_leader(core: Core) -> None:
 
 
 def idle_leader() -> Core:
-    """A leader of three whose no-op is committed and who has nothing to do."""
+    """A leader of three members; its no-op is committed, and it has nothing to do."""
     trio = Trio()
     trio.leader.tick()
     trio.settle()

@@ -2,11 +2,12 @@
 
     python -m bench.read_bench DIRECTORY [--gib 1] [--store-gib 20] [--rounds 7]
 
-48 shards, and all bytes in one sequence of segments. Three of the shards are read: each has `gib`
-of payloads, in *pieces*, which is what a commit group has of it: 32 KiB in every group (eight
-entries of 4 KiB), 64 KiB in every second one (one entry), 256 KiB in every eighth (four entries).
-The other 45 have one entry in every group, as large as makes the store `store-gib`. In each round,
-in turn and each with none of the segments in the page cache:
+48 shards, and all bytes in one sequence of segments. Three of the shards are read. Each has `gib`
+of payloads in *pieces*; a piece is the part of a commit group that belongs to the shard. One shard
+has 32 KiB in every group (eight entries of 4 KiB), one has 64 KiB in every second group (one
+entry), one has 256 KiB in every eighth (four entries). The other 45 shards have one entry in every
+group, as large as is needed for a store of `store-gib`. Each round reads three ways, one after the
+other, each with none of the segments in the page cache:
 
 - a shard from end to end, as Read does it: 1 MiB at a time, by the read thread, both checksums of
   every record verified, each entry an object;
@@ -16,9 +17,9 @@ in turn and each with none of the segments in the page cache:
 The bare sides read into one buffer: memory that is mapped anew for every read would cost them as
 much as the disk does.
 
-*CPU* is the processor time of the process for a GiB, in the kernel too: what other work on the
-machine changes least. The directory must be on the file system of interest; what is made there is
-removed.
+*CPU* is the processor time of the process for a GiB, time in the kernel included. Other work on the
+machine changes this figure least. The directory must be on the file system of interest; what is
+made there is removed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ IN_ORDER, BARE = "the files in order", "bare pieces of "
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What every `every`-th group has of a shard that is read."""
+    """The part of a shard that is read in every `every`-th group."""
 
     name: str
     shard: int
@@ -90,7 +91,7 @@ class Unsynced(PosixVfs):
 
 
 def build(path: str, wanted: int, store_bytes: int) -> Store:
-    """A store of which each of PIECES has `wanted` bytes, and all together `store_bytes`."""
+    """A store of `store_bytes` in which each shard of PIECES has `wanted` bytes."""
     groups = wanted // PIECES[0].shape.bytes
     measured = {piece.shard: piece for piece in PIECES}
     others = SHARDS - len(PIECES)
@@ -129,7 +130,7 @@ def bench_read(directory: Path, wanted: int, store_bytes: int, rounds: int) -> N
     found: dict[str, list[Measured]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds):
-        # Who begins changes, so that what others do to the disk meets all sides alike.
+        # Another side begins each round, so that other work on the disk meets all sides alike.
         begin = number % len(names)
         for name in names[begin:] + names[:begin]:
             drop_pages(directory / "segments")
@@ -155,7 +156,7 @@ def table(found: dict[str, list[Measured]]) -> str:
 
 
 def shares(ours: list[Measured], theirs: list[Measured]) -> str:
-    """Ours of theirs, round by round; nothing for nothing, or for themselves."""
+    """Our rate as a share of the bare one, round by round; empty where there is none to compare."""
     if not theirs or ours is theirs:
         return ""
     ratios = [100 * one.mb_per_s / two.mb_per_s for one, two in zip(ours, theirs, strict=True)]
@@ -204,7 +205,7 @@ def pieces_of(log: ReplicaLog) -> list[tuple[int, int, int]]:
 
 
 def read_pieces(directory: Path, pieces: list[tuple[int, int, int]]) -> int:
-    """The same reads, into one buffer."""
+    """The reads of `read_shard`, done bare, into one buffer."""
     buffer = memoryview(bytearray(max(size for _, _, size in pieces)))
     names = {
         segment: str(directory / "segments" / segment_name(segment)) for segment, _, _ in pieces

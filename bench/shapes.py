@@ -1,4 +1,5 @@
-"""The shapes of load, the same for both sides: how many callers, over what, with what.
+"""The shapes of load, the same for both sides: how many callers, over which connections, with what
+payloads.
 
 A shape makes its callers for one side and closes what they used. "One client": all callers share
 one client object and so one connection; the log client then batches what waits. "Connections":
@@ -96,7 +97,7 @@ def many_shards(callers: int, size: int, shards: int) -> Shape:
 
 
 async def _at_least(client: LogClient, shards: int) -> list[int]:
-    """So many log shards, created as needed, each ready for appends."""
+    """Create log shards until there are so many, and wait until each takes appends."""
     state = await client.hakeeper.cluster_state()
     found = [shard.shard_id for shard in state.shards if shard.shard_id >= SHARD]
     while len(found) < shards:

@@ -1,4 +1,4 @@
-"""What the store-to-store transport can do: two processes on loopback, no Raft, no disk.
+"""The store-to-store transport by itself: two processes on loopback, no Raft, no disk.
 
 Prints pipelined messages per second (100 B AppendEntries, 64 to a flush, as a busy leader sends
 them) and the latency of one message and its answer. Run: ``python -m bench.transport_bench``.

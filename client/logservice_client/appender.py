@@ -179,7 +179,7 @@ class Appender:
         return self._session
 
     async def _serve(self, address: str, session: Session) -> None:
-        """One stream, until it fails or another address or epoch is wanted."""
+        """Serve one stream, until it fails or another address or epoch is wanted."""
         batches: Sequence[Batch] = tuple(self._unsettled)
         epoch = batches[0].epoch if batches else self.queue.pending[0].epoch
         stream = AppendStream(self._caller.pool, address, self._shard, session, epoch, self._acked)
@@ -301,7 +301,7 @@ class Appender:
             waiting.fail(error)
 
     def _delayed(self, error: LogServiceError) -> None:
-        """Everybody goes on waiting; callers get `error` if the deadline comes first."""
+        """All callers go on waiting; they get `error` if their deadline comes first."""
         for batch in (*self._unsettled, *self.queue.pending):
             batch.last_error = error
 

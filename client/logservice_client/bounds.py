@@ -58,7 +58,7 @@ up to `STALL_TIMEOUT_MAX_S`, so that an overloaded cluster is not made worse. A 
 and a leader that is frozen rather than dead is noticed by nothing else."""
 
 STALL_TIMEOUT_MAX_S: Final = 24.0
-"""Where the doubling of the stall timeout ends."""
+"""The stall timeout doubles up to this."""
 
 WATCH_INTERVAL_S: Final = 0.1
 """How often deadlines and stalls of a shard's queue are looked at while it has work."""

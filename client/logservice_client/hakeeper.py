@@ -88,7 +88,7 @@ class HakeeperClient:
         await self._caller.call(None, ADMIT_STORE, request, timeout)
 
     async def set_joining(self, joining: str, *, timeout: float | None = None) -> None:
-        """How stores join from now on: "automatic", or "by-verb" (`admit_store`)."""
+        """Set how stores join from now on: "automatic", or "by-verb" (`admit_store`)."""
         request = hakeeper_pb2.SetJoiningRequest(joining=joining)
         await self._caller.call(None, SET_JOINING, request, timeout)
 

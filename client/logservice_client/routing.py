@@ -38,7 +38,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Route:
-    """What is known of one shard. `leader` is empty when unknown."""
+    """The known addresses of one shard. `leader` is empty when it is unknown."""
 
     __slots__ = ("asked_at_s", "leader", "refresh", "replicas")
 

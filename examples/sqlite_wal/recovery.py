@@ -28,7 +28,7 @@ class RecoveryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LastVersions:
-    """What the records say in the end."""
+    """The newest version of every page, and the last commit marker."""
 
     pages: dict[int, bytes]
     records: int

@@ -1,4 +1,4 @@
-"""What the demo shows: steps with their times, a bar for whatever is waited for, tables.
+"""The demo's output: steps with their times, a bar while something is waited for, tables.
 
 A step that takes longer than its limit fails the demo; nothing waits for ever.
 """

@@ -167,7 +167,9 @@ class Story:
         self.screen.cluster(self.watch)
 
     def checkpoint(self) -> Shipped:
-        """The database moves its pages home and keeps the image; what that covers."""
+        """The database moves its pages into its file and keeps a copy as the image; returns the
+        position that the image covers.
+        """
         with self.screen.step("the database checkpoints") as step:
             self.writer.run_to(max(BEFORE_CHECKPOINT, self.writer.acked))
             self._wait_acked(BEFORE_CHECKPOINT)
@@ -179,7 +181,7 @@ class Story:
         return covered
 
     def truncate(self, checkpoint: Shipped) -> None:
-        """What the image covers may go; it must go, on every store."""
+        """Truncate what the image covers, and check that every store frees it."""
         with self.screen.step("the log is truncated below the checkpoint") as step:
             before = self._bytes_by_store()
             truncated = self.log.truncate(checkpoint.next_lsn - 1)
@@ -257,7 +259,7 @@ class Story:
             step.say("integrity_check ok; content hash is that of the last acked transaction")
 
     def _leader(self) -> str:
-        """Of shard 1; there may be none for a moment."""
+        """The leader of shard 1; waits while there is none."""
         found: list[str] = []
 
         def somebody() -> bool:
@@ -299,5 +301,5 @@ class Story:
 
 
 def remove(directory: Path) -> None:
-    """The files of a run that passed are of no use."""
+    """Remove the directory of a run that passed."""
     shutil.rmtree(directory, ignore_errors=True)

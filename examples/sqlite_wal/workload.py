@@ -142,7 +142,9 @@ class Database:
         return Result.ROLLED_BACK
 
     def _always_write(self) -> Result:
-        """So that a commit without a matching row still has something to ship."""
+        """Insert a row, so that a transaction whose other statements matched none has something to
+        ship.
+        """
         self._connection.execute(
             "INSERT INTO account (owner, balance, note) VALUES ('audit', 0, ?)", (self._text(),)
         )
