@@ -1,4 +1,4 @@
-"""`python -m tests.conformance FILE...`: run data-driven files against the core, show
+"""`python -m tests.conformance FILE...` runs data-driven files against the core and shows
 differences.
 """
 
@@ -12,7 +12,7 @@ from tests.conformance.runner import run_file
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 when every directive of every file matches."""
+    """Run the files; the exit code is 0 when every directive of every file matches."""
     if not arguments:
         print("usage: python -m tests.conformance FILE...", file=sys.stderr)
         return 2

@@ -1,4 +1,6 @@
-"""Membership changes as the test files write them: `v1 l2 r3 u4`; ours also `w5`, a witness."""
+"""Membership changes as the test files write them: `v1 l2 r3 u4`; our files also have witnesses,
+`w5`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`simple`, `enter-joint`, `leave-joint`: the changer alone, on a tracker that starts empty."""
+"""`simple`, `enter-joint`, `leave-joint`: they test the changer alone, on an empty tracker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSALS = {
 
 
 class ConfchangeRunner:
-    """One tracker per file; the log grows by one entry per command."""
+    """The commands of one file. A file has one tracker; its log grows by an entry per command."""
 
     def __init__(self) -> None:
         self._tracker = Tracker(ReplicaId(0), RaftLimits(inflight_messages=10))

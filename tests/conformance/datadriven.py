@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Directive:
-    """One command with what it should print. `line` is the command's, 1-based."""
+    """One command with what it should print. `line` is the number of the command's line, from 1."""
 
     line: int
     command: str
@@ -139,6 +139,6 @@ def _parse_expected(lines: _Lines, start: int) -> tuple[str, ...]:
 
 
 def semantic(lines: tuple[str, ...]) -> list[str]:
-    """What is compared: the lines without those of a logger; "ok" stands for no output."""
+    """The output that is compared: lines of a logger are left out; "ok" stands for no output."""
     kept = [line.rstrip() for line in lines if not _LOGGER_LINE.match(line)]
     return [line for line in kept if line] if kept not in ([], ["ok"]) else ["ok"]

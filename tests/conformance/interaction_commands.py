@@ -1,11 +1,11 @@
 """Whole cores that interact: the adapter for etcd's interaction files.
 
-Two modes, as in those files. Synchronous: each Ready is written, applied and acknowledged at once.
-Asynchronous (`async-storage-writes`): an append and an apply thread take their work as messages,
-and their answers are delivered like any other message.
+There are two modes, as in those files. In the synchronous mode each Ready is written, applied and
+acknowledged at once. In the asynchronous mode (`async-storage-writes`) an append thread and an
+apply thread take their work as messages, and their answers are delivered like any other message.
 
 Where our core says more than etcd's, the adapter shows the common part: LSNs are not printed, and
-`MustSync` is etcd's formula (ours also holds for a snapshot). Where ours refuses a membership
+`MustSync` is etcd's formula (ours is also true for a snapshot). Where our core refuses a membership
 change with an error, etcd appends an empty entry in its place, and so does the adapter.
 """
 
@@ -46,7 +46,9 @@ _REFUSED_CHANGES = (DropReason.CHANGE_PENDING, DropReason.JOINT, DropReason.NOT_
 
 
 class HistoryStorage(MemoryStorage):
-    """Its snapshot for others is the newest applied state, not the one it compacted behind."""
+    """A storage whose snapshot for others is the newest applied state, and not the one that its log
+    is compacted behind.
+    """
 
     def __init__(self, start: Snapshot) -> None:
         super().__init__(start)
@@ -70,7 +72,7 @@ class Member:
 
 
 class InteractionRunner:
-    """The members, the messages between them, and what was printed."""
+    """The members, the messages between them, and the printed lines."""
 
     def __init__(self) -> None:
         self.members: list[Member] = []
@@ -104,7 +106,7 @@ class InteractionRunner:
         }
 
     def run(self, directive: Directive) -> str:
-        """What the command prints; "ok" for nothing."""
+        """What the command prints; "ok" when that is nothing."""
         self._lines = []
         command = self._commands.get(directive.command)
         if command is None:
@@ -198,7 +200,7 @@ class InteractionRunner:
             lambda count: 0,
         )
         raft._state.log.hand_out_unstable = not asynchronous
-        # These replicas are new: none has promised a lease before its start.
+        # These replicas are new: none can have promised a lease before its start.
         raft._state.ticks = config.election_ticks
         self.members.append(Member(config.replica_id, raft, storage, asynchronous))
 
@@ -238,8 +240,9 @@ class InteractionRunner:
             raft.applied(ready.committed_entries[-1].index)
 
     def _vote_new(self, member: Member, hard: HardState | None) -> bool:
-        """etcd's MustSync: entries, a new term or a new vote (in the order they were handed
-        out).
+        """Whether the term or the vote is new, which is a part of etcd's MustSync.
+
+        The hard state is compared with the newest one that was handed out, durable or not.
         """
         if hard is None:
             return False

@@ -1,5 +1,5 @@
 """Commands of our own files (`own/*.txt`), for what etcd does not have: LSNs, blocks, witnesses,
-the membership's epoch and what became of a change. Described in README.md.
+the membership's epoch and the outcome of a change. README.md describes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OwnRunner(InteractionRunner):
         self._try_propose(self._at(directive), proposal)
 
     def _lsn_log(self, directive: Directive) -> None:
-        """What is durable, with LSNs: records 4 and 5 are in the entry with `lsn=4 records=2`."""
+        """The durable log with LSNs: records 4 and 5 are in the entry with `lsn=4 records=2`."""
         storage = self._at(directive).storage
         first, last = storage.first_index(), storage.last_index()
         for entry in storage.entries(first, Index(last + 1), UNLIMITED):
@@ -55,7 +55,7 @@ class OwnRunner(InteractionRunner):
         self._print(f"next lsn={storage.next_lsn(last)}")
 
     def _append(self, directive: Directive) -> None:
-        """A message as the leader `from` might send it, by hand: entries in the input lines."""
+        """Make a message that the leader `from` might send; its entries are in the input lines."""
         term, index = directive.value("prev").split("/")
         message = AppendEntries(
             to=ReplicaId(directive.numbers()[0]),
@@ -86,7 +86,7 @@ class OwnRunner(InteractionRunner):
             self._print(f"{member.id}: {'quiesced' if member.raft.quiesced else 'awake'}")
 
     def _state(self, directive: Directive) -> None:
-        """The state machine's: all payloads applied."""
+        """The state machine's state: all applied payloads."""
         self._print(words.quoted(self._at(directive).storage.history[-1].state))
 
 

@@ -23,7 +23,7 @@ _RESULTS = {
 
 
 class QuorumRunner:
-    """Stateless: every directive names its configuration."""
+    """The commands have no state: every directive names its configuration."""
 
     def run(self, directive: Directive) -> str:
         voters = [ReplicaId(int(value)) for value in directive.values("cfg")]
@@ -76,7 +76,7 @@ class QuorumRunner:
 
 
 def _describe(voters: list[ReplicaId], known: dict[ReplicaId, int]) -> str:
-    """A picture of how far each voter is: a bar as long as the voters it has passed."""
+    """A picture of each voter's index: its bar is as long as the number of voters it has passed."""
     if not voters:
         return "<empty majority quorum>"
     count = len(voters)

@@ -1,4 +1,4 @@
-"""Run one file: each directive by the runner its command belongs to, and compare."""
+"""Runs one file: the runner of its command runs each directive, and the output is compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conformance.quorum_commands import QuorumRunner
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A directive whose output is not the expected one, logger lines aside."""
+    """A directive whose output, without logger lines, is not the expected one."""
 
     directive: Directive
     actual: list[str]

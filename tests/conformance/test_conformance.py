@@ -1,5 +1,5 @@
-"""Data-driven files, directive by directive: those of the folder that LOGSERVICE_CONFORMANCE_DIR
-names, and our own beside this file.
+"""Runs data-driven files, directive by directive: those in the folder that
+LOGSERVICE_CONFORMANCE_DIR names, and our own beside this file.
 """
 
 from __future__ import annotations

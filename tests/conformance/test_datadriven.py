@@ -1,4 +1,4 @@
-"""The adapter itself: the format is read right, and a wrong expectation is found."""
+"""Tests of the adapter: it reads the format right, and finds a wrong expectation."""
 
 from __future__ import annotations
 

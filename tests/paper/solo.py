@@ -36,7 +36,7 @@ def entry(index: int, term: int, payload: bytes = b"") -> Entry:
 
 
 def entries(*terms: int, first: int = 2) -> tuple[Entry, ...]:
-    """Entries with these terms; a shard's log starts at index 2, behind its first snapshot."""
+    """Entries with these terms. A shard's log starts at index 2, behind its first snapshot."""
     return tuple(entry(first + offset, term) for offset, term in enumerate(terms))
 
 
@@ -80,7 +80,7 @@ class Solo:
         )
 
     def restart(self) -> None:
-        """Everything that was not durable is gone."""
+        """Restart the replica: everything that was not durable is gone."""
         self.raft = self._start()
 
     # --- the outside ------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Solo:
             self.raft.tick()
 
     def receive(self, *messages: Message) -> list[Message]:
-        """Deliver, make durable, and return what was sent."""
+        """Deliver the messages, make their effects durable, and return what was sent."""
         for message in messages:
             self.raft.step(message)
         return self.take()

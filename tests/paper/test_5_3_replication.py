@@ -163,7 +163,7 @@ def test_p11_figure_7_any_follower_ends_with_the_leaders_log(follower: tuple[int
 
 
 def test_p12_a_refusal_moves_back_by_whole_terms() -> None:
-    """Section 5.3's optimisation: one refusal per conflicting term, not per entry."""
+    """Section 5.3's optimisation: a leader gets one refusal per conflicting term, not per entry."""
     solo = Solo(3, log=(1,) + (2,) * 40, term=2)
     solo.lead()
     refusal = AppendResponse(

@@ -27,7 +27,7 @@ from tests.raft.cluster import Cluster, first_snapshot, membership
 def test_p1_only_a_log_at_least_as_new_gets_the_vote(
     candidate: tuple[int, int], granted: bool
 ) -> None:
-    """5.4.1: newer last term first, then length."""
+    """5.4.1: the newer last term decides first, then the length."""
     solo = Solo(3, log=(1, 2), term=3)
     (answer,) = only(VoteResponse, solo.receive(ask(2, 4, candidate)))
     assert answer.reject is not granted
@@ -49,7 +49,8 @@ def test_p2_only_entries_of_the_own_term_are_committed_by_counting(acked: int, c
 def test_p3_figure_8() -> None:
     """An entry of term 2 on three of five replicas is still replaced by one of term 3.
 
-    So it must not have been committed; once an entry of term 4 is on three of five, it cannot be.
+    So it must not have been committed. Once an entry of term 4 is on three of five, nothing can
+    replace it.
     """
     members = membership([1, 2, 3, 4, 5])
 
@@ -61,7 +62,7 @@ def test_p3_figure_8() -> None:
         cluster.start(number, storage)
 
     def picture() -> Cluster:
-        """(c): 1 leads term 4 and has brought its entry of term 2 to 3; 5 has one of term 3."""
+        """(c): 1 leads term 4 and has copied its entry of term 2 to 3; 5 has one of term 3."""
         cluster = Cluster(members=members, check_quorum=False, pre_vote=False)
         for number, terms in ((1, (2,)), (2, (2,)), (3, ()), (4, ()), (5, (3,))):
             log(cluster, number, 3, *terms)
@@ -72,7 +73,7 @@ def test_p3_figure_8() -> None:
     no_op = 3
 
     def lose_the_no_op(message: object) -> bool:
-        """It may arrive where it does not fit, or nobody would be probed."""
+        """An append may arrive where it does not fit; otherwise no follower could be probed."""
         if not isinstance(message, AppendEntries):
             return False
         fits = cluster[message.to].last_index >= message.prev_index

@@ -1,7 +1,7 @@
 """Raft paper section 6 and thesis chapter 4: membership; the three published counter-examples.
 
-Here a change takes effect where it is applied, as in etcd, so "the entry is in the log" of the
-paper reads "the entry is applied".
+In this core a change takes effect when it is applied, as in etcd. So the paper's "the entry is in
+the log" reads "the entry is applied" here.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def test_p6_one_change_at_a_time() -> None:
 #
 # The flaw of 2015: a leader of a new term starts a change before it has committed anything, while
 # a change of an older term is still in another log. The two have majorities that do not intersect.
-# Each scenario: S1 leads and has a change that only it has; S2 is elected by the others and wants
-# another change; S1 comes back. The first change must not be able to commit any more, and S2's is
-# refused until S2 has committed its no-op.
+# In each scenario S1 leads and has a change that only it has. The others elect S2, which wants
+# another change; then S1 comes back. The first change must not be able to commit any more, and S2's
+# is refused until S2 has committed its no-op.
 
 
 def counter_example(first: str, second: str) -> None:
@@ -135,7 +135,7 @@ def counter_example(first: str, second: str) -> None:
     new.propose_change(wanted)
     cluster.tick(3)
     assert new.membership.change_epoch > 1
-    # S1 wants to finish its change; nobody of a majority takes its log any more.
+    # S1 wants to finish its change, but no majority takes its log any more.
     cluster.heal()
     cluster.tick(3)
     assert old.membership == new.membership

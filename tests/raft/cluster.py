@@ -1,8 +1,8 @@
-"""A cluster of cores in memory, with the shell's duties done by the book.
+"""A cluster of cores in memory, whose shell does its duties in the prescribed order.
 
 Each replica keeps only what a real shell keeps on disk: a MemoryStorage with its hard state, and
 the snapshots installed. A crash throws the rest away, and with it every Ready that was not
-persisted. Safety is checked at every step (`Cluster.check`), over all replicas and all time:
+persisted. `Cluster.check` checks safety at every step, over all replicas and all time:
 
 - election safety: one leader per term;
 - log matching: equal (index, term) means equal entries, and equal everything before;
@@ -38,7 +38,7 @@ NOTHING = Ready(None, None, False, (), None, (), (), (), ())
 
 
 def taken(raft: Raft) -> Ready:
-    """What there is to do; a Ready without anything when there is nothing."""
+    """The Ready of a core; an empty one when there is nothing to do."""
     return raft.take_ready() or NOTHING
 
 
@@ -51,7 +51,7 @@ def membership(voters: Iterable[int], learners: Iterable[int] = ()) -> Membershi
 
 
 def first_snapshot(members: Membership) -> Snapshot:
-    """Where a shard's life starts: (index 1, term 1, LSN 1)."""
+    """Where a shard starts: (index 1, term 1, LSN 1)."""
     return Snapshot(Index(1), Term(1), Lsn(1), members, b"")
 
 
@@ -85,7 +85,7 @@ def change(
 
 @contextmanager
 def unreadable(storage: MemoryStorage, *methods: str) -> Iterator[None]:
-    """These reads of the storage fail: it cannot be asked just now."""
+    """The reads of the storage that fail now."""
 
     def fail(*_: object) -> object:
         raise UnavailableError
@@ -148,7 +148,7 @@ class Cluster:
     # --- life and death --------------------------------------------------------------------------
 
     def start(self, number: int, storage: MemoryStorage | None = None) -> Replica:
-        """A replica on `storage`; an empty one joins by its leader's snapshot."""
+        """Start a replica on `storage`; an empty one joins by its leader's snapshot."""
         storage = storage or MemoryStorage()
         snapshot = storage.snapshot()
         config = RaftConfig(
@@ -171,7 +171,7 @@ class Cluster:
         return replica
 
     def crash(self, number: int) -> None:
-        """Lose everything that is not durable."""
+        """Crash a replica: it loses everything that is not durable."""
         self.replicas[number].up = False
 
     def restart(self, number: int) -> Replica:
@@ -190,7 +190,7 @@ class Cluster:
     # --- the shell -------------------------------------------------------------------------------
 
     def take(self, replica: Replica) -> None:
-        """Take a Ready; send what may leave before the disk has it."""
+        """Take a Ready; send the messages that may leave before it is durable."""
         while (ready := replica.raft.take_ready()) is not None:
             old = replica.storage.hard_state
             for waiting in replica.waiting:
@@ -207,7 +207,7 @@ class Cluster:
             self.check_replica(replica)
 
     def persist(self, replica: Replica) -> None:
-        """The oldest waiting Ready becomes durable."""
+        """Make the oldest waiting Ready durable."""
         ready = replica.waiting.popleft()
         replica.storage.save(ready.hard_state, ready.entries, ready.snapshot)
         if ready.snapshot is not None:
@@ -256,7 +256,7 @@ class Cluster:
     # --- running ---------------------------------------------------------------------------------
 
     def settle(self, rounds: int = 2000) -> None:
-        """Run everything until nothing moves; time stands still."""
+        """Run everything until nothing moves, while time stands still."""
         for _ in range(rounds):
             moved = False
             for replica in self.up():
@@ -340,7 +340,7 @@ class Cluster:
         assert entry.index <= replica.storage.last_index(), "applied before it was durable"
 
     def check_logs(self) -> None:
-        """Log matching and LSNs over what is durable everywhere."""
+        """Check log matching and LSNs over the durable entries of all replicas."""
         first: dict[tuple[int, int], tuple[Entry, Entry | None]] = {}
         for replica in self.replicas.values():
             storage = replica.storage

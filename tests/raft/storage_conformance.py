@@ -1,7 +1,7 @@
-"""What every LogStorage must do, as tests over a factory.
+"""The tests that every LogStorage must pass, over a factory.
 
-A subclass gives `open_storage`, which returns a fresh storage behind `snapshot` with `entries` made
-durable, and the two changes a shell makes. MemoryStorage and the reader over logdb both pass.
+A subclass gives `open_storage`, which returns a fresh storage behind `snapshot` whose `entries` are
+durable, and the two changes that a shell makes. MemoryStorage and the reader over logdb both pass.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run_of(first: int, last: int, *, term: int, lsn: int, records: int = 2) -> l
 
 
 class StorageConformance(ABC):
-    """Inherit in a class named Test*, give the three methods."""
+    """The suite: a class named Test* inherits it and gives the three methods."""
 
     @abstractmethod
     def open_storage(self, snapshot: Snapshot) -> LogStorage:

@@ -2,8 +2,8 @@
 
 Messages are lost, doubled and reordered; replicas crash between any two actions and restart from
 what was durable; disks lag behind by several Readys; links break one way; logs are compacted;
-leadership and membership change. The cluster's checker watches every action. What a run did is in
-`counts`, so that a test can tell a storm from a breeze.
+leadership and membership change. The cluster's checker watches every action. `counts` says how
+often each action happened, so that a test can tell a storm from a breeze.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPLICAS_MAX = 7
 
 
 class Storm:
-    """One life. Everything follows from the seed."""
+    """One random life of a cluster; the seed decides all of it."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -62,7 +62,7 @@ class Storm:
         # The largest index anybody had applied when a read was asked for: what it must not miss.
         self.read_floor: dict[bytes, int] = {}
         self.loss = self.random.choice([0.0, 0.05, 0.3])
-        # Swarm: what a life is full of, and what it lacks, is drawn for each.
+        # Swarm testing: each life draws which actions are frequent in it, and which are missing.
         often = functools.partial(self.random.choice, [0.2, 1, 1, 3])
         self._small: list[tuple[Callable[[Replica], None], float]] = [
             (self._work, 40),
@@ -73,7 +73,7 @@ class Storm:
             (self._propose, 4 * often()),
             (self._read, 2 * often()),
         ]
-        # Chances per tick; an election takes 10 to 20 of them in calm.
+        # Chances per tick; an undisturbed election takes 10 to 20 ticks.
         self._large: list[tuple[Callable[[Replica], None], float]] = [
             (self._crash, 0.01 * often()),
             (self._crash_leader, 0.01 * often()),
@@ -92,7 +92,7 @@ class Storm:
         self._turns = self.random.choice([2, 6, 12])
 
     def run(self, ticks: int) -> None:
-        """`ticks` of it, then calm: everybody must agree and go on."""
+        """Live for `ticks`, then calm down: all replicas must agree and go on."""
         cluster = self.cluster
         small = [action for action, _ in self._small]
         weights = [weight for _, weight in self._small]
@@ -117,7 +117,7 @@ class Storm:
         return self.random.choice(list(self.cluster.replicas.values()))
 
     def _calm(self) -> None:
-        """Everything heals: a leader comes, commits, and all its members have everything."""
+        """Heal everything: a leader must come and commit, and all its members have every entry."""
         cluster = self.cluster
         cluster.heal()
         for number, member in list(cluster.replicas.items()):
@@ -150,7 +150,7 @@ class Storm:
             self.cluster.take(replica)
 
     def _work(self, replica: Replica) -> None:
-        """A pass of a shell, up to date unless its disk is slow."""
+        """Do a pass of one replica's shell; it is up to date unless its disk is slow."""
         self._take(replica)
         if replica.id not in self.slow_disks or self.random.random() < 0.1:
             self._persist(replica)
@@ -177,7 +177,7 @@ class Storm:
 
     def _deliver_one(self) -> None:
         messages = self.cluster.messages
-        # Mostly in order, sometimes any.
+        # Messages come mostly in order, and sometimes in any order.
         position = 0 if self.random.random() < 0.7 else self.random.randrange(len(messages))
         fate = self.random.random()
         message = messages[position] if fate < 0.05 else messages.pop(position)
@@ -261,7 +261,7 @@ class Storm:
             self.cluster.restart(replica.id)
 
     def _bounce(self, replica: Replica) -> None:
-        """Down and up again before anybody notices."""
+        """Crash and restart a replica before another notices."""
         if replica.up:
             self._crash(replica)
             self._restart(replica)

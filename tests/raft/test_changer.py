@@ -38,7 +38,7 @@ def quorums(config: Configuration) -> list[set[ReplicaId]]:
 
 
 def model_targets(config: Configuration, change: ConfigChange) -> tuple[set[int], set[int]]:
-    """(voters, learners) that the steps aim at, once everything is left."""
+    """(voters, learners) that the steps lead to, once every joint configuration is left."""
     voters: set[int] = set(config.voters)
     learners: set[int] = set(config.learners | config.learners_next)
     for step in change.steps:

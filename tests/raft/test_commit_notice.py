@@ -1,4 +1,6 @@
-"""commit_notice_waits: followers learn of a commit without a message of its own, and soon."""
+"""commit_notice_waits: a commit needs no message of its own, and followers still learn of it
+soon.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,7 @@ def test_lost_notices_are_told_again_by_the_heartbeats() -> None:
 
 
 def test_a_read_answered_without_a_round_carries_its_commit_with_it() -> None:
-    """A single voter confirms alone: no heartbeat has told the learner what it reads up to."""
+    """A single voter confirms a read alone, so no heartbeat has told the learner its index."""
     cluster = Cluster(members=membership([1], learners=[2]), commit_notice_waits=True)
     leader = cluster.elect(1)
     cluster.tick(2)

@@ -34,7 +34,7 @@ def test_a_single_voter_elects_itself_only_after_its_vote_is_durable() -> None:
     replica.raft.campaign()
     cluster.take(replica)
     assert cluster.role(1) is Role.PRE_CANDIDATE
-    cluster.persist(replica)  # the pre-vote needs no disk, but goes through it
+    cluster.persist(replica)  # the pre-vote writes nothing, but its Ready goes through the disk
     cluster.take(replica)
     assert cluster.role(1) is Role.CANDIDATE
     assert replica.waiting[0].hard_state == HardState(Term(1), ReplicaId(1), Index(1))
@@ -276,7 +276,7 @@ def test_forget_leader_lets_a_follower_vote_at_once() -> None:
 
 
 def test_who_has_not_forgotten_the_leader_does_not_vote_yet() -> None:
-    """The other half of the test above: one that forgot is a minority."""
+    """The other half of the test above: one replica that forgot its vote is a minority."""
     cluster = Cluster(3)
     cluster.elect(1)
     cluster.crash(1)
@@ -353,7 +353,7 @@ def test_a_single_voter_has_nobody_to_give_leadership_to() -> None:
 
 
 def test_no_campaign_while_the_committed_entries_cannot_be_read() -> None:
-    """There may be a membership change among them, which decides whose votes count."""
+    """A membership change may be among the unapplied entries, and it decides whose votes count."""
     cluster = Cluster(3)
     leader = cluster.elect(1)
     cluster.drop = lambda m: isinstance(m, AppendResponse)

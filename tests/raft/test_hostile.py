@@ -1,4 +1,4 @@
-"""Absurd messages: a typed rejection, never an invariant violation, never a change of the log."""
+"""Absurd messages get a typed rejection; they violate no invariant and never change the log."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_inv_log_lsn_is_checked_by_followers(cluster: Cluster) -> None:
 def test_two_entries_of_one_place_and_term_do_not_break_the_log_behind_them(
     cluster: Cluster,
 ) -> None:
-    """No correct leader has them; log storage would end the store for such a log."""
+    """No correct leader has such entries; log storage would end the store for such a log."""
     cluster[2].step(append(block_entry(4)))
     message = append(block_entry(4, records=2), block_entry(5, lsn=6))
     assert refusal(cluster[2], message) is RejectReason.LSN_MISMATCH
@@ -175,7 +175,7 @@ def test_two_entries_of_one_place_and_term_do_not_break_the_log_behind_them(
 def test_what_contradicts_committed_entries(cluster: Cluster) -> None:
     beat = Heartbeat(to=TWO, sender=ONE, term=Term(1), commit=Index(9))
     assert refusal(cluster[2], beat) is RejectReason.COMMITTED_CONFLICT
-    # Entries below the commit index are not looked at: the answer names what is committed.
+    # Entries below the commit index are skipped: the answer names the commit index.
     cluster[2].step(append(block_entry(3, term=2, lsn=1), previous=2, term=2))
     assert cluster[2].last_index == 3
 
@@ -231,7 +231,7 @@ def drawn_entry(drawn: random.Random) -> Entry:
 
 
 def drawn_message(drawn: random.Random, to: int) -> Message:
-    """Any message; half of its numbers are plausible."""
+    """A random message; half of its numbers are plausible."""
 
     def number() -> Any:
         return drawn.choice([0, 1, 1, 2, 3, 3, 4, 5, 9, -1, 2**61])
@@ -268,10 +268,10 @@ def drawn_message(drawn: random.Random, to: int) -> Message:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_message_stops_a_replica(seed: int) -> None:
-    """Random messages at random replicas: rejections and answers, nothing else.
+    """Random messages at random replicas get rejections and answers, and nothing else.
 
-    Forged but plausible ones may of course do damage (a forged vote elects); what they must not do
-    is to trip an invariant or to raise anything but the rejection.
+    A forged but plausible message may do damage (a forged vote elects). But it must not trip an
+    invariant, nor raise anything but the rejection.
     """
     drawn = random.Random(seed)
     cluster = Cluster(3, seed=seed)

@@ -88,8 +88,8 @@ def test_what_is_durable_and_applied_is_forgotten() -> None:
 def test_inv_tail_aba() -> None:
     """INV-TAIL-ABA: index 2 is written with term 1, then with term 2, then as it was at first.
 
-    The acknowledgement of the first write names what the log holds at the end, but at that moment
-    storage may hold the second. It must not count.
+    The acknowledgement of the first write names the entry that the log holds at the end, but at
+    that moment storage may hold the second. So it must not count.
     """
     cluster = Cluster(3)
     follower = cluster.replicas[3]
@@ -190,7 +190,7 @@ def test_nothing_is_applied_before_it_is_committed_and_applied_never_goes_back()
 
 
 def test_an_entry_that_cannot_be_read_is_not_one_of_another_term() -> None:
-    """Or a short old append would cut off what was acknowledged behind it."""
+    """Otherwise a short old append would cut off the acknowledged entries behind it."""
     log = open_log(1, 1, 1, 1)
     with unreadable(cast(MemoryStorage, log.storage), "term"), pytest.raises(UnavailableError):
         log.first_new(run(1, 1))
@@ -279,7 +279,7 @@ def check_against_model(drawn: random.Random) -> None:
         elif action < 0.7 and given:
             written = given.pop(0)
             storage.save(entries=written)
-            # As after one term only: the acknowledgement counts if nothing newer is on its way.
+            # As with one term only: the acknowledgement counts if no newer write is on its way.
             if written and not any(given):
                 log.stable_to(written[-1].index, written[-1].term)
         elif action < 0.8:

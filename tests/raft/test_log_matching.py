@@ -1,9 +1,10 @@
 """Log matching against a deliberately dumb model: one follower, and every leader it might hear of.
 
-The world is a list of leaders' logs, one per term, each made as a correct election would allow:
-some older log, with all that is committed in it, cut anywhere above that and extended. Messages
-quote any of them, in any order: old, repeated, overlapping, with LSNs that do not fit. The model of
-the follower is a list of entries and four lines of the paper (figure 2, AppendEntries 2 to 5).
+The world is a list of leaders' logs, one per term, each as a correct election would allow. Such a
+log is an older one that has every committed entry, cut anywhere above those and extended. Messages
+quote any of the logs, in any order: old, repeated, overlapping, with LSNs that do not fit. The
+model of the follower is a list of entries and four lines of the paper (figure 2, AppendEntries 2
+to 5).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.raft.cluster import first_snapshot, membership
 
 HISTORIES = 1000
 MESSAGES = 30
-"""Per history: 30 000 cases in all."""
+"""Messages per history: 30 000 cases in all."""
 
 ME = ReplicaId(9)
 START = Entry(Term(1), Index(1), Lsn(1), 0, EntryKind.NOOP, b"")
@@ -40,7 +41,9 @@ class World:
     committed: int = 1
 
     def elect(self) -> None:
-        """A new term's leader: an older log, cut above what is committed, and some entries."""
+        """The log of a new term's leader: an older log, cut above its committed entries, and new
+        ones.
+        """
         term = max(self.logs) + 1
         fitting = [log for log in self.logs.values() if self.agree(log) == self.committed]
         log = list(self.drawn.choice(fitting))
@@ -57,12 +60,12 @@ class World:
         self.committed = self.drawn.randrange(self.committed, len(log) + 1)
 
     def agree(self, log: Sequence[Entry]) -> int:
-        """How much of what is committed is in `log`."""
+        """How many of the committed entries are in `log`."""
         known = self.logs[max(self.logs)][: self.committed]
         return sum(one == other for one, other in zip(log, known, strict=False))
 
     def message(self) -> AppendEntries:
-        """What some leader may have sent at some time."""
+        """A message that some leader may have sent at some time."""
         drawn = self.drawn
         newest = max(self.logs)
         term = newest if drawn.random() < 0.6 else drawn.randrange(1, newest + 1)
@@ -89,7 +92,9 @@ class Model:
     term: int = 1
 
     def append(self, m: AppendEntries) -> int | RejectReason | None:
-        """The index acknowledged; None: refused or dropped; or why no leader sends this."""
+        """The acknowledged index; None when it is refused or dropped; or why no leader sends
+        this.
+        """
         if m.term < self.term:
             return None
         self.term = m.term
@@ -122,7 +127,7 @@ def follower() -> tuple[Raft, MemoryStorage]:
 
 
 def answer(raft: Raft, storage: MemoryStorage, m: AppendEntries) -> int | RejectReason | None:
-    """What the core does with it, as the model says it; everything it wrote becomes durable."""
+    """The core's answer in the model's terms; everything that it wrote becomes durable."""
     try:
         raft.step(m)
     except MessageRejected as rejected:
@@ -141,7 +146,7 @@ def answer(raft: Raft, storage: MemoryStorage, m: AppendEntries) -> int | Reject
 
 
 def shifted(m: AppendEntries) -> AppendEntries:
-    """The same with LSNs that fit each other but not what is before them."""
+    """The same entries with LSNs that fit each other but not the entries before them."""
     return replace(m, entries=tuple(replace(e, lsn=Lsn(e.lsn + 1)) for e in m.entries))
 
 

@@ -107,7 +107,7 @@ def test_a_removed_leader_steps_down_at_once_when_told_so() -> None:
 
 
 def only_the_leader_knows_of_its_removal(cluster: Cluster) -> Raft:
-    """Replica 1 has applied its own removal and has the newest log; 2 has only the entry."""
+    """Replica 1 has the newest log and has applied its own removal; 2 has the entry unapplied."""
     leader = cluster.elect(1)
     leader.propose_change(change(remove(1)))
     cluster.take(cluster.replicas[1])
@@ -286,7 +286,7 @@ def test_members_are_bound_to_their_data_directory() -> None:
         ReplicaId(4), StoreId("store-9"), Incarnation(44)
     )
     assert outcome_reason(cluster, change(add(4))) is ChangeReason.ACCEPTED
-    # Who leaves by the same change gives its directory up: a swap in place.
+    # A replica that leaves by the same change gives its directory up: this is a swap in place.
     (arrives,) = at(6, "store-9", 44, ChangeKind.ADD_VOTER).steps
     swap = ConfigChange((arrives, ChangeStep(ChangeKind.REMOVE, ReplicaId(4))))
     assert outcome_reason(cluster, swap) is ChangeReason.ACCEPTED
@@ -373,7 +373,7 @@ def test_a_witness_votes_without_storing_records() -> None:
 
 
 def test_a_witness_never_becomes_a_full_replica() -> None:
-    """It has positions without records: counting it would be counting copies that are not there."""
+    """A witness has positions without records: counting it would count copies that do not exist."""
     cluster = Cluster(2)
     cluster.elect(1)
     cluster.start(3)
@@ -414,7 +414,7 @@ def test_garbage_in_a_committed_change_is_refused_by_all_alike() -> None:
 
 
 def test_a_guarded_leader_lets_apply_refuse_what_does_not_fit() -> None:
-    """Apply knows the reason, and says it to whoever asked."""
+    """Apply knows the reason, and tells it to whoever asked."""
     cluster = Cluster(3, guard_changes=True)
     cluster.elect(1)
     assert outcome_reason(cluster, change(remove(1, 2, 3))) is ChangeReason.NO_VOTERS_LEFT
@@ -429,7 +429,7 @@ def test_a_follower_forwards_a_change() -> None:
 
 
 def test_without_validation_a_second_change_may_follow_at_once() -> None:
-    """Then only apply decides, and the epochs see to it that the second changes nothing."""
+    """Then apply decides, and because of the epochs the second change does nothing."""
     cluster = Cluster(3, disable_change_validation=True)
     leader = cluster.elect(1)
     leader.propose_change(change(add_learner(4), epoch=1))
@@ -441,7 +441,9 @@ def test_without_validation_a_second_change_may_follow_at_once() -> None:
 
 @pytest.mark.parametrize(("position", "value"), [(0, 2), (1, 9), (2, 2), (2, 0), (3, 1), (4, 7)])
 def test_other_bytes_are_no_change(position: int, value: int) -> None:
-    """Version, transition, epoch without the flag or a flag of two, padding, count."""
+    """Other values of the version, the transition, the epoch or its flag, the padding, the
+    count.
+    """
     data = bytearray(encode_change(change(add(1), epoch=7)))
     data[position] = value
     with pytest.raises(ChangeCorrupt):

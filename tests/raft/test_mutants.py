@@ -1,9 +1,9 @@
-"""The tester is tested: cores with one rule broken must not survive the storms.
+"""Tests of the storms: a core with one broken rule must not survive them.
 
-Each mutant breaks a rule that a safety property rests on. A mutant that lives through every seed
-here means that the storms, or the checker, have gone blind to that rule. Rules whose breach takes a
-rarer chain of events have tests of their own, in `test_election`, `test_membership_change`,
-`test_log` and `tests/paper`.
+Each mutant breaks a rule that a safety property rests on. When a mutant lives through every seed
+here, the storms or the checker have gone blind to that rule. A rule whose breach needs a rarer
+chain of events has its own test, in `test_election`, `test_membership_change`, `test_log` or
+`tests/paper`.
 """
 
 from __future__ import annotations

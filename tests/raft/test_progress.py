@@ -103,7 +103,7 @@ def test_after_a_snapshot_the_probe_starts_behind_it() -> None:
 
 
 def test_inv_progress_holds_for_any_history() -> None:
-    """INV-PROGRESS: match < next, whatever comes in whatever order."""
+    """INV-PROGRESS: match < next, whatever answers come and in whatever order."""
     for seed in range(100):
         drawn = random.Random(seed)
         progress = probing(next_index=drawn.randrange(1, 9))
@@ -173,7 +173,9 @@ def test_unknown_contexts_are_nothing(context: bytes) -> None:
 
 
 def test_whoever_asks_in_step_with_the_periods_still_sees_an_active_replica() -> None:
-    """Simulator seed 306: HAKeeper sampled right after each check, and a repair waited for ever."""
+    """Simulator seed 306: HAKeeper always sampled right after a check, so a repair waited for
+    ever.
+    """
     tracker = Tracker(ONE, RaftLimits())
     tracker.restore(Configuration(frozenset({ONE, TWO})), 1)
     progress = tracker.progress[TWO]

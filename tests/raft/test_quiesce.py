@@ -1,4 +1,4 @@
-"""Quiesce: when a shard falls silent, what wakes it, and what it must not do meanwhile."""
+"""Quiesce: when a shard quiesces, what wakes it, and what it must not do meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logservice.raft.ready import Role
 from tests.raft.cluster import Cluster, add, add_learner, block, change, remove, taken
 
 TICKS = 20
-"""More than two election timeouts: nobody may quiesce on what it only remembers."""
+"""This is longer than two election timeouts: no replica may quiesce on what it only remembers."""
 
 
 def silent(cluster: Cluster) -> set[int]:
@@ -29,7 +29,7 @@ def silent(cluster: Cluster) -> set[int]:
 
 def quiesced(count: int = 3, **settings: bool) -> Cluster:
     cluster = Cluster(count, quiesce_ticks=TICKS, **settings)
-    for number in cluster.replicas:  # with lease reads they keep out of elections at first
+    for number in cluster.replicas:  # with lease reads replicas keep out of elections at first
         cluster[number]._state.ticks = cluster.election_ticks
     cluster.elect(1).propose([block(b"a")])
     cluster.settle()
@@ -62,7 +62,7 @@ def test_an_idle_shard_costs_no_message_and_no_election() -> None:
 def test_it_takes_exactly_the_configured_ticks() -> None:
     cluster = Cluster(3, quiesce_ticks=TICKS)
     cluster.elect(1)
-    cluster.tick()  # sees the no-op: not idle yet
+    cluster.tick()  # this tick sees the no-op: the shard is not idle yet
     cluster.tick(TICKS - 1)
     assert silent(cluster) == set()
     cluster.tick()
@@ -161,7 +161,7 @@ def test_not_before_everything_is_applied() -> None:
     replica = cluster.replicas[1]
     apply, cluster.apply = cluster.apply, lambda r: apply(r) if r is not replica else None  # type: ignore[method-assign]
     replica_to_apply = replica.to_apply
-    for _ in range(30):  # `settle` would wait for the applying
+    for _ in range(30):  # `settle` would wait until the entry is applied
         for one in cluster.up():
             one.raft.tick()
             cluster.take(one)
@@ -257,8 +257,8 @@ def test_a_membership_change_and_a_transfer_wake_it() -> None:
 
 
 def test_members_of_a_silent_shard_count_as_active_when_it_wakes() -> None:
-    """Whatever the phase of check-quorum it fell silent in: a change that is asked for again and
-    again, each time of a silent shard, would else never be taken (simulator, seed 200993).
+    """A shard may quiesce in any phase of check-quorum. A change that is asked for again and again,
+    each time when the shard is quiesced, would otherwise never be taken (simulator, seed 200993).
     """
     cluster = quiesced(guard_changes=True)
     cluster.start(4)

@@ -22,7 +22,7 @@ from logservice.raft.tracker.tracker import (
 Half = frozenset[ReplicaId]
 
 CASES = 15_000
-"""Of each kind; with those of test_log_matching.py 60 000 in all."""
+"""Cases of each kind; with those of test_log_matching.py there are 60 000 in all."""
 
 
 def ids(*numbers: int) -> Half:
@@ -40,7 +40,7 @@ def majorities(half: Half) -> list[set[ReplicaId]]:
 
 
 def dumb_committed(half: Half, match: dict[ReplicaId, int]) -> int:
-    """The largest index for which some majority has everything."""
+    """The largest index up to which some majority has every entry."""
     if not half:
         return INFINITE_INDEX
     return max(min(match.get(voter, 0) for voter in chosen) for chosen in majorities(half))
@@ -72,7 +72,7 @@ def test_commit_index_against_the_definition() -> None:
         assert committed_index(voters, outgoing, match_of) == expected
         if number % 5:
             continue
-        tracker = Tracker(ReplicaId(1), RaftLimits())  # has its own way to the same figure
+        tracker = Tracker(ReplicaId(1), RaftLimits())  # computes the same figure in its own way
         tracker.restore(Configuration(voters, outgoing), 10)
         for who, progress in tracker.progress.items():
             progress.match = match.get(who, 0)

@@ -182,7 +182,9 @@ def test_a_restarted_replica_keeps_out_of_elections_that_could_break_a_lease() -
 
 
 def test_a_pause_ends_a_lease_though_no_tick_was_counted() -> None:
-    """INV-LEASE-1: the leader's process stops for seconds; the others elect; it goes on."""
+    """INV-LEASE-1: the leader's process stops for seconds, the others elect a new leader, and the
+    old one goes on.
+    """
     cluster = Cluster(3, lease_read=True, lease_span=1000)
     leader = leader_with_lease(cluster)
     now = 5000
@@ -205,7 +207,7 @@ def test_the_lease_begins_before_the_round_leaves() -> None:
     now = 5000
     leader._state.lease_clock = lambda: now
     leader.tick()
-    now += 99  # the round was on its way for long
+    now += 99  # the round was on its way for a long time
     cluster.settle()
     leader.read_index(b"still")
     assert [state.context for state in taken(leader).read_states] == [b"still"]

@@ -1,4 +1,4 @@
-"""What a leader knows of its members' disks, and what follows from it."""
+"""What a leader knows of the room on its members' disks, and what follows from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def led(count: int = 3) -> Cluster:
 
 
 def say(cluster: Cluster, rooms: dict[int, int], *, closed: bool = False) -> None:
-    """These disks have this room, and the leader hears of it."""
+    """Give these disks this room, and let the leader hear of it."""
     for number, room in rooms.items():
         cluster[number].set_room(room, closed)
     cluster.tick(2)
@@ -201,7 +201,7 @@ def test_a_leader_that_wakes_up_believes_what_the_disks_said_before() -> None:
 
 
 def test_a_replica_that_joins_says_what_its_disk_takes_as_soon_as_it_is_a_member() -> None:
-    """Its own disk may be looked at before its first snapshot tells it that it belongs here."""
+    """The room of its own disk may come before its first snapshot tells it that it is a member."""
     cluster = led()
     cluster.start(4)
     cluster[4].set_room(7, False)

@@ -1,21 +1,21 @@
 """The counter-examples to single-server membership change (D. Ongaro, "bug in single-server
 membership changes", raft-dev, 10 July 2015): one add and one remove, two adds, two removes.
 
-All have one shape. Four servers in configuration C. S1 leads and creates D, which reaches nobody
-who is needed to elect another leader. S2 is elected by S2, S3, S4 in C and creates E, which a
-majority of *E* holds. D and E differ from C by one server each, but from each other by two: they
-have disjoint majorities. S1 is elected by a majority of D and overwrites what E has committed.
-Every assignment of servers to that shape is run, so that no labelling is left out.
+All have one shape. There are four servers in configuration C. S1 leads and creates D, which reaches
+nobody who is needed to elect another leader. S2, S3 and S4 elect S2 in C, and S2 creates E, which a
+majority of *E* holds. D and E each differ from C by one server, but from each other by two: they
+have disjoint majorities. A majority of D elects S1, which overwrites what E has committed. The
+tests run every assignment of servers to that shape, so that no labelling is left out.
 
 The bug needs two things, and this core has neither:
 
 - a leader that creates a configuration before it has committed an entry of its own term (the fix
   published with the bug; `change_needs_own_commit`);
 - configurations that count from the moment they are in a log, as in the dissertation. Here they
-  count when applied. D was never committed, so S1 still needs a majority of C, and E is committed
-  by a majority of C: those intersect, whatever D and E are. So with the rule off the construction
-  stops where E would be committed. `LogTimeCluster` shows that it is this which stops it: let
-  changes count when they are written, and the violation follows as published.
+  count when they are applied. D was never committed, so S1 still needs a majority of C, and E is
+  committed by a majority of C: those intersect, whatever D and E are. So with the rule off the
+  construction stops where E would be committed. `LogTimeCluster` shows that nothing else stops it:
+  when changes count as soon as they are written, the violation follows as published.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tests.raft.cluster import Cluster, Replica, add, block, change, remove
 
 C = (1, 2, 3, 4)
 NO_OP, OF_D = 2, 3
-"""Indexes: the no-op of S1's first term, which all have, and the entry that creates D."""
+"""The indexes of the no-op of S1's first term, which all have, and of the entry that creates D."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """`d` by S1 and `e` by S2; the majorities of D and E that decide share nobody."""
+    """S1 makes `d` and S2 makes `e`; the majorities of D and E that decide share no server."""
 
     name: str
     d: ConfigChange
@@ -92,7 +92,7 @@ class LogTimeCluster(Cluster):
 
 
 def only_between(cluster: Cluster, *servers: int) -> None:
-    """Nobody else's messages arrive."""
+    """Deliver the messages between these servers only."""
     cluster.drop = lambda m: m.to not in servers or m.sender not in servers
 
 
@@ -136,7 +136,7 @@ def create_e(cluster: Cluster, example: Example) -> None:
 
 
 def campaign_for_d(cluster: Cluster, example: Example) -> None:
-    """S1 asks for votes in the configuration it goes by; a majority of D hears it."""
+    """S1 asks for votes in the configuration that it follows; a majority of D hears it."""
     only_between(cluster, *example.d_majority)
     cluster[1].campaign()
     cluster.settle()
@@ -175,7 +175,7 @@ def test_the_rule_refuses_the_fatal_step(kind: type[Cluster], example: Example) 
 
 @each_example
 def test_if_changes_counted_when_written_the_bug_would_be_there(example: Example) -> None:
-    """Without the rule, and with the dissertation's membership: the published violation."""
+    """Without the rule and with the dissertation's membership the published violation happens."""
     cluster = start(LogTimeCluster, rule=False)
     create_d(cluster, example)
     elect_s2(cluster)

@@ -54,7 +54,7 @@ def test_a_joining_replica_takes_a_snapshot_that_does_not_name_it_and_cannot_lea
     joining = cluster.start(4)
     assert not joining.raft.status().promotable
     leader.propose_change(change(add(4)))
-    # The snapshot arrives before the entry that adds it is applied there.
+    # The snapshot reaches the new member before it has applied the entry that adds it.
     cluster.settle()
     assert joining.raft.membership.contains(ReplicaId(4))
     assert joining.raft.status().promotable
@@ -193,7 +193,7 @@ def test_a_snapshot_waits_for_a_sign_of_life_and_for_the_storage() -> None:
 
 
 def test_a_replica_that_cannot_read_its_log_takes_a_snapshot_all_the_same() -> None:
-    """What it cannot compare it does not hold against the leader."""
+    """A follower accepts from the leader what it cannot compare."""
     cluster = Cluster(3)
     leader = cluster.elect(1)
     leader.propose([block(b"a", 5)])

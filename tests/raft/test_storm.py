@@ -16,7 +16,7 @@ TICKS = 200
 
 
 def live(seed: int) -> Counter[str]:
-    """One life; returns what happened in it."""
+    """Run one life; return what happened in it."""
     storm = Storm(seed)
     storm.run(TICKS)
     return storm.counts

@@ -1,7 +1,7 @@
-"""What a log shard's state machine should do, as simply as it can be said.
+"""A model of a log shard's state machine, as simple as possible.
 
-No window, no tables of fixed size kept up to date, no incremental anything: the model remembers all
-that ever happened and works every answer out from that. It shares no code with `logservice.rsm`.
+It has no window, no tables of fixed size and nothing incremental: it remembers all that ever
+happened and works out every answer from that. It shares no code with `logservice.rsm`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Answer = tuple[str, dict[str, int | str]]
-"""("ok", numbers) or (reason, metadata as numbers and words)."""
+"""An answer: ("ok", numbers), or (reason, metadata as numbers and words)."""
 
 
 def ok(**numbers: int) -> Answer:
@@ -27,8 +27,10 @@ class ModelSession:
 
 @dataclass
 class DictionaryModel:
-    """Limits are given, so that a test can make them small. `rank`: whoever ranks higher gives way
-    when several owners have as many sessions.
+    """The model. Its limits are arguments, so that a test can make them small.
+
+    `rank`: when several owners have the same number of sessions, the one that ranks highest gives
+    way.
     """
 
     window: int
@@ -74,7 +76,7 @@ class DictionaryModel:
         block: bytes,
         behind: int = 0,
     ) -> Answer:
-        """`behind`: records of the blocks that share the entry and come after this one."""
+        """Append a block. `behind`: the records of the blocks behind it in the same entry."""
         lsn, self.next_lsn = self.next_lsn, self.next_lsn + count
         answer = self._judge(lsn, count, session, sequence, epoch, expected, who, block, behind)
         if answer[0] != "ok":
@@ -120,7 +122,7 @@ class DictionaryModel:
         return ok(lsn=lsn, count=count)
 
     def owned(self, who: str) -> list[int]:
-        """Sessions of `who`, the one unused for the longest first."""
+        """The sessions of `who`; the one that was idle for longest comes first."""
         mine = [session for session, row in self.sessions.items() if row.owner == who]
         return sorted(mine, key=lambda session: (self.sessions[session].used, session))
 

@@ -1,4 +1,4 @@
-"""Drives one `LogRsm` as a log would: gives entries their index and LSN, and envelopes their
+"""Drives one `LogRsm` as a log would: it gives entries their index and LSN, and envelopes their
 ids.
 """
 
@@ -38,7 +38,7 @@ def request(
 
 
 class ShardDriver:
-    """The log above one state machine. `entries` is everything applied, for replays."""
+    """The log above one state machine. `entries` holds every applied entry, for replays."""
 
     def __init__(self, rsm: LogRsm | None = None) -> None:
         self.rsm = rsm or LogRsm()
@@ -106,7 +106,7 @@ class ShardDriver:
         return outcome
 
     def value(self, command: Command | bytes) -> int:
-        """The number a command that must succeed answers with."""
+        """Apply a command that must succeed; return the number that it answers with."""
         outcome = self.command(command)
         assert isinstance(outcome, Applied), outcome
         return outcome.value

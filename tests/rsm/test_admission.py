@@ -28,7 +28,7 @@ from tests.rsm.shard_driver import ShardDriver, landed, refused, request
 
 
 class Leader:
-    """A leader whose log commits only when told to: `tail` is appended, not yet applied."""
+    """A leader whose log commits only when told to: `tail` is appended and not yet applied."""
 
     def __init__(self) -> None:
         self.log = ShardDriver()
@@ -36,7 +36,7 @@ class Leader:
         self.tail: deque[Entry] = deque()
 
     def ask(self, item: AppendRequest) -> Decision:
-        """Judge, and append when admitted."""
+        """Judge a block, and append it when it is admitted."""
         decision = self.admission.admit(item, self.log.next_lsn)
         if decision is ADMIT:
             self.admission.appended(item, self.log.next_lsn)
@@ -120,8 +120,8 @@ def test_a_request_behind_a_parked_one_waits_for_the_same_commands(leader: Leade
     leader.propose(AllocateTimestamps(1))
     assert leader.ask(request(session=session, sequence=1, epoch=1)) is PARK
     leader.commit(1)
-    # The grant is applied, but the parked request was promised to be asked first, after the next
-    # command; judged now, its successor would be a gap.
+    # The grant is applied. But the parked request is to be judged first, after the next command: if
+    # its successor were judged now, it would be a gap.
     assert leader.ask(request(session=session, sequence=2, epoch=1)) is PARK
     leader.commit()
     assert leader.ask(request(session=session, sequence=1, epoch=1)) is ADMIT
@@ -178,7 +178,7 @@ def test_g9_nothing_is_admitted_while_a_grant_is_uncommitted(leader: Leader) -> 
     assert leader.ask(request(epoch=1)) is PARK
     leader.propose(AllocateTimestamps(1))
     leader.commit(2)
-    # The grant is applied; that a timestamp command is not does not matter.
+    # The grant is applied; it does not matter that a timestamp command is not.
     assert refused(answer(leader.ask(request()))) == ("FENCED", {"epoch": "1", "holder": "a"})
     assert leader.ask(request(epoch=1)) is ADMIT
     assert leader.commit()[-1] == landed(2)
@@ -195,10 +195,10 @@ def test_g9_an_older_epoch_is_refused_without_waiting(leader: Leader) -> None:
 
 
 def test_an_expected_lsn_is_judged_against_the_tail(leader: Leader) -> None:
-    """INV-ADMIT-NEXT: a wrong one is parked while anything is uncommitted."""
+    """INV-ADMIT-NEXT: a block with a wrong expected LSN is parked while anything is uncommitted."""
     assert leader.ask(request(5, expected=1)) is ADMIT
     assert leader.ask(request(2, expected=6)) is ADMIT
-    # Both are taken by uncommitted blocks, which another leader might not have.
+    # Uncommitted blocks, which another leader might not have, take both LSNs.
     assert leader.ask(request(expected=6)) is PARK
     assert leader.ask(request(expected=1)) is PARK
     # Wrong in every future, but which LSN is next is not known either.
@@ -218,10 +218,10 @@ def test_inv_admit_next_a_wrong_expectation_waits_once_however_busy_the_log_is(
     assert leader.ask(request(expected=3)) is PARK
     leader.commit()
     leader.ask(request(2))
-    # Somebody else appends all the time; what was in front of the block is counted.
+    # Another client appends all the time; the blocks in front of this one are counted.
     again = leader.admission.admit(request(expected=3), leader.log.next_lsn, waited=True)
     assert refused(answer(again)) == ("WRONG_EXPECTED_LSN", {"next": "6"})
-    # What rests on the tail waits for it all the same.
+    # A block that depends on the tail waits for it all the same.
     taken = leader.admission.admit(request(expected=6), leader.log.next_lsn, waited=True)
     assert taken is PARK
 
@@ -265,7 +265,7 @@ def test_a_full_table_of_gaps_stops_appends(
         leader.log.append(epoch=8)
     monkeypatch.setattr(admission_module, "REJECTED_RANGES_MAX", 3)
     assert refused(answer(leader.ask(request())))[0] == "BUSY"
-    # Nothing is lost by it: what needs no LSN is still answered.
+    # Nothing is lost by that: a request that needs no LSN is still answered.
     again = leader.ask(request(session=session, sequence=1))
     assert answer(again) == landed(1, duplicate=True)
 
@@ -293,8 +293,8 @@ def test_what_is_remembered_of_sessions_stays_bounded(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_inv_rsm_admit_what_is_admitted_is_applied_whatever_is_in_the_tail(seed: int) -> None:
-    """INV-RSM-ADMIT under random traffic, commits of any length, lost tails: no admitted block ever
-    becomes a gap, and a refusal by applied state is what apply would have said.
+    """INV-RSM-ADMIT under random traffic, commits of any length and lost tails: no admitted block
+    ever becomes a gap, and a refusal by applied state has the reason that apply would have given.
     """
     rng = random.Random(seed)
     leader = Leader()

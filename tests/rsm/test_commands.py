@@ -1,4 +1,4 @@
-"""Commands: one byte form each, and nothing else decodes."""
+"""Commands: each has one byte form, and nothing else decodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from logservice.rsm.commands import (
 from tests.owners import APP, NONCE
 
 BY = "03000200" + "617070" + "7331"
-"""APP: two lengths, "app", "s1"."""
+"""The encoding of APP: two lengths, "app", "s1"."""
 
 GOLDEN: list[tuple[Command, str]] = [
     (OpenSession(APP, NONCE), "01020000" + BY + "0102030405060708090a0b0c0d0e0f10"),

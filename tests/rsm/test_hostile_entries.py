@@ -1,4 +1,4 @@
-"""Whatever bytes a committed entry holds, every replica answers, stays alike, and can go on."""
+"""Whatever bytes a committed entry holds, all replicas answer, stay equal, and can go on."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_a_full_session_table_evicts_only_what_was_idle_for_long(
         shard.noop()
     shard.append(session=ids[0], sequence=1)
     newest = shard.value(OpenSession(APP, NONCE))
-    # The second was idle for longest; the first was just used, and the third is idle enough too.
+    # The second was idle for longest. The first was just used. The third is old enough, too.
     assert shard.append(session=ids[0], sequence=2) == landed(2)
     assert refused(shard.append(session=ids[1], sequence=1))[0] == "SESSION_EXPIRED"
     assert shard.value(OpenSession(APP, NONCE)) > newest

@@ -1,7 +1,7 @@
 """LogRsm against a dumb dictionary model: random traffic, small limits, snapshots in the middle.
 
-Every answer must be the model's, the state must stay the model's, a machine that was restored from
-a snapshot must go on like the one that was not, and replaying the log must give the same bytes.
+Every answer and every state must be the model's. A machine that was restored from a snapshot must
+go on like the one that was not, and replaying the log must give the same bytes.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def answer_of(outcome: Outcome) -> Answer:
 
 
 class Pair:
-    """The machine and the model, given the same entries. `seen`: reasons of all answers so far."""
+    """The machine and the model get the same entries. `seen`: the reasons of all answers so far."""
 
     def __init__(self, model: DictionaryModel) -> None:
         self.shard = ShardDriver()
@@ -278,7 +278,7 @@ def test_inv_rsm_canon_a_replica_restored_anywhere_ends_with_the_same_bytes(
 
 
 def random_step(rng: random.Random) -> Step:
-    """Like `steps`, but long runs of them stay lively."""
+    """Steps like those of `steps`, of which long runs stay lively."""
     roll = rng.random()
     if roll < 0.6:
         ahead = rng.choice([0, 0, 0, 0, -1, -2, -3, -5, 1])

@@ -1,7 +1,7 @@
-"""Sessions, writers and holds between identities: what one cannot do to another's (line 4).
+"""Sessions, writers and holds of several identities: none can harm what belongs to another.
 
-The attacks are a neighbour's: a client with every right to append and truncate that knows
-everything that can be guessed. They are made at the state machine, where no leader helps.
+The attacker is a neighbour: a client that has every right to append and truncate and knows
+everything that can be guessed. It attacks the state machine, where no leader helps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.rsm.shard_driver import ShardDriver, landed, refused, request
 EXPIRED = ("SESSION_EXPIRED", {})
 DENIED = ("PERMISSION_DENIED", {"role": "admin", "owner": APP.identity})
 OTHERS = OTHER.claim(NONCE)
-"""The neighbour, with the nonce: even who has stolen it."""
+"""The neighbour with the owner's nonce: it may even have stolen that."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def shard() -> ShardDriver:
 
 
 def admitted(shard: ShardDriver, item: AppendRequest) -> tuple[str, dict[str, str]]:
-    """What a leader answers that refuses `item` before it has an LSN."""
+    """The answer of a leader that refuses `item` before it has an LSN."""
     decision = Admission(shard.rsm).admit(item, shard.next_lsn)
     assert isinstance(decision, Refuse), decision
     return refused(decision.outcome)
@@ -55,8 +55,8 @@ def admitted(shard: ShardDriver, item: AppendRequest) -> tuple[str, dict[str, st
 def test_g5_an_acked_sequence_is_never_anothers_whatever_another_identity_appends(
     shard: ShardDriver, claim: Claim
 ) -> None:
-    """INV-RSM-OWNER. The attack: B appends sequence 2 in A's session; A's own sequence 2 was then
-    told that it is applied, with B's LSN.
+    """INV-RSM-OWNER. The attack: B appends sequence 2 in A's session. A's own sequence 2 was then
+    answered as applied, with B's LSN.
     """
     session = shard.value(OpenSession(APP, NONCE))
     assert shard.append(session=session, sequence=1) == landed(1)
@@ -124,7 +124,7 @@ def test_inv_rsm_share_opened_sessions_of_another_identity_evict_nobody_elses(
 
 
 def test_inv_rsm_share_identities_together_take_from_the_greediest_only() -> None:
-    """Nobody makes another's session old: what counts is who has how many."""
+    """Nobody makes another's session old: the number of sessions of each owner counts."""
     sessions = SessionTable()
     index = 0
     mine = []
@@ -142,7 +142,7 @@ def test_inv_rsm_share_identities_together_take_from_the_greediest_only() -> Non
         opened(greedy[index % 3])
     assert len(sessions) == SESSIONS_MAX
     assert all(sessions.get(session) is not None for session in mine)
-    # A newcomer finds room at once, and takes it from them.
+    # A newcomer finds room at once: the owner with most sessions gives way.
     for _ in range(100):
         assert opened(b"newcomer")
     assert (sessions.count_of(b"me"), sessions.count_of(b"newcomer")) == (100, 100)
@@ -155,7 +155,7 @@ def test_the_sessions_of_one_identity_end_at_their_bound(shard: ShardDriver) -> 
     answers = [shard.command(OpenSession(APP, NONCE)) for _ in range(SESSIONS_PER_OWNER_MAX + 1)]
     assert isinstance(answers[-1], Rejected) is False
     assert shard.status.session_count == SESSIONS_PER_OWNER_MAX
-    # The oldest of its own made room, having been idle for so long.
+    # The oldest of its own sessions made room, since it was idle for so long.
     assert refused(shard.append(session=1, sequence=1)) == EXPIRED
     assert shard.append(session=2, sequence=1) == landed(2)
     assert SESSION_WINDOW < SESSIONS_PER_OWNER_MAX < SESSIONS_MAX
@@ -192,7 +192,7 @@ def test_g9_another_identity_cannot_take_or_release_the_writers_epoch(fenced: Sh
         assert refused(fenced.command(command)) == DENIED
     assert fenced.append(epoch=1) == landed(11)
     assert (fenced.status.writer_holder, fenced.status.writer_owner) == ("db-1", APP.identity)
-    # A stale compare-and-swap is told what it is: that is no secret.
+    # A stale compare-and-swap is told the holder's epoch: that is no secret.
     stale = refused(fenced.command(AcquireWriter(OTHER, False, 0, False, "thief")))
     assert stale == ("STALE_EPOCH", {"epoch": "1", "holder": "db-1"})
 
@@ -206,7 +206,7 @@ def test_g9_the_override_of_administration_takes_the_epoch_over_and_fences_the_o
     assert fenced.append(epoch=2, claim=OTHERS) == landed(13)
     assert refused(fenced.command(ReleaseWriter(APP, False, 2)))[0] == "PERMISSION_DENIED"
     assert fenced.value(ReleaseWriter(APP, True, 2)) == 2
-    # Nobody holds it now: whoever may append may acquire it.
+    # Nobody holds the epoch now: whoever may append may acquire it.
     assert fenced.value(AcquireWriter(OTHER, False, 2, False, "next")) == 3
 
 
@@ -230,7 +230,7 @@ def test_another_identity_neither_moves_nor_releases_a_hold(shard: ShardDriver) 
 
 
 def test_the_override_moves_and_releases_a_hold_which_stays_its_owners(shard: ShardDriver) -> None:
-    """INV-RSM-HOLD-OWNER: the override leaves it that identity's."""
+    """INV-RSM-HOLD-OWNER: after an override the hold still belongs to its identity."""
     shard.append(20)
     shard.value(SetHold(APP, False, Lsn(5), "backup"))
     shard.value(SetHold(OTHER, True, Lsn(8), "backup"))
@@ -253,7 +253,7 @@ def test_the_holds_of_one_identity_end_at_their_bound(
     assert shard.value(SetHold(OTHER, False, Lsn(2), "another's")) == 2
 
 
-# --- what is said of it all -----------------------------------------------------------------------
+# --- what is printed ------------------------------------------------------------------------------
 
 
 def test_no_nonce_shows_in_what_is_printed(shard: ShardDriver) -> None:

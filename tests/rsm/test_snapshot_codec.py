@@ -109,7 +109,7 @@ def test_damage_anywhere_is_found_and_leaves_the_old_state() -> None:
 
 
 def test_a_state_with_a_good_checksum_that_no_log_made_is_refused_or_canonical() -> None:
-    """Mutates the body and repairs its checksum, so that the checks behind it are what decides."""
+    """Mutated bodies with a right checksum: the checks behind the checksum decide."""
     data = busy_shard().rsm.save_snapshot()
     rng = random.Random(7)
     refused = 0
@@ -150,7 +150,7 @@ def held(lsn: int = 11, owner: str = APP.identity) -> Hold:
 
 
 def crowd(count: int) -> SessionTable:
-    """Sessions of one owner."""
+    """A table with `count` sessions of one owner."""
     return SessionTable(
         {
             SessionId(number): Session(CLAIM.owner, NONCE, 0, Index(5000))
@@ -205,7 +205,9 @@ def gap(lsn: int, count: int) -> RejectedRange:
     ],
 )
 def test_a_state_that_breaks_an_invariant_is_refused(changes: dict[str, object], what: str) -> None:
-    """INV-RSM-TRUNC, INV-RSM-HOLD, INV-RSM-EPOCH, INV-RSM-GAP, INV-RSM-SESSION, read back."""
+    """INV-RSM-TRUNC, INV-RSM-HOLD, INV-RSM-EPOCH, INV-RSM-GAP and INV-RSM-SESSION are checked when
+    a state is read back.
+    """
     decode_state(encode_state(broken()))
     with pytest.raises(SnapshotCorrupt, match=what):
         decode_state(encode_state(broken(**changes)))
