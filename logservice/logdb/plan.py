@@ -52,15 +52,15 @@ class Planner:
         *,
         marks: bool,
     ) -> None:
-        """`states` are all replicas', and their owner's, who makes a new one in `new_state`. marks:
-        recovery found damage that no mark names.
+        """`states` holds the states of all replicas; `new_state` adds one. marks: recovery found
+        damage that no mark names.
         """
         self.marks = marks
         """Some damage has no mark on disk that names it."""
         self._states = states
         self._new_state = new_state
         self._commits: dict[Key, Index] = {}
-        """What waits, by replica."""
+        """The commit indexes that wait, by replica."""
 
     def plan(self, updates: Sequence[Update], sequence: int) -> tuple[list[RecordRun], int, bool]:
         """What makes `updates` durable, from write sequence `sequence` on, and what had waited for
