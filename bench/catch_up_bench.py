@@ -108,7 +108,7 @@ class Trio:
             ),
         )
         for store in self.stores:
-            await store.host.start_replica(SHARD, ReplicaId(store.number), membership, join=False)
+            await store.host.replicas.start(SHARD, ReplicaId(store.number), membership, join=False)
 
     def introduce(self, up: list[Store]) -> None:
         """Tell the stores that are up each other's addresses."""
@@ -120,7 +120,7 @@ class Trio:
         """Who leads."""
         while True:
             for store in up:
-                if store.host.replica(SHARD).ready_to_lead:
+                if store.host.replicas.running[SHARD].ready_to_lead:
                     return store
             await asyncio.sleep(0.01)
 
@@ -159,7 +159,7 @@ async def catch_up(root: Path, blocks: int) -> None:
     started = time.perf_counter()
     await behind.up()
     trio.introduce(trio.stores)
-    await behind.host.wait_applied(SHARD, Lsn(tail), 300.0)
+    await behind.host.replicas.running[SHARD].wait_lsn(Lsn(tail), 300.0)
     spent = time.perf_counter() - started
     watch.cancel()
     size = tail * BLOCK_BYTES / 1e6

@@ -157,7 +157,7 @@ async def count() -> dict[str, Way]:
     try:
         member = Member(_REPLICA, host.identity.store_id, host.identity.incarnations[0])
         membership = Membership(voters=(_REPLICA,), members=(member,))
-        await host.start_replica(_SHARD, _REPLICA, membership, join=False)
+        await host.replicas.start(_SHARD, _REPLICA, membership, join=False)
         await host.read_index(_SHARD, 10.0)
         context: Any = _Call()
         log = LogService(StoreContext(host, LimitsSection(), lambda _: "", lambda: ANONYMOUS))

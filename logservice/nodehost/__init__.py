@@ -1,8 +1,8 @@
 """The async shell of a store: many replicas on one event loop, one commit group per pass.
 
-Start at `node_host.py`, which the rest of a store calls. Below it are `replica/` (one replica and
-its requests), `routing/` (the way to a leader), `quiesce.py` (idle shards cost nothing), `disks/`
-(data directories and the pass), `hearing/` (which peers are believed), `peers/` (questions between
+Start at `node_host.py`, which the rest of a store calls. Below it are `replica/` (replicas, their
+requests, and which of them run), `routing/` (the way to a leader), `disks/` (data directories and
+the pass), `hearing/` (which peers are believed), `peers/` (questions between
 stores), `transport/`, `truncation/`, `integrity/` (scrub, comparison, repair) and `agent/`
 (HAKeeper's part). `assembly/` puts a store together. `server`, `sim`, `bench` and tests import it.
 """

@@ -214,8 +214,8 @@ class Store:
     async def _hand_over(self, host: NodeHost) -> None:
         async def one(shard: ShardId, successor: ReplicaId) -> None:
             with contextlib.suppress(LogServiceError):
-                await host.transfer_leadership(shard, successor, _HAND_OVER_S)
+                await host.router.transfer_leadership(shard, successor, _HAND_OVER_S)
 
-        led = [info.shard for info in host.replica_infos() if info.role is Role.LEADER]
-        moves = [(shard, host.replica(shard).raft.successor) for shard in led]
+        led = [info.shard for info in host.replicas.infos() if info.role is Role.LEADER]
+        moves = [(shard, host.replicas.running[shard].raft.successor) for shard in led]
         await asyncio.gather(*(one(*move) for move in moves if move[1] != NO_REPLICA))

@@ -89,7 +89,7 @@ class SimStore:
     @property
     def halted(self) -> frozenset[ShardId]:
         """Shards whose replica here cannot be trusted."""
-        return frozenset(self.parts.host.halted() if self.parts is not None else ())
+        return frozenset(self.parts.host.halts.all() if self.parts is not None else ())
 
     @property
     def scrub_passes(self) -> int:
@@ -102,13 +102,13 @@ class SimStore:
         """Its replica of a shard, None when none runs."""
         if self.parts is None or not self.up:
             return None
-        return self.parts.host.running(shard)
+        return self.parts.host.replicas.running.get(shard)
 
     def replicas(self) -> list[Replica]:
         """Its running replicas, by shard."""
         if self.parts is None or not self.up:
             return []
-        shards = sorted({shard for shard, _ in self.parts.host.stored_replicas()})
+        shards = sorted({shard for shard, _ in self.parts.host.directories.replicas()})
         return [replica for shard in shards if (replica := self.running(shard)) is not None]
 
     # --- lives ------------------------------------------------------------------------------------

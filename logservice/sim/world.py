@@ -352,7 +352,7 @@ class World:
         return all(
             members.contains(replica)
             for parts in opened
-            for at, replica in parts.host.stored_replicas()
+            for at, replica in parts.host.directories.replicas()
             if at == shard
         )
 
@@ -395,11 +395,11 @@ class World:
         assert store.parts is not None
         host = store.parts.host
         now = self.loop.now_s
-        first, applied = host.log_bounds(shard)
+        first, applied = host.replicas.running[shard].log_bounds
         position = first
         runs: list[Run] = []
         while position <= applied:
-            found = read_log_here(host.replica(shard), position, 1 << 20)
+            found = read_log_here(host.replicas.running[shard], position, 1 << 20)
             runs += runs_of(found)
             if found.next_lsn == position:
                 break
@@ -452,8 +452,8 @@ class World:
                     f"t{raft.term} l{raft.leader} i{raft.last_index} c{raft.commit} "
                     f"a{replica.applied} v{raft.membership.voters}"
                 )
-            if store.parts.host.halted():
-                parts.append(f"{store.store_id} halted {store.parts.host.halted()}")
+            if store.parts.host.halts.all():
+                parts.append(f"{store.store_id} halted {store.parts.host.halts.all()}")
         return "; ".join(parts)
 
     def _sent(self, transport: SimTransport, shard: ShardId, message: Message) -> None:

@@ -210,9 +210,11 @@ class _Parts:
         self.workers = [SimpleNamespace(alarms=[alarm] if place == 1 else [])]
         self.host = SimpleNamespace(
             directories=[],
-            replica_infos=lambda: infos,
-            halted=lambda: halted,
-            leader_store=lambda shard: "s1",
+            replicas=SimpleNamespace(
+                infos=lambda: infos,
+                running={shard: SimpleNamespace(leader_store="s1") for shard in SHARDS},
+            ),
+            halts=SimpleNamespace(all=lambda: halted),
             stale_lookup=self._log_status,
             refusals=SimpleNamespace(counts={"stranger": 3}),
             requests=SimpleNamespace(refused={("shard.append", "member"): 6}),

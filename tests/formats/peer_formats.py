@@ -62,11 +62,11 @@ from logservice.ids import (
     StoreId,
     Term,
 )
-from logservice.nodehost import quiesce
 from logservice.nodehost.agent import access_book, address_book, bootstrap
 from logservice.nodehost.hearing import vouching
 from logservice.nodehost.integrity import digests, repair
 from logservice.nodehost.peers.applied import APPLIED_ARRAY, APPLIED_FIXED
+from logservice.nodehost.replica import quiesce
 from logservice.nodehost.routing import forwarding
 from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.nodehost.transport.seam import PeerIdentity

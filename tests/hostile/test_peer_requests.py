@@ -124,9 +124,9 @@ async def stranger(store: Store, name: str = STRANGER) -> RoguePeer:
 def what_is(store: Store) -> tuple[object, ...]:
     """Everything that requests could change in the store."""
     host = parts_of(store).host
-    state = host.replica(HAKEEPER_SHARD).state_machine
-    machine = host.replica(LOG).state_machine.save_snapshot()
-    bounds = host.log_bounds(LOG)
+    state = host.replicas.running[HAKEEPER_SHARD].state_machine
+    machine = host.replicas.running[LOG].state_machine.save_snapshot()
+    bounds = host.replicas.running[LOG].log_bounds
     view = state.state  # type: ignore[attr-defined]
     return (
         machine,
@@ -137,7 +137,7 @@ def what_is(store: Store) -> tuple[object, ...]:
         dict(view.access),
         dict(view.id_counters),
         view.access_version,
-        sorted(host.halted()),
+        sorted(host.halts.all()),
     )
 
 

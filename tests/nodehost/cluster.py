@@ -28,6 +28,7 @@ from logservice.nodehost.assembly.store_directory import DiskSeams
 from logservice.nodehost.assembly.store_parts import StoreParts
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.options import NodeHostOptions
+from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
@@ -129,7 +130,7 @@ class Cluster:
             await store.up()
         self.introduce()
         for number in voters:
-            await self.host(number).start_replica(
+            await self.host(number).replicas.start(
                 SHARD, ReplicaId(number), self.membership(voters), join=False
             )
 
@@ -146,6 +147,10 @@ class Cluster:
                 await store.down()
             assert not store.fatal, store.fatal
 
+    def replica(self, number: int) -> Replica:
+        """The replica of the shard that runs on a store."""
+        return self.host(number).replicas.running[SHARD]
+
     def host(self, number: int) -> NodeHost:
         host = self.stores[number].host
         assert host is not None
@@ -158,11 +163,11 @@ class Cluster:
             for number, store in self.stores.items():
                 if store.host is None:
                     continue
-                info = store.host.replica_info(shard)
-                if info is not None and store.host.replica(shard).ready_to_lead:
+                info = store.host.replicas.info(shard)
+                if info is not None and store.host.replicas.running[shard].ready_to_lead:
                     return number
             await asyncio.sleep(0.01)
-        infos = [store.host and store.host.replica_infos() for store in self.stores.values()]
+        infos = [store.host and store.host.replicas.infos() for store in self.stores.values()]
         raise AssertionError(f"no leader: {infos}")
 
 

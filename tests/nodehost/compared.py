@@ -45,7 +45,7 @@ class Compared(Cluster):
 
     async def fill(self, count: int = RECORDS) -> None:
         host = self.host(await self.leader())
-        before = host.log_bounds(SHARD)[1]
+        before = host.replicas.running[SHARD].log_bounds[1]
         for number in range(count):
             await host.append(SHARD, request(block=b"record %3d" % number * 50), 30.0)
         await self.level(before + count)
@@ -53,13 +53,13 @@ class Compared(Cluster):
     async def level(self, lsn: int) -> None:
         for store in self.stores.values():
             host = store.host
-            if host is not None and host.running(SHARD) is not None:
-                await eventually(lambda h=host: h.log_bounds(SHARD)[1] >= lsn)  # type: ignore[misc]
+            if host is not None and host.replicas.running.get(SHARD) is not None:
+                await eventually(lambda h=host: h.replicas.running[SHARD].log_bounds[1] >= lsn)  # type: ignore[misc]
 
     def forge(self, number: int, lsn: int) -> int:
         """Forge the entry of `lsn` on the disk of one store, running or not; its index."""
         store = self.stores[number]
-        at = self.host(number).replica(SHARD).reader.index_of_lsn(Lsn(lsn))
+        at = self.host(number).replicas.running[SHARD].reader.index_of_lsn(Lsn(lsn))
         forge(store.directory, store.incarnation, SHARD, number, at)
         return at
 
@@ -73,7 +73,7 @@ class Compared(Cluster):
 
     def stored(self, number: int, lsn: int) -> bytes:
         """The entry's payload on the disk of a store, read past its cache."""
-        log = self.host(number).replica(SHARD).reader.durable_log()
+        log = self.host(number).replicas.running[SHARD].reader.durable_log()
         index = log.index_of_lsn(Lsn(lsn))
         fetch = log.fetch(index, Index(index + 1), 1 << 20, ahead=False)
         fetch.run()
@@ -83,6 +83,6 @@ class Compared(Cluster):
 
 def spoil(cluster: Compared, number: int, lsn: int) -> None:
     """Make the state machine of a replica differ from the others after the same entries."""
-    rsm = cluster.host(number).replica(SHARD).log_rsm
+    rsm = cluster.replica(number).log_rsm
     assert rsm is not None
     rsm.state.holds["nobody's"] = Hold(Lsn(lsn), "nobody")

@@ -152,71 +152,13 @@ class FakeHost:
         self.bootstraps: dict[ShardId, Bootstrap] = {}
         self.infos: dict[ShardId, ReplicaInfo] = {}
         self.stored: set[tuple[ShardId, ReplicaId]] = set()
-        self.halts: dict[ShardId, HaltedReplica] = {}
-        self.repairs: set[ShardId] = set()
+        self.halts = FakeHalts()
+        self.replicas = FakeReplicas(self)
+        self.directories = FakeDirectories(self)
+        self.router = FakeRouter(self)
         self.calls: list[tuple[object, ...]] = []
         self.failure: LogServiceError | Exception | None = None
         self.propose_failures: list[LogServiceError] = []
-
-    async def start_replica(
-        self,
-        shard: ShardId,
-        replica_id: ReplicaId,
-        membership: Membership,
-        *,
-        join: bool,
-        incarnation: Incarnation | None = None,
-    ) -> None:
-        self._fail()
-        assert incarnation in self.identity.incarnations
-        self.calls.append(("start", shard, replica_id, membership, join))
-        self.bootstraps.setdefault(shard, Bootstrap(membership, join))
-        self.stored.add((shard, replica_id))
-        self.infos[shard] = info(self.identity, shard, replica_id, membership)
-
-    async def remove_replica(self, shard: ShardId, replica_id: ReplicaId) -> None:
-        self._fail()
-        self.calls.append(("remove", shard, replica_id))
-        self.stored.discard((shard, replica_id))
-        self.infos.pop(shard, None)
-
-    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
-        if shard == HAKEEPER_SHARD and self.local is not None:
-            role = Role.LEADER if self.leads else Role.FOLLOWER
-            return info(
-                self.identity,
-                shard,
-                ReplicaId(1),
-                self.local.membership,
-                role=role,
-                term=self.local.term,
-                leader=self.leader,
-            )
-        return self.infos.get(shard)
-
-    def repairing(self) -> set[ShardId]:
-        return self.repairs
-
-    def replica_infos(self) -> list[ReplicaInfo]:
-        return [self.infos[shard] for shard in sorted(self.infos)]
-
-    def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
-        return sorted(self.stored)
-
-    def halt_forgetful(self, shard: ShardId, replica: ReplicaId, through: Index) -> None:
-        self.calls.append(("forgetful", shard, replica, through))
-
-    def halted(self) -> dict[ShardId, HaltedReplica]:
-        return self.halts
-
-    def directory_infos(self) -> list[DirectoryReport]:
-        return [DirectoryReport(one, 10, 90, path="/d") for one in self.identity.incarnations]
-
-    def roomiest(self) -> Incarnation:
-        return self.identity.incarnations[-1]
-
-    def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
-        return self.bootstraps.get(shard)
 
     async def propose(self, shard: ShardId, command: bytes, timeout_s: float) -> Applied:
         assert shard == HAKEEPER_SHARD
@@ -238,25 +180,116 @@ class FakeHost:
             raise ShardNotFound(shard=shard)
         return self.local.rsm.lookup(query)
 
+    def expire(self, shard: ShardId) -> None:
+        """Nobody waits here."""
+
+    def fail(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+class FakeReplicas:
+    """The replicas of a FakeHost."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self._host = host
+
+    async def start(
+        self,
+        shard: ShardId,
+        replica_id: ReplicaId,
+        membership: Membership,
+        *,
+        join: bool,
+        incarnation: Incarnation | None = None,
+    ) -> None:
+        host = self._host
+        host.fail()
+        assert incarnation in host.identity.incarnations
+        host.calls.append(("start", shard, replica_id, membership, join))
+        host.bootstraps.setdefault(shard, Bootstrap(membership, join))
+        host.stored.add((shard, replica_id))
+        host.infos[shard] = info(host.identity, shard, replica_id, membership)
+
+    async def remove(self, shard: ShardId, replica_id: ReplicaId) -> None:
+        self._host.fail()
+        self._host.calls.append(("remove", shard, replica_id))
+        self._host.stored.discard((shard, replica_id))
+        self._host.infos.pop(shard, None)
+
+    def info(self, shard: ShardId) -> ReplicaInfo | None:
+        host = self._host
+        if shard == HAKEEPER_SHARD and host.local is not None:
+            role = Role.LEADER if host.leads else Role.FOLLOWER
+            return info(
+                host.identity,
+                shard,
+                ReplicaId(1),
+                host.local.membership,
+                role=role,
+                term=host.local.term,
+                leader=host.leader,
+            )
+        return host.infos.get(shard)
+
+    def infos(self) -> list[ReplicaInfo]:
+        return [self._host.infos[shard] for shard in sorted(self._host.infos)]
+
+    def halt_forgetful(self, shard: ShardId, replica: ReplicaId, through: Index) -> None:
+        self._host.calls.append(("forgetful", shard, replica, through))
+
+
+class FakeDirectories:
+    """The data directories of a FakeHost."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self._host = host
+
+    def replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+        return sorted(self._host.stored)
+
+    def infos(self) -> list[DirectoryReport]:
+        return [DirectoryReport(one, 10, 90, path="/d") for one in self._host.identity.incarnations]
+
+    def roomiest(self) -> DirectoryReport:
+        return self.infos()[-1]
+
+    def bootstrap_of(self, shard: ShardId) -> Bootstrap | None:
+        return self._host.bootstraps.get(shard)
+
+
+class FakeHalts(dict[ShardId, HaltedReplica]):
+    """The halted replicas of a FakeHost; some of them are being repaired."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repairs: set[ShardId] = set()
+
+    def all(self) -> dict[ShardId, HaltedReplica]:
+        return self
+
+    def repairing(self) -> set[ShardId]:
+        return self.repairs
+
+
+class FakeRouter:
+    """Notes what a FakeHost is asked to do with memberships and leaderships."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self._host = host
+
     async def change_membership(
         self, shard: ShardId, change: ConfigChange, timeout_s: float
     ) -> Membership:
-        self._fail()
-        self.calls.append(("change", shard, change))
+        self._host.fail()
+        self._host.calls.append(("change", shard, change))
         return Membership()
-
-    def expire(self, shard: ShardId) -> None:
-        """Nobody waits here."""
 
     async def transfer_leadership(
         self, shard: ShardId, target: ReplicaId, timeout_s: float
     ) -> None:
-        self._fail()
-        self.calls.append(("transfer", shard, target))
-
-    def _fail(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+        self._host.fail()
+        self._host.calls.append(("transfer", shard, target))
 
 
 def info(

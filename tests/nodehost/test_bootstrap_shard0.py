@@ -243,14 +243,14 @@ async def test_contradicting_records_are_refused() -> None:
 async def test_who_is_starting_says_so_before_the_record_is_durable() -> None:
     stores = Stores()
     seen: list[bool] = []
-    original = stores.hosts["s1"].start_replica
+    original = stores.hosts["s1"].replicas.start
 
     async def slow(shard, replica, membership, **how):  # type: ignore[no-untyped-def]
         stores.wipe("s2")
         seen.append(await stores.run("s2") == [BootstrapOutcome.REFUSED])
         await original(shard, replica, membership, **how)
 
-    stores.hosts["s1"].start_replica = slow  # type: ignore[method-assign]
+    stores.hosts["s1"].replicas.start = slow  # type: ignore[method-assign]
     await stores.run("s1")
     assert seen == [True]
 

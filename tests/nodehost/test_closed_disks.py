@@ -52,7 +52,7 @@ class Stuck:
     def take(self, number: int) -> None:
         """Take the bytes of store `number`, and tell it now what its next tick would find out."""
         self.disks[number].taken = True
-        replica = self.stores.host(number).replica(SHARD)
+        replica = self.stores.host(number).replicas.running[SHARD]
         replica.directory.look_at_disk()
         replica.raft.set_room(replica.directory.disk.room, replica.directory.disk.closed)
 
@@ -76,7 +76,7 @@ async def stuck(tmp_path: Path) -> AsyncIterator[Stuck]:
     command = commands.encode(commands.OpenSession(APP, NONCE))
     session = (await host.propose(SHARD, command, 5.0)).value
     await host.append(SHARD, request(block=b"acked", session=session, sequence=1), 5.0)
-    raft = host.replica(SHARD).raft
+    raft = host.replicas.running[SHARD].raft
     last = raft.last_index
     found = Stuck(stores, disks, leader, session, asyncio.get_running_loop().create_future())
     for number in stores.stores:

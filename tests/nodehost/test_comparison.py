@@ -64,7 +64,7 @@ async def test_a_sleeping_shard_is_compared_and_goes_on_sleeping(tmp_path: Path)
     cluster.equip()
     await cluster.fill(3)
     leader = cluster.comparers[await cluster.leader()]
-    replicas = [cluster.host(number).replica(SHARD) for number in cluster.stores]
+    replicas = [cluster.replica(number) for number in cluster.stores]
     await eventually(lambda: all(replica.asleep for replica in replicas))
     woken: list[ShardId] = []
     for replica in replicas:
@@ -85,14 +85,14 @@ async def test_the_replica_that_differs_halts_and_is_repaired(
     index = cluster.forge(number, 17)
     comparer = await cluster.compare()
     assert comparer.counts["wrong"] == 1
-    halted = host.halted()[SHARD]
+    halted = host.halts.all()[SHARD]
     assert f"entries 2 to {RECORDS + 2} (LSN 1 to {RECORDS})" in halted.reason
     assert "not what a majority has" in halted.reason
     with pytest.raises(Halted):
         await host.read_log(SHARD, Lsn(17), 1 << 20)
-    assert host.repairing() == {SHARD}
+    assert host.halts.repairing() == {SHARD}
     others = [n for n in cluster.stores if n != number]
-    assert all(SHARD not in cluster.host(n).halted() for n in others)
+    assert all(SHARD not in cluster.host(n).halts.all() for n in others)
     await cluster.leader()
     await cluster.repairers[number].run_once()
     assert cluster.repairers[number].counts["repaired"] == 1
@@ -102,7 +102,7 @@ async def test_the_replica_that_differs_halts_and_is_repaired(
     assert cluster.stored(number, 17) == wanted
     again = await cluster.compare()
     assert again.counts.get("wrong", 0) == (0 if leads else 1)
-    assert SHARD not in host.halted()
+    assert SHARD not in host.halts.all()
     await cluster.stores[number].down()
     await cluster.stores[number].up()
     cluster.introduce()
@@ -114,18 +114,18 @@ async def test_a_state_made_of_what_was_wrong_is_not_begun_with(cluster: Compare
     forgotten: list[int] = []
 
     async def forget(shard: ShardId, replica: ReplicaId, index: Index) -> None:
-        assert cluster.host(number).running(SHARD) is None
+        assert cluster.host(number).replicas.running.get(SHARD) is None
         forgotten.append(index)
 
     await cluster.fill()
     number = await cluster.follower()
     cluster.forge(number, 17)
-    directory = cluster.host(number).replica(SHARD).directory
+    directory = cluster.replica(number).directory
     directory.forget_exports = forget
     await cluster.compare()
     await cluster.repairers[number].run_once()
     assert forgotten == [2]
-    assert cluster.host(number).running(SHARD) is not None
+    assert cluster.host(number).replicas.running.get(SHARD) is not None
 
 
 async def test_a_state_that_differs_is_found_when_the_shard_pauses(cluster: Compared) -> None:
@@ -135,10 +135,10 @@ async def test_a_state_that_differs_is_found_when_the_shard_pauses(cluster: Comp
     comparer = await cluster.compare()
     assert (comparer.counts["wrong"], comparer.counts["states"]) == (1, 1)
     host = cluster.host(number)
-    assert "not what a majority has: the state after entry 42" in host.halted()[SHARD].reason
+    assert "not what a majority has: the state after entry 42" in host.halts.all()[SHARD].reason
     await cluster.repairers[number].run_once()
-    assert host.repairing() == set()  # the replica is to be replaced: no peer has its state
-    assert host.running(SHARD) is None
+    assert host.halts.repairing() == set()  # the replica is to be replaced: no peer has its state
+    assert host.replicas.running.get(SHARD) is None
 
 
 async def test_states_without_a_majority_halt_all(cluster: Compared) -> None:
@@ -147,7 +147,7 @@ async def test_states_without_a_majority_halt_all(cluster: Compared) -> None:
         spoil(cluster, number, number)
     comparer = await cluster.compare()
     assert comparer.counts["contested"] == 1
-    assert all(SHARD in cluster.host(number).halted() for number in cluster.stores)
+    assert all(SHARD in cluster.host(number).halts.all() for number in cluster.stores)
 
 
 async def test_states_are_compared_at_one_index_in_one_form_only(
@@ -156,7 +156,7 @@ async def test_states_are_compared_at_one_index_in_one_form_only(
     await cluster.fill()
     leader, number = await cluster.leader(), await cluster.follower()
     asker = cluster.host(leader).identity
-    replica = cluster.host(number).replica(SHARD)
+    replica = cluster.replica(number)
     for index in (replica.applied - 1, replica.applied + 1):
         ask = DIGEST.encode(DigestWanted(SHARD, number, leader, 0, index))
         data = await cluster.host(number).on_request(asker, DIGEST.method, ask)
@@ -167,7 +167,7 @@ async def test_states_are_compared_at_one_index_in_one_form_only(
     monkeypatch.setattr(replica.state_machine, "save_snapshot", newer)
     comparer = await cluster.compare()
     assert "wrong" not in comparer.counts
-    assert cluster.host(number).halted() == {}
+    assert cluster.host(number).halts.all() == {}
     assert SHARD not in comparer._compared
 
 
@@ -184,18 +184,18 @@ async def test_three_different_replicas_halt_all_until_a_person_decides(
     assert caplog.text.count("halts until a person decides") == 3
     for number in cluster.stores:
         host = cluster.host(number)
-        assert "no majority of replicas agrees on entries" in host.halted()[SHARD].reason
+        assert "no majority of replicas agrees on entries" in host.halts.all()[SHARD].reason
         with pytest.raises(Halted):
             await host.append(SHARD, request(), 1.0)
         with pytest.raises(Halted):
             await host.read_index(SHARD, 1.0)
         await cluster.repairers[number].run_once()
-        assert host.running(SHARD) is None
-        assert host.repairing() == set()
+        assert host.replicas.running.get(SHARD) is None
+        assert host.halts.repairing() == set()
     for number in cluster.stores:
         await cluster.stores[number].down()
         await cluster.stores[number].up()
-        assert SHARD in cluster.host(number).halted()
+        assert SHARD in cluster.host(number).halts.all()
 
 
 async def digest_of(cluster: Compared, number: int, asker: int, low: int, high: int) -> bytes:
@@ -231,7 +231,7 @@ async def test_a_replica_that_halts_while_it_is_read_still_says_what_it_had(
     finding = FINDING.encode(Finding(SHARD, halting, leading, 2, 4, True, rows))
     host = cluster.host(halting)
     await host.on_request(cluster.host(leading).identity, FINDING.method, finding)
-    assert SHARD in host.halted()
+    assert SHARD in host.halts.all()
     going_on.set()
     assert await asked == dict(rows)[halting]
 
@@ -242,7 +242,7 @@ async def test_a_follower_counts_the_digest_of_a_member_that_has_applied_more(
     """A follower hears of a commit later than the leader and the other follower."""
     await cluster.fill(5)
     number = await cluster.follower()
-    host, replica = cluster.host(number), cluster.host(number).replica(SHARD)
+    host, replica = cluster.host(number), cluster.replica(number)
     answer = DigestAnswer(1, replica.raft.commit + 1, b"a" * 16)
 
     async def ahead(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
@@ -263,16 +263,16 @@ async def test_a_wrong_learner_is_found_too(tmp_path: Path) -> None:
     learner = ReplicaId(4)
     change = ConfigChange(
         (ChangeStep(ChangeKind.ADD_LEARNER, learner, store.store_id, store.incarnation),),
-        expected_epoch=host.replica(SHARD).raft.membership.change_epoch,
+        expected_epoch=host.replicas.running[SHARD].raft.membership.change_epoch,
     )
-    membership = await host.change_membership(SHARD, change, 30.0)
-    await cluster.host(4).start_replica(SHARD, learner, membership, join=True)
+    membership = await host.router.change_membership(SHARD, change, 30.0)
+    await cluster.host(4).replicas.start(SHARD, learner, membership, join=True)
     await cluster.fill(10)
     cluster.equip()
     cluster.forge(4, 7)
     comparer = await cluster.compare()
     assert comparer.counts["wrong"] == 1
-    assert SHARD in cluster.host(4).halted()
+    assert SHARD in cluster.host(4).halts.all()
     await cluster.repairers[4].run_once()
     await cluster.level(20)
     assert cluster.stored(4, 7) == cluster.stored(1, 7)
@@ -285,7 +285,7 @@ async def test_ranges_follow_each_other_and_truncation_moves_the_first_one(
     monkeypatch.setattr(bounds, "COMPARE_RANGE_ENTRIES", 8)
     await cluster.fill()
     comparer = await cluster.compare()
-    applied = cluster.host(await cluster.leader()).replica(SHARD).applied
+    applied = cluster.host(await cluster.leader()).replicas.running[SHARD].applied
     assert comparer.counts["ranges"] == -(-applied // 8)
     monkeypatch.setattr(bounds, "COMPARE_RANGE_BYTES", 1500)
     await cluster.fill(1)
@@ -295,19 +295,19 @@ async def test_ranges_follow_each_other_and_truncation_moves_the_first_one(
     # One replica compacts: nobody compares what it does not have any more.
     number = await cluster.follower()
     leader = cluster.host(await cluster.leader())
-    snapshot = cluster.host(number).applied_snapshot(SHARD)
+    snapshot = cluster.replica(number).applied_snapshot()
     await cluster.fill(4)
     await leader.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(43), 0)), 30.0)
     await leader.append(SHARD, request(), 30.0)
     await cluster.level(46)
     cluster.forge(await cluster.leader(), 5)
-    await cluster.host(number).install_snapshot(SHARD, snapshot, Lsn(43))
-    assert cluster.host(number).replica(SHARD).reader.first_index() > 40
+    await cluster.replica(number).install_snapshot(snapshot, Lsn(43))
+    assert cluster.replica(number).reader.first_index() > 40
     before = comparer.counts["ranges"]
     await comparer.run_once()
     assert 0 < comparer.counts["ranges"] - before < 9
     assert "wrong" not in comparer.counts
-    assert comparer._compared[SHARD].through == leader.replica(SHARD).applied
+    assert comparer._compared[SHARD].through == leader.replicas.running[SHARD].applied
 
 
 async def test_compaction_in_the_middle_of_a_range(cluster: Compared) -> None:
@@ -315,14 +315,16 @@ async def test_compaction_in_the_middle_of_a_range(cluster: Compared) -> None:
     leader = await cluster.leader()
     host = cluster.host(leader)
     await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(40), 0)), 30.0)
-    snapshot = host.applied_snapshot(SHARD)
+    snapshot = host.replicas.running[SHARD].applied_snapshot()
     await cluster.fill(5)
     under_way = asyncio.ensure_future(cluster.comparers[leader].run_once())
     await asyncio.sleep(0)
-    await host.install_snapshot(SHARD, snapshot, Lsn(40))
+    await host.replicas.running[SHARD].install_snapshot(snapshot, Lsn(40))
     await under_way
-    assert host.halted() == {}
-    assert cluster.comparers[leader]._compared[SHARD].through == host.replica(SHARD).applied
+    assert host.halts.all() == {}
+    assert (
+        cluster.comparers[leader]._compared[SHARD].through == host.replicas.running[SHARD].applied
+    )
 
 
 async def test_the_leader_changes_in_the_middle(cluster: Compared) -> None:
@@ -344,22 +346,22 @@ async def test_the_leader_changes_in_the_middle(cluster: Compared) -> None:
     under_way = asyncio.ensure_future(cluster.comparers[leader].run_once())
     await asked.wait()
     (target,) = {1, 2, 3} - {leader, other}
-    await host.transfer_leadership(SHARD, ReplicaId(target), 30.0)
+    await host.router.transfer_leadership(SHARD, ReplicaId(target), 30.0)
     go_on.set()
     await under_way
     assert SHARD not in cluster.comparers[leader]._compared
     host.transport.request = original  # type: ignore[method-assign]
-    successor = cluster.host(target).replica(SHARD)
+    successor = cluster.replica(target)
     await eventually(lambda: successor.ready_to_lead)
     await cluster.comparers[target].run_once()
-    assert SHARD in cluster.host(other).halted()
+    assert SHARD in cluster.host(other).halts.all()
 
 
 async def test_a_flipped_bit_on_the_way_is_the_readers_own_fault(cluster: Compared) -> None:
     """An entry that does not verify is damage as always: attributed, halted, repaired."""
     await cluster.fill()
     number = await cluster.follower()
-    place = cluster.host(number).replica(SHARD).reader.durable_log()._state.index.place(9)
+    place = cluster.replica(number).reader.durable_log()._state.index.place(9)
     (path,) = (cluster.stores[number].directory / "segments").glob("*.segment")
     with path.open("r+b") as file:
         file.seek(place.offset + 80)
@@ -368,8 +370,8 @@ async def test_a_flipped_bit_on_the_way_is_the_readers_own_fault(cluster: Compar
         file.write(bytes([byte[0] ^ 1]))
     comparer = await cluster.compare()
     assert "wrong" not in comparer.counts
-    await eventually(lambda: SHARD in cluster.host(number).halted())
-    assert "checksum" in cluster.host(number).halted()[SHARD].reason
+    await eventually(lambda: SHARD in cluster.host(number).halts.all())
+    assert "checksum" in cluster.host(number).halts.all()[SHARD].reason
 
 
 # --- what peers may send --------------------------------------------------------------------------
@@ -448,7 +450,7 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
         finding((1, own), (2, own), (3, own), waited=True),
     ):
         await host.on_request(asker, FINDING.method, body)
-    assert host.halted() == {}
+    assert host.halts.all() == {}
     # The store asks the others itself, and they have what it has, whatever a member says of them.
     for waited in (False, True):
         await host.on_request(
@@ -457,11 +459,11 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
         await host.on_request(
             asker, FINDING.method, finding((1, own), (2, a), (3, b), waited=waited)
         )
-    assert host.halted() == {}
+    assert host.halts.all() == {}
     for number in (2, 3):
         cluster.forge(number, 1)
     await host.on_request(asker, FINDING.method, finding((1, own), (2, b), (3, b)))
-    assert SHARD in host.halted()
+    assert SHARD in host.halts.all()
     with pytest.raises((Halted, ShardNotFound)):
         await host.on_request(asker, FINDING.method, finding((1, own), (2, b), (3, b)))
 
@@ -495,7 +497,7 @@ async def test_one_liar_halts_neither_of_two_honest_replicas(
             finding = Finding(SHARD, number, liar, 2, 4, True, rows)
             await host.on_request(asker, FINDING.method, FINDING.encode(finding))
         monkeypatch.undo()
-        assert host.halted() == {}
+        assert host.halts.all() == {}
 
 
 async def nobody(target: str, method: str, body: bytes, timeout_s: float) -> bytes:
@@ -563,11 +565,11 @@ async def test_a_store_that_cannot_be_told_is_told_later(cluster: Compared) -> N
     host.transport.request = lost  # type: ignore[method-assign]
     comparer = await cluster.compare()
     assert comparer.undecided == [SHARD]
-    assert cluster.host(number).halted() == {}
+    assert cluster.host(number).halts.all() == {}
     host.transport.request = original  # type: ignore[method-assign]
     comparer._due_s = 2.0**40
     await comparer.run_once()
-    assert SHARD in cluster.host(number).halted()
+    assert SHARD in cluster.host(number).halts.all()
     assert comparer.undecided == []
 
 
@@ -612,9 +614,9 @@ async def test_a_store_that_does_not_answer_a_finding_is_told_later(
     requests.register(FINDING, hangs)
     comparer = await cluster.compare()
     assert comparer.undecided == [SHARD]
-    assert cluster.host(number).halted() == {}
+    assert cluster.host(number).halts.all() == {}
     requests.register(FINDING, heard)
     monkeypatch.undo()
     comparer._due_s = 2.0**40
     await comparer.run_once()
-    assert SHARD in cluster.host(number).halted()
+    assert SHARD in cluster.host(number).halts.all()

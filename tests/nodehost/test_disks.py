@@ -107,7 +107,7 @@ class TwoDiskCluster(Cluster):
         self.introduce()
         for shard in (ONE, TWO):
             for number, store in self.disks.items():
-                await self.host(number).start_replica(
+                await self.host(number).replicas.start(
                     shard,
                     ReplicaId(10 * shard + number),
                     self.members(shard),
@@ -142,28 +142,30 @@ async def test_a_disk_that_dies_takes_its_replicas_and_nothing_else(
     await host.append(TWO, request(block=b"before"), 30.0)
     store.vfs[1].dead = True
     lost = asyncio.ensure_future(host.append(TWO, request(block=b"never acked by this disk"), 30.0))
-    await eventually(lambda: TWO in host.halted())
+    await eventually(lambda: TWO in host.halts.all())
     # The other two stores may have the append, because they are a majority. Only its being answered
     # is certain.
     await asyncio.gather(lost, return_exceptions=True)
     written = store.vfs[1].writes_after_death
-    halted = host.halted()[TWO]
+    halted = host.halts.all()[TWO]
     assert (halted.replica, halted.incarnation) == (20 + number, store.incarnations[1])
     assert "the disk is dead" in halted.reason
     with pytest.raises(Halted):
-        host.replica(TWO)
+        host.replicas.running[TWO]
     # The other directory of the store, and the other stores of the shard, go on.
     one = cluster.host(await cluster.leader(ONE))
     await one.append(ONE, request(block=b"x"), 30.0)
-    await eventually(lambda: host.log_bounds(ONE)[1] >= 1)
+    await eventually(lambda: host.replicas.running[ONE].log_bounds[1] >= 1)
     others = [other for other in (1, 2, 3) if other != number]
-    await eventually(lambda: any(cluster.host(n).replica(TWO).ready_to_lead for n in others))
-    [leader] = [n for n in others if cluster.host(n).replica(TWO).ready_to_lead]
+    await eventually(
+        lambda: any(cluster.host(n).replicas.running[TWO].ready_to_lead for n in others)
+    )
+    [leader] = [n for n in others if cluster.host(n).replicas.running[TWO].ready_to_lead]
     await cluster.host(leader).append(TWO, request(block=b"after"), 30.0)
     found = await cluster.host(leader).read_log(TWO, Lsn(1), 1000)
     assert said(found.runs[0].block) == b"before"
     assert store.vfs[1].writes_after_death == written, "nothing is written there any more"
-    infos = host.directory_infos()
+    infos = host.directories.infos()
     assert [bool(info.failed) for info in infos] == [False, True]
     assert store.fatal == []
 
@@ -173,26 +175,26 @@ async def test_a_failed_directory_takes_no_replica_and_forgets_none(
 ) -> None:
     store, host = cluster.disks[1], cluster.host(1)
     store.vfs[1].dead = True
-    await eventually(lambda: TWO in host.halted())
-    assert host.stored_replicas() == [(ONE, 11)]
+    await eventually(lambda: TWO in host.halts.all())
+    assert host.directories.replicas() == [(ONE, 11)]
     for shard, replica in ((TWO, 21), (ShardId(3), 31)):
         with pytest.raises(Halted):
-            await host.start_replica(
+            await host.replicas.start(
                 shard,
                 ReplicaId(replica),
                 Membership(),
                 join=True,
                 incarnation=store.incarnations[1],
             )
-    await host.start_replica(ShardId(3), ReplicaId(32), Membership(), join=True)
-    assert host.stored_replicas() == [(ONE, 11), (ShardId(3), 32)]
+    await host.replicas.start(ShardId(3), ReplicaId(32), Membership(), join=True)
+    assert host.directories.replicas() == [(ONE, 11), (ShardId(3), 32)]
     # HAKeeper replaces the replica by one in the other directory of the same store.
-    await host.remove_replica(TWO, ReplicaId(21))
-    assert host.halted() == {}
-    await host.start_replica(
+    await host.replicas.remove(TWO, ReplicaId(21))
+    assert host.halts.all() == {}
+    await host.replicas.start(
         TWO, ReplicaId(77), Membership(), join=True, incarnation=store.incarnations[0]
     )
-    assert host.replica(TWO).replica_id == 77
+    assert host.replicas.running[TWO].replica_id == 77
 
 
 async def test_with_the_last_disk_the_store_ends(cluster: TwoDiskCluster) -> None:
@@ -214,15 +216,15 @@ async def test_a_stuck_disk_stops_nobody_elses_ticks(cluster: TwoDiskCluster) ->
         original(handle, buffers, offset)
 
     store.vfs[1].write_durably = stuck  # type: ignore[method-assign]
-    if not host.replica(TWO).ready_to_lead:
+    if not host.replicas.running[TWO].ready_to_lead:
         await cluster.host(await cluster.leader(TWO)).append(TWO, request(block=b"x"), 30.0)
     else:
         host.submit_append(TWO, request(block=b"x"), 30.0)
     for _ in range(20):
         await host.append(ONE, request(block=b"x"), 30.0)
-    assert host.replica(ONE).ready_to_lead, "its heartbeats went on"
+    assert host.replicas.running[ONE].ready_to_lead, "its heartbeats went on"
     release.set()
-    await eventually(lambda: host.log_bounds(TWO)[1] >= 1)
+    await eventually(lambda: host.replicas.running[TWO].log_bounds[1] >= 1)
 
 
 async def test_messages_are_judged_by_the_incarnation_of_the_replicas_directory(
@@ -234,7 +236,7 @@ async def test_messages_are_judged_by_the_incarnation_of_the_replicas_directory(
     host = cluster.host(follower)
     message = _heartbeat(cluster, leader, follower)
     identity = cluster.host(leader).identity
-    hearing = host.replica(ONE).hearing
+    hearing = host.replicas.running[ONE].hearing
     assert hearing.hear(identity, message) is message
     one_disk_gone = (Incarnation(5), identity.incarnations[1])
     stranger = PeerIdentity(CLUSTER, identity.store_id, one_disk_gone, 9)
@@ -243,7 +245,7 @@ async def test_messages_are_judged_by_the_incarnation_of_the_replicas_directory(
 
 
 def _heartbeat(cluster: TwoDiskCluster, leader: int, follower: int) -> Heartbeat:
-    replica = cluster.host(leader).replica(ONE)
+    replica = cluster.host(leader).replicas.running[ONE]
     return Heartbeat(
         to=ReplicaId(10 + follower),
         sender=ReplicaId(10 + leader),
@@ -262,9 +264,9 @@ async def test_after_a_restart_everything_is_found_where_it_was(tmp_path: Path) 
         await store.up()
     cluster.introduce()
     # The emptied directory is a new one now: the store speaks for no replica that was in it.
-    assert cluster.host(1).stored_replicas() == [(ONE, 11)]
+    assert cluster.host(1).directories.replicas() == [(ONE, 11)]
     with pytest.raises(InvalidArgument):
-        await cluster.host(1).start_replica(
+        await cluster.host(1).replicas.start(
             TWO,
             ReplicaId(21),
             Membership(),

@@ -173,7 +173,7 @@ class Cluster:
         for _ in range(50):
             for member in self.members.values():
                 host = member.store.host
-                if host is None or host.replica_info(shard) is None:
+                if host is None or host.replicas.info(shard) is None:
                     continue
                 try:
                     return (await host.append(shard, request(), 2.0)).lsn
@@ -237,7 +237,7 @@ async def test_a_cluster_comes_up_makes_shards_and_replaces_a_lost_store(cluster
     await here.start(2)
     host = here.members[2].store.host
     assert host is not None
-    await here.until(lambda view: not host.stored_replicas() and whole(view, 10))
+    await here.until(lambda view: not host.directories.replicas() and whole(view, 10))
 
 
 async def test_hakeeper_is_found_again_after_everything_was_down(cluster) -> None:  # type: ignore[no-untyped-def]

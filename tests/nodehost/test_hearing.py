@@ -101,7 +101,7 @@ def picture(cluster: Cluster) -> dict[int, tuple[object, ...]]:
     """What no stranger may change."""
     found: dict[int, tuple[object, ...]] = {}
     for number in (1, 2, 3):
-        info = cluster.host(number).replica_info(SHARD)
+        info = cluster.host(number).replicas.info(SHARD)
         assert info is not None
         found[number] = (info.role, info.term, info.leader, info.last_index, info.membership)
     return found
@@ -110,7 +110,7 @@ def picture(cluster: Cluster) -> dict[int, tuple[object, ...]]:
 async def test_a_stranger_is_not_heard_whatever_it_says(cluster: Cluster) -> None:
     await append(cluster)
     before = picture(cluster)
-    good = cluster.host(1).applied_snapshot(SHARD)
+    good = cluster.replica(1).applied_snapshot()
     said = 0
     for number in (1, 2, 3):
         for sender in (ReplicaId(9), ReplicaId(1 + number % 3)):
@@ -122,7 +122,7 @@ async def test_a_stranger_is_not_heard_whatever_it_says(cluster: Cluster) -> Non
     await asyncio.sleep(0.1)
     assert picture(cluster) == before
     for number in (1, 2, 3):
-        assert cluster.host(number).replica(SHARD).store_of(ReplicaId(9)) is None
+        assert cluster.replica(number).store_of(ReplicaId(9)) is None
     counts = [cluster.host(number).refusals.counts for number in (1, 2, 3)]
     assert sum(one["stranger"] + one["anothers_name"] for one in counts) == said
     await append(cluster)
@@ -145,8 +145,8 @@ async def test_a_snapshot_that_is_not_what_it_says_is_refused(cluster: Cluster, 
         await append(cluster)
     leader = await cluster.leader()
     number = others(cluster, leader)[0]
-    victim = cluster.host(number).replica(SHARD)
-    good = cluster.host(leader).applied_snapshot(SHARD)
+    victim = cluster.replica(number)
+    good = cluster.replica(leader).applied_snapshot()
     forged = replace(good, index=Index(good.index + 50))
     forged = replace(forged, **SNAPSHOTS[what])  # type: ignore[arg-type]
     say(
@@ -162,7 +162,7 @@ async def test_a_snapshot_that_is_not_what_it_says_is_refused(cluster: Cluster, 
     assert cluster.host(number).refusals.counts["snapshot"] == 1
     for _ in range(3):
         await append(cluster)
-    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 6)
+    await eventually(lambda: cluster.replica(number).log_bounds[1] == 6)
     assert all(not store.fatal for store in cluster.stores.values())
 
 
@@ -172,8 +172,8 @@ async def test_a_snapshot_with_an_older_membership_or_a_removed_replica_is_refus
     await append(cluster)
     leader = await cluster.leader()
     number = others(cluster, leader)[0]
-    victim = cluster.host(number).replica(SHARD)
-    good = cluster.host(leader).applied_snapshot(SHARD)
+    victim = cluster.replica(number)
+    good = cluster.replica(leader).applied_snapshot()
     ahead = LogRsm()
     ahead.recover_from_snapshot(good.state)
     for index in range(good.index + 1, good.index + 4):
@@ -200,7 +200,7 @@ async def test_a_huge_term_is_a_step_and_the_shard_goes_on(cluster: Cluster) -> 
     """INV-HEAR-2."""
     await append(cluster)
     leader = await cluster.leader()
-    term = cluster.host(leader).replica(SHARD).raft.term
+    term = cluster.replica(leader).raft.term
     for number in (1, 2, 3):
         for sender in others(cluster, number):
             head = {"to": replica(number), "sender": replica(sender), "term": HUGE}
@@ -209,7 +209,7 @@ async def test_a_huge_term_is_a_step_and_the_shard_goes_on(cluster: Cluster) -> 
             say(cluster, sender, RequestVote(**head, last_index=Index(2**61), last_term=HUGE))
             say(cluster, sender, ReadIndexRequest(**head, context=b""))
     await append(cluster)
-    now = cluster.host(await cluster.leader()).replica(SHARD).raft.term
+    now = cluster.host(await cluster.leader()).replicas.running[SHARD].raft.term
     assert now <= term + 8 * bounds.TERM_STEP
 
 
@@ -233,17 +233,17 @@ async def test_whoever_was_away_for_a_million_terms_rejoins(
         pytest.skip("a minority cannot go through elections alone: pre-votes keep its term")
     await append(cluster)
     for number in (1, 2, 3):
-        await cluster.host(number).stop_replica(SHARD)
+        await cluster.host(number).replicas.stop(SHARD)
     await raise_terms(cluster, [one for one in (1, 2, 3) if one not in behind], terms)
     for number in (1, 2, 3):
-        await cluster.host(number).start_replica(
+        await cluster.host(number).replicas.start(
             SHARD, replica(number), cluster.membership(), join=False
         )
     await append(cluster)
     leader = cluster.host(await cluster.leader())
     await eventually(
         lambda: all(
-            cluster.host(one).log_bounds(SHARD)[1] == leader.log_bounds(SHARD)[1]
+            cluster.replica(one).log_bounds[1] == leader.replicas.running[SHARD].log_bounds[1]
             for one in (1, 2, 3)
         )
     )
@@ -254,8 +254,8 @@ async def test_an_append_that_contradicts_what_is_committed_is_dropped(cluster: 
         await append(cluster)
     leader = await cluster.leader()
     number = others(cluster, leader)[0]
-    victim = cluster.host(number).replica(SHARD)
-    await eventually(lambda: victim.applied == cluster.host(leader).replica(SHARD).applied)
+    victim = cluster.replica(number)
+    await eventually(lambda: victim.applied == cluster.replica(leader).applied)
     before = victim.info()
     head = {"to": replica(number), "sender": replica(leader), "term": victim.raft.term}
     wrong = Entry(Term(1), Index(3), Lsn(1), 0, EntryKind.NOOP, b"")
@@ -287,7 +287,7 @@ async def test_an_append_that_contradicts_what_is_committed_is_dropped(cluster: 
     assert cluster.host(number).refusals.counts["contradiction"] == 2
     # Its other messages are heard: the others follow it, and this replica needs a leader.
     await append(cluster)
-    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 4)
+    await eventually(lambda: cluster.replica(number).log_bounds[1] == 4)
 
 
 class Breaks(LogRsm):
@@ -319,25 +319,25 @@ async def test_a_broken_invariant_halts_one_replica_and_never_the_store(
     cluster.introduce()
     for shard in (SHARD, two):
         for number in (1, 2, 3):
-            await cluster.host(number).start_replica(
+            await cluster.host(number).replicas.start(
                 shard, replica(number), cluster.membership(), join=False
             )
     await append(cluster, b"before")
     await append(cluster, b"poison")
-    await eventually(lambda: SHARD in cluster.host(2).halted())
-    reason = cluster.host(2).halted()[SHARD].reason
+    await eventually(lambda: SHARD in cluster.host(2).halts.all())
+    reason = cluster.host(2).halts.all()[SHARD].reason
     assert "INV-" in reason
     with pytest.raises(Halted):
-        cluster.host(2).replica(SHARD)
+        cluster.replica(2)
     await append(cluster, b"after")
     leader = cluster.host(await cluster.leader(two))
     await leader.append(two, request(block=b"the other shard"), 30.0)
     await cluster.stores[2].down()
     await cluster.stores[2].up(machines)
     cluster.introduce()
-    assert cluster.host(2).halted()[SHARD].reason == reason, "the mark is durable"
-    assert cluster.host(2).repairing() == set(), "so HAKeeper replaces it"
-    await eventually(lambda: cluster.host(2).replica_info(two) is not None)
+    assert cluster.host(2).halts.all()[SHARD].reason == reason, "the mark is durable"
+    assert cluster.host(2).halts.repairing() == set(), "so HAKeeper replaces it"
+    await eventually(lambda: cluster.host(2).replicas.info(two) is not None)
     await cluster.down()
 
 
@@ -348,7 +348,7 @@ async def test_a_message_that_breaks_an_invariant_halts_the_replica_alone(
     await append(cluster)
     leader = await cluster.leader()
     number = others(cluster, leader)[0]
-    victim = cluster.host(number).replica(SHARD)
+    victim = cluster.replica(number)
 
     real = type(victim.raft).step
 
@@ -358,14 +358,14 @@ async def test_a_message_that_breaks_an_invariant_halts_the_replica_alone(
         real(self, message)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(victim.raft), "step", stepped)
-    await eventually(lambda: SHARD in cluster.host(number).halted())
+    await eventually(lambda: SHARD in cluster.host(number).halts.all())
     assert not cluster.stores[number].fatal
 
 
 async def test_a_joining_replica_hears_whom_the_start_command_named(cluster: Cluster) -> None:
     membership = cluster.membership()
-    await cluster.host(4).start_replica(SHARD, ReplicaId(4), membership, join=True)
-    joined = cluster.host(4).replica(SHARD)
+    await cluster.host(4).replicas.start(SHARD, ReplicaId(4), membership, join=True)
+    joined = cluster.replica(4)
     assert joined.raft.membership == Membership()
     for number in (1, 2, 3):
         assert joined.store_of(replica(number)) == cluster.stores[number].store_id
@@ -377,12 +377,12 @@ async def test_a_joining_replica_hears_whom_the_start_command_named(cluster: Clu
     await cluster.stores[4].down()
     await cluster.stores[4].up()
     cluster.introduce()
-    assert cluster.host(4).replica(SHARD).store_of(ReplicaId(2)) == StoreId("store-2")
+    assert cluster.replica(4).store_of(ReplicaId(2)) == StoreId("store-2")
 
 
 async def test_a_stranger_is_heard_once_hakeeper_names_it(cluster: Cluster) -> None:
     host = cluster.host(1)
-    name = host.replica(SHARD).hearing.members.name
+    name = host.replicas.running[SHARD].hearing.members.name
     vote = RequestVote(
         to=ReplicaId(1),
         sender=ReplicaId(9),
@@ -413,10 +413,10 @@ async def test_a_stranger_is_heard_once_hakeeper_names_it(cluster: Cluster) -> N
     assert asked == [SHARD]
     say(cluster, 4, vote)
     assert host.refusals.counts["stranger"] == 1
-    assert host.replica(SHARD).store_of(ReplicaId(9)) == store.store_id
+    assert host.replicas.running[SHARD].store_of(ReplicaId(9)) == store.store_id
     # A membership that is older than the one known here changes nothing.
     assert not name(cluster.membership())
-    assert host.replica(SHARD).store_of(ReplicaId(9)) == store.store_id
+    assert host.replicas.running[SHARD].store_of(ReplicaId(9)) == store.store_id
 
 
 def test_who_left_is_heard_only_as_the_leader_it_was_and_until_there_is_another() -> None:
@@ -466,8 +466,8 @@ async def test_a_thousand_strangers_cost_hakeeper_few_questions() -> None:
 async def test_the_bounds_of_what_is_heard_at_their_edges(cluster: Cluster) -> None:
     await append(cluster)
     leader = await cluster.leader()
-    hearing = cluster.host(leader).replica(SHARD).hearing
-    term = cluster.host(leader).replica(SHARD).raft.term
+    hearing = cluster.replica(leader).hearing
+    term = cluster.replica(leader).raft.term
     first, second = others(cluster, leader)
 
     def refusal(sender: int, term: int) -> VoteResponse:

@@ -46,7 +46,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 def term_of(cluster: Cluster, number: int) -> Term:
-    return cluster.host(number).replica(SHARD).raft.term
+    return cluster.replica(number).raft.term
 
 
 async def append(cluster: Cluster, block: bytes = b"x") -> None:
@@ -71,12 +71,12 @@ async def test_who_was_not_elected_moves_nothing(cluster: Cluster, ahead: int) -
     await append(cluster)
     leader = await cluster.leader()
     victim_number, rogue = others(cluster, leader)
-    victim = cluster.host(victim_number).replica(SHARD)
-    await eventually(lambda: victim.applied == cluster.host(leader).replica(SHARD).applied)
+    victim = cluster.replica(victim_number)
+    await eventually(lambda: victim.applied == cluster.replica(leader).applied)
     last, present = victim.raft.last_index, victim.raft.term
     term = Term(present + ahead)
     head = {"to": replica(victim_number), "sender": replica(rogue), "term": term}
-    snapshot = cluster.host(leader).applied_snapshot(SHARD)
+    snapshot = cluster.replica(leader).applied_snapshot()
     for _ in range(3):
         for message in (
             AppendEntries(
@@ -197,11 +197,11 @@ async def test_a_replica_that_did_not_vote_asks_and_follows(cluster: Cluster) ->
     leader = await cluster.leader()
     away, other = others(cluster, leader)
     cluster.network.isolate(cluster.stores[away].store_id)
-    await cluster.host(leader).transfer_leadership(SHARD, replica(other), 30.0)
+    await cluster.host(leader).router.transfer_leadership(SHARD, replica(other), 30.0)
     await append(cluster, b"while it was away")
     cluster.network.heal()
     await append(cluster)
-    await eventually(lambda: cluster.host(away).log_bounds(SHARD)[1] == 3)
+    await eventually(lambda: cluster.replica(away).log_bounds[1] == 3)
 
 
 async def test_a_learner_asks_the_voters(cluster: Cluster) -> None:
@@ -209,13 +209,13 @@ async def test_a_learner_asks_the_voters(cluster: Cluster) -> None:
     leader = cluster.host(await cluster.leader())
     spare = cluster.stores[4]
     step = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
-    info = leader.replica_info(SHARD)
+    info = leader.replicas.info(SHARD)
     assert info is not None
     membership = await leader.change_membership(
         SHARD, ConfigChange((step,), info.membership.change_epoch), 30.0
     )
-    await cluster.host(4).start_replica(SHARD, ReplicaId(40), membership, join=True)
-    await eventually(lambda: cluster.host(4).log_bounds(SHARD)[1] == 1)
+    await cluster.host(4).replicas.start(SHARD, ReplicaId(40), membership, join=True)
+    await eventually(lambda: cluster.replica(4).log_bounds[1] == 1)
 
 
 async def test_if_the_voters_are_gone_the_next_election_has_this_vote(cluster: Cluster) -> None:
@@ -226,10 +226,10 @@ async def test_if_the_voters_are_gone_the_next_election_has_this_vote(cluster: C
     leader = await cluster.leader()
     away, other = others(cluster, leader)
     cluster.network.isolate(cluster.stores[away].store_id)
-    await cluster.host(leader).transfer_leadership(SHARD, replica(other), 30.0)
-    await eventually(lambda: cluster.host(other).replica(SHARD).ready_to_lead)
+    await cluster.host(leader).router.transfer_leadership(SHARD, replica(other), 30.0)
+    await eventually(lambda: cluster.replica(other).ready_to_lead)
     elected = term_of(cluster, other)
-    await cluster.host(leader).stop_replica(SHARD)
+    await cluster.host(leader).replicas.stop(SHARD)
     cluster.network.heal()
     await append(cluster)
     assert await cluster.leader() == other, "only it has the newest entries"
@@ -245,7 +245,7 @@ async def test_leadership_moves_as_fast_as_it_did_and_only_when_announced(
         loop = asyncio.get_running_loop()
         begun_s, term = loop.time(), term_of(cluster, await cluster.leader())
         source = cluster.host(await cluster.leader())
-        await source.transfer_leadership(SHARD, replica(target), 30.0)
+        await source.router.transfer_leadership(SHARD, replica(target), 30.0)
         assert loop.time() - begun_s < 0.2, "no election timeout had to pass"
         assert term_of(cluster, target) == term + 1
         await append(cluster)
@@ -293,7 +293,7 @@ async def test_higher_terms_in_answers_depose_once_and_then_rarely(cluster: Clus
                 message: Message = kind(**head, **extra)
                 say(cluster, rogue, message)
         for number in others(cluster, rogue):
-            if cluster.host(number).replica(SHARD).ready_to_lead:
+            if cluster.replica(number).ready_to_lead:
                 try:
                     await cluster.host(number).append(SHARD, request(), 0.25)
                     appended += 1

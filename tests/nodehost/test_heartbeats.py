@@ -328,7 +328,7 @@ async def test_a_slow_command_does_not_silence_the_store() -> None:
     async def slow(shard: ShardId, replica: ReplicaId) -> None:
         await release.wait()
 
-    rig.host.remove_replica = slow  # type: ignore[method-assign]
+    rig.host.replicas.remove = slow  # type: ignore[method-assign]
     await rig.sender.beat_once()
     queue_command(rig.state, rig.state.stores["s1"].queue, 0, RemoveReplica(ONE, ReplicaId(4)))
     for _ in range(5):
@@ -353,7 +353,7 @@ async def test_so_many_commands_are_carried_out_at_once(monkeypatch: pytest.Monk
         under_way -= 1
         done += 1
 
-    rig.host.remove_replica = slow  # type: ignore[method-assign]
+    rig.host.replicas.remove = slow  # type: ignore[method-assign]
     await rig.sender.beat_once()
     for number in range(4, 9):
         command = RemoveReplica(ONE, ReplicaId(number))
@@ -406,7 +406,7 @@ async def test_a_cancelled_command_is_accepted_again() -> None:
         calls.append(replica)
         await release.wait()
 
-    rig.host.remove_replica = slow  # type: ignore[method-assign]
+    rig.host.replicas.remove = slow  # type: ignore[method-assign]
     await rig.sender.beat_once()
     queue_command(rig.state, rig.state.stores["s1"].queue, 0, RemoveReplica(ONE, ReplicaId(4)))
     await rig.sender.beat_once()
@@ -424,7 +424,7 @@ async def test_a_broken_invariant_ends_the_sender() -> None:
     async def broken(shard: ShardId, replica: ReplicaId) -> None:
         raise InvariantViolation("INV-TEST", {})
 
-    rig.host.remove_replica = broken  # type: ignore[method-assign]
+    rig.host.replicas.remove = broken  # type: ignore[method-assign]
     await rig.order(RemoveReplica(ONE, ReplicaId(4)))
     with pytest.raises(InvariantViolation):
         await rig.sender.beat_once()

@@ -39,7 +39,7 @@ class Held:
         """Begin to read from `lsn`, in pieces of some records."""
         for number in range(9):
             await self.host.append(SHARD, request(block=b"%d" % number), 30.0)
-        executor = self.host.replica(SHARD).directory.read_executor
+        executor = self.host.replicas.running[SHARD].directory.read_executor
         executor.submit(lambda: self.goes_on.wait(60))
         reading = asyncio.ensure_future(self.host.read_log(SHARD, Lsn(lsn), 760))
         await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def test_what_is_applied_while_a_read_waits_is_not_in_its_answer(held: Hel
     found = await held.answer(reading)
     assert [said(run.block) for run in found.runs] == [b"%d" % n for n in range(9)]
     assert (found.next_lsn, found.applied_lsn) == (10, 9)
-    assert held.host.log_bounds(SHARD)[1] == 12
+    assert held.host.replicas.running[SHARD].log_bounds[1] == 12
 
 
 async def test_the_bounds_of_an_answer_are_of_one_moment(held: Held) -> None:
@@ -86,7 +86,7 @@ async def test_the_bounds_of_an_answer_are_of_one_moment(held: Held) -> None:
     await held.truncate(3)
     found = await held.answer(reading)
     assert (found.first_lsn, found.applied_lsn) == (1, 9)
-    assert held.host.log_bounds(SHARD) == (4, 12)
+    assert held.host.replicas.running[SHARD].log_bounds == (4, 12)
 
 
 async def test_what_is_truncated_while_a_read_waits_is_not_given(held: Held) -> None:

@@ -63,7 +63,7 @@ async def append_any(cluster: Cluster, block: bytes, **fields: int) -> int:
     async with asyncio.timeout(60):
         while True:
             for store in cluster.stores.values():
-                if store.host is None or store.host.replica_info(SHARD) is None:
+                if store.host is None or store.host.replicas.info(SHARD) is None:
                     continue
                 try:
                     applied = await store.host.append(SHARD, request(block=block, **fields), 10.0)
@@ -137,11 +137,11 @@ async def test_what_belongs_to_somebody_is_not_forwarded(
 async def test_a_membership_is_changed_by_the_leaders_own_store_only(cluster: Cluster) -> None:
     leader = await cluster.leader()
     other = cluster.host(1 + leader % 3)
-    info = other.replica_info(SHARD)
+    info = other.replicas.info(SHARD)
     assert info is not None
     change = ConfigChange((), info.membership.change_epoch)
     with pytest.raises(NotLeader):
-        await other.change_membership(SHARD, change, 5.0)
+        await other.router.change_membership(SHARD, change, 5.0)
     for gone in ("shard.change", "shard.transfer"):
         body = forwarding.encode_command(ForwardedCommand(SHARD, 5.0, bytes(8)))
         with pytest.raises(InvalidArgument):
@@ -194,7 +194,7 @@ async def test_the_leader_dies_and_nothing_acked_is_lost(cluster: Cluster) -> No
     for number in (1, 2, 3):
         await eventually(
             lambda number=number: (  # type: ignore[misc]
-                cluster.host(number).log_bounds(SHARD)[1] >= last
+                cluster.replica(number).log_bounds[1] >= last
             )
         )
         found = dict(await values(cluster, number))
@@ -246,7 +246,9 @@ async def test_a_block_behind_an_uncommitted_grant_waits_and_is_refused(cluster:
     await grant
     with pytest.raises(Fenced):
         await late
-    assert host.log_bounds(SHARD) == (1, 0), "it never got an LSN, so there is no gap"
+    assert host.replicas.running[SHARD].log_bounds == (1, 0), (
+        "it never got an LSN, so there is no gap"
+    )
 
 
 async def test_a_minority_answers_in_time_and_heals(cluster: Cluster) -> None:
@@ -262,7 +264,7 @@ async def test_a_minority_answers_in_time_and_heals(cluster: Cluster) -> None:
         await host.read_index(SHARD, 0.3)
     cluster.network.heal()
     await append_any(cluster, b"healed")
-    await eventually(lambda: len({cluster.host(n).log_bounds(SHARD)[1] for n in (1, 2, 3)}) == 1)
+    await eventually(lambda: len({cluster.replica(n).log_bounds[1] for n in (1, 2, 3)}) == 1)
     assert (await values(cluster, 1)) == (await values(cluster, 2)) == (await values(cluster, 3))
 
 
@@ -274,17 +276,17 @@ async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
     await cluster.stores[gone].down()
     host = cluster.host(leader)
     spare = cluster.stores[4]
-    info = host.replica_info(SHARD)
+    info = host.replicas.info(SHARD)
     assert info is not None
     learner = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
     with pytest.raises(StaleEpoch):
-        await host.change_membership(SHARD, ConfigChange((learner,), Index(999)), 30.0)
-    membership = await host.change_membership(
+        await host.router.change_membership(SHARD, ConfigChange((learner,), Index(999)), 30.0)
+    membership = await host.router.change_membership(
         SHARD, ConfigChange((learner,), info.membership.change_epoch), 5.0
     )
     assert membership.learners == (40,)
-    await cluster.host(4).start_replica(SHARD, ReplicaId(40), membership, join=True)
-    await eventually(lambda: cluster.host(4).log_bounds(SHARD)[1] >= 10)
+    await cluster.host(4).replicas.start(SHARD, ReplicaId(40), membership, join=True)
+    await eventually(lambda: cluster.replica(4).log_bounds[1] >= 10)
     swap = ConfigChange(
         (
             ChangeStep(ChangeKind.ADD_VOTER, ReplicaId(40), spare.store_id, spare.incarnation),
@@ -292,15 +294,15 @@ async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
         ),
         membership.change_epoch,
     )
-    await host.change_membership(SHARD, swap, 30.0)
+    await host.router.change_membership(SHARD, swap, 30.0)
 
     def swapped() -> bool:
-        now = host.replica_info(SHARD)
+        now = host.replicas.info(SHARD)
         assert now is not None
         return not now.membership.joint and 40 in now.membership.voters
 
     await eventually(swapped)
-    final = host.replica_info(SHARD)
+    final = host.replicas.info(SHARD)
     assert final is not None
     assert gone not in final.membership.voters
     assert gone in final.membership.removed
@@ -311,16 +313,16 @@ async def test_replace_a_replica_by_a_joint_change(cluster: Cluster) -> None:
 async def test_leadership_transfer_is_awaited(cluster: Cluster) -> None:
     leader = await cluster.leader()
     target = 1 + leader % 3
-    await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(target), 30.0)
+    await cluster.host(leader).router.transfer_leadership(SHARD, ReplicaId(target), 30.0)
     assert await cluster.leader() == target
     with pytest.raises(InvalidArgument):
-        await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(77), 1.0)
+        await cluster.host(leader).router.transfer_leadership(SHARD, ReplicaId(77), 1.0)
     # A follower is asked to let a third replica lead: whoever asks has to go to the leader.
     third = 6 - leader - target
     with pytest.raises(NotLeader) as refused:
-        await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(third), 30.0)
+        await cluster.host(leader).router.transfer_leadership(SHARD, ReplicaId(third), 30.0)
     assert refused.value.metadata["leader"] == f"store-{target}"
-    await cluster.host(target).transfer_leadership(SHARD, ReplicaId(third), 30.0)
+    await cluster.host(target).router.transfer_leadership(SHARD, ReplicaId(third), 30.0)
     assert await cluster.leader() == third
 
 
@@ -329,8 +331,8 @@ async def test_a_transfer_that_comes_to_nothing_is_said_and_is_over(cluster: Clu
     target = 1 + leader % 3
     await cluster.stores[target].down()
     with pytest.raises(DeadlineExceeded):
-        await cluster.host(leader).transfer_leadership(SHARD, ReplicaId(target), 0.3)
-    raft = cluster.host(leader).replica(SHARD).raft
+        await cluster.host(leader).router.transfer_leadership(SHARD, ReplicaId(target), 0.3)
+    raft = cluster.replica(leader).raft
     await eventually(lambda: not raft.leader_transferee)
     await append_any(cluster, b"on")
 
@@ -340,14 +342,14 @@ async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: C
     host = cluster.host(leader)
     for n in range(10):
         await host.append(SHARD, request(block=b"%d" % n), 30.0)
-    snapshot = host.applied_snapshot(SHARD)
+    snapshot = host.replicas.running[SHARD].applied_snapshot()
     for n in range(10, 20):
         await host.append(SHARD, request(block=b"%d" % n), 30.0)
     with pytest.raises(InvalidArgument):
-        await host.install_snapshot(SHARD, snapshot, Lsn(9))
+        await host.replicas.running[SHARD].install_snapshot(snapshot, Lsn(9))
     await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(12), 0)), 30.0)
-    await host.install_snapshot(SHARD, snapshot, Lsn(12))
-    info = host.replica_info(SHARD)
+    await host.replicas.running[SHARD].install_snapshot(snapshot, Lsn(12))
+    info = host.replicas.info(SHARD)
     assert info is not None
     assert info.first_index == snapshot.index + 1
     assert [said(r.block) for r in (await host.read_log(SHARD, Lsn(13), 1000)).runs] == [
@@ -357,8 +359,8 @@ async def test_installing_a_snapshot_compacts_and_keeps_what_is_above(cluster: C
     await cluster.stores[leader].up()
     cluster.introduce()
     await append_any(cluster, b"20")
-    await eventually(lambda: cluster.host(leader).log_bounds(SHARD)[1] == 21)
-    assert cluster.host(leader).log_bounds(SHARD)[0] == 13
+    await eventually(lambda: cluster.replica(leader).log_bounds[1] == 21)
+    assert cluster.replica(leader).log_bounds[0] == 13
 
 
 async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster: Cluster) -> None:
@@ -379,23 +381,27 @@ async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster:
         if number == behind:
             continue
         store_host = cluster.host(number)
-        replica = store_host.replica(SHARD)
+        replica = store_host.replicas.running[SHARD]
         index = replica.reader.index_of_lsn(Lsn(5))
         machine = type(replica.state_machine)()
         for entry in replica.reader.durable_log().entries(Index(2), Index(index + 1), 1 << 20):
             machine.update(entry)
-        snapshot = store_host.applied_snapshot(SHARD).__class__(
-            index,
-            replica.reader.term(index),
-            replica.reader.next_lsn(index),
-            replica.raft.membership,
-            machine.save_snapshot(),
+        snapshot = (
+            store_host.replicas.running[SHARD]
+            .applied_snapshot()
+            .__class__(
+                index,
+                replica.reader.term(index),
+                replica.reader.next_lsn(index),
+                replica.raft.membership,
+                machine.save_snapshot(),
+            )
         )
-        await store_host.install_snapshot(SHARD, snapshot, Lsn(5))
+        await store_host.replicas.running[SHARD].install_snapshot(snapshot, Lsn(5))
     await cluster.stores[behind].up()
     cluster.introduce()
-    await eventually(lambda: cluster.host(behind).log_bounds(SHARD)[1] >= 10)
-    assert cluster.host(behind).log_bounds(SHARD)[0] == 6
+    await eventually(lambda: cluster.replica(behind).log_bounds[1] >= 10)
+    assert cluster.replica(behind).log_bounds[0] == 6
     slice_ = await cluster.host(behind).read_log(SHARD, Lsn(6), 1000)
     assert [said(r.block) for r in slice_.runs] == [b"%d" % n for n in range(5, 10)]
 
@@ -404,14 +410,14 @@ async def test_starting_replicas(cluster: Cluster) -> None:
     """INV-HOST-1."""
     await cluster.leader()
     host = cluster.host(1)
-    await host.start_replica(SHARD, ReplicaId(1), cluster.membership(), join=False)
+    await host.replicas.start(SHARD, ReplicaId(1), cluster.membership(), join=False)
     with pytest.raises(ShardExists):
-        await host.start_replica(SHARD, ReplicaId(9), cluster.membership(), join=False)
-    assert host.bootstrap_of(SHARD) == Bootstrap(cluster.membership(), False)
-    await host.remove_replica(SHARD, ReplicaId(1))
-    assert host.stored_replicas() == []
+        await host.replicas.start(SHARD, ReplicaId(9), cluster.membership(), join=False)
+    assert host.directories.bootstrap_of(SHARD) == Bootstrap(cluster.membership(), False)
+    await host.replicas.remove(SHARD, ReplicaId(1))
+    assert host.directories.replicas() == []
     with pytest.raises(InvalidArgument):
-        await host.start_replica(SHARD, ReplicaId(1), cluster.membership(), join=False)
+        await host.replicas.start(SHARD, ReplicaId(1), cluster.membership(), join=False)
     with pytest.raises(ShardNotFound):
         await host.append(SHARD, request(), 1.0)
 
@@ -450,11 +456,11 @@ async def test_damage_found_by_the_leader_halts_its_replica_and_not_its_store(
     await append_any(cluster, b"before")
     number = await cluster.leader()
     host = cluster.host(number)
-    host.replica(SHARD).raft = Rotten(host.replica(SHARD).raft, method)  # type: ignore[assignment]
+    host.replicas.running[SHARD].raft = Rotten(host.replicas.running[SHARD].raft, method)  # type: ignore[assignment]
     with contextlib.suppress(LogServiceError):
         await host.append(SHARD, request(block=b"unknown"), 1.0)
-    await eventually(lambda: SHARD in host.halted())
-    assert host.replica_info(SHARD) is None
+    await eventually(lambda: SHARD in host.halts.all())
+    assert host.replicas.info(SHARD) is None
     assert not cluster.stores[number].fatal
     await append_any(cluster, b"after")
 
@@ -463,15 +469,15 @@ async def test_a_damaged_replica_is_not_started_however_often_it_is_asked_for(
     cluster: Cluster,
 ) -> None:
     host = cluster.host(2)
-    await host.stop_replica(SHARD)
+    await host.replicas.stop(SHARD)
     logdb = cluster.stores[2].logdb
     logdb.log(SHARD, ReplicaId(2)).blame("the log ends at 3, commit is 9")
     with pytest.raises(Halted):
-        await host.start_replica(SHARD, ReplicaId(2), Membership(), join=False)
-    assert host.replica_info(SHARD) is None
-    assert SHARD in host.halted()
-    await host.remove_replica(SHARD, ReplicaId(2))
-    assert host.halted() == {}, "the next replica of the shard here is another one"
+        await host.replicas.start(SHARD, ReplicaId(2), Membership(), join=False)
+    assert host.replicas.info(SHARD) is None
+    assert SHARD in host.halts.all()
+    await host.replicas.remove(SHARD, ReplicaId(2))
+    assert host.halts.all() == {}, "the next replica of the shard here is another one"
 
 
 async def test_nothing_starts_on_a_log_whose_tombstone_is_on_its_way(tmp_path: Path) -> None:
@@ -480,18 +486,18 @@ async def test_nothing_starts_on_a_log_whose_tombstone_is_on_its_way(tmp_path: P
     cluster.stores[1].inline_max_s = -1.0
     await cluster.up(voters=(1,))
     host = cluster.host(1)
-    removing = asyncio.ensure_future(host.remove_replica(SHARD, ReplicaId(1)))
+    removing = asyncio.ensure_future(host.replicas.remove(SHARD, ReplicaId(1)))
     await asyncio.sleep(0)
     with pytest.raises(InvalidArgument):
-        await host.start_replica(SHARD, ReplicaId(1), cluster.membership((1,)), join=False)
+        await host.replicas.start(SHARD, ReplicaId(1), cluster.membership((1,)), join=False)
     starting = asyncio.ensure_future(
-        host.start_replica(ShardId(2), ReplicaId(9), Membership(), join=True)
+        host.replicas.start(ShardId(2), ReplicaId(9), Membership(), join=True)
     )
     await asyncio.sleep(0)
-    await asyncio.gather(removing, host.remove_replica(ShardId(2), ReplicaId(9)))
+    await asyncio.gather(removing, host.replicas.remove(ShardId(2), ReplicaId(9)))
     with pytest.raises(InvalidArgument):
         await starting
-    assert host.replica_infos() == []
+    assert host.replicas.infos() == []
     await cluster.down()
 
 
@@ -501,15 +507,15 @@ async def test_two_removals_at_once_write_one_tombstone(tmp_path: Path) -> None:
     cluster.stores[1].inline_max_s = -1.0
     await cluster.up(voters=(1,))
     host = cluster.host(1)
-    first = asyncio.ensure_future(host.remove_replica(SHARD, ReplicaId(1)))
+    first = asyncio.ensure_future(host.replicas.remove(SHARD, ReplicaId(1)))
     await asyncio.sleep(0)
-    second = asyncio.ensure_future(host.remove_replica(SHARD, ReplicaId(1)))
+    second = asyncio.ensure_future(host.replicas.remove(SHARD, ReplicaId(1)))
     await asyncio.sleep(0)
     first.cancel()
     await second
-    assert host.stored_replicas() == []
+    assert host.directories.replicas() == []
     with pytest.raises(InvalidArgument):
-        await host.start_replica(SHARD, ReplicaId(1), cluster.membership((1,)), join=False)
+        await host.replicas.start(SHARD, ReplicaId(1), cluster.membership((1,)), join=False)
     await cluster.down()
 
 
@@ -525,7 +531,7 @@ async def test_commands_between_and_behind_blocks_cost_a_reader_nothing(
         await asyncio.gather(*(host.propose(SHARD, probe, 30.0) for _ in range(100)))
 
     read = 0
-    reader = host.replica(SHARD).reader
+    reader = host.replicas.running[SHARD].reader
     entries = reader.entries
 
     def counted(low: Index, high: Index, max_bytes: int) -> tuple[Entry, ...]:
@@ -553,8 +559,8 @@ async def test_a_damaged_replica_without_its_bootstrap_record_is_not_begun_anew(
     logdb = cluster.stores[4].logdb
     logdb.log(SHARD, ReplicaId(9)).blame("entries 1 to 34 are missing")
     with pytest.raises(Halted):
-        await host.start_replica(SHARD, ReplicaId(9), cluster.membership(), join=False)
-    assert host.halted()[SHARD].reason == "entries 1 to 34 are missing"
+        await host.replicas.start(SHARD, ReplicaId(9), cluster.membership(), join=False)
+    assert host.halts.all()[SHARD].reason == "entries 1 to 34 are missing"
     assert logdb.log(SHARD, ReplicaId(9)).bootstrap is None
 
 
@@ -585,7 +591,7 @@ async def test_what_is_on_the_disk_only_is_never_read_by_the_event_loop(
     await cluster.leader()
     await cluster.stores[behind].up()
     cluster.introduce()
-    await eventually(lambda: cluster.host(behind).log_bounds(SHARD)[1] == 40)
+    await eventually(lambda: cluster.replica(behind).log_bounds[1] == 40)
     found = await values(cluster, await cluster.leader())
     assert [block for _, block in found] == [b"%d" % n * 500 for n in range(40)]
     assert sum(entries for _, entries in readers) >= 120, "applied twice, sent, and read"

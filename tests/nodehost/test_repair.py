@@ -347,7 +347,7 @@ def flip(cluster: Cluster, number: int, what: bytes) -> None:
 
 
 async def restart_damaged(cluster: Cluster, number: int, what: bytes) -> list[Repairer]:
-    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] >= 40)
+    await eventually(lambda: cluster.replica(number).log_bounds[1] >= 40)
     others = [n for n in cluster.stores if n != number]
     await cluster.stores[number].down()
     flip(cluster, number, what)
@@ -362,15 +362,15 @@ async def test_flipped_bits_are_repaired_from_the_peers(cluster: Cluster) -> Non
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     host = cluster.host(number)
-    await eventually(lambda: SHARD in host.halted())
-    assert host.repairing() == {SHARD}
+    await eventually(lambda: SHARD in host.halts.all())
+    assert host.halts.repairing() == {SHARD}
     with pytest.raises(Halted):
-        host.replica(SHARD)
+        host.replicas.running[SHARD]
     await mine.run_once()
     assert mine.counts["repaired"] == 1
-    assert host.halted() == {}
+    assert host.halts.all() == {}
     await fill(cluster, 5)
-    await eventually(lambda: host.log_bounds(SHARD)[1] >= 45)
+    await eventually(lambda: host.replicas.running[SHARD].log_bounds[1] >= 45)
     found = await host.read_log(SHARD, Lsn(1), 1 << 20)
     assert [said(run.block)[:10] for run in found.runs[:40]] == [
         b"record %3d" % n for n in range(40)
@@ -378,8 +378,8 @@ async def test_flipped_bits_are_repaired_from_the_peers(cluster: Cluster) -> Non
     await cluster.stores[number].down()
     await cluster.stores[number].up()
     cluster.introduce()
-    assert cluster.host(number).halted() == {}
-    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] >= 45)
+    assert cluster.host(number).halts.all() == {}
+    await eventually(lambda: cluster.replica(number).log_bounds[1] >= 45)
 
 
 @pytest.mark.parametrize("leads", [False, True])
@@ -398,11 +398,11 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
     leader = await cluster.leader()
     other, away = [number for number in cluster.stores if number != leader]
     # `other` need not have what was committed with the help of `away` alone.
-    commit = cluster.host(leader).replica(SHARD).raft.commit
-    await eventually(lambda: cluster.host(other).replica(SHARD).raft.commit >= commit)
+    commit = cluster.replica(leader).raft.commit
+    await eventually(lambda: cluster.replica(other).raft.commit >= commit)
     await cluster.stores[away].down()
     damaged = leader if leads else other
-    replica = cluster.host(damaged).replica(SHARD)
+    replica = cluster.replica(damaged)
     monkeypatch.setattr(replica, "tick", lambda now_s: None)
     logdb, log = replica.directory.logdb, replica.reader.durable_log()
     faults: list[Fault | None] = []
@@ -427,16 +427,16 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
     fault = faults[0]
     assert fault is not None
     assert fault.repairable
-    assert SHARD in cluster.host(damaged).halted()
+    assert SHARD in cluster.host(damaged).halts.all()
     (alone,) = {leader, other} - {damaged}
-    assert cluster.host(alone).replica(SHARD).raft.commit <= fault.acked_through
+    assert cluster.replica(alone).raft.commit <= fault.acked_through
 
 
 async def test_two_of_three_are_repaired_from_the_third(cluster: Cluster) -> None:
     """What is damaged in one replica is whole in the other, but damaged replicas answer nobody."""
     await fill(cluster, 40)
     for number in cluster.stores:
-        await eventually(lambda n=number: cluster.host(n).log_bounds(SHARD)[1] >= 40)  # type: ignore[misc]
+        await eventually(lambda n=number: cluster.replica(n).log_bounds[1] >= 40)  # type: ignore[misc]
     first, second = [n for n in cluster.stores if n != 2]
     for number in (first, second):
         await cluster.stores[number].down()
@@ -446,13 +446,13 @@ async def test_two_of_three_are_repaired_from_the_third(cluster: Cluster) -> Non
         await cluster.stores[number].up()
     cluster.introduce()
     repairers = [repairer(cluster, number) for number in cluster.stores]
-    await eventually(lambda: all(cluster.host(n).halted() for n in (first, second)))
+    await eventually(lambda: all(cluster.host(n).halts.all() for n in (first, second)))
     for one in repairers:
         await one.run_once()
     assert [one.counts.get("repaired", 0) for one in repairers] == [1, 0, 1]
     await fill(cluster, 5)
     for number in cluster.stores:
-        await eventually(lambda n=number: cluster.host(n).log_bounds(SHARD)[1] >= 45)  # type: ignore[misc]
+        await eventually(lambda n=number: cluster.replica(n).log_bounds[1] >= 45)  # type: ignore[misc]
         found = await cluster.host(number).read_log(SHARD, Lsn(1), 1 << 20)
         assert [said(run.block)[:10] for run in found.runs[:40]] == [
             b"record %3d" % n for n in range(40)
@@ -467,8 +467,8 @@ async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
     number = 1 + leader % 3
     snapshots = {}
     for other in {1, 2, 3} - {number}:
-        await eventually(lambda o=other: cluster.host(o).log_bounds(SHARD)[1] == 40)  # type: ignore[misc]
-        snapshots[other] = cluster.host(other).applied_snapshot(SHARD)
+        await eventually(lambda o=other: cluster.replica(o).log_bounds[1] == 40)  # type: ignore[misc]
+        snapshots[other] = cluster.replica(other).applied_snapshot()
     await fill(cluster, 10)
     await cluster.host(leader).propose(
         SHARD, commands.encode(commands.Truncate(APP, Lsn(45), 0)), 30.0
@@ -476,18 +476,18 @@ async def test_a_repair_over_what_the_peers_compacted_takes_their_snapshot(
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     for other, snapshot in snapshots.items():
         await cluster.host(other).read_index(SHARD, 30.0)
-        await cluster.host(other).install_snapshot(SHARD, snapshot, Lsn(45))
+        await cluster.replica(other).install_snapshot(snapshot, Lsn(45))
     host = cluster.host(number)
-    await eventually(lambda: SHARD in host.halted())
+    await eventually(lambda: SHARD in host.halts.all())
     await mine.run_once()
     assert (mine.counts["repaired"], mine.counts["snapshots"]) == (1, 1)
-    await eventually(lambda: host.log_bounds(SHARD)[1] == 50)
+    await eventually(lambda: host.replicas.running[SHARD].log_bounds[1] == 50)
     found = await host.read_log(SHARD, Lsn(46), 1 << 20)
     assert [said(run.block)[:10] for run in found.runs] == [b"record %3d" % n for n in range(5, 10)]
     await cluster.stores[number].down()
     await cluster.stores[number].up()
     cluster.introduce()
-    assert cluster.host(number).halted() == {}
+    assert cluster.host(number).halts.all() == {}
 
 
 async def test_without_peers_it_waits_and_is_reported_as_halted_in_the_end(
@@ -498,15 +498,15 @@ async def test_without_peers_it_waits_and_is_reported_as_halted_in_the_end(
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     host = cluster.host(number)
-    await eventually(lambda: SHARD in host.halted())
+    await eventually(lambda: SHARD in host.halts.all())
     for other in {1, 2, 3} - {number}:
-        await cluster.host(other).stop_replica(SHARD)
+        await cluster.host(other).replicas.stop(SHARD)
     await mine.run_once()
-    assert host.repairing() == {SHARD}
+    assert host.halts.repairing() == {SHARD}
     monkeypatch.setattr(bounds, "REPAIR_STALLED_S_MAX", 0.0)
     await mine.run_once()
-    assert host.repairing() == set()
-    assert SHARD in host.halted()
+    assert host.halts.repairing() == set()
+    assert SHARD in host.halts.all()
     assert mine.counts["waited"] == 2
 
 
@@ -515,12 +515,12 @@ async def test_a_replica_that_is_removed_meanwhile_is_not_repaired(cluster: Clus
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     host = cluster.host(number)
-    await eventually(lambda: SHARD in host.halted())
+    await eventually(lambda: SHARD in host.halts.all())
     under_way = asyncio.ensure_future(mine.run_once())
     await asyncio.sleep(0)
-    await host.remove_replica(SHARD, ReplicaId(number))
+    await host.replicas.remove(SHARD, ReplicaId(number))
     await under_way
-    assert host.replica_infos() == []
+    assert host.replicas.infos() == []
     assert not cluster.stores[number].fatal
 
 
@@ -532,12 +532,12 @@ async def test_a_replica_that_is_removed_while_its_exports_go_is_not_repaired(
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     host = cluster.host(number)
-    await eventually(lambda: SHARD in host.halted())
+    await eventually(lambda: SHARD in host.halts.all())
     asked: list[Index] = []
 
     async def removed_meanwhile(shard: ShardId, replica: ReplicaId, index: Index) -> None:
         asked.append(index)
-        await host.remove_replica(shard, replica)
+        await host.replicas.remove(shard, replica)
 
     for directory in host.directories:
         directory.forget_exports = removed_meanwhile
@@ -607,7 +607,7 @@ async def test_a_peer_that_does_not_answer_is_passed_over(
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")
     host = cluster.host(number)
-    await eventually(lambda: SHARD in host.halted())
+    await eventually(lambda: SHARD in host.halts.all())
     asked = 0
 
     async def hangs(peer: PeerIdentity, wanted: repair.Fetch) -> repair.Fetched:
@@ -621,4 +621,4 @@ async def test_a_peer_that_does_not_answer_is_passed_over(
     await mine.run_once()
     assert asked
     assert mine.counts["repaired"] == 1
-    assert host.halted() == {}
+    assert host.halts.all() == {}

@@ -32,8 +32,8 @@ async def test_no_message_leaves_before_the_term_and_the_vote_are_durable(
     await cluster.up()
     leader = await cluster.leader()
     await cluster.host(leader).append(SHARD, request(), 30.0)
-    target = cluster.host(leader % 3 + 1).replica(SHARD).replica_id
-    await cluster.host(leader).transfer_leadership(SHARD, target, 30.0)
+    target = cluster.host(leader % 3 + 1).replicas.running[SHARD].replica_id
+    await cluster.host(leader).router.transfer_leadership(SHARD, target, 30.0)
     await cluster.down()
     assert {RequestVote, VoteResponse} <= {type(message) for message in said}
     assert not early

@@ -11,7 +11,7 @@ import pytest
 from logservice_wire.errors import InvalidArgument
 
 from logservice.ids import ReplicaId, ShardId
-from logservice.nodehost import quiesce
+from logservice.nodehost.replica import quiesce
 from logservice.nodehost.replica.replica import Replica
 from tests.nodehost.cluster import SHARD, Cluster, eventually, request
 
@@ -52,7 +52,7 @@ async def test_sleeping_replicas_are_not_ticked_and_an_append_wakes_them(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = await sleep_of(cluster)
-    term = cluster.host(leader).replica(SHARD).raft.term
+    term = cluster.replica(leader).raft.term
     ticked: list[Replica] = []
     tick = Replica.tick
     monkeypatch.setattr(
@@ -64,29 +64,31 @@ async def test_sleeping_replicas_are_not_ticked_and_an_append_wakes_them(
     assert outcome.lsn == 2
     assert ticked is not None
     await sleep_of(cluster)
-    assert cluster.host(leader).replica(SHARD).raft.term == term
+    assert cluster.replica(leader).raft.term == term
 
 
 async def test_a_read_at_a_sleeping_follower(cluster: Cluster) -> None:
     leader = await sleep_of(cluster)
     follower = leader % 3 + 1
     index = await cluster.host(follower).read_index(SHARD, 30.0)
-    assert index == cluster.host(leader).replica(SHARD).raft.commit
+    assert index == cluster.replica(leader).raft.commit
 
 
 async def test_info_of_a_sleeper_is_one_object_until_something_changes(cluster: Cluster) -> None:
     leader = await sleep_of(cluster)
     host = cluster.host(leader)
-    info = host.replica_info(SHARD)
+    info = host.replicas.info(SHARD)
     assert info is not None
     assert info.quiesced
-    assert host.replica_info(SHARD) is info
-    await host.install_snapshot(SHARD, host.applied_snapshot(SHARD), info.applied_lsn)
-    compacted = host.replica_info(SHARD)
+    assert host.replicas.info(SHARD) is info
+    await host.replicas.running[SHARD].install_snapshot(
+        host.replicas.running[SHARD].applied_snapshot(), info.applied_lsn
+    )
+    compacted = host.replicas.info(SHARD)
     assert compacted is not None
     assert compacted.first_index > info.first_index
     await host.append(SHARD, request(), 30.0)
-    awake = host.replica_info(SHARD)
+    awake = host.replicas.info(SHARD)
     assert awake is not None
     assert awake.applied_lsn == info.applied_lsn + 1
 
@@ -97,9 +99,7 @@ async def test_a_leader_whose_store_hangs_is_replaced(cluster: Cluster) -> None:
     assert ticker is not None
     ticker.cancel()  # its connections stay up, and it says nothing any more
     others = [number for number in (1, 2, 3) if number != leader]
-    await eventually(
-        lambda: any(cluster.host(number).replica(SHARD).ready_to_lead for number in others)
-    )
+    await eventually(lambda: any(cluster.replica(number).ready_to_lead for number in others))
 
 
 async def test_a_leader_whose_store_dies_is_replaced(cluster: Cluster) -> None:
@@ -111,20 +111,20 @@ async def test_a_leader_whose_store_dies_is_replaced(cluster: Cluster) -> None:
 async def test_a_leader_that_stops_alone_is_missed(cluster: Cluster) -> None:
     """The leader's store lives on and beats, and says that it does not lead this shard any more."""
     leader = await sleep_of(cluster)
-    await cluster.host(leader).stop_replica(SHARD)
+    await cluster.host(leader).replicas.stop(SHARD)
     assert await cluster.leader() != leader
 
 
 async def test_a_follower_that_was_started_anew_wakes_the_leader(cluster: Cluster) -> None:
     leader = await sleep_of(cluster)
     follower = leader % 3 + 1
-    term = cluster.host(leader).replica(SHARD).raft.term
+    term = cluster.replica(leader).raft.term
     await cluster.stores[follower].down()
     await cluster.stores[follower].up()
     cluster.introduce()
     await sleep_of(cluster)
-    assert cluster.host(leader).replica(SHARD).raft.term == term
-    assert cluster.host(follower).replica(SHARD).raft.leader == leader
+    assert cluster.replica(leader).raft.term == term
+    assert cluster.replica(follower).raft.leader == leader
 
 
 async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> None:
@@ -137,17 +137,17 @@ async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> 
     reborn = dataclasses.replace(identity, boot_id=identity.boot_id + 1)
     assert asleep(cluster) == {1, 2, 3}
     await host.on_request(reborn, quiesce.BEAT.method, quiesce._BEAT.pack(0, 0))
-    assert not host.replica(SHARD).asleep
-    assert not host.replica(SHARD).raft.quiesced
+    assert not host.replicas.running[SHARD].asleep
+    assert not host.replicas.running[SHARD].raft.quiesced
 
 
 async def test_damage_is_noticed_in_sleep(cluster: Cluster) -> None:
     leader = await sleep_of(cluster)
     follower = cluster.host(leader % 3 + 1)
-    replica = follower.replica(SHARD)
+    replica = follower.replicas.running[SHARD]
     replica._log.blame("a bit flipped")
     assert not replica.asleep
-    await eventually(lambda: SHARD in follower.halted())
+    await eventually(lambda: SHARD in follower.halts.all())
     assert len(follower._quiescence) == 0
 
 
@@ -155,8 +155,8 @@ async def test_damage_of_another_replica_of_the_shard_wakes_nobody(cluster: Clus
     """The data of a replica that was replaced here may still be read."""
     leader = await sleep_of(cluster)
     host = cluster.host(leader)
-    host._quiescence.damaged(SHARD, ReplicaId(99))
-    host._quiescence.damaged(ShardId(99), host.replica(SHARD).replica_id)
+    host.replicas.damaged(SHARD, ReplicaId(99))
+    host.replicas.damaged(ShardId(99), host.replicas.running[SHARD].replica_id)
     assert asleep(cluster) == {1, 2, 3}
 
 
@@ -166,7 +166,7 @@ async def test_a_damaged_replica_does_not_fall_asleep(
     """Its damage was found in the very tick after which it would have fallen asleep."""
     leader = await cluster.leader()
     follower = cluster.host(leader % 3 + 1)
-    replica = follower.replica(SHARD)
+    replica = follower.replicas.running[SHARD]
     tick = Replica.tick
 
     def last_tick(self: Replica, now_s: float) -> None:
@@ -175,7 +175,7 @@ async def test_a_damaged_replica_does_not_fall_asleep(
             self._log.blame("a bit flipped")
 
     monkeypatch.setattr(Replica, "tick", last_tick)
-    await eventually(lambda: SHARD in follower.halted())
+    await eventually(lambda: SHARD in follower.halts.all())
 
 
 async def test_garbage_instead_of_a_beat(cluster: Cluster) -> None:
@@ -192,13 +192,13 @@ async def test_digests_agree_whatever_the_order(cluster: Cluster) -> None:
     shards = [ShardId(number) for number in range(2, 14)]
     for shard in shards:
         for number in (1, 2, 3):
-            await cluster.host(number).start_replica(
+            await cluster.host(number).replicas.start(
                 shard, ReplicaId(number), cluster.membership(), join=False
             )
     hosts = [cluster.host(number) for number in (1, 2, 3)]
     await eventually(lambda: all(len(host._quiescence) == 13 for host in hosts))
-    terms = [host.replica(shard).raft.term for host in hosts for shard in shards]
+    terms = [host.replicas.running[shard].raft.term for host in hosts for shard in shards]
     await ticks_pass(cluster, 1, 100)
     assert all(len(host._quiescence) == 13 for host in hosts)
-    assert terms == [host.replica(shard).raft.term for host in hosts for shard in shards]
+    assert terms == [host.replicas.running[shard].raft.term for host in hosts for shard in shards]
     await asyncio.gather(*(hosts[0].append(shard, request(), 30.0) for shard in shards))

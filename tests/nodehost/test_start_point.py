@@ -92,8 +92,8 @@ async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_pa
     host = cluster.host(await cluster.leader())
     await host.append(SHARD, request(block=b"kept"), 30.0)
     store = cluster.stores[2]
-    await eventually(lambda: cluster.host(2).log_bounds(SHARD)[1] == 1)
-    await cluster.host(2).stop_replica(SHARD)
+    await eventually(lambda: cluster.replica(2).log_bounds[1] == 1)
+    await cluster.host(2).replicas.stop(SHARD)
     log = store.logdb.log(SHARD, ReplicaId(2))
     assert log.installed is not None
     last = log.last_index()
@@ -102,12 +102,12 @@ async def test_a_store_with_undecodable_state_starts_without_that_replica(tmp_pa
     await store.down()
     await store.up()
     cluster.introduce()
-    assert "installed snapshot" in cluster.host(2).halted()[SHARD].reason
+    assert "installed snapshot" in cluster.host(2).halts.all()[SHARD].reason
     leader = cluster.host(await cluster.leader())
     await leader.append(SHARD, request(block=b"after"), 30.0)
     await store.down()
     await store.up()
-    assert SHARD in cluster.host(2).halted(), "the mark is durable"
+    assert SHARD in cluster.host(2).halts.all(), "the mark is durable"
     await cluster.down()
 
 
@@ -118,9 +118,9 @@ async def test_a_snapshot_of_a_leader_that_does_not_decode_is_refused(tmp_path: 
     leader = await cluster.leader()
     number = 1 + leader % 3
     await cluster.host(leader).append(SHARD, request(block=b"kept"), 30.0)
-    replica = cluster.host(number).replica(SHARD)
+    replica = cluster.replica(number)
     before = replica.info()
-    good = cluster.host(leader).applied_snapshot(SHARD)
+    good = cluster.replica(leader).applied_snapshot()
     bad = replace(good, index=Index(good.index + 50), state=GARBAGE)
     replica.hear(
         cluster.host(leader).identity,
@@ -130,6 +130,6 @@ async def test_a_snapshot_of_a_leader_that_does_not_decode_is_refused(tmp_path: 
     )
     assert cluster.host(number).refusals.counts["snapshot"] == 1
     await cluster.host(leader).append(SHARD, request(block=b"after"), 30.0)
-    await eventually(lambda: cluster.host(number).log_bounds(SHARD)[1] == 2)
+    await eventually(lambda: cluster.replica(number).log_bounds[1] == 2)
     assert replica.info().first_index == before.first_index
     await cluster.down()

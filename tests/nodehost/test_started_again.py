@@ -35,14 +35,14 @@ async def test_it_starts_behind_what_was_on_its_way(
 
     monkeypatch.setattr(LogDb, "write", slow)
     await cluster.host(leader).append(SHARD, request(), 30.0)
-    last_index = cluster.host(leader).replica(SHARD).raft.last_index
+    last_index = cluster.replica(leader).raft.last_index
     assert await asyncio.to_thread(at_the_disk.wait, 60)
-    await host.stop_replica(SHARD)
+    await host.replicas.stop(SHARD)
     started = asyncio.create_task(
-        host.start_replica(SHARD, ReplicaId(follower), cluster.membership(), join=False)
+        host.replicas.start(SHARD, ReplicaId(follower), cluster.membership(), join=False)
     )
     await asyncio.sleep(0.01)
     goes_on.set()
     await started
-    assert host.replica(SHARD).raft.last_index == last_index
+    assert host.replicas.running[SHARD].raft.last_index == last_index
     await cluster.down()

@@ -150,7 +150,7 @@ def test_a_disk_that_does_not_answer_is_left_out_and_shown(where: str, number: i
 
     def look(parts: StoreParts) -> None:
         assert list(map(int, parts.host.identity.incarnations)) == first[:1]
-        good, bad = parts.host.directory_infos()
+        good, bad = parts.host.directories.infos()
         assert (good.path, good.failed) == (A, "")
         assert bad.path == B
         assert "no answer" in bad.failed

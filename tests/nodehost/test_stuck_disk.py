@@ -93,19 +93,19 @@ async def test_a_leader_whose_disk_hangs_gives_leadership_away(
     stores, disks = cluster
     acked = {await append_any(stores, b"%d" % n): b"%d" % n for n in range(10)}
     old = await stores.leader()
-    term = stores.host(old).replica(SHARD).raft.term
+    term = stores.host(old).replicas.running[SHARD].raft.term
     disks[old].answers.clear()
     pending = asyncio.ensure_future(stores.host(old).append(SHARD, request(block=b"p"), 30.0))
     await eventually(lambda: disks[old].hanging == 1)
     # Its ticks go on, and it is the leader itself that finds out and steps down.
-    await eventually(lambda: stores.host(old).replica(SHARD).raft.role is not Role.LEADER)
+    await eventually(lambda: stores.host(old).replicas.running[SHARD].raft.role is not Role.LEADER)
     assert disks[old].hanging == 1
     assert (await stores.host(old).read_log(SHARD, Lsn(1), 1 << 20)).runs
     # `append_any` asks the others in turn; what it asks the stuck store is forwarded.
     acked.update({await append_any(stores, b"on %d" % n): b"on %d" % n for n in range(10)})
     others = [number for number in stores.stores if number != old]
-    assert any(stores.host(n).replica(SHARD).raft.role is Role.LEADER for n in others)
-    assert all(stores.host(n).replica(SHARD).raft.term > term for n in others)
+    assert any(stores.host(n).replicas.running[SHARD].raft.role is Role.LEADER for n in others)
+    assert all(stores.host(n).replicas.running[SHARD].raft.term > term for n in others)
     disks[old].answers.set()
     try:
         acked[(await pending).lsn] = b"p"
@@ -114,7 +114,7 @@ async def test_a_leader_whose_disk_hangs_gives_leadership_away(
     for number in stores.stores:
         await eventually(
             lambda number=number: (  # type: ignore[misc]
-                stores.host(number).log_bounds(SHARD)[1] >= max(acked)
+                stores.host(number).replicas.running[SHARD].log_bounds[1] >= max(acked)
             )
         )
         found = dict(await values(stores, number))
@@ -129,20 +129,20 @@ async def test_a_follower_whose_disk_hangs_stops_nothing_and_catches_up(
     leader = await stores.leader()
     stuck = 1 + leader % 3
     disks[stuck].answers.clear()
-    term = stores.host(leader).replica(SHARD).raft.term
+    term = stores.host(leader).replicas.running[SHARD].raft.term
     for n in range(30):
         await stores.host(leader).append(SHARD, request(block=b"%d" % n), 30.0)
     await eventually(lambda: disks[stuck].hanging == 1)
     # For several election timeouts it hears the leader and does not campaign.
-    before = stores.host(leader).replica(SHARD)._ticks
+    before = stores.host(leader).replicas.running[SHARD]._ticks
     await eventually(
-        lambda: stores.host(leader).replica(SHARD)._ticks >= before + 3 * ELECTION_TICKS
+        lambda: stores.host(leader).replicas.running[SHARD]._ticks >= before + 3 * ELECTION_TICKS
     )
-    assert stores.host(leader).replica(SHARD).raft.role is Role.LEADER
-    assert stores.host(leader).replica(SHARD).raft.term == term
-    assert stores.host(stuck).log_bounds(SHARD)[1] < 31
+    assert stores.host(leader).replicas.running[SHARD].raft.role is Role.LEADER
+    assert stores.host(leader).replicas.running[SHARD].raft.term == term
+    assert stores.host(stuck).replicas.running[SHARD].log_bounds[1] < 31
     disks[stuck].answers.set()
-    await eventually(lambda: stores.host(stuck).log_bounds(SHARD)[1] == 31)
+    await eventually(lambda: stores.host(stuck).replicas.running[SHARD].log_bounds[1] == 31)
     assert await values(stores, stuck) == await values(stores, leader)
 
 
@@ -154,11 +154,11 @@ async def test_a_disk_that_hangs_while_the_shard_is_idle_disturbs_nobody(
     leader = await stores.leader()
     disks[leader].answers.clear()
     await eventually(lambda: disks[leader].hanging == 1)  # the durable mark of an idle store
-    before = stores.host(leader).replica(SHARD)._ticks
+    before = stores.host(leader).replicas.running[SHARD]._ticks
     await eventually(
-        lambda: stores.host(leader).replica(SHARD)._ticks >= before + 2 * ELECTION_TICKS
+        lambda: stores.host(leader).replicas.running[SHARD]._ticks >= before + 2 * ELECTION_TICKS
     )
-    assert stores.host(leader).replica(SHARD).raft.role is Role.LEADER
+    assert stores.host(leader).replicas.running[SHARD].raft.role is Role.LEADER
     disks[leader].answers.set()
     await stores.host(leader).append(SHARD, request(block=b"x"), 30.0)
 
@@ -229,13 +229,13 @@ async def test_a_removal_whose_files_hang_stops_no_other_shard(
     for shard, incarnation in zip((SHARD, other), host.identity.incarnations, strict=True):
         member = Member(replica, host.identity.store_id, incarnation)
         membership = Membership(voters=(replica,), members=(member,))
-        await host.start_replica(shard, replica, membership, join=False, incarnation=incarnation)
+        await host.replicas.start(shard, replica, membership, join=False, incarnation=incarnation)
         await host.append(shard, request(block=b"first"), 30.0)
     await store.workers[STUCK].run_once()
     exported = tmp_path / "a" / "exports" / "shard-1" / "replica-1"
     assert exported.exists()
     disks[STUCK].removes.clear()
-    removing = asyncio.ensure_future(host.remove_replica(SHARD, replica))
+    removing = asyncio.ensure_future(host.replicas.remove(SHARD, replica))
     await eventually(lambda: host.directories.removed(SHARD, replica))
     await eventually(lambda: disks[STUCK].hanging == 1)
     await host.append(other, request(block=b"second"), 30.0)

@@ -64,14 +64,14 @@ class FakeHost:
         self.replicas[made.shard] = made
         return made
 
-    def replica_infos(self) -> list[ReplicaInfo]:
+    def infos(self) -> list[ReplicaInfo]:
         return [self._info(replica) for _, replica in sorted(self.replicas.items())]
 
-    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
+    def info(self, shard: ShardId) -> ReplicaInfo | None:
         replica = self.replicas.get(shard)
         return self._info(replica) if replica is not None else None
 
-    def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
+    def stored(self) -> list[tuple[ShardId, ReplicaId]]:
         return [(replica.shard, replica.replica) for replica in self.replicas.values()]
 
     def applied_snapshot(self, shard: ShardId) -> Snapshot:

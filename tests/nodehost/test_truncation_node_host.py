@@ -70,25 +70,27 @@ class TruncatingCluster(Cluster):
     async def append(self, count: int) -> None:
         """Append blocks of one record each; block n begins with n."""
         host = self.host(await self.leader())
-        first = host.log_bounds(SHARD)[1] + 1
+        first = host.replicas.running[SHARD].log_bounds[1] + 1
         blocks = [b"%08d" % (first + n) + BLOCK for n in range(count)]
         await asyncio.gather(*(host.append(SHARD, request(1, block), 30.0) for block in blocks))
         await self.level()
 
     async def level(self) -> None:
         """Wait until every running replica has applied the same entries."""
-        last = self.host(await self.leader()).log_bounds(SHARD)[1]
+        last = self.host(await self.leader()).replicas.running[SHARD].log_bounds[1]
         for store in self.stores.values():
             host = store.host
-            if host is not None and host.replica_info(SHARD) is not None:
-                await eventually(lambda host=host: host.log_bounds(SHARD)[1] >= last)  # type: ignore[misc]
+            if host is not None and host.replicas.info(SHARD) is not None:
+                await eventually(
+                    lambda host=host: host.replicas.running[SHARD].log_bounds[1] >= last
+                )  # type: ignore[misc]
 
     async def truncate(self, lsn: int) -> None:
         host = self.host(await self.leader())
         await host.propose(SHARD, commands.encode(commands.Truncate(APP, Lsn(lsn), 0)), 30.0)
         for number in self.stores:
             replica = self.stores[number].host
-            if replica is not None and replica.replica_info(SHARD) is not None:
+            if replica is not None and replica.replicas.info(SHARD) is not None:
                 await replica.read_index(SHARD, 30.0)
 
     async def visit(self) -> dict[int, TruncationReport]:
@@ -132,7 +134,7 @@ async def test_g3_g4_t1_t2_t4_space_returns_on_every_replica_and_nothing_above_i
         assert reports[number].counts["installed"] == 1
         assert reports[number].alarms == ()
         assert cluster.truncating[number].segment_bytes < before[number] / 2
-        info = cluster.host(number).replica_info(SHARD)
+        info = cluster.host(number).replicas.info(SHARD)
         assert info is not None
         assert info.first_lsn == 231
         assert (await cluster.records(number, 231)) == list(range(231, 301))
@@ -158,16 +160,16 @@ async def test_g3_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
     await cluster.truncate(70)
     await cluster.visit()
     leader = cluster.host(await cluster.leader())
-    info = leader.replica_info(SHARD)
+    info = leader.replicas.info(SHARD)
     assert info is not None
     spare = cluster.stores[4]
     step = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
     membership = await leader.change_membership(
         SHARD, ConfigChange((step,), info.membership.change_epoch), 30.0
     )
-    await cluster.host(4).start_replica(SHARD, ReplicaId(40), membership, join=True)
+    await cluster.host(4).replicas.start(SHARD, ReplicaId(40), membership, join=True)
     await cluster.level()
-    assert cluster.host(4).log_bounds(SHARD) == (71, 120)
+    assert cluster.replica(4).log_bounds == (71, 120)
     assert (await cluster.records(4, 71)) == list(range(71, 121))
 
 
@@ -181,7 +183,7 @@ async def test_a_restart_begins_at_the_newest_export(cluster: TruncatingCluster)
     for number in (2, 3):
         cluster.network.cut(network_cut, cluster.stores[number].store_id)
     host = await store.up()
-    info = host.replica_info(SHARD)
+    info = host.replicas.info(SHARD)
     assert info is not None
     assert info.applied == exported > info.first_index
     cluster.network.heal()
@@ -193,7 +195,7 @@ async def test_removing_a_replica_removes_its_exports(cluster: TruncatingCluster
     await cluster.visit()
     store = cluster.truncating[2]
     assert store.exports.count(SHARD, ReplicaId(2)) == 1
-    await cluster.host(2).remove_replica(SHARD, ReplicaId(2))
+    await cluster.host(2).replicas.remove(SHARD, ReplicaId(2))
     assert store.exports.replicas() == []
     assert (await store.worker.run_once()).visited == 0
 
@@ -210,7 +212,7 @@ async def test_g3_g4_t1_truncation_races_with_appends_and_reads(cluster: Truncat
 
     async def reader(number: int) -> None:
         while not stop.is_set():
-            first, applied = cluster.host(number).log_bounds(SHARD)
+            first, applied = cluster.replica(number).log_bounds
             found = await cluster.records(number, first)
             assert found[: applied - first + 1] == list(range(first, applied + 1))
             await asyncio.sleep(0.01)
@@ -239,7 +241,7 @@ async def test_shard_0_compacts_itself(tmp_path: Path) -> None:
         await store.up()
     cluster.introduce()
     for number in (1, 2, 3):
-        await cluster.host(number).start_replica(
+        await cluster.host(number).replicas.start(
             HAKEEPER_SHARD, ReplicaId(number), cluster.membership(), join=False
         )
     host = cluster.host(await cluster.leader(HAKEEPER_SHARD))
@@ -249,7 +251,7 @@ async def test_shard_0_compacts_itself(tmp_path: Path) -> None:
             await host.propose(HAKEEPER_SHARD, command, 30.0)
         await cluster.visit()
     for number in (1, 2, 3):
-        info = cluster.host(number).replica_info(HAKEEPER_SHARD)
+        info = cluster.host(number).replicas.info(HAKEEPER_SHARD)
         assert info is not None
         assert 100 < info.first_index < info.applied
         assert cluster.truncating[number].exports.replicas() == []

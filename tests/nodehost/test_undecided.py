@@ -30,7 +30,7 @@ async def test_two_that_differ_wait_for_the_third(cluster: Compared) -> None:
     comparer = await cluster.compare()
     assert comparer.counts["undecided"] == 1
     assert comparer.undecided == [SHARD]
-    assert all(SHARD not in cluster.host(n).halted() for n in (leader, wrong))
+    assert all(SHARD not in cluster.host(n).halts.all() for n in (leader, wrong))
     await comparer.run_once()
     assert comparer.counts["undecided"] == 1
     # Whoever leads next knows that something is to be decided.
@@ -40,7 +40,7 @@ async def test_two_that_differ_wait_for_the_third(cluster: Compared) -> None:
     cluster.equip(away)
     await cluster.level(RECORDS)
     comparer = await cluster.compare()
-    assert SHARD in cluster.host(wrong).halted()
+    assert SHARD in cluster.host(wrong).halts.all()
     assert comparer.undecided == []
 
 
@@ -55,8 +55,8 @@ async def test_nobody_decides_for_too_long(
     monkeypatch.setattr(bounds, "COMPARE_UNDECIDED_S_MAX", -1.0)
     comparer = await cluster.compare()
     assert comparer.counts["contested"] == 1
-    assert SHARD in cluster.host(leader).halted()
-    assert SHARD in cluster.host(wrong).halted()
+    assert SHARD in cluster.host(leader).halts.all()
+    assert SHARD in cluster.host(wrong).halts.all()
 
 
 async def test_what_is_undecided_is_looked_at_again_alone(
@@ -83,7 +83,7 @@ async def test_what_is_undecided_is_looked_at_again_alone(
     cluster.equip(away)
     await cluster.level(RECORDS)
     await comparer.run_once()
-    assert SHARD in cluster.host(wrong).halted()
+    assert SHARD in cluster.host(wrong).halts.all()
     assert comparer.undecided == []
     assert comparer.counts["ranges"] > before + 4, "what is behind it follows"
     assert (comparer.counts["undecided"], comparer.counts["wrong"]) == (1, 1)
@@ -106,7 +106,7 @@ async def test_an_undecided_state_is_looked_at_again_alone(cluster: Compared) ->
     cluster.equip(away)
     await cluster.level(RECORDS)
     await comparer.run_once()
-    assert SHARD in cluster.host(wrong).halted()
+    assert SHARD in cluster.host(wrong).halts.all()
     assert (comparer.counts["ranges"], comparer.undecided) == (before, [])
 
 
@@ -117,7 +117,7 @@ async def test_what_is_undecided_is_looked_at_again_during_a_pass(
     monkeypatch.setattr(bounds, "COMPARE_RANGE_ENTRIES", 4)
     large = ShardId(2)
     for number in cluster.stores:
-        await cluster.host(number).start_replica(
+        await cluster.host(number).replicas.start(
             large, ReplicaId(number), cluster.membership(), join=False
         )
     await cluster.fill()
@@ -125,8 +125,8 @@ async def test_what_is_undecided_is_looked_at_again_during_a_pass(
     host = cluster.host(leader)
     other = await cluster.leader(large)
     if other != leader:
-        await cluster.host(other).transfer_leadership(large, ReplicaId(leader), 30.0)
-        await eventually(lambda: host.replica(large).ready_to_lead)
+        await cluster.host(other).router.transfer_leadership(large, ReplicaId(leader), 30.0)
+        await eventually(lambda: host.replicas.running[large].ready_to_lead)
     for number in range(RECORDS):
         await host.append(large, request(block=b"record %3d" % number), 30.0)
     wrong, away = [n for n in cluster.stores if n != leader]
@@ -147,8 +147,8 @@ async def test_what_is_undecided_is_looked_at_again_during_a_pass(
     await comparer.run_once()
     assert comparer.counts["passes"] == 1
     assert comparer.counts["contested"] == 1
-    assert SHARD in host.halted()
-    assert large not in host.halted()
+    assert SHARD in host.halts.all()
+    assert large not in host.halts.all()
     ours = [low for shard, low in looked if shard == SHARD]
     assert ours[1:] == [5] * (len(ours) - 1), "the range that differs, and no other"
     first = next(at for at, (shard, _) in enumerate(looked) if shard == large)

@@ -153,7 +153,7 @@ class Served:
             voters=tuple(member.replica_id for member in members), members=members
         )
         for member, store in zip(members, self.stores, strict=True):
-            await store.host.start_replica(
+            await store.host.replicas.start(
                 ShardId(shard), member.replica_id, membership, join=False
             )
         for store in self.stores:
@@ -162,7 +162,8 @@ class Served:
 
     def leader(self, shard: int) -> ServedStore:
         for store in self.stores:
-            if store.host.leader_store(ShardId(shard)) == store.host.identity.store_id:
+            replica = store.host.replicas.running.get(ShardId(shard))
+            if replica is not None and replica.leader_store == replica.store_id:
                 return store
         raise NotReady("no leader")
 

@@ -80,7 +80,7 @@ def host_of(store: Store) -> NodeHost:
 
 
 def leads(store: Store) -> bool:
-    info = host_of(store).replica_info(HAKEEPER_SHARD)
+    info = host_of(store).replicas.info(HAKEEPER_SHARD)
     return info is not None and info.role is Role.LEADER
 
 
@@ -89,7 +89,7 @@ async def leader_and_others(stores: list[Store]) -> tuple[Store, list[Store]]:
     async with asyncio.timeout(30):
         while True:
             leading = [store for store in stores if leads(store)]
-            known = {host_of(one).replica(HAKEEPER_SHARD).info().leader for one in stores}
+            known = {host_of(one).replicas.running[HAKEEPER_SHARD].info().leader for one in stores}
             if len(leading) == 1 and len(known) == 1:
                 return leading[0], [one for one in stores if one is not leading[0]]
             await asyncio.sleep(0.02)
@@ -144,8 +144,8 @@ async def test_the_client_follows_when_the_leader_changes(stores: list[Store]) -
     leader, others = await leader_and_others(stores)
     async with LogClient(others[0].client_address) as client:
         await client.hakeeper.set_joining("automatic", timeout=30)
-        target = host_of(others[1]).replica(HAKEEPER_SHARD).info().replica
-        await host_of(leader).transfer_leadership(HAKEEPER_SHARD, target, 10.0)
+        target = host_of(others[1]).replicas.running[HAKEEPER_SHARD].info().replica
+        await host_of(leader).router.transfer_leadership(HAKEEPER_SHARD, target, 10.0)
         await client.hakeeper.set_joining("automatic", timeout=30)
         after, _ = await leader_and_others(stores)
         assert after is not leader

@@ -45,7 +45,7 @@ async def leaderless() -> AsyncIterator[Any]:
         for store in served.stores:
             if store is not left:
                 await store.host.stop()
-        replica = left.host.replica(ShardId(shard))
+        replica = left.host.replicas.running[ShardId(shard)]
         await eventually(lambda: replica.raft.leader == NO_REPLICA)
         yield left.log
 

@@ -85,7 +85,7 @@ async def test_every_response_has_a_position(served: Served, shard: int) -> None
     store = served.followers(shard)[0]
     leader = served.leader(shard).host.identity.store_id
     await append(store, shard, b"a", b"b", b"c")
-    await eventually(lambda: store.host.log_bounds(shard)[1] == 3)  # type: ignore[arg-type]
+    await eventually(lambda: store.host.replicas.running[shard].log_bounds[1] == 3)  # type: ignore[arg-type]
     one = {"shard_id": shard}
     calls = [
         (store.log.Connect, log_pb2.ConnectRequest(**one)),
@@ -118,7 +118,7 @@ async def test_every_response_has_a_position(served: Served, shard: int) -> None
 async def test_stale_read_and_status(served: Served, shard: int) -> None:
     await append(served.leader(shard), shard, b"a")
     for store in served.stores:
-        await eventually(lambda store=store: store.host.log_bounds(shard)[1] == 1)
+        await eventually(lambda store=store: store.host.replicas.running[shard].log_bounds[1] == 1)
         request = log_pb2.ReadRequest(shard_id=shard, lsn=1, stale=True)
         assert len((await store.log.Read(request)).blocks) == 1
         status = await store.log.GetShardStatus(
@@ -300,9 +300,11 @@ async def test_holds_keep_a_truncation_back_and_release_lets_it_go(
 async def test_timestamps_grow_over_leaders(served: Served, shard: int) -> None:
     taken: list[int] = []
     for target in [*served.followers(shard), served.leader(shard)]:
-        info = target.host.replica_info(ShardId(shard))
+        info = target.host.replicas.info(ShardId(shard))
         assert info is not None
-        await served.leader(shard).host.transfer_leadership(ShardId(shard), info.replica, 10.0)
+        await served.leader(shard).host.router.transfer_leadership(
+            ShardId(shard), info.replica, 10.0
+        )
         await eventually(lambda target=target: served.leader(shard) is target)
         for _ in range(3):
             request = log_pb2.AllocateTimestampsRequest(shard_id=shard, count=3)
@@ -327,7 +329,7 @@ async def test_without_a_quorum_the_deadline_answers(monkeypatch: pytest.MonkeyP
         shard = await served.new_shard()
         leader = served.leader(shard)
         for store in served.followers(shard):
-            await store.host.stop_replica(shard)  # type: ignore[arg-type]
+            await store.host.replicas.stop(shard)  # type: ignore[arg-type]
         append = log_pb2.AppendRequest(shard_id=shard, block=block())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await leader.log.Append(append, timeout=1.0)

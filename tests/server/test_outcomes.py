@@ -162,11 +162,20 @@ class Telling:
         self._broken.host.submit_append(shard, *args, **more).add_done_callback(tell)
         return told
 
-    async def transfer_leadership(self, shard: ShardId, *args: Any) -> None:
+    @property
+    def router(self) -> Any:
+        return SimpleNamespace(transfer_leadership=self._transfer_leadership)
+
+    @property
+    def replicas(self) -> Any:
+        running = self._broken.host.replicas.running
+        return SimpleNamespace(info=self._replica_info, running=running)
+
+    async def _transfer_leadership(self, shard: ShardId, *args: Any) -> None:
         self._broken.took_effect(int(shard))
 
-    def replica_info(self, shard: ShardId) -> Any:
-        found = self._broken.host.replica_info(shard)
+    def _replica_info(self, shard: ShardId) -> Any:
+        found = self._broken.host.replicas.info(shard)
         if found is None:
             return None
         store = SimpleNamespace(replica_id=found.replica, store_id="s1")
@@ -242,16 +251,16 @@ async def test_every_rpc_is_a_reading_one_or_tried_here() -> None:
 
 def _halt(broken: Broken) -> None:
     def halt(shard: int) -> None:
-        replica = broken.host.running(ShardId(shard))
+        replica = broken.host.replicas.running.get(ShardId(shard))
         if replica is not None:
-            broken.host.halt(replica, "one bit was flipped")
+            broken.host.replicas.halt(replica, "one bit was flipped")
 
     broken.after = halt
 
 
 def _remove(broken: Broken) -> None:
     def remove(shard: int) -> None:
-        asyncio.get_running_loop().create_task(broken.host.stop_replica(ShardId(shard)))
+        asyncio.get_running_loop().create_task(broken.host.replicas.stop(ShardId(shard)))
 
     broken.after = remove
 

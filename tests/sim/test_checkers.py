@@ -133,7 +133,7 @@ def durable(world: World, *updates: Any) -> Any:
         db.commit([one])
     return SimpleNamespace(
         log=lambda shard, replica: db.log(shard, replica),
-        host=SimpleNamespace(stored_replicas=lambda: db.replicas()),
+        host=SimpleNamespace(directories=SimpleNamespace(replicas=lambda: db.replicas())),
     )
 
 

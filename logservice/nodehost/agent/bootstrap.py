@@ -39,7 +39,7 @@ from logservice.hakeeper.repair.bootstrap import initial_membership
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, StoreId
 from logservice.membership import Member, Membership, MembershipCorrupt
 from logservice.nodehost.agent.address_book import AddressBook
-from logservice.nodehost.agent.host import AgentHost
+from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.peers.question import NOTHING, Asker, packed, question
 from logservice.nodehost.transport.seam import PeerIdentity
 
@@ -83,7 +83,7 @@ class Bootstrapper:
 
     def __init__(
         self,
-        host: AgentHost,
+        host: NodeHost,
         book: AddressBook,
         members: Sequence[InitialMember],
         *,
@@ -118,7 +118,7 @@ class Bootstrapper:
         for store in self._book.peer_addresses():
             if store != me:
                 self._host.transport.set_address(store, *self._book.candidates(store))
-        stored = self._host.bootstrap_of(HAKEEPER_SHARD) is not None or self._has_data
+        stored = self._host.directories.bootstrap_of(HAKEEPER_SHARD) is not None or self._has_data
         if stored or self._book.knows_hakeeper:
             return BootstrapOutcome.STORED
         if me not in [member.store_id for member in self._members]:
@@ -145,7 +145,7 @@ class Bootstrapper:
         first start.
         """
         return self._unattributed_loss or any(
-            shard == HAKEEPER_SHARD for shard, _ in self._host.stored_replicas()
+            shard == HAKEEPER_SHARD for shard, _ in self._host.directories.replicas()
         )
 
     async def _decide(self, probes: Mapping[StoreId, Probe]) -> BootstrapOutcome | None:
@@ -190,7 +190,7 @@ class Bootstrapper:
         self._starting = membership
         replica = own.replica_id
         try:
-            await self._host.start_replica(
+            await self._host.replicas.start(
                 HAKEEPER_SHARD, replica, membership, join=False, incarnation=own.incarnation
             )
         except (InvalidArgument, Halted) as error:
@@ -223,7 +223,7 @@ class Bootstrapper:
 
     def _own(self) -> Probe:
         identity = self._host.identity
-        bootstrap = self._host.bootstrap_of(HAKEEPER_SHARD)
+        bootstrap = self._host.directories.bootstrap_of(HAKEEPER_SHARD)
         initial = b""
         if self._starting is not None:
             initial = self._starting.encode()
@@ -232,7 +232,8 @@ class Bootstrapper:
         known = (
             bool(initial) or bootstrap is not None or self._has_data or self._book.knows_hakeeper
         )
-        return Probe(identity.store_id, self._host.roomiest(), known, initial)
+        roomiest = self._host.directories.roomiest()
+        return Probe(identity.store_id, roomiest.incarnation, known, initial)
 
     async def _serve_probe(self, peer: PeerIdentity, asked: None) -> Probe:
         return self._own()

@@ -46,7 +46,7 @@ from logservice.hakeeper.answers.views import AccessView, ClusterView, ShardView
 from logservice.hakeeper.commands import proposals, replies
 from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, ShardId, StoreId
 from logservice.nodehost.agent.address_book import AddressBook
-from logservice.nodehost.agent.host import AgentHost
+from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.peers.applied import APPLIED_ARRAY
 from logservice.nodehost.peers.question import Asker, Form, Question, question
 from logservice.nodehost.peers.requests import REFUSED_BY
@@ -124,7 +124,7 @@ LOOKUP: Final[Question[queries.Query, queries.Answer]] = Question(
 class HAKeeperClient:
     """One per store."""
 
-    def __init__(self, host: AgentHost, book: AddressBook) -> None:
+    def __init__(self, host: NodeHost, book: AddressBook) -> None:
         """Call `serve` before the transport starts, so that other stores can ask this one."""
         self._host = host
         self._book = book
@@ -164,7 +164,7 @@ class HAKeeperClient:
         Raises NotLeader{leader, address} where it is not, and the errors of the state machine;
         UnknownOutcome or DeadlineExceeded when it may have had an effect.
         """
-        if self._host.replica_info(HAKEEPER_SHARD) is not None:
+        if self._host.replicas.info(HAKEEPER_SHARD) is not None:
             try:
                 command = proposals.encode(proposal)
                 return await self._host.propose(HAKEEPER_SHARD, command, timeout_s)
@@ -184,7 +184,7 @@ class HAKeeperClient:
         self, query: queries.Query, timeout_s: float, *, stale: bool = False
     ) -> queries.Answer:
         """A linearizable answer; with `stale` what a local replica has applied, if there is one."""
-        if stale and self._host.replica_info(HAKEEPER_SHARD) is not None:
+        if stale and self._host.replicas.info(HAKEEPER_SHARD) is not None:
             return _view(self._host.stale_lookup(HAKEEPER_SHARD, query))
 
         async def here(limit_s: float) -> queries.Answer:
@@ -324,7 +324,7 @@ class HAKeeperClient:
         others: list[str] = list(self._believed())
         if self._last_good in others:
             others.insert(0, self._last_good)
-        info = self._host.replica_info(HAKEEPER_SHARD)
+        info = self._host.replicas.info(HAKEEPER_SHARD)
         if info is not None:
             # Without a leader it cannot answer now, but it may be the only one left to ask.
             others = ["", *others] if info.leader != NO_REPLICA else [*others, ""]

@@ -25,8 +25,8 @@ from logservice.hakeeper.answers import queries
 from logservice.hakeeper.commands import proposals
 from logservice.hakeeper.commands.phase import Phase
 from logservice.ids import HAKEEPER_SHARD, ClusterId, Term
-from logservice.nodehost.agent.host import AgentHost
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.node_host import NodeHost
 from logservice.raft.ready import Role
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class FirstConfiguration:
 class HAKeeperTicks:
     """One per store; `run` until cancelled, or `tick_once` by whoever keeps the time."""
 
-    def __init__(self, host: AgentHost, first: FirstConfiguration, interval_s: float = 0.1) -> None:
+    def __init__(self, host: NodeHost, first: FirstConfiguration, interval_s: float = 0.1) -> None:
         """`interval_s`: length of one of HAKeeper's ticks; `first.store_timeout_s` is counted in
         it.
         """
@@ -70,7 +70,7 @@ class HAKeeperTicks:
 
         Raises the proposal's LogServiceError; nothing is lost by that but one tick.
         """
-        info = self._host.replica_info(HAKEEPER_SHARD)
+        info = self._host.replicas.info(HAKEEPER_SHARD)
         if info is None or info.role is not Role.LEADER:
             return False
         if self._host.stale_lookup(HAKEEPER_SHARD, queries.GetPhase()) == Phase.CREATED.value:
@@ -80,7 +80,7 @@ class HAKeeperTicks:
         return True
 
     async def _configure(self, info: ReplicaInfo) -> None:
-        bootstrap = self._host.bootstrap_of(HAKEEPER_SHARD)
+        bootstrap = self._host.directories.bootstrap_of(HAKEEPER_SHARD)
         first = self._first
         membership = info.membership
         if bootstrap is not None and not bootstrap.join:

@@ -60,8 +60,8 @@ from logservice.membership import Membership, MembershipCorrupt
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.address_book import AddressBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient
-from logservice.nodehost.agent.host import AgentHost
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.node_host import NodeHost
 from logservice.raft.ready import Role
 from logservice.same_names import copied
 
@@ -89,7 +89,7 @@ class HeartbeatSender:
 
     def __init__(
         self,
-        host: AgentHost,
+        host: NodeHost,
         client: HAKeeperClient,
         book: AddressBook,
         access: AccessBook,
@@ -184,7 +184,7 @@ class HeartbeatSender:
             if store != self._host.identity.store_id:
                 self._host.transport.set_address(store, *self._book.candidates(store))
         for lost in reply.forgotten:
-            self._host.halt_forgetful(lost.shard, lost.replica, lost.through)
+            self._host.replicas.halt_forgetful(lost.shard, lost.replica, lost.through)
         for queued in reply.commands:
             self._accept(queued)
         return reply
@@ -203,7 +203,7 @@ class HeartbeatSender:
         reports = self._reports()
         full = self._base == 0
         known = {(report.shard, report.replica) for report in reports.values()}
-        stored = tuple(item for item in self._host.stored_replicas() if item not in known)
+        stored = tuple(item for item in self._host.directories.replicas() if item not in known)
         described = self._describe()
         self._sequence += 1
         beat = proposals.StoreHeartbeat(
@@ -211,7 +211,7 @@ class HeartbeatSender:
             described.host,
             described.peer_address,
             described.client_address,
-            tuple(_bounded(one) for one in self._host.directory_infos() if one.incarnation),
+            tuple(_bounded(one) for one in self._host.directories.infos() if one.incarnation),
             self._boot_id,
             self._sequence,
             self._base,
@@ -234,9 +234,9 @@ class HeartbeatSender:
         return beat, reports
 
     def _reports(self) -> dict[ShardId, ReplicaReport]:
-        reports = {info.shard: self._report(info) for info in self._host.replica_infos()}
-        repairing = self._host.repairing()
-        for shard, halted in self._host.halted().items():
+        reports = {info.shard: self._report(info) for info in self._host.replicas.infos()}
+        repairing = self._host.halts.repairing()
+        for shard, halted in self._host.halts.all().items():
             if shard not in reports:
                 reports[shard] = ReplicaReport(
                     shard,
@@ -323,13 +323,13 @@ class HeartbeatSender:
         if isinstance(command, StartReplica):
             await self._start(command)
         elif isinstance(command, RemoveReplica):
-            await self._host.remove_replica(command.shard, command.replica)
+            await self._host.replicas.remove(command.shard, command.replica)
         elif isinstance(command, ChangeMembership):
-            await self._host.change_membership(
+            await self._host.router.change_membership(
                 command.shard, command.config_change(), bounds.STORE_COMMAND_TIMEOUT_S
             )
         elif isinstance(command, TransferLeader):
-            await self._host.transfer_leadership(
+            await self._host.router.transfer_leadership(
                 command.shard, command.target, bounds.STORE_COMMAND_TIMEOUT_S
             )
         else:
@@ -341,12 +341,12 @@ class HeartbeatSender:
                 f"the data directories here are {self._host.identity.incarnations}",
                 field="incarnation",
             )
-        stored = (command.shard, command.replica) in self._host.stored_replicas()
+        stored = (command.shard, command.replica) in self._host.directories.replicas()
         if not stored and not command.fresh:
             raise ShardNotFound(
                 f"replica {command.replica} has run here and its data is gone", shard=command.shard
             )
-        await self._host.start_replica(
+        await self._host.replicas.start(
             command.shard,
             command.replica,
             Membership.decode(command.membership),

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from logservice_wire.errors import Halted, ShardNotFound, WrongCluster
+from logservice_wire.errors import WrongCluster
 
 from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.hakeeper.commands.proposals import DirectoryReport
-from logservice.ids import ClusterId, Incarnation, Index, Lsn, ReplicaId, ShardId, StoreId
+from logservice.ids import ClusterId, Incarnation, Index, ReplicaId, ShardId, StoreId
 from logservice.logdb.io.data_directory import DataDirectory, read_identity
 from logservice.logdb.io.kv import KvEngine, KvError
 from logservice.logdb.io.leveldb_kv import LevelDbEngine
@@ -31,13 +31,11 @@ from logservice.logdb.options import LogDbOptions
 from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.executor import Executor, ThreadExecutor
 from logservice.nodehost.disks.read_budget import ReadBudget
-from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.integrity.scrub import Scrubber
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogDbMeter
-from logservice.nodehost.truncation.worker import TruncationWorker
-from logservice.snapshot import Snapshot
+from logservice.nodehost.truncation.worker import ReplicasWithin, TruncationWorker
 
 _DISK_ERRORS: Final = frozenset(
     {errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.EROFS, errno.ESTALE}
@@ -187,7 +185,7 @@ class StoreDirectory:
     def worker(self, host: NodeHost) -> TruncationWorker:
         """The truncation worker for the replicas in this directory."""
         return TruncationWorker(
-            _Within(host, self.used),
+            ReplicasWithin(self.used, host.replicas),
             self.exports,
             self.meter,
             self.used.collect_garbage,
@@ -200,10 +198,9 @@ class StoreDirectory:
         def damaged(keys: Sequence[tuple[ShardId, ReplicaId]]) -> None:
             for shard, replica in keys:
                 reason = self.logdb.log(shard, replica).faulty
-                with contextlib.suppress(Halted, ShardNotFound):
-                    running = host.replica(shard)
-                    if running.replica_id == replica:
-                        host.halt(running, reason)
+                running = host.replicas.running.get(shard)
+                if running is not None and running.replica_id == replica:
+                    host.replicas.halt(running, reason)
             if keys:
                 self.used.record_faults_soon()
 
@@ -260,30 +257,3 @@ def unopened(path: str, seams: DiskSeams, error: Exception) -> DirectoryReport:
     with contextlib.suppress(OSError, WrongCluster):
         incarnation = read_identity(seams.vfs, path).incarnation
     return DirectoryReport(incarnation, failed=f"{type(error).__name__}: {error}", path=path)
-
-
-class _Within:
-    """A `TruncationHost` that shows the replicas of a NodeHost in one directory only."""
-
-    def __init__(self, host: NodeHost, directory: Directory) -> None:
-        self._host = host
-        self._directory = directory
-
-    def replica_infos(self) -> list[ReplicaInfo]:
-        incarnation = self._directory.incarnation
-        return [info for info in self._host.replica_infos() if info.incarnation == incarnation]
-
-    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
-        info = self._host.replica_info(shard)
-        return info if info and info.incarnation == self._directory.incarnation else None
-
-    def stored_replicas(self) -> list[tuple[ShardId, ReplicaId]]:
-        return self._directory.logdb.replicas()
-
-    def applied_snapshot(self, shard: ShardId) -> Snapshot:
-        return self._host.applied_snapshot(shard)
-
-    async def install_snapshot(
-        self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
-    ) -> None:
-        await self._host.install_snapshot(shard, snapshot, truncation_lsn)

@@ -237,8 +237,21 @@ class StoreParts:
             directory.scrubber(self.host, seams.clock, settings.scrub_interval_s)
             for directory in self.directories
         ]
-        self.repairer = Repairer(self.host, self.book.peer_addresses, self._seams.state_machines)
-        self.comparer = Comparer(self.host, pass_interval_s=settings.compare_interval_s)
+        host = self.host
+        self.repairer = Repairer(
+            host.replicas,
+            host.requests,
+            identity,
+            seams.clock,
+            self.book.peer_addresses,
+            seams.state_machines,
+        )
+        self.comparer = Comparer(
+            host.replicas,
+            host.requests,
+            seams.clock,
+            pass_interval_s=settings.compare_interval_s,
+        )
         self.heartbeats: HeartbeatSender | None = None
         self.shell = HAKeeperTicks(self.host, settings.first, settings.hakeeper_tick_s)
 
@@ -334,7 +347,7 @@ class StoreParts:
         await self.host.strangers.run(self._members_of, self._named)
 
     def _named(self, shard: ShardId, membership: Membership) -> None:
-        replica = self.host.running(shard)
+        replica = self.host.replicas.running.get(shard)
         if replica is not None:
             replica.hearing.members.name(membership)
 

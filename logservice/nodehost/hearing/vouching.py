@@ -11,7 +11,7 @@ The bytes are a version byte, then the MessagePack array.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
 from logservice_wire.errors import LogServiceError, PermissionDenied, ShardNotFound
@@ -94,32 +94,24 @@ class Voter(Protocol):
         ...
 
 
-class VouchingHost(Protocol):
-    """What vouching needs of a NodeHost."""
-
-    @property
-    def clock(self) -> Clock:
-        """The clock that tells how long an announcement holds."""
-        ...
-
-    def running(self, shard: ShardId) -> Voter | None:
-        """The replica of `shard` that runs here, None when there is none."""
-        ...
-
-    @property
-    def requests(self) -> PeerRequests:
-        """The requests between stores."""
-        ...
-
-
 class Vouching:
     """Asks and answers for one NodeHost, on its loop thread."""
 
-    def __init__(self, host: VouchingHost, timeout_s: float) -> None:
-        """An answer that takes longer than `timeout_s` is given up, and asked for again anyway."""
-        self._host = host
-        host.requests.register(VOUCH, self._on_vouch)
-        host.requests.register(ANNOUNCE, self._on_announce)
+    def __init__(
+        self,
+        running: Mapping[ShardId, Voter],
+        requests: PeerRequests,
+        clock: Clock,
+        timeout_s: float,
+    ) -> None:
+        """`running` are the replicas that run here. An answer that takes longer than `timeout_s` is
+        given up, and asked for again anyway.
+        """
+        self._running = running
+        self._requests = requests
+        self._clock = clock
+        requests.register(VOUCH, self._on_vouch)
+        requests.register(ANNOUNCE, self._on_announce)
         self._timeout_s = timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -141,7 +133,7 @@ class Vouching:
 
     def announce(self, replica: Voter, message: TimeoutNow) -> None:
         """This leader is about to let `message.to` campaign: tell all other voters."""
-        now_s = self._host.clock.monotonic()
+        now_s = self._clock.monotonic()
         replica.hearing.transfers.announced(message.term, message.to, now_s)
         membership = replica.raft.membership
         for voter in sorted({*membership.voters, *membership.outgoing}):
@@ -173,7 +165,7 @@ class Vouching:
         answered: Callable[[ReplicaId, A], None],
     ) -> None:
         try:
-            answer = await self._host.requests.ask(store, question, asked, self._timeout_s)
+            answer = await self._requests.ask(store, question, asked, self._timeout_s)
         except LogServiceError:
             return  # the claimant will speak again; an announcement costs a vote
         answered(ReplicaId(asked.replica), answer)
@@ -192,11 +184,11 @@ class Vouching:
         term = Term(asked.term)
         if not replica.hearing.leadership.believes(term, ReplicaId(asked.asker)):
             raise PermissionDenied(f"replica {asked.asker} is not believed to lead term {term}")
-        now_s = self._host.clock.monotonic()
+        now_s = self._clock.monotonic()
         replica.hearing.transfers.announced(term, ReplicaId(asked.who), now_s)
 
     def _asked(self, peer: PeerIdentity, asked: Asked) -> Voter:
-        replica = self._host.running(ShardId(asked.shard))
+        replica = self._running.get(ShardId(asked.shard))
         if replica is None or replica.replica_id != asked.replica:
             raise ShardNotFound(f"replica {asked.replica} does not run here", shard=asked.shard)
         member = replica.hearing.members.get(ReplicaId(asked.asker))

@@ -42,9 +42,10 @@ from logservice_wire.errors import (
 )
 
 from logservice import bounds
+from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId, StoreId
-from logservice.nodehost.integrity.comparison_answers import ComparisonAnswers, ComparisonHost
+from logservice.nodehost.integrity.comparison_answers import ComparisonAnswers
 from logservice.nodehost.integrity.digests import (
     FINDING,
     STATE,
@@ -59,7 +60,9 @@ from logservice.nodehost.integrity.digests import (
     read_digest,
 )
 from logservice.nodehost.integrity.divergence import Judgement, Verdict, judge
+from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.raft.ready import Role
 from logservice.value import value
 
@@ -104,19 +107,26 @@ class Comparer:
     """
 
     def __init__(
-        self, host: ComparisonHost, *, pass_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S
+        self,
+        replicas: ReplicaTable,
+        requests: PeerRequests,
+        clock: Clock,
+        *,
+        pass_interval_s: float = bounds.SCRUB_PASS_INTERVAL_S,
     ) -> None:
         """Answers its peers from now on."""
-        self._host = host
+        self._replicas = replicas
+        self._requests = requests
+        self._clock = clock
         self._pass_interval_s = pass_interval_s
-        self._due_s = host.clock.monotonic() + min(bounds.COMPARE_FIRST_PASS_S, pass_interval_s)
+        self._due_s = clock.monotonic() + min(bounds.COMPARE_FIRST_PASS_S, pass_interval_s)
         self._compared: dict[ShardId, _Compared] = {}
         self._undecided: dict[ShardId, _Undecided] = {}
         self._looked_s = 0.0
         self._work: deque[tuple[ShardId, Index | None]] = deque()
         self._silent: set[StoreId] = set()
         self.pass_shards = self.pass_shards_done = 0
-        self._answers = ComparisonAnswers(host, self._note_undecided)
+        self._answers = ComparisonAnswers(replicas, requests, clock, self._note_undecided)
         self._totals = self._answers.totals
 
     @property
@@ -135,7 +145,7 @@ class Comparer:
     async def run(self) -> None:
         """Compare for ever."""
         while True:
-            pause_s = self._due_s - self._host.clock.monotonic()
+            pause_s = self._due_s - self._clock.monotonic()
             if self._undecided:
                 pause_s = min(pause_s, bounds.COMPARE_RETRY_S)
             await asyncio.sleep(max(0.0, pause_s))
@@ -147,16 +157,16 @@ class Comparer:
         What a difference kept from being compared, behind it, follows when it is decided.
         """
         self._silent.clear()
-        is_pass = self._host.clock.monotonic() >= self._due_s
+        is_pass = self._clock.monotonic() >= self._due_s
         if is_pass:
-            infos = self._host.replica_infos()
+            infos = self._replicas.infos()
             shards = [info.shard for info in infos if info.role is Role.LEADER]
             led = set(shards)
             for shard in [shard for shard in self._compared if shard not in led]:
                 del self._compared[shard]
             self.pass_shards, self.pass_shards_done = len(shards), 0
             self._work = deque((shard, None) for shard in shards)
-            self._looked_s = self._host.clock.monotonic()
+            self._looked_s = self._clock.monotonic()
         else:
             await self._look_again()
         while self._work:
@@ -169,14 +179,14 @@ class Comparer:
         if is_pass:
             self.pass_shards = self.pass_shards_done = 0
             self._totals["passes"] += 1
-            self._due_s = self._host.clock.monotonic() + self._pass_interval_s
+            self._due_s = self._clock.monotonic() + self._pass_interval_s
 
     def _led(self, shard: ShardId) -> Replica | None:
-        replica = self._host.running(shard)
+        replica = self._replicas.running.get(shard)
         return replica if replica is not None and replica.ready_to_lead else None
 
     def _note_undecided(self, shard: ShardId, low: Index) -> None:
-        self._undecided.setdefault(shard, _Undecided(self._host.clock.monotonic(), low))
+        self._undecided.setdefault(shard, _Undecided(self._clock.monotonic(), low))
 
     async def _look_again(self) -> None:
         """At every difference that is undecided, and at nothing else of its shard: how long that
@@ -191,7 +201,7 @@ class Comparer:
             except LogServiceError as error:
                 logger.info("shard %d: nothing was decided: %s", shard, error.message)
         self._silent |= silent
-        self._looked_s = self._host.clock.monotonic()
+        self._looked_s = self._clock.monotonic()
 
     async def _look_again_at(self, shard: ShardId, low: Index) -> None:
         replica = self._led(shard)
@@ -225,7 +235,7 @@ class Comparer:
                 return
             seen = await self._range(replica, others, low, present.through)
             low, whole, settled = seen.next, whole and seen.whole, settled and seen.settled
-            if self._host.clock.monotonic() - self._looked_s >= bounds.COMPARE_RETRY_S:
+            if self._clock.monotonic() - self._looked_s >= bounds.COMPARE_RETRY_S:
                 await self._look_again()
         if settled and self._led(shard) is replica:
             seen = await self._state(replica, others)
@@ -304,7 +314,7 @@ class Comparer:
         digests: Mapping[ReplicaId, bytes],
         judgement: Judgement,
     ) -> _Seen:
-        shard, now_s = replica.shard, self._host.clock.monotonic()
+        shard, now_s = replica.shard, self._clock.monotonic()
         where = describe_range(replica, low, high)
         verdict = judgement.verdict
         waited = verdict is Verdict.CONTESTED
@@ -347,7 +357,7 @@ class Comparer:
         if store is None or store in self._silent:
             return None
         try:
-            answer = await ask_digest(self._host.requests, replica, other, low, high)
+            answer = await ask_digest(self._requests, replica, other, low, high)
             # Only the leader can say so: a follower hears of a commit after others have applied it.
             if answer.applied > replica.raft.commit:
                 raise NoAnswer("it applied what is not committed")
@@ -378,7 +388,7 @@ class Comparer:
             return False
         found = Finding(replica.shard, other, replica.replica_id, low, high, waited, rows)
         try:
-            await self._host.requests.ask(store, FINDING, found, bounds.COMPARE_FINDING_TIMEOUT_S)
+            await self._requests.ask(store, FINDING, found, bounds.COMPARE_FINDING_TIMEOUT_S)
         except (Halted, ShardNotFound):
             return True
         except LogServiceError as error:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from logservice_wire.errors import Busy, Halted, InvalidArgument, ShardNotFound
 
@@ -23,7 +23,6 @@ from logservice import bounds
 from logservice.clock import Clock
 from logservice.events import Event, emit
 from logservice.ids import Index, ReplicaId, ShardId
-from logservice.nodehost.info import ReplicaInfo
 from logservice.nodehost.integrity.digests import (
     DIGEST,
     FINDING,
@@ -37,6 +36,7 @@ from logservice.nodehost.integrity.digests import (
 from logservice.nodehost.integrity.divergence import Verdict, judge
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.value import value
 
@@ -56,54 +56,30 @@ class _Halted:
     answer: DigestAnswer
 
 
-class ComparisonHost(Protocol):
-    """What comparing needs of a NodeHost; see there."""
-
-    @property
-    def clock(self) -> Clock:
-        """When the next pass is due."""
-        ...
-
-    def replica_infos(self) -> Sequence[ReplicaInfo]:
-        """What runs here."""
-        ...
-
-    def replica(self, shard: ShardId) -> Replica:
-        """The replica that runs here."""
-        ...
-
-    def running(self, shard: ShardId) -> Replica | None:
-        """The same, or None."""
-        ...
-
-    def halt(self, replica: Replica, reason: str) -> None:
-        """It cannot be trusted."""
-        ...
-
-    @property
-    def requests(self) -> PeerRequests:
-        """Where stores ask each other."""
-        ...
-
-
 class ComparisonAnswers:
     """One per store; answers its peers from the beginning."""
 
     def __init__(
-        self, host: ComparisonHost, on_undecided: Callable[[ShardId, Index], None]
+        self,
+        replicas: ReplicaTable,
+        requests: PeerRequests,
+        clock: Clock,
+        on_undecided: Callable[[ShardId, Index], None],
     ) -> None:
-        """Take the requests of `host`'s peers. `on_undecided`: there is a difference, in the range
+        """Take the peers' requests. `on_undecided`: there is a difference, in the range
         that begins there, that whoever leads has to look at again.
         """
         self.totals: Counter[str] = Counter()
-        self._host = host
+        self._replicas = replicas
+        self._requests = requests
+        self._clock = clock
         self._on_undecided = on_undecided
         self._serving = 0
         self._asking: set[ShardId] = set()
         self._since: dict[ShardId, tuple[Index, float]] = {}
         self._halted: dict[ShardId, _Halted] = {}
-        host.requests.register(DIGEST, self._serve)
-        host.requests.register(FINDING, self._on_finding)
+        requests.register(DIGEST, self._serve)
+        requests.register(FINDING, self._on_finding)
 
     def halt(
         self,
@@ -140,7 +116,7 @@ class ComparisonAnswers:
         own = digests[replica.replica_id]
         answer = DigestAnswer(replica.reader.first_index(), replica.applied, own)
         self._halted[replica.shard] = _Halted(replica, low, high, answer)
-        self._host.halt(replica, reason)
+        self._replicas.halt(replica, reason)
 
     async def _serve(self, peer: PeerIdentity, wanted: DigestWanted) -> DigestAnswer:
         halted = self._halted_for(wanted)
@@ -166,7 +142,7 @@ class ComparisonAnswers:
         halted = self._halted.get(ShardId(wanted.shard))
         if (
             halted is None
-            or self._host.running(halted.replica.shard) is not None
+            or halted.replica.shard in self._replicas.running
             or (halted.low, halted.high) != (wanted.low, wanted.high)
         ):
             return None
@@ -183,7 +159,7 @@ class ComparisonAnswers:
             own = await self._read(replica, low, high)
             if own is None or digests.get(replica.replica_id) != own:
                 raise InvalidArgument("that is not what is here", field="digests")
-            told = await ask_others(self._host.requests, replica, low, high)
+            told = await ask_others(self._requests, replica, low, high)
         finally:
             self._asking.discard(replica.shard)
         if replica.stopped:
@@ -200,7 +176,7 @@ class ComparisonAnswers:
         if verdict is not Verdict.UNDECIDED:
             self._since.pop(replica.shard, None)
             return verdict is Verdict.CONTESTED
-        now_s = self._host.clock.monotonic()
+        now_s = self._clock.monotonic()
         known = self._since.get(replica.shard)
         if known is None or known[0] != low:
             known = self._since[replica.shard] = (low, now_s)
@@ -211,7 +187,7 @@ class ComparisonAnswers:
         """The replica that is meant. Raises ShardNotFound, Halted, and InvalidArgument when the
         store does not speak for the member that asks.
         """
-        replica = self._host.replica(ShardId(message.shard))
+        replica = self._replicas.running[ShardId(message.shard)]
         if replica.replica_id != message.replica:
             raise ShardNotFound(f"replica {message.replica} is not here", shard=replica.shard)
         _check_asker(replica, peer, message)

@@ -28,7 +28,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from logservice_wire.errors import InvalidArgument, LogServiceError
 from msgspec import Struct
@@ -42,12 +42,12 @@ from logservice.ids import NO_REPLICA, NUMBER_MAX, Index, Lsn, ReplicaId, ShardI
 from logservice.logdb.format.fault import Fault
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.read.replica_log import ReplicaLog
-from logservice.nodehost.disks.halts import Halts
 from logservice.nodehost.hearing.contents import state_problem
 from logservice.nodehost.peers.question import Asker, packed, question
 from logservice.nodehost.peers.requests import PeerRequests
 from logservice.nodehost.replica.log_reading import read_entries
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
@@ -55,42 +55,6 @@ from logservice.state_machine import StateMachine
 logger = logging.getLogger(__name__)
 
 _Key = tuple[ShardId, ReplicaId]
-
-
-class RepairHost(Protocol):
-    """What the repairer needs of a NodeHost."""
-
-    @property
-    def identity(self) -> PeerIdentity:
-        """Who asks."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """For how long a repair stands still."""
-        ...
-
-    @property
-    def halts(self) -> Halts:
-        """What does not run."""
-        ...
-
-    async def commit_repair(self, update: Update) -> None:
-        """Make it durable."""
-        ...
-
-    def start_repaired(self, shard: ShardId, replica: ReplicaId) -> None:
-        """Run it again; its log is whole."""
-        ...
-
-    def replica(self, shard: ShardId) -> Replica:
-        """The replica that runs here."""
-        ...
-
-    @property
-    def requests(self) -> PeerRequests:
-        """Where stores ask each other."""
-        ...
 
 
 class Fetch(Struct, array_like=True, forbid_unknown_fields=True):
@@ -129,18 +93,24 @@ class Repairer:
 
     def __init__(
         self,
-        host: RepairHost,
+        replicas: ReplicaTable,
+        requests: PeerRequests,
+        identity: PeerIdentity,
+        clock: Clock,
         known_stores: Callable[[], Iterable[StoreId]],
         state_machines: Callable[[ShardId], StateMachine],
     ) -> None:
         """`known_stores`: who may have a replica of the shard, its members aside."""
-        self._host = host
+        self._replicas = replicas
+        self._requests = requests
+        self._own_store = identity.store_id
+        self._clock = clock
         self._known_stores = known_stores
         self._state_machines = state_machines
         self._positions: dict[_Key, tuple[Fault, Index]] = {}
         self._progress_s: dict[_Key, float] = {}
         self._totals: Counter[str] = Counter()
-        host.requests.register(FETCH, self._serve)
+        requests.register(FETCH, self._serve)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -155,13 +125,13 @@ class Repairer:
 
     async def run_once(self) -> None:
         """Bring every repair as far as it goes now. Operating errors are counted, not raised."""
-        logs = self._host.halts.repairable()
+        logs = self._replicas.halts.repairable()
         keys = {(log.shard, log.replica) for log in logs}
         for key in [key for key in self._progress_s if key not in keys]:
             self._forget(key)
         for log in logs:
             key = (log.shard, log.replica)
-            self._progress_s.setdefault(key, self._host.clock.monotonic())
+            self._progress_s.setdefault(key, self._clock.monotonic())
             try:
                 await self._repair(key, log)
             except (LogServiceError, OSError) as error:
@@ -173,7 +143,7 @@ class Repairer:
     async def _repair(self, key: _Key, log: ReplicaLog) -> None:
         """Fetch until it is whole; returns early when no peer can help now."""
         # What it had under way when it halted is written first: it may name a later term, or vote.
-        await self._host.commit_repair(Update(*key))
+        await self._replicas.commit_repair(Update(*key))
         while (fault := log.fault) is not None and fault.repairable:
             start = max(fault.damaged_from, log.first_index())
             known, reached = self._positions.get(key, (fault, start))
@@ -186,16 +156,16 @@ class Repairer:
             if update is None:
                 self._totals["waited"] += 1
                 return
-            await self._host.commit_repair(update)
+            await self._replicas.commit_repair(update)
             end = update.entries[-1].index if update.entries else log.last_index()
             self._positions[key] = (fault, Index(end + 1))
-            self._progress_s[key] = self._host.clock.monotonic()
-            self._host.halts.stands_still(*key, still=False)
+            self._progress_s[key] = self._clock.monotonic()
+            self._replicas.halts.stands_still(*key, still=False)
         if log.fault is None:
             self._totals["repaired"] += 1
             emit(logger, Event.REPLICA_REPAIRED, shard=log.shard, replica=log.replica)
             self._forget(key)
-            self._host.start_repaired(*key)
+            self._replicas.start_repaired(*key)
 
     async def _next(self, log: ReplicaLog, fault: Fault, position: Index) -> Update | None:
         """What to write next; None when no peer has it."""
@@ -204,7 +174,7 @@ class Repairer:
         wanted = Fetch(log.shard, log.replica, position)
         for store in self._peers(log):
             try:
-                fetched = await self._host.requests.ask(
+                fetched = await self._requests.ask(
                     store, FETCH, wanted, bounds.REPAIR_REQUEST_TIMEOUT_S
                 )
                 update = self._update(log, fault, position, ours, fetched)
@@ -272,14 +242,14 @@ class Repairer:
             known = log.bootstrap.membership
         stores = [member.store_id for member in known.members] if known is not None else []
         stores += sorted(store for store in self._known_stores() if store not in stores)
-        return [store for store in stores if store != self._host.identity.store_id]
+        return [store for store in stores if store != self._own_store]
 
     def _watch(self, key: _Key) -> None:
         begun_s = self._progress_s.get(key)
         if begun_s is None:
             return
-        still = self._host.clock.monotonic() - begun_s > bounds.REPAIR_STALLED_S_MAX
-        self._host.halts.stands_still(*key, still=still)
+        still = self._clock.monotonic() - begun_s > bounds.REPAIR_STALLED_S_MAX
+        self._replicas.halts.stands_still(*key, still=still)
 
     def _forget(self, key: _Key) -> None:
         self._positions.pop(key, None)
@@ -288,7 +258,7 @@ class Repairer:
     # --- the peer's side --------------------------------------------------------------------------
 
     async def _serve(self, peer: PeerIdentity, wanted: Fetch) -> Fetched:
-        replica = self._host.replica(ShardId(wanted.shard))
+        replica = self._replicas.running[ShardId(wanted.shard)]
         membership = replica.raft.membership
         member = membership.member(ReplicaId(wanted.replica))
         if (

@@ -1,10 +1,11 @@
-"""One replica of one shard: the shell around a core of `raft`, and the requests made of it.
+"""The replicas of a store: each is the shell around a core of `raft`, with the requests made of it.
 
 `replica.py` is where to start: it takes what the core has ready to the disk, the network and the
 state machine. A request waits in `intake.py` until it is in the log, in `pending.py` until it is
-applied, in `reads.py` for a read index; `log_reading.py` serves ranges of the log. `start.py` says
-what a replica starts from, `role_log.py` logs who leads.
+applied, in `reads.py` for a read index; `log_reading.py` serves ranges of the log.
+`replica_table.py` starts, stops, removes, halts and looks up replicas (`start.py`: from what);
+`quiesce.py` says which of them are ticked, `role_log.py` logs who leads.
 
-NodeHost, its routing and quiesce, and the passes of `integrity` may import it; it imports `disks`,
-`hearing` and `transport` of this layer.
+NodeHost, `routing`, `integrity`, `truncation` and `assembly` may import it; it imports `disks`,
+`hearing`, `peers` and `transport` of this layer.
 """

@@ -30,6 +30,7 @@ from typing import Final, Protocol
 from logservice_wire.errors import (
     Busy,
     Halted,
+    InvalidArgument,
     NotLeader,
     NotReady,
     Reason,
@@ -42,7 +43,7 @@ from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
 from logservice.hard_state import HardState
-from logservice.ids import NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import InvariantViolation, invariant
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.kv import KvError
@@ -70,6 +71,7 @@ from logservice.raft.membership.change import ChangeReason
 from logservice.raft.messages import Message
 from logservice.raft.ready import Ready, Role
 from logservice.raft.tracker.progress import ProgressState
+from logservice.rsm import commands
 from logservice.rsm.admission import Admission
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.log_rsm import LogRsm
@@ -135,14 +137,6 @@ class ReplicaHost(Protocol):
         """Requests that wait may go elsewhere now."""
         ...
 
-    def halt(self, replica: Replica, reason: str) -> None:
-        """The data of `replica` cannot be trusted: it stops, and HAKeeper is told."""
-        ...
-
-    def broken(self, replica: Replica, error: InvariantViolation) -> None:
-        """An invariant of `replica` does not hold; it is halted next."""
-        ...
-
     def membership_changed(self, replica: Replica) -> None:
         """Another membership is in force at `replica`."""
         ...
@@ -163,7 +157,11 @@ class Replica:
         *,
         identity: PeerIdentity,
         random: Callable[[int], int],
+        on_halt: Callable[[Replica, str, InvariantViolation | None], None],
     ) -> None:
+        """`on_halt` takes it out of the store: its data cannot be trusted, for the reason given, or
+        an invariant of it does not hold.
+        """
         self.shard = shard
         self.replica_id = replica_id
         self.store_id = identity.store_id
@@ -173,6 +171,7 @@ class Replica:
         self.log_rsm = state_machine if isinstance(state_machine, LogRsm) else None
         """The state machine when this is a log shard."""
         self._host = host
+        self._on_halt = on_halt
         self._options = options
         self._log = start.log
         self.reader = LogReader(start.log, self._read_elsewhere)
@@ -216,6 +215,9 @@ class Replica:
         self._lsn_waiters = LsnWaiters()
         self.hearing = self._make_hearing(start)
         self.stopped = False
+        self.damaged = bool(start.log.faulty)
+        """Whether its log was found damaged; then its next step, a tick at the latest, halts it.
+        The one who keeps the replicas is told of damage, and sets this."""
         self.asleep = True
         """Whether it is not ticked. A new replica sleeps until it is first activated;
         `quiesce.Quiescence` alone changes this."""
@@ -244,26 +246,34 @@ class Replica:
             self._host.woke(self)
         self.directory.engine.activate(self)
 
-    def submit(
-        self,
-        future: asyncio.Future[Applied],
-        deadline_s: float,
-        *,
-        append: AppendRequest | None = None,
-        command: bytes = b"",
-        local_only: bool = False,
-        forwarded: bool = True,
-    ) -> None:
-        """Take a request; see `Intake.add`."""
+    def append(
+        self, request: AppendRequest, deadline_s: float, *, local_only: bool = False
+    ) -> asyncio.Future[Applied]:
+        """Take an append. Raises Busy at once; everything else is the future's outcome.
+
+        `local_only`: see `intake.Waiting`.
+        """
+        if self.log_rsm is None:
+            raise ShardNotFound("the shard holds no records", shard=self.shard)
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        self.intake.add(future, deadline_s, append=request, local_only=local_only)
+        self.serve_intake()
+        return future
+
+    def propose(
+        self, command: bytes, deadline_s: float, *, local_only: bool = False
+    ) -> asyncio.Future[Applied]:
+        """Take a command of the state machine; otherwise like `append`."""
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         self.intake.add(
             future,
             deadline_s,
-            append=append,
             command=command,
             local_only=local_only,
-            forwarded=forwarded,
+            forwarded=self.shard != HAKEEPER_SHARD and commands.is_forwarded(command),
         )
         self.serve_intake()
+        return future
 
     def serve_intake(self) -> None:
         """Go on with what waits in the intake: here if this replica leads, else by the host."""
@@ -320,7 +330,7 @@ class Replica:
         error that comes from the disk or the machine is not the replica's own, and is raised again.
         """
         if isinstance(error, Halted):
-            self._host.halt(self, error.message)
+            self._on_halt(self, error.message, None)
             return
         if isinstance(error, _SHARED):
             raise error
@@ -329,22 +339,16 @@ class Replica:
             error = InvariantViolation("INV-REPLICA-4", unexpected)
         reason = f"an invariant does not hold: {error}"
         self._log.blame(reason)
-        self._host.broken(self, error)
-        self._host.halt(self, reason)
-
-    @property
-    def damaged(self) -> bool:
-        """Whether its log was found damaged; then its next step, a tick at the latest, halts it."""
-        return bool(self._log.faulty)
+        self._on_halt(self, reason, error)
 
     def _halts_damaged(self) -> bool:
         """Halt if the log was found damaged by anybody who reads there: garbage collection, another
         replica's pass. It is asked before anything is acknowledged or decided by what is in the
         log.
         """
-        if not self._log.faulty:
+        if not self.damaged:
             return False
-        self._host.halt(self, self._log.faulty)
+        self._on_halt(self, self._log.faulty, None)
         return True
 
     def tick(self, now_s: float) -> None:
@@ -438,7 +442,9 @@ class Replica:
         self.activate()
 
     async def wait_lsn(self, lsn: Lsn, timeout_s: float) -> bool:
-        """See `NodeHost.wait_applied`."""
+        """Wait until a record with `lsn` is applied; False when the time passed or the replica
+        stopped.
+        """
         if self.log_rsm is None:
             raise ShardNotFound("the shard holds no records", shard=self.shard)
         return await self._lsn_waiters.wait(lsn, self.log_rsm.state.next_lsn, timeout_s)
@@ -720,6 +726,24 @@ class Replica:
             quiesced=self.raft.quiesced,
         )
 
+    async def install_snapshot(self, snapshot: Snapshot, truncation_lsn: Lsn) -> None:
+        """Record `snapshot` as installed, durably; the log is compacted behind it.
+
+        INV-T1: its last LSN is at most `truncation_lsn` (its justification, kept in the record).
+        INV-T3: it is not above what is applied here. A snapshot that is older than the installed
+        one changes nothing.
+        """
+        if self.log_rsm is not None and snapshot.next_lsn - 1 > truncation_lsn:
+            raise InvalidArgument("the snapshot lies above the truncation LSN", field="snapshot")
+        if snapshot.index > self.applied:
+            raise InvalidArgument("the snapshot lies above the applied index", field="snapshot")
+        if snapshot.index < self.reader.first_index():
+            return
+        installed = InstalledSnapshot(snapshot, truncation_lsn)
+        update = Update(self.shard, self.replica_id, snapshot=installed)
+        await self.directory.engine.commit([update])
+        self.changed()
+
     def changed(self) -> None:
         """It wakes up, or its log was compacted: forget what `info` said."""
         self._asleep_info = None
@@ -727,6 +751,18 @@ class Replica:
     def store_of(self, member: ReplicaId) -> StoreId | None:
         """The store that a member of the shard lives on, as far as it is known here."""
         return self.hearing.members.store_of(member)
+
+    @property
+    def leader_store(self) -> StoreId | None:
+        """The store that leads the shard, as far as it is known here; a hint."""
+        leader = self.raft.leader
+        return self.hearing.members.store_of(leader) if leader != NO_REPLICA else None
+
+    @property
+    def log_bounds(self) -> tuple[Lsn, Lsn]:
+        """First readable and newest applied LSN of a log shard; cheap, for every response."""
+        rsm = self.log_rsm
+        return (self.first_lsn, Lsn(rsm.next_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
 
     @property
     def first_lsn(self) -> Lsn:

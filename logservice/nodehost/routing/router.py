@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from typing import Protocol
+from collections.abc import Mapping
 
 from logservice_wire.errors import (
     DeadlineExceeded,
@@ -34,6 +34,7 @@ from logservice.clock import Clock
 from logservice.config_change import ConfigChange
 from logservice.ids import HAKEEPER_SHARD, ReplicaId, ShardId, StoreId
 from logservice.membership import Membership
+from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.peers.requests import REFUSED_BY, PeerRequests
 from logservice.nodehost.replica.intake import Waiting
 from logservice.nodehost.replica.replica import Replica
@@ -42,43 +43,35 @@ from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCom
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.outcome import Applied
 from logservice.raft.ready import Role
-from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.commands import is_forwarded
 from logservice.trace import Call, Tracing
-
-
-class RouterHost(Protocol):
-    """What the router needs of a NodeHost, which says what each method does."""
-
-    identity: PeerIdentity
-    clock: Clock
-    tracing: Tracing
-    requests: PeerRequests
-
-    def replica(self, shard: ShardId) -> Replica: ...
-
-    def leader_store(self, shard: ShardId) -> StoreId | None: ...
-
-    def submit_append(
-        self, shard: ShardId, request: AppendRequest, timeout_s: float, *, local_only: bool = False
-    ) -> asyncio.Future[Applied]: ...
-
-    async def propose(
-        self, shard: ShardId, command: bytes, timeout_s: float, *, local_only: bool = False
-    ) -> Applied: ...
 
 
 class Router:
     """See the module's text. There is one per NodeHost."""
 
-    def __init__(self, host: RouterHost, tick_s: float, election_timeout_s: float) -> None:
-        """Take the peers' forwarded requests of `host`."""
-        self._host = host
-        self._retry_s = tick_s
-        self._election_s = election_timeout_s
+    def __init__(
+        self,
+        running: Mapping[ShardId, Replica],
+        requests: PeerRequests,
+        identity: PeerIdentity,
+        clock: Clock,
+        options: NodeHostOptions,
+        tracing: Tracing,
+    ) -> None:
+        """Take what peers forward. `running` are the replicas that run here; to look up a shard
+        without one raises ShardNotFound or Halted.
+        """
+        self._running = running
+        self._requests = requests
+        self._own_store = identity.store_id
+        self._clock = clock
+        self._tracing = tracing
+        self._retry_s = options.tick_ms / 1000
+        self._election_s = options.election_timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
-        host.requests.register(forwarding.APPEND, self._on_append)
-        host.requests.register(forwarding.PROPOSE, self._on_propose)
+        requests.register(forwarding.APPEND, self._on_append)
+        requests.register(forwarding.PROPOSE, self._on_propose)
 
     def stop(self) -> None:
         """Answer the requests that are on their way with an unknown outcome."""
@@ -87,11 +80,9 @@ class Router:
 
     def route(self, replica: Replica) -> None:
         """Send what waits in the intake of `replica`, which does not lead, on its way."""
-        store = self._host.leader_store(replica.shard)
-        elsewhere = store is not None and store != self._host.identity.store_id
-        replica.intake.send_back(
-            lambda: self._host.requests.not_leader(store), leader_known=elsewhere
-        )
+        store = replica.leader_store
+        elsewhere = store is not None and store != self._own_store
+        replica.intake.send_back(lambda: self._requests.not_leader(store), leader_known=elsewhere)
         if store is None or not elsewhere:
             return
         for item in replica.intake.forward_all():
@@ -102,31 +93,38 @@ class Router:
     async def change_membership(
         self, shard: ShardId, change: ConfigChange, timeout_s: float
     ) -> Membership:
-        """See `NodeHost.change_membership`."""
-        deadline_s = self._host.clock.monotonic() + timeout_s
+        """Change who is in the shard; returns the membership that the change made.
+
+        Raises NotLeader where another store leads, StaleEpoch when the compare-and-swap on the
+        change epoch was lost, Busy while another change is under way.
+        """
+        deadline_s = self._clock.monotonic() + timeout_s
         while True:
-            replica = self._host.replica(shard)
-            if self._host.clock.monotonic() >= deadline_s:
+            replica = self._running[shard]
+            if self._clock.monotonic() >= deadline_s:
                 raise DeadlineExceeded("no leader took the membership change in time")
             if replica.raft.role is Role.LEADER:
                 future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
                 replica.propose_change(change, future, deadline_s)
                 return Membership.decode((await future).data)
-            self._check_leader(shard)
+            self._check_leader(replica)
             await asyncio.sleep(self._retry_s)
 
     async def transfer_leadership(
         self, shard: ShardId, target: ReplicaId, timeout_s: float
     ) -> None:
-        """See `NodeHost.transfer_leadership`."""
-        host = self._host
-        deadline_s = host.clock.monotonic() + timeout_s
+        """Ask for `target` to lead; returns when it leads, as seen here.
+
+        Raises NotLeader where another store leads, InvalidArgument when `target` is not a voter,
+        DeadlineExceeded when it did not come to lead (an election timeout aborts the transfer).
+        """
+        deadline_s = self._clock.monotonic() + timeout_s
         asked_s = -self._election_s
-        replica = host.replica(shard)
+        replica = self._running[shard]
         if target not in replica.raft.membership.voters:
             raise InvalidArgument("not a voter of the shard", field="target")
         while True:
-            now_s = host.clock.monotonic()
+            now_s = self._clock.monotonic()
             if replica.raft.leader == target:
                 return
             if replica.stopped:
@@ -134,7 +132,7 @@ class Router:
             if now_s >= deadline_s:
                 raise DeadlineExceeded("leadership was not transferred in time")
             if replica.raft.role is not Role.LEADER:
-                self._check_leader(shard)
+                self._check_leader(replica)
             elif now_s - asked_s >= self._election_s:
                 # The core gives a transfer up after an election timeout; then we ask for it again.
                 asked_s = now_s
@@ -142,11 +140,11 @@ class Router:
                 replica.activate()
             await asyncio.sleep(self._retry_s / 2)
 
-    def _check_leader(self, shard: ShardId) -> None:
+    def _check_leader(self, replica: Replica) -> None:
         """Raises NotLeader when another store is known to lead."""
-        store = self._host.leader_store(shard)
-        if store is not None and store != self._host.identity.store_id:
-            raise self._host.requests.not_leader(store)
+        store = replica.leader_store
+        if store is not None and store != self._own_store:
+            raise self._requests.not_leader(store)
 
     def _forwarded(self, replica: Replica, item: Waiting, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -156,11 +154,11 @@ class Router:
 
     async def _forward(self, replica: Replica, store: str, item: Waiting) -> None:
         pending = item.pending
-        left_s = pending.deadline_s - self._host.clock.monotonic()
+        left_s = pending.deadline_s - self._clock.monotonic()
         if left_s <= 0:
             pending.fail(NotReady("no leader took the request in time"))
             return
-        ask, shard, call = self._host.requests.ask, replica.shard, item.call
+        ask, shard, call = self._requests.ask, replica.shard, item.call
         try:
             if item.append is not None:
                 append = ForwardedAppend(shard, left_s, item.append, call)
@@ -181,7 +179,7 @@ class Router:
             if REFUSED_BY in error.metadata:
                 # The leader does not know this store as a member (any more), so the caller has to
                 # go to the leader.
-                pending.fail(self._host.requests.not_leader(StoreId(store)))
+                pending.fail(self._requests.not_leader(StoreId(store)))
             else:
                 pending.fail(error)
         except asyncio.CancelledError:
@@ -191,21 +189,21 @@ class Router:
     async def _on_append(self, peer: PeerIdentity, asked: ForwardedAppend) -> Applied:
         shard, timeout_s, request, call = asked
         with self._span("forwarded append", call, shard):
-            return await self._host.submit_append(shard, request, timeout_s, local_only=True)
+            deadline_s = self._clock.monotonic() + timeout_s
+            return await self._running[shard].append(request, deadline_s, local_only=True)
 
     async def _on_propose(self, peer: PeerIdentity, asked: ForwardedCommand) -> Applied:
         shard, timeout_s, command, call = asked
         if shard == HAKEEPER_SHARD or not is_forwarded(command):
-            raise self._host.requests.refuse(peer, forwarding.PROPOSE, "not forwarded")
+            raise self._requests.refuse(peer, forwarding.PROPOSE, "not forwarded")
         if not forwarding.vouches(peer.store_id, command):
-            raise self._host.requests.refuse(
-                peer, forwarding.PROPOSE, "vouched for by another store"
-            )
+            raise self._requests.refuse(peer, forwarding.PROPOSE, "vouched for by another store")
         with self._span("forwarded command", call, shard):
-            return await self._host.propose(shard, command, timeout_s, local_only=True)
+            deadline_s = self._clock.monotonic() + timeout_s
+            return await self._running[shard].propose(command, deadline_s, local_only=True)
 
     def _span(
         self, name: str, call: Call | None, shard: ShardId
     ) -> contextlib.AbstractContextManager[None]:
         """A span for what a peer asked for: it belongs to the call that the peer serves."""
-        return trace.span(self._host.tracing, name, call, shard=shard)
+        return trace.span(self._tracing, name, call, shard=shard)

@@ -38,7 +38,7 @@ import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from logservice_wire.errors import LogServiceError
 
@@ -50,8 +50,10 @@ from logservice.bounds import (
 )
 from logservice.ids import HAKEEPER_SHARD, Index, Lsn, ReplicaId, ShardId
 from logservice.invariants import invariant
+from logservice.nodehost.disks.directory import Directory
 from logservice.nodehost.disks.executor import Executor
 from logservice.nodehost.info import ReplicaInfo
+from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.nodehost.truncation.log_meter import LogMeter
 from logservice.snapshot import Snapshot
@@ -59,30 +61,36 @@ from logservice.snapshot import Snapshot
 T = TypeVar("T")
 
 
-class TruncationHost(Protocol):
-    """What the worker needs of a NodeHost."""
+class ReplicasWithin:
+    """The replicas in one data directory of a store."""
 
-    def replica_infos(self) -> list[ReplicaInfo]:
-        """The replicas that run here."""
-        ...
+    def __init__(self, directory: Directory, replicas: ReplicaTable) -> None:
+        self._directory = directory
+        self._replicas = replicas
 
-    def replica_info(self, shard: ShardId) -> ReplicaInfo | None:
-        """The replica of a shard that runs here."""
-        ...
+    def infos(self) -> list[ReplicaInfo]:
+        """Pictures of those that run, in the order of their shards."""
+        incarnation = self._directory.incarnation
+        return [info for info in self._replicas.infos() if info.incarnation == incarnation]
 
-    def stored_replicas(self) -> Sequence[tuple[ShardId, ReplicaId]]:
+    def info(self, shard: ShardId) -> ReplicaInfo | None:
+        """A picture of the replica of a shard, None when none runs here."""
+        info = self._replicas.info(shard)
+        return info if info and info.incarnation == self._directory.incarnation else None
+
+    def stored(self) -> Sequence[tuple[ShardId, ReplicaId]]:
         """The replicas with data here, running or not."""
-        ...
+        return self._directory.logdb.replicas()
 
     def applied_snapshot(self, shard: ShardId) -> Snapshot:
         """State and membership at the applied index, as of now."""
-        ...
+        return self._replicas.running[shard].applied_snapshot()
 
     async def install_snapshot(
         self, shard: ShardId, snapshot: Snapshot, truncation_lsn: Lsn
     ) -> None:
         """Make `snapshot` the installed one, durably; the log is compacted behind it."""
-        ...
+        await self._replicas.running[shard].install_snapshot(snapshot, truncation_lsn)
 
 
 class Step(enum.StrEnum):
@@ -139,7 +147,7 @@ class TruncationWorker:
 
     def __init__(
         self,
-        host: TruncationHost,
+        replicas: ReplicasWithin,
         exports: ExportedSnapshots,
         meter: LogMeter,
         collect_garbage: Callable[[], Awaitable[object]],
@@ -153,7 +161,7 @@ class TruncationWorker:
 
         `collect_garbage` frees what installs and removals left; it runs once per `run_once`.
         """
-        self._host = host
+        self._replicas = replicas
         self._exports = exports
         self._meter = meter
         self._collect_garbage = collect_garbage
@@ -192,9 +200,9 @@ class TruncationWorker:
         alarms: list[TruncationAlarm] = []
         try:
             counts.update(await self._remove_leftovers())
-            for shard in [info.shard for info in self._host.replica_infos()]:
+            for shard in [info.shard for info in self._replicas.infos()]:
                 # It is looked at afresh: it may have stopped or moved on while others were visited.
-                info = self._host.replica_info(shard)
+                info = self._replicas.info(shard)
                 if info is not None:
                     visited += 1
                     counts.update(await self._visit(info, alarms))
@@ -269,7 +277,7 @@ class TruncationWorker:
         )
         if self._current(info) is None:
             return Step.STOPPED
-        await self._host.install_snapshot(shard, snapshot, truncated)
+        await self._replicas.install_snapshot(shard, snapshot, truncated)
         await self._in_executor(lambda: self._exports.drop_through(shard, replica, snapshot.index))
         return Step.INSTALLED
 
@@ -281,7 +289,7 @@ class TruncationWorker:
         newest = exports.newest_index(shard, replica)
         if info.applied <= max(newest, info.first_index - 1):
             return Step.NOT_ADVANCED
-        snapshot = self._host.applied_snapshot(shard)
+        snapshot = self._replicas.applied_snapshot(shard)
         try:
             await self._in_executor(lambda: exports.add(shard, replica, snapshot))
         except OSError:
@@ -330,11 +338,11 @@ class TruncationWorker:
             return Step.SHORT_LOG
         kept = self._hakeeper_snapshot
         try:
-            self._hakeeper_snapshot = (info.replica, self._host.applied_snapshot(info.shard))
+            self._hakeeper_snapshot = (info.replica, self._replicas.applied_snapshot(info.shard))
             if kept is None or kept[0] != info.replica or kept[1].index <= installed:
                 return Step.SHORT_LOG
             snapshot = kept[1]
-            await self._host.install_snapshot(info.shard, snapshot, Lsn(snapshot.next_lsn - 1))
+            await self._replicas.install_snapshot(info.shard, snapshot, Lsn(snapshot.next_lsn - 1))
         except (LogServiceError, OSError):
             return Step.INSTALL_FAILED
         return Step.COMPACTED
@@ -342,10 +350,10 @@ class TruncationWorker:
     # --- helpers ---------------------------------------------------------------------------------
 
     async def _remove_leftovers(self) -> Counter[str]:
-        """Remove the exports of replicas that were removed: `remove_replica` deletes them, but an
-        export that was being written then may have come back.
+        """Remove the exports of replicas that were removed. `ReplicaTable.remove` deletes them, but
+        an export that was being written then may have come back.
         """
-        stored = set(self._host.stored_replicas())
+        stored = set(self._replicas.stored())
         counts: Counter[str] = Counter()
         for shard, replica in self._exports.replicas():
             if (shard, replica) in stored:
@@ -363,7 +371,7 @@ class TruncationWorker:
 
     def _current(self, info: ReplicaInfo) -> ReplicaInfo | None:
         """The replica as it is now; None when it does not run any more. Ask again after a wait."""
-        now = self._host.replica_info(info.shard)
+        now = self._replicas.info(info.shard)
         return now if now is not None and now.replica == info.replica else None
 
     async def _in_executor(self, work: Callable[[], T]) -> T:

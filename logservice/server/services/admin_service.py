@@ -77,12 +77,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.TransferLeaderResponse:
         """Hand leadership to the replica on `store_id`, or on any other store; waits for it."""
         shard = ShardId(request.shard_id)
-        info = self._host.replica_info(shard)
+        info = self._host.replicas.info(shard)
         if info is None:
             raise shard_not_found(shard)
         target, store = _target(info, request.store_id)
         limit_s = timeout_s(context, self._store.limits)
-        await effect(self._host.transfer_leadership(shard, target, limit_s))
+        await effect(self._host.router.transfer_leadership(shard, target, limit_s))
         return admin_pb2.TransferLeaderResponse(leader_store=store)
 
 

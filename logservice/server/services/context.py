@@ -39,10 +39,11 @@ class StoreContext:
         Raises nothing: the answer that carries it is often that of a call that took effect.
         """
         try:
-            first_lsn, applied_lsn = self.host.log_bounds(shard)
+            replica = self.host.replicas.running[shard]
         except (Halted, ShardNotFound):
             return log_pb2.LogPosition()
-        leader = self.host.leader_store(shard)
+        first_lsn, applied_lsn = replica.log_bounds
+        leader = replica.leader_store
         return log_pb2.LogPosition(
             first_lsn=first_lsn,
             applied_lsn=applied_lsn,

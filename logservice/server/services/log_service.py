@@ -158,7 +158,7 @@ class LogService(log_pb2_grpc.LogServicer):
         if opened.session_id == NO_SESSION:
             raise InvalidArgument("a stream needs a session", field="open.session_id")
         claim = self.store.author().claim(_nonce(opened.session_nonce))
-        if self._host.replica_info(shard) is None:
+        if self._host.replicas.info(shard) is None:
             raise shard_not_found(shard)
         # The call may live for days; each block has a deadline of its own.
         limit_s = self.store.limits.rpc_timeout_default_s
@@ -199,7 +199,7 @@ class LogService(log_pb2_grpc.LogServicer):
             with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
                 status = await self._host.lookup(shard, query, limit_s)
         assert isinstance(status, LogStatus)
-        info = self._host.replica_info(shard)
+        info = self._host.replicas.info(shard)
         if info is None:
             raise shard_not_found(shard)
         return log_pb2.GetShardStatusResponse(

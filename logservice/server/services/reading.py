@@ -109,7 +109,7 @@ class _Follow:
             if finished:
                 return
             if finished is None:
-                await self._host.wait_applied(self._shard, self._next_lsn, _WAIT_S)
+                await self._host.replicas.running[self._shard].wait_lsn(self._next_lsn, _WAIT_S)
 
     async def _send_next(self) -> bool | None:
         """Send one message; returns whether a stop condition holds behind it, None at the tail."""

@@ -35,7 +35,7 @@ class LogMatching(Checker):
 
     def started(self, store: ObservedStore, parts: StoreParts) -> None:
         """What a crash left may never have been called finished."""
-        for shard, replica in parts.host.stored_replicas():
+        for shard, replica in parts.host.directories.replicas():
             log = parts.log(shard, replica)
             oracle = self.oracle.shard(shard)
             for index in range(log.first_index(), log.last_index() + 1):

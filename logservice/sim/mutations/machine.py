@@ -13,9 +13,9 @@ from logservice.membership import Membership
 from logservice.nodehost.agent.heartbeats import HeartbeatSender
 from logservice.nodehost.disks.directories import Directories
 from logservice.nodehost.disks.directory import Directory
-from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.replica.pending import PendingBook
 from logservice.nodehost.replica.replica import Replica
+from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.truncation.exports import ExportedSnapshots
 from logservice.outcome import Applied
 from logservice.raft.log.log import RaftLog
@@ -247,13 +247,13 @@ def _snapshot_of_another_index_started_from() -> None:
 
         return newest
 
-    wrap(NodeHost, "_run", lambda original: partial_export(original, mutate))
+    wrap(ReplicaTable, "_run", lambda original: partial_export(original, mutate))
 
 
 def partial_export(original: Any, mutate: Callable[[Any], Any]) -> Any:
-    """`NodeHost._run` with another answer to what the newest export is."""
+    """`ReplicaTable._run` with another answer to what the newest export is."""
 
-    def run(self: NodeHost, shard: Any, replica: Any, directory: Directory) -> None:
+    def run(self: ReplicaTable, shard: Any, replica: Any, directory: Directory) -> None:
         newest = directory.newest_export
         owner = newest.__self__  # type: ignore[attr-defined]
         directory.newest_export = partial(mutate(type(owner).newest), owner)
@@ -271,7 +271,7 @@ def partial_export(original: Any, mutate: Callable[[Any], Any]) -> Any:
 @mutation
 def _old_id_reborn_on_an_empty_disk() -> None:
     async def start(self: HeartbeatSender, command: Any) -> None:
-        await self._host.start_replica(
+        await self._host.replicas.start(
             command.shard, command.replica, Membership.decode(command.membership), join=command.join
         )
 
@@ -286,9 +286,8 @@ def _old_id_reborn_on_an_empty_disk() -> None:
                 membership = Membership.decode(probe.initial) if probe.initial else Membership()
                 for member in membership.members:
                     if member.store_id == me:
-                        return await self._start(
-                            replace(member, incarnation=self._host.roomiest()), membership
-                        )
+                        here = self._host.directories.roomiest().incarnation
+                        return await self._start(replace(member, incarnation=here), membership)
             return await original(self, probes)
 
         return decide
@@ -310,12 +309,12 @@ def _replica_begun_in_another_directory() -> None:
 @mutation
 def _removed_replica_forgotten() -> None:
     def mutate(original: Any) -> Any:
-        async def remove_replica(self: NodeHost, shard: Any, replica: Any) -> None:
-            await self.stop_replica(shard)
+        async def remove(self: ReplicaTable, shard: Any, replica: Any) -> None:
+            await self.stop(shard)
 
-        return remove_replica
+        return remove
 
-    wrap(NodeHost, "remove_replica", mutate)
+    wrap(ReplicaTable, "remove", mutate)
     wrap(LogDb, "removed", lambda _: lambda *_: set())
 
 

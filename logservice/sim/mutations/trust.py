@@ -20,8 +20,8 @@ from logservice.nodehost.hearing.transfers import Transfers
 from logservice.nodehost.integrity import comparison_answers
 from logservice.nodehost.integrity.digests import Finding
 from logservice.nodehost.integrity.divergence import judge
-from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.peers.requests import PeerRequests
+from logservice.nodehost.replica.replica_table import ReplicaTable
 from logservice.nodehost.routing import forwarding, router
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.sim.config import SimConfig
@@ -124,13 +124,15 @@ def _entries_of_peers_pass_by_admission() -> None:
 
 @mutation_in(attacked("snapshots", "leadership", who=Worlds.TRAITOR))
 def _what_breaks_a_replica_ends_its_store() -> None:
-    def mutate(_: Any) -> Any:
-        def broken(self: NodeHost, replica: Any, error: Any) -> None:
-            self._on_fatal(error)
+    def mutate(original: Any) -> Any:
+        def halt(self: ReplicaTable, replica: Any, reason: str, broken: Any = None) -> None:
+            if broken is not None:
+                self._on_fatal(broken)
+            original(self, replica, reason)
 
-        return broken
+        return halt
 
-    wrap(NodeHost, "broken", mutate)
+    wrap(ReplicaTable, "halt", mutate)
     wrap(hearing, "snapshot_problem", lambda _: lambda *_: "")
     wrap(hearing, "contradicts", lambda _: lambda *_: False)
 
@@ -145,7 +147,7 @@ def _finding_is_believed() -> None:
             replica = self._asked(peer, found)
             digests = {ReplicaId(one): digest for one, digest in found.digests}
             if judge(replica.raft.membership, digests).wrong or found.waited:
-                self._host.halt(replica, "somebody says so")
+                self._host.replicas.halt(replica, "somebody says so")
 
         return on_finding
 

@@ -40,7 +40,6 @@ from logservice.ids import (
     Term,
 )
 from logservice.membership import Member, Membership
-from logservice.nodehost import quiesce
 from logservice.nodehost.agent import bootstrap, hakeeper_client
 from logservice.nodehost.hearing.vouching import ANNOUNCE, VOUCH
 from logservice.nodehost.integrity import repair
@@ -52,6 +51,7 @@ from logservice.nodehost.integrity.digests import (
     Finding,
     NoAnswer,
 )
+from logservice.nodehost.replica import quiesce
 from logservice.nodehost.routing import forwarding
 from logservice.nodehost.routing.forwarding import ForwardedAppend, ForwardedCommand
 from logservice.owner import NONCE_BYTES, Author

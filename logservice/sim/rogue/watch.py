@@ -77,7 +77,7 @@ class Watch:
         self._applied = self._world.oracle.shard(HAKEEPER_SHARD).committed_through
         for store in self._world.stores:
             if store.parts is not None:
-                self._stored[store.store_id] = frozenset(store.parts.host.stored_replicas())
+                self._stored[store.store_id] = frozenset(store.parts.host.directories.replicas())
             for replica in store.replicas():
                 raft = replica.raft
                 self._terms[replica.shard] = max(self._terms.get(replica.shard, 0), raft.term)
@@ -111,7 +111,7 @@ class Watch:
         its_disk = config.rot or config.diverges or config.disk_death
         if its_disk or config.disk_fail_interval_s:
             return
-        for shard, halted in store.parts.host.halted().items():
+        for shard, halted in store.parts.host.halts.all().items():
             if not halted.reason.startswith("data directory") and not self._may_break(shard):
                 self._wrong(f"{store.store_id} shard {shard} halted: {halted.reason}")
 
@@ -156,7 +156,7 @@ class Watch:
         """No replica of another's shard begins or goes, and who led it leads it."""
         assert store.parts is not None
         before = self._stored.get(store.store_id, frozenset())
-        for shard, replica in before ^ frozenset(store.parts.host.stored_replicas()):
+        for shard, replica in before ^ frozenset(store.parts.host.directories.replicas()):
             if not self._rogue.scene.owns(shard):
                 self._wrong(f"{store.store_id} began or removed replica {replica} of {shard}")
         for one in store.replicas():

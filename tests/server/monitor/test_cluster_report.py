@@ -45,7 +45,7 @@ class Asked:
         host = SimpleNamespace(
             clock=self.clock,
             requests=SimpleNamespace(register=lambda *_: None, ask=self._no_answer),
-            replica_info=lambda shard: self.applied,
+            replicas=SimpleNamespace(info=lambda shard: self.applied),
         )
         book = SimpleNamespace(peer_addresses=dict)
         parts = SimpleNamespace(

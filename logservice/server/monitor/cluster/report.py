@@ -121,7 +121,7 @@ class ClusterReporter:
 
     async def _look_here(self) -> None:
         """Take what the replica of shard 0 here has applied, if it is newer than the known view."""
-        if self._parts.host.replica_info(HAKEEPER_SHARD) is None:
+        if self._parts.host.replicas.info(HAKEEPER_SHARD) is None:
             return
         try:
             view = await self._parts.client.cluster(bounds.ADMIN_PEER_WAIT_S, stale=True)

@@ -170,7 +170,7 @@ class StatusReporter:
         }
         running = [
             self._replica(parts, info, alarms.get((info.shard, info.replica)))
-            for info in parts.host.replica_infos()
+            for info in parts.host.replicas.infos()
         ]
         known = {replica.shard for replica in running}
         if len(self._made) > len(known):
@@ -183,7 +183,7 @@ class StatusReporter:
                 role="halted",
                 halted=one.reason,
             )
-            for shard, one in sorted(parts.host.halted().items())
+            for shard, one in sorted(parts.host.halts.all().items())
             if shard not in known
         ]
         return (*running, *halted)
@@ -221,7 +221,7 @@ def _replica(
         ReplicaStatus,
         info,
         role=info.role.name.lower(),
-        leader_store=parts.host.leader_store(info.shard) or "",
+        leader_store=parts.host.replicas.running[info.shard].leader_store or "",
         membership_epoch=info.membership.change_epoch,
         voters=len(info.membership.voters),
         learners=len(info.membership.learners),

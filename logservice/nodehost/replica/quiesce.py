@@ -125,13 +125,13 @@ class Quiescence:
         for store in sleeper.stores:
             self._share(store, sleeper, -1)
 
-    def damaged(self, shard: ShardId, replica_id: ReplicaId) -> None:
-        """Log storage found that the replica's data cannot be trusted. If it sleeps it wakes, and
-        its next tick halts it, as a tick halts a replica that is awake.
+    def damaged(self, replica: Replica) -> None:
+        """The data of `replica` cannot be trusted. If it sleeps it wakes, and its next tick halts
+        it, as a tick halts a replica that is awake.
         """
-        sleeper = self._sleepers.get(shard)
-        if sleeper is not None and sleeper.replica.replica_id == replica_id:
-            self.touch(sleeper.replica)
+        sleeper = self._sleepers.get(replica.shard)
+        if sleeper is not None and sleeper.replica is replica:
+            self.touch(replica)
 
     async def stop(self) -> None:
         """End the beats that are on their way."""
