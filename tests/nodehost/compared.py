@@ -40,8 +40,11 @@ class Compared(Cluster):
         known = [store.store_id for store in self.stores.values()]
         for number in numbers or self.stores:
             host = self.host(number)
-            self.comparers[number] = Comparer(host, pass_interval_s=0.0)
-            self.repairers[number] = Repairer(host, lambda: known, log_machine)
+            around = host.replicas, host.requests
+            self.comparers[number] = Comparer(*around, host.clock, pass_interval_s=0.0)
+            self.repairers[number] = Repairer(
+                *around, host.identity, host.clock, lambda: known, log_machine
+            )
 
     async def fill(self, count: int = RECORDS) -> None:
         host = self.host(await self.leader())

@@ -56,7 +56,7 @@ async def test_equal_replicas_are_compared_once_until_they_grow(cluster: Compare
     assert {"wrong", "undecided", "contested", "refused"}.isdisjoint(comparer.counts)
 
 
-async def test_a_sleeping_shard_is_compared_and_goes_on_sleeping(tmp_path: Path) -> None:
+async def test_a_quiesced_shard_is_compared_and_stays_quiesced(tmp_path: Path) -> None:
     cluster = Compared(tmp_path)
     for store in cluster.stores.values():
         store.quiesce_ticks = 20
@@ -65,7 +65,7 @@ async def test_a_sleeping_shard_is_compared_and_goes_on_sleeping(tmp_path: Path)
     await cluster.fill(3)
     leader = cluster.comparers[await cluster.leader()]
     replicas = [cluster.replica(number) for number in cluster.stores]
-    await eventually(lambda: all(replica.asleep for replica in replicas))
+    await eventually(lambda: not any(replica.ticked for replica in replicas))
     woken: list[ShardId] = []
     for replica in replicas:
         replica.changed = lambda: woken.append(SHARD)  # type: ignore[method-assign]

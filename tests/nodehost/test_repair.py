@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from logservice_wire.errors import Halted, InvalidArgument, LogServiceError
@@ -234,6 +235,14 @@ class LateHost:
         self.started = True
 
 
+def repairing(host: LateHost) -> Repairer:
+    """A repairer for whom `host` is everything around it."""
+    parts: Any = host
+    return Repairer(
+        parts, parts, host.identity, host.clock, lambda: [StoreId("store-2")], log_machine
+    )
+
+
 async def test_what_was_on_its_way_when_the_damage_was_found_is_written_first() -> None:
     """Short seed 3122: a vote in a later term was on its way to a slow disk; the repair named the
     term before that one, and the store died because its term fell.
@@ -245,7 +254,7 @@ async def test_what_was_on_its_way_when_the_damage_was_found_is_written_first() 
     log.blame("seen", Index(11))
     vote = HardState(Term(2), ReplicaId(3), Index(25))
     host = LateHost(db, log, Update(*KEY, hard_state=vote))
-    repairer = Repairer(host, lambda: [StoreId("store-2")], log_machine)  # type: ignore[arg-type]
+    repairer = repairing(host)
     await repairer.run_once()
     assert host.started
     assert log.fault is None
@@ -271,7 +280,7 @@ async def test_what_was_truncated_when_the_damage_was_found_needs_no_repair(*, r
     assert log.fault == Fault("seen", Index(11), Index(30))
     host = LateHost(db, log, Update(*KEY))
     host.last = 30
-    repairer = Repairer(host, lambda: [StoreId("store-2")], log_machine)  # type: ignore[arg-type]
+    repairer = repairing(host)
     await repairer.run_once()
     assert host.started
     assert repairer.counts == {"repaired": 1}
@@ -325,7 +334,10 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 def repairer(cluster: Cluster, number: int) -> Repairer:
     stores = [store.store_id for store in cluster.stores.values()]
-    return Repairer(cluster.host(number), lambda: stores, log_machine)
+    host = cluster.host(number)
+    return Repairer(
+        host.replicas, host.requests, host.identity, host.clock, lambda: stores, log_machine
+    )
 
 
 async def fill(cluster: Cluster, count: int) -> None:

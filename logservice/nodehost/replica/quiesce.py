@@ -1,24 +1,24 @@
 """Quiescence: which replicas are ticked, and how the others learn of another store's death.
 
-A replica whose core is quiesced (`raft.quiesce`) and that nobody waits for is asleep: it leaves the
-set of awake replicas, so a tick costs what is active, however many shards there are. Whatever
-concerns a replica goes through `Replica.activate`, which puts it back (`touch`).
+A replica whose core is quiesced (`raft.quiesce`) and that nobody waits for is not ticked, so a tick
+costs what is active, however many shards there are. Whatever concerns a replica goes through
+`Replica.activate`, which has it ticked again (`touch`).
 
-Sleeping replicas send no heartbeats. In their place each store sends one beat to each store that it
-shares sleeping shards with, every quarter of an election timeout. The beat holds a digest of the
-sleeping shards that the sender leads with a member on the receiver. From it the receiver knows
+Quiesced replicas send no heartbeats. In their place each store sends one beat to each store that it
+shares quiesced shards with, every quarter of an election timeout. The beat holds a digest of the
+quiesced shards that the sender leads with a member on the receiver. From it the receiver knows
 
-- that the store is alive: after more than an election timeout without a beat, the sleeping shards
+- that the store is alive: after more than an election timeout without a beat, the quiesced shards
   shared with it act as if the connection to it had broken;
 - that it is the same process: they act so, too, when the boot id is another one;
-- that each replica that sleeps here as a follower of a leader there is led there, in that term, by
-  a leader that sleeps. When the digests differ for an election timeout (the leader's replica
+- that each replica that is quiesced here as a follower of a leader there is led there, in that
+  term, by a quiesced leader. When the digests differ for an election timeout (the leader's replica
   halted, was stopped, or woke up and its heartbeats do not arrive), the followers wake up and wake
   their leaders.
 
-INV-SLEEP-1: a sleeping replica has nothing that time could change: no request, no read, nothing to
-apply or to send.
-A beat resets no election timer: replicas that count time are awake, and listen to their leader
+INV-QUIESCE-3: a replica that is not ticked has nothing that time could change: no request, no read,
+nothing to apply or to send.
+A beat resets no election timer: replicas that count time are ticked, and listen to their leader
 only (DESIGN section 6).
 """
 
@@ -54,12 +54,12 @@ def _decode_beat(body: bytes) -> tuple[int, ...]:
 BEAT: Final = question(
     "store-beat", Asker.ENROLLED, Form(lambda beat: _BEAT.pack(*beat), _decode_beat), NOTHING
 )
-"""Digest and count of the sleeping shards that the sender leads with a member on the receiver."""
+"""Digest and count of the quiesced shards that the sender leads with a member on the receiver."""
 
 
 @dataclass(slots=True)
-class _Sleeper:
-    """A sleeping replica: where the other side is, and what it adds to the digest."""
+class _Quiesced:
+    """A quiesced replica: where the other side is, and what it adds to the digest."""
 
     replica: Replica
     leads: bool
@@ -69,7 +69,7 @@ class _Sleeper:
 
 @dataclass(slots=True)
 class _Peer:
-    """Another store, while shards sleep that are shared with it.
+    """Another store, while quiesced shards are shared with it.
 
     `led` and `led_count` are digest and count of the shards that are led here, `followed` and
     `followed_count` of those that are led there.
@@ -100,37 +100,37 @@ class Quiescence:
         self._beat_ticks = max(1, options.election_ticks // 4)
         self._silent_ticks = options.election_ticks + self._beat_ticks
         self._ticks = 0
-        self._awake: dict[ShardId, Replica] = {}
-        self._sleepers: dict[ShardId, _Sleeper] = {}
+        self._ticked: dict[ShardId, Replica] = {}
+        self._quiesced: dict[ShardId, _Quiesced] = {}
         self._peers: dict[StoreId, _Peer] = {}
         self._beats: set[asyncio.Task[None]] = set()
         requests.register(BEAT, self._on_beat)
 
     def __len__(self) -> int:
-        return len(self._sleepers)
+        return len(self._quiesced)
 
     def touch(self, replica: Replica) -> None:
         """Something concerns this replica: it is ticked from now on."""
         self.forget(replica)
-        self._awake[replica.shard] = replica
-        replica.asleep = False
+        self._ticked[replica.shard] = replica
+        replica.ticked = True
         replica.changed()
 
     def forget(self, replica: Replica) -> None:
-        """`replica` wakes up, or it stopped: it sleeps no more."""
-        sleeper = self._sleepers.get(replica.shard)
-        if sleeper is None or sleeper.replica is not replica:
+        """`replica` is ticked again, or it stopped."""
+        quiesced = self._quiesced.get(replica.shard)
+        if quiesced is None or quiesced.replica is not replica:
             return
-        del self._sleepers[replica.shard]
-        for store in sleeper.stores:
-            self._share(store, sleeper, -1)
+        del self._quiesced[replica.shard]
+        for store in quiesced.stores:
+            self._share(store, quiesced, -1)
 
     def damaged(self, replica: Replica) -> None:
-        """The data of `replica` cannot be trusted. If it sleeps it wakes, and its next tick halts
-        it, as a tick halts a replica that is awake.
+        """The data of `replica` cannot be trusted. If it is quiesced it is ticked again, and its
+        next tick halts it.
         """
-        sleeper = self._sleepers.get(replica.shard)
-        if sleeper is not None and sleeper.replica is replica:
+        quiesced = self._quiesced.get(replica.shard)
+        if quiesced is not None and quiesced.replica is replica:
             self.touch(replica)
 
     async def stop(self) -> None:
@@ -142,23 +142,23 @@ class Quiescence:
     # --- time -------------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        """Tick the replicas that are awake, and let those fall asleep that are idle."""
+        """Tick the active replicas, and tick those no more that are idle."""
         self._ticks += 1
-        for shard, replica in list(self._awake.items()):
+        for shard, replica in list(self._ticked.items()):
             if replica.stopped:
-                if self._awake.get(shard) is replica:
-                    del self._awake[shard]
+                if self._ticked.get(shard) is replica:
+                    del self._ticked[shard]
                 continue
             replica.tick(now_s)
             if replica.intake.waiting:
                 replica.serve_intake()
             elif replica.idle and not replica.damaged:
-                self._fall_asleep(replica)
+                self._quiesce(replica)
         if self._ticks % self._beat_ticks == 0:
             self._beat()
 
-    def _fall_asleep(self, replica: Replica) -> None:
-        invariant(replica.idle, "INV-SLEEP-1", shard=replica.shard)
+    def _quiesce(self, replica: Replica) -> None:
+        invariant(replica.idle, "INV-QUIESCE-3", shard=replica.shard)
         raft = replica.raft
         leads = raft.role is Role.LEADER
         others = raft.membership.others(replica.replica_id) if leads else (raft.leader,)
@@ -167,27 +167,27 @@ class Quiescence:
         if len(stores) < len(found):
             return  # no beat could tell of it: the address of a member is not known here
         mark = _mark(replica.shard, raft.leader, raft.term)
-        sleeper = _Sleeper(replica, leads, tuple(stores), mark)
-        self._sleepers[replica.shard] = sleeper
-        for store in sleeper.stores:
-            self._share(store, sleeper, 1)
-        del self._awake[replica.shard]
-        replica.asleep = True
+        quiesced = _Quiesced(replica, leads, tuple(stores), mark)
+        self._quiesced[replica.shard] = quiesced
+        for store in quiesced.stores:
+            self._share(store, quiesced, 1)
+        del self._ticked[replica.shard]
+        replica.ticked = False
 
-    def _share(self, store: StoreId, sleeper: _Sleeper, change: int) -> None:
+    def _share(self, store: StoreId, quiesced: _Quiesced, change: int) -> None:
         peer = self._peers.get(store)
         if peer is None:
             peer = self._peers[store] = _Peer(heard=self._ticks)
-        if sleeper.leads:
-            peer.led ^= sleeper.mark
+        if quiesced.leads:
+            peer.led ^= quiesced.mark
             peer.led_count += change
         else:
-            peer.followed ^= sleeper.mark
+            peer.followed ^= quiesced.mark
             peer.followed_count += change
         if change > 0:
-            peer.shards[sleeper.replica.shard] = None
+            peer.shards[quiesced.replica.shard] = None
         else:
-            peer.shards.pop(sleeper.replica.shard, None)
+            peer.shards.pop(quiesced.replica.shard, None)
             if not peer.shards:
                 del self._peers[store]
 
@@ -232,12 +232,12 @@ class Quiescence:
             self._wake_followers(peer)
 
     def _lost(self, store: StoreId, peer: _Peer) -> None:
-        """Wake the sleeping replicas with a member on `store`, as if its connection had broken."""
+        """Wake the quiesced replicas with a member on `store`, as if its connection had broken."""
         for shard in list(peer.shards):
-            sleeper = self._sleepers.get(shard)
-            if sleeper is None:
+            quiesced = self._quiesced.get(shard)
+            if quiesced is None:
                 continue
-            replica = sleeper.replica
+            replica = quiesced.replica
             for member in replica.raft.membership.others(replica.replica_id):
                 if replica.store_of(member) == store:
                     replica.unreachable(member)
@@ -245,14 +245,14 @@ class Quiescence:
 
     def _wake_followers(self, peer: _Peer) -> None:
         for shard in list(peer.shards):
-            sleeper = self._sleepers.get(shard)
-            if sleeper is not None and not sleeper.leads:
-                sleeper.replica.wake()
+            quiesced = self._quiesced.get(shard)
+            if quiesced is not None and not quiesced.leads:
+                quiesced.replica.wake()
 
 
 def _mark(shard: ShardId, leader: ReplicaId, term: int) -> int:
-    """What one shard adds to a digest. It is added by exclusive or, because shards fall asleep in
-    any order.
+    """What one shard adds to a digest. It is added by exclusive or, because shards quiesce in any
+    order.
     """
     packed = _MARK.pack(shard, leader, term)
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")

@@ -122,7 +122,7 @@ class ReplicaHost(Protocol):
     clock: Clock
 
     def woke(self, replica: Replica) -> None:
-        """`replica` was asleep, and something concerns it."""
+        """`replica` was not ticked, and something concerns it."""
         ...
 
     def route(self, replica: Replica) -> None:
@@ -218,10 +218,10 @@ class Replica:
         self.damaged = bool(start.log.faulty)
         """Whether its log was found damaged; then its next step, a tick at the latest, halts it.
         The one who keeps the replicas is told of damage, and sets this."""
-        self.asleep = True
-        """Whether it is not ticked. A new replica sleeps until it is first activated;
+        self.ticked = False
+        """Whether it is told of time. A new replica is not, until it is first activated;
         `quiesce.Quiescence` alone changes this."""
-        self._asleep_info: ReplicaInfo | None = None
+        self._quiesced_info: ReplicaInfo | None = None
 
     def _make_hearing(self, start: ReplicaStart) -> Hearing:
         host, bootstrap = self._host, start.log.bootstrap
@@ -242,7 +242,7 @@ class Replica:
 
     def activate(self) -> None:
         """It may have something to do: wake it, and have the engine's next pass look at it."""
-        if self.asleep:
+        if not self.ticked:
             self._host.woke(self)
         self.directory.engine.activate(self)
 
@@ -410,7 +410,7 @@ class Replica:
 
     @property
     def idle(self) -> bool:
-        """Whether it is quiesced, with nothing that time or a message could move (INV-SLEEP-1)."""
+        """Whether it is quiesced, with nothing that time could move (INV-QUIESCE-3)."""
         return (
             self.raft.quiesced
             and self.applied == self.raft.commit
@@ -690,14 +690,14 @@ class Replica:
         )
 
     def info(self) -> ReplicaInfo:
-        """See `ReplicaInfo`. A sleeping replica gives the same object until something changes:
+        """See `ReplicaInfo`. A quiesced replica gives the same object until something changes:
         thousands of replicas are asked every second.
         """
-        known = self._asleep_info
+        known = self._quiesced_info
         if known is None:
             known = self._describe()
-            if self.asleep:
-                self._asleep_info = known
+            if not self.ticked:
+                self._quiesced_info = known
         return known
 
     def _describe(self) -> ReplicaInfo:
@@ -746,7 +746,7 @@ class Replica:
 
     def changed(self) -> None:
         """It wakes up, or its log was compacted: forget what `info` said."""
-        self._asleep_info = None
+        self._quiesced_info = None
 
     def store_of(self, member: ReplicaId) -> StoreId | None:
         """The store that a member of the shard lives on, as far as it is known here."""

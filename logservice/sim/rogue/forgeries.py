@@ -144,7 +144,7 @@ def heartbeat(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -
 
 
 def quiesce(rogue: Adversary, victim: Victim, sender: ReplicaId, term: Term) -> Message:
-    """Fall asleep."""
+    """Quiesce."""
     raft = victim.replica.raft
     index = rogue.chance.choice((raft.last_index, rogue.number(raft.last_index)))
     return Quiesce(to=victim.to, sender=sender, term=term, index=Index(index))

@@ -1,4 +1,4 @@
-"""Sleeping replicas: they cost no ticks, and still learn that the other side is gone."""
+"""Quiesced replicas: they cost no ticks, and still learn that the other side is gone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     await cluster.down()
 
 
-def asleep(cluster: Cluster) -> set[int]:
+def quiesced(cluster: Cluster) -> set[int]:
     return {
         number
         for number, store in cluster.stores.items()
@@ -34,11 +34,11 @@ def asleep(cluster: Cluster) -> set[int]:
     }
 
 
-async def sleep_of(cluster: Cluster) -> int:
-    """Wait until everybody sleeps; returns the leader's store."""
+async def quiesce_all(cluster: Cluster) -> int:
+    """Wait until everybody is quiesced; returns the leader's store."""
     leader = await cluster.leader()
     await cluster.host(leader).append(SHARD, request(), 30.0)
-    await eventually(lambda: asleep(cluster) == {1, 2, 3})
+    await eventually(lambda: quiesced(cluster) == {1, 2, 3})
     return leader
 
 
@@ -48,10 +48,10 @@ async def ticks_pass(cluster: Cluster, number: int, ticks: int) -> None:
     await eventually(lambda: counter._ticks >= until)
 
 
-async def test_sleeping_replicas_are_not_ticked_and_an_append_wakes_them(
+async def test_quiesced_replicas_are_not_ticked_and_an_append_wakes_them(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leader = await sleep_of(cluster)
+    leader = await quiesce_all(cluster)
     term = cluster.replica(leader).raft.term
     ticked: list[Replica] = []
     tick = Replica.tick
@@ -63,19 +63,21 @@ async def test_sleeping_replicas_are_not_ticked_and_an_append_wakes_them(
     outcome = await cluster.host(leader).append(SHARD, request(), 30.0)
     assert outcome.lsn == 2
     assert ticked is not None
-    await sleep_of(cluster)
+    await quiesce_all(cluster)
     assert cluster.replica(leader).raft.term == term
 
 
-async def test_a_read_at_a_sleeping_follower(cluster: Cluster) -> None:
-    leader = await sleep_of(cluster)
+async def test_a_read_at_a_quiesced_follower(cluster: Cluster) -> None:
+    leader = await quiesce_all(cluster)
     follower = leader % 3 + 1
     index = await cluster.host(follower).read_index(SHARD, 30.0)
     assert index == cluster.replica(leader).raft.commit
 
 
-async def test_info_of_a_sleeper_is_one_object_until_something_changes(cluster: Cluster) -> None:
-    leader = await sleep_of(cluster)
+async def test_quiesced_info_is_one_object_until_something_changes(
+    cluster: Cluster,
+) -> None:
+    leader = await quiesce_all(cluster)
     host = cluster.host(leader)
     info = host.replicas.info(SHARD)
     assert info is not None
@@ -94,7 +96,7 @@ async def test_info_of_a_sleeper_is_one_object_until_something_changes(cluster: 
 
 
 async def test_a_leader_whose_store_hangs_is_replaced(cluster: Cluster) -> None:
-    leader = await sleep_of(cluster)
+    leader = await quiesce_all(cluster)
     ticker = cluster.host(leader)._ticker
     assert ticker is not None
     ticker.cancel()  # its connections stay up, and it says nothing any more
@@ -103,67 +105,67 @@ async def test_a_leader_whose_store_hangs_is_replaced(cluster: Cluster) -> None:
 
 
 async def test_a_leader_whose_store_dies_is_replaced(cluster: Cluster) -> None:
-    leader = await sleep_of(cluster)
+    leader = await quiesce_all(cluster)
     await cluster.stores[leader].down()
     assert await cluster.leader() != leader
 
 
 async def test_a_leader_that_stops_alone_is_missed(cluster: Cluster) -> None:
     """The leader's store lives on and beats, and says that it does not lead this shard any more."""
-    leader = await sleep_of(cluster)
+    leader = await quiesce_all(cluster)
     await cluster.host(leader).replicas.stop(SHARD)
     assert await cluster.leader() != leader
 
 
 async def test_a_follower_that_was_started_anew_wakes_the_leader(cluster: Cluster) -> None:
-    leader = await sleep_of(cluster)
+    leader = await quiesce_all(cluster)
     follower = leader % 3 + 1
     term = cluster.replica(leader).raft.term
     await cluster.stores[follower].down()
     await cluster.stores[follower].up()
     cluster.introduce()
-    await sleep_of(cluster)
+    await quiesce_all(cluster)
     assert cluster.replica(leader).raft.term == term
     assert cluster.replica(follower).raft.leader == leader
 
 
 async def test_another_boot_id_counts_as_a_lost_connection(cluster: Cluster) -> None:
-    leader = await sleep_of(cluster)
+    leader = await quiesce_all(cluster)
     host = cluster.host(leader)
     follower = cluster.stores[leader % 3 + 1]
     assert follower.host is not None
     await ticks_pass(cluster, leader, 30)  # the leader's store has heard the present boot id
     identity = follower.host.identity
     reborn = dataclasses.replace(identity, boot_id=identity.boot_id + 1)
-    assert asleep(cluster) == {1, 2, 3}
+    assert quiesced(cluster) == {1, 2, 3}
     await host.on_request(reborn, quiesce.BEAT.method, quiesce._BEAT.pack(0, 0))
-    assert not host.replicas.running[SHARD].asleep
+    assert host.replicas.running[SHARD].ticked
     assert not host.replicas.running[SHARD].raft.quiesced
 
 
-async def test_damage_is_noticed_in_sleep(cluster: Cluster) -> None:
-    leader = await sleep_of(cluster)
+async def test_damage_of_a_quiesced_replica_is_noticed(cluster: Cluster) -> None:
+    leader = await quiesce_all(cluster)
     follower = cluster.host(leader % 3 + 1)
     replica = follower.replicas.running[SHARD]
     replica._log.blame("a bit flipped")
-    assert not replica.asleep
+    assert replica.ticked
     await eventually(lambda: SHARD in follower.halts.all())
     assert len(follower._quiescence) == 0
 
 
 async def test_damage_of_another_replica_of_the_shard_wakes_nobody(cluster: Cluster) -> None:
     """The data of a replica that was replaced here may still be read."""
-    leader = await sleep_of(cluster)
+    leader = await quiesce_all(cluster)
     host = cluster.host(leader)
     host.replicas.damaged(SHARD, ReplicaId(99))
     host.replicas.damaged(ShardId(99), host.replicas.running[SHARD].replica_id)
-    assert asleep(cluster) == {1, 2, 3}
+    assert quiesced(cluster) == {1, 2, 3}
 
 
-async def test_a_damaged_replica_does_not_fall_asleep(
+async def test_a_damaged_replica_does_not_quiesce(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its damage was found in the very tick after which it would have fallen asleep."""
+    """Its damage was found in the very tick after which it would have quiesced."""
     leader = await cluster.leader()
     follower = cluster.host(leader % 3 + 1)
     replica = follower.replicas.running[SHARD]
@@ -179,16 +181,16 @@ async def test_a_damaged_replica_does_not_fall_asleep(
 
 
 async def test_garbage_instead_of_a_beat(cluster: Cluster) -> None:
-    leader = await sleep_of(cluster)
+    leader = await quiesce_all(cluster)
     host = cluster.host(leader)
     for body in (b"", b"x" * 15, b"x" * 17):
         with pytest.raises(InvalidArgument):
             await host.on_request(cluster.host(leader % 3 + 1).identity, quiesce.BEAT.method, body)
-    assert asleep(cluster) == {1, 2, 3}
+    assert quiesced(cluster) == {1, 2, 3}
 
 
 async def test_digests_agree_whatever_the_order(cluster: Cluster) -> None:
-    """Many shards with leaders here and there fall asleep, and nobody is woken by a beat."""
+    """Many shards with leaders here and there quiesce, and nobody is woken by a beat."""
     shards = [ShardId(number) for number in range(2, 14)]
     for shard in shards:
         for number in (1, 2, 3):
