@@ -43,7 +43,7 @@ class Scripted:
     def __init__(self, *writes: Write) -> None:
         self.writes = list(writes)
 
-    def collect(self) -> Write | None:
+    def gather(self) -> Write | None:
         return self.writes.pop(0) if self.writes else None
 
 

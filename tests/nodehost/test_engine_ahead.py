@@ -196,7 +196,7 @@ async def test_groups_of_log_storage_get_their_turn() -> None:
     writing = iter(range(2, 1000))
 
     class Busy:
-        def collect(self) -> Write | None:
+        def gather(self) -> Write | None:
             return bench.write("b", block(1, next(writing)))
 
     busy, begun = Busy(), []
@@ -482,7 +482,7 @@ async def test_what_a_group_makes_active_is_begun_behind_the_next_before_that_is
         def __init__(self, shard: int) -> None:
             self.shard, self.index = shard, 0
 
-        def collect(self) -> Write | None:
+        def gather(self) -> Write | None:
             self.index += 1
             return Write([block(self.shard, self.index)], True, self.durable)
 
@@ -510,7 +510,7 @@ async def test_groups_that_are_written_at_once_do_not_keep_the_loop_for_ever() -
     class Always:
         index = 0
 
-        def collect(self) -> Write | None:
+        def gather(self) -> Write | None:
             self.index += 1
             bench.clock.advance(bounds.FSYNC_PATIENCE_S / 3)
             return Write([block(1, self.index)], True, lambda: bench.engine.activate(self))

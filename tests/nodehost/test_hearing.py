@@ -217,7 +217,7 @@ async def raise_terms(cluster: Cluster, numbers: Sequence[int], term: int) -> No
     """Raise the terms of these stores as if they had gone through many elections."""
     for number in numbers:
         host = cluster.host(number)
-        engine = host._engine(host.directories.place(SHARD, replica(number)))
+        engine = host.replicas._engine(host.directories.place(SHARD, replica(number)))
         await engine.commit([])  # what was on its way when the replica was stopped
         log = cluster.stores[number].logdb.log(SHARD, replica(number))
         hard = HardState(Term(term), ReplicaId(0), log.hard_state.commit)

@@ -21,6 +21,7 @@ from logservice.ids import Index, Lsn, SessionId, Term
 from logservice.nodehost.replica.intake import Intake
 from logservice.nodehost.replica.pending import PendingBook
 from logservice.outcome import Applied
+from logservice.raft.core import Proposing
 from logservice.raft.messages import ROOM_MAX
 from logservice.raft.ready import Role
 from logservice.rsm import commands
@@ -49,6 +50,17 @@ class Core:
 
     def wake(self) -> None:
         self.woken += 1
+
+    def proposing(self) -> Proposing:
+        closed = not self.block_room and self.quorum_closed
+        return Proposing(
+            self.term,
+            self.last_index,
+            self.next_lsn,
+            self.uncommitted_bytes,
+            self.block_room,
+            closed,
+        )
 
     @property
     def last_index(self) -> Index:
@@ -96,7 +108,7 @@ class Bench:
         return future
 
     def drain(self, *, ready: bool = True) -> None:
-        self.intake.drain(self.rsm.state.applied_index, ready=ready)
+        self.intake.drain(self.core.proposing(), self.rsm.state.applied_index, ready=ready)
 
     def close_disks(self) -> None:
         self.core.block_room = self.core.quorum_room = 0

@@ -1,9 +1,9 @@
 """Engine: the pass. One event loop writes one commit group after the other, for every shard here.
 
-A pass collects what the active replicas want done (their Readys), sends what may leave before the
+A pass gathers what the active replicas want done (their Readys), sends what may leave before the
 disk has it, and writes one commit group with one fdatasync for all of them. Then it hands each
 replica its part, which acks, votes, applies and completes requests. While a group is at the disk,
-further passes go on collecting and sending; their writes share the next group. So groups grow with
+further passes go on gathering and sending; their writes share the next group. So groups grow with
 the load by themselves, and nobody waits for a timer.
 
 A group is full at its goal of bytes. Once so much waits that the next group is full, that group is
@@ -22,7 +22,7 @@ INV-ENGINE-5: commit groups do not hold up the loop for longer than FSYNC_PATIEN
 write itself is always the executor's: nobody can call an fdatasync back that hangs on a disk that
 was fast.
 
-INV-ENGINE-1: groups reach the disk in the order in which their updates were collected.
+INV-ENGINE-1: groups reach the disk in the order in which their updates were gathered.
 INV-ENGINE-2: nothing of a group is told to a replica before the whole group is durable.
 INV-ENGINE-6: nothing is begun ahead while log storage wants a group of its own: that group gets its
 turn when the group at the disk is durable.
@@ -65,7 +65,7 @@ _SMOOTHING = 0.1
 """Weight of the newest write in the measured device latency."""
 
 _ROUNDS_PER_PASS_MAX = 8
-"""Rounds of collecting and writing without returning to the loop; then others get their turn."""
+"""Rounds of gathering and writing without returning to the loop; then others get their turn."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _UnderWay:
 class Active(Protocol):
     """What the engine drives: `nodehost.replica.replica.Replica`."""
 
-    def collect(self) -> Write | None:
+    def gather(self) -> Write | None:
         """Do what needs no disk; return what needs it, None for nothing."""
         ...
 
@@ -251,16 +251,16 @@ class Engine:
         for _ in range(_ROUNDS_PER_PASS_MAX):
             if self._stopped or not self._active:
                 break
-            self._collect()
+            self._gather()
             self._write_waiting()
         if self._active and not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._pass)
 
-    def _collect(self) -> None:
+    def _gather(self) -> None:
         active, self._active = self._active, {}
         for replica in active:
-            write = replica.collect()
+            write = replica.gather()
             if write is not None:
                 self._add(write)
         self._transport.flush()
@@ -286,14 +286,14 @@ class Engine:
                 self._call_back(first)
                 return
             self._finish_first()
-            self._collect_behind()
+            self._gather_behind()
 
-    def _collect_behind(self) -> None:
-        """Collect from the replicas that a durable group has made active: their writes can be the
+    def _gather_behind(self) -> None:
+        """Gather from the replicas that a durable group has made active: their writes can be the
         group that is begun behind the one at the disk.
         """
         if self._under_way and self._active and not self._stopped:
-            self._collect()
+            self._gather()
 
     def _begin_waiting(self) -> None:
         # Nothing is begun after a stop: nobody would wait for the group, and log storage is closed
@@ -304,7 +304,8 @@ class Engine:
                 return
             updates, sync, writes = self._next_group()
             if not updates:
-                invariant(not ahead, "INV-ENGINE-1", writes=len(writes))
+                if ahead:
+                    invariant(False, "INV-ENGINE-1", writes=len(writes))
                 # These have nothing for the disk, but had to wait for the groups before
                 # (INV-ENGINE-1).
                 self._durable(None, writes)
@@ -356,7 +357,7 @@ class Engine:
         own = self._under_way[0].own is not None
         self._called_back = False
         self._finish_first()
-        self._collect_behind()
+        self._gather_behind()
         # What log storage wants for itself and what the shards want take turns.
         if not own:
             self._write_own()
@@ -437,7 +438,8 @@ class Engine:
                 size += write.size
                 continue
             break
-        invariant(taken > 0, "INV-ENGINE-1", write=self._writes[0])
+        if not taken:
+            invariant(False, "INV-ENGINE-1", write=self._writes[0])
         writes, self._writes = self._writes[:taken], self._writes[taken:]
         self._waiting_bytes -= size
         return list(merged.values()), sync, writes

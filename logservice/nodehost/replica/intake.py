@@ -8,14 +8,14 @@ first entry is applied: until then it cannot know what the log decides (DESIGN s
 
 A block that the disks of a quorum have no room for (`tracker.room`) is refused here with DISK_FULL,
 before it is proposed. Admission answers first what is no append at all (repetitions, fenced
-writers). Commands are never refused for lack of room, so that a full log can be truncated.
+writers). A command needs no room of its own, so that a full log can be truncated.
 
-Somebody else may have taken the reserve while a block was on its way, so that the disks are closed.
-Then the block stays in the log, with whatever is behind it, until there is room. Requests that come
-meanwhile do not wait for their deadlines: appends, and sessions that are opened for them, are
-refused at once. The refusal speaks of this attempt alone. The block that is stuck may be that of an
-earlier attempt: a caller who repeats a sequence knows that the earlier attempt ended with an
-unknown outcome, and says so.
+Somebody else may have taken the reserve while a block was on its way, so that the disks of a quorum
+are closed. Then the block stays in the log, with whatever is behind it, until there is room.
+Appends that come meanwhile do not wait for their deadlines: they are refused at once, and so are
+sessions that are opened for appends. Every other command waits. The refusal speaks of this attempt
+alone. The block that is stuck may be that of an earlier attempt: a caller who repeats a sequence
+knows that the earlier attempt ended with an unknown outcome, and says so.
 
 INV-INTAKE-1: an admitted block's LSN in admission is the LSN that the core gives it.
 """
@@ -46,10 +46,10 @@ from logservice.envelope import (
     encode_command,
 )
 from logservice.ids import NO_SESSION, Index, Lsn, SessionId
-from logservice.invariants import invariant
+from logservice.invariants import InvariantViolation, invariant
 from logservice.nodehost.replica.pending import Pending, PendingBook
 from logservice.outcome import Applied
-from logservice.raft.core import Raft
+from logservice.raft.core import Proposing, Raft
 from logservice.raft.errors import ProposalDropped
 from logservice.rsm.admission import Admission, Admit, Refuse
 from logservice.rsm.append_request import AppendRequest
@@ -170,33 +170,30 @@ class Intake:
         self.waiting.append(item)
         self._waiting_bytes += item.pending.size
 
-    def drain(self, applied: int, *, ready: bool) -> None:
+    def drain(self, now: Proposing, applied: int, *, ready: bool) -> None:
         """Leader only: move what waits into the log, as far as bounds and parked requests allow.
 
-        `ready` says that the first entry of the leader's term is applied. Before that nothing is
-        moved.
+        `now` is what the core says about the next proposal. `ready` says that the first entry of
+        the leader's term is applied. Before that nothing is moved.
         """
-        if not self.waiting:
-            return
         if not ready:
-            self._refuse_unready()
+            if self._raft.quorum_closed:
+                self._refuse_unready()
             return
-        block_room = self._block_room = self._raft.block_room
-        if block_room and self._worth_waiting(applied):
+        block_room = self._block_room = now.block_room
+        if block_room and self._worth_waiting(now.last_index - applied):
             return
-        if self._admission is not None and self._raft.term != self._admission_term:
+        if self._admission is not None and now.term != self._admission_term:
             # What admission remembers of an older term's tail may have been cut since.
             self._admission.reset()
-            self._admission_term = self._raft.term
+            self._admission_term = now.term
             for item in self.waiting:
                 item.park_until = 0
-        batch = _Batch(self._raft.next_lsn, self._raft.last_index)
+        batch = _Batch(now.next_lsn, now.last_index)
         parked: list[Waiting] = []
         behind: set[SessionId] = set()
-        closed = not block_room and self._raft.quorum_closed
-        uncommitted = self._raft.uncommitted_bytes
-        room = _DEPTH_BYTES_MAX - uncommitted
-        disk_room = block_room and block_room - uncommitted
+        room = _DEPTH_BYTES_MAX - now.uncommitted_bytes
+        disk_room = block_room and block_room - now.uncommitted_bytes
         while self.waiting and room > 0:
             item = self.waiting[0]
             if item.append is not None and item.pending.size > disk_room < block_room:
@@ -205,7 +202,7 @@ class Intake:
             self._waiting_bytes -= item.pending.size
             if item.pending.future.done():
                 continue
-            if closed and self._refused_on_closed_disks(item, batch.next_lsn):
+            if now.closed and self._refused_on_closed_disks(item, batch.next_lsn):
                 continue
             session = item.append.session if item.append is not None else NO_SESSION
             if item.park_until > applied or session in behind:
@@ -228,15 +225,13 @@ class Intake:
                 self.waiting.appendleft(item)
                 self._waiting_bytes += item.pending.size
 
-    def _worth_waiting(self, applied: int) -> bool:
-        """Whether requests should wait and share an entry. This is natural batching, as in the
-        client: while an entry is on its way, what arrives shares the next one. The cost is per
-        entry, and a full entry gains nothing by waiting.
+    def _worth_waiting(self, unapplied: int) -> bool:
+        """Whether requests should wait for the unapplied entries, and then share one entry.
+
+        This is natural batching, as in the client: while an entry is on its way, what arrives
+        shares the next one. The cost is per entry, and a full entry gains nothing by waiting.
         """
-        return (
-            self._raft.last_index - applied >= _ENTRIES_INFLIGHT_MAX
-            and self._waiting_bytes < self._entry_bytes_target
-        )
+        return unapplied >= _ENTRIES_INFLIGHT_MAX and self._waiting_bytes < self._entry_bytes_target
 
     def expire(self, now_s: float) -> None:
         """Answer requests whose deadline passed: never proposed, so definitely not applied."""
@@ -296,9 +291,9 @@ class Intake:
         self._number += 1
         item.pending.proposal = ProposalId(self._origin, self._number)
         if request is None:
-            batch.add_command(item.pending, encode_command(item.pending.proposal, item.command))
+            command = encode_command(item.pending.proposal, item.command)
+            index = batch.add_command(item.pending, command)
             if admission is not None:
-                index = Index(self._raft.last_index + len(batch.proposals))
                 admission.command_appended(item.command, index)
             return True
         if admission is not None:
@@ -320,11 +315,9 @@ class Intake:
         return True
 
     def _refuse_unready(self) -> None:
-        """While the disks of a quorum are closed, refuse what waits: the term's first entry may be
-        stuck behind a block that the disks do not take.
+        """The disks of a quorum are closed: refuse what waits, because the term's first entry may
+        be stuck behind a block that the disks do not take.
         """
-        if not self._raft.quorum_closed:
-            return
         for item in self._take_all():
             if not self._refused_on_closed_disks(item, None):
                 self.put_back(item)
@@ -388,12 +381,13 @@ class Intake:
                 for pending in items:
                     pending.fail(UnknownOutcome("the replica halted"))
             raise
-        invariant(placed is not None, "INV-INTAKE-1", role=self._raft.role)
-        assert placed is not None
+        if placed is None:
+            raise InvariantViolation("INV-INTAKE-1", {"role": self._raft.role})
         for (index, term, lsn), first_lsn, items in zip(
             placed, batch.first_lsns, batch.items, strict=True
         ):
-            invariant(lsn == first_lsn, "INV-INTAKE-1", index=index, lsn=lsn, admitted=first_lsn)
+            if lsn != first_lsn:
+                invariant(False, "INV-INTAKE-1", index=index, lsn=lsn, admitted=first_lsn)
             self._book.register(index, term, items)
 
 

@@ -86,7 +86,7 @@ _SHARED: Final = (OSError, KvError, MemoryError)
 """Errors that are not the replica's own: all shards of a directory, or of the store, share them."""
 
 _READY_ROUNDS_MAX = 16
-"""Readys taken from one core per collect; the others come in the engine's next round."""
+"""Readys taken from one core per pass; the others come in the engine's next round."""
 
 _EXPIRE_TICKS = 4
 """Ticks between looks at deadlines: an answer is late by at most this much, and less when somebody
@@ -451,7 +451,7 @@ class Replica:
 
     # --- the pass --------------------------------------------------------------------------------
 
-    def collect(self) -> Write | None:
+    def gather(self) -> Write | None:
         """See `engine.Active`."""
         if self.stopped or self._halts_damaged():
             return None
@@ -459,7 +459,7 @@ class Replica:
         try:
             if fetched and self.reader.take_arrived():
                 self.raft.retry_reads()
-            return self._collect()
+            return self._gather()
         except _BREAKS as error:
             # Only this replica halts; the other shards of the store go on.
             self.fail(error)
@@ -476,9 +476,9 @@ class Replica:
         if not self.stopped:
             self.activate()
 
-    def _collect(self) -> Write | None:
-        if self.intake.waiting and self.raft.role is Role.LEADER:
-            self.intake.drain(self.applied, ready=self.applied_term == self.raft.term)
+    def _gather(self) -> Write | None:
+        if self.intake.waiting and (now := self.raft.proposing()) is not None:
+            self.intake.drain(now, self.applied, ready=self.applied_term == now.term)
         if self.reads.waiting:
             self.reads.begin_round(self._ask_read_index, self._ticks)
         accepted: list[_Accepted] = []
@@ -762,7 +762,9 @@ class Replica:
     def log_bounds(self) -> tuple[Lsn, Lsn]:
         """First readable and newest applied LSN of a log shard; cheap, for every response."""
         rsm = self.log_rsm
-        return (self.first_lsn, Lsn(rsm.next_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
+        return (
+            (self.first_lsn, Lsn(rsm.state.next_lsn - 1)) if rsm is not None else (Lsn(0), Lsn(0))
+        )
 
     @property
     def first_lsn(self) -> Lsn:
@@ -774,7 +776,7 @@ class Replica:
         return Lsn(max(self.log_rsm.state.truncated_lsn, gone) + 1)
 
     def stop(self) -> None:
-        """Answer everybody; nothing is collected afterwards. The log stays as it is."""
+        """Answer everybody; nothing is gathered afterwards. The log stays as it is."""
         self.stopped = True
         self.book.fail_all(UnknownOutcome("the replica stopped"))
         self.reads.fail_all(NotReady("the replica stopped"))

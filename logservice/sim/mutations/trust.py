@@ -147,7 +147,7 @@ def _finding_is_believed() -> None:
             replica = self._asked(peer, found)
             digests = {ReplicaId(one): digest for one, digest in found.digests}
             if judge(replica.raft.membership, digests).wrong or found.waited:
-                self._host.replicas.halt(replica, "somebody says so")
+                self._replicas.halt(replica, "somebody says so")
 
         return on_finding
 
