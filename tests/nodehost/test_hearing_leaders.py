@@ -211,7 +211,7 @@ async def test_a_learner_asks_the_voters(cluster: Cluster) -> None:
     step = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
     info = leader.replicas.info(SHARD)
     assert info is not None
-    membership = await leader.change_membership(
+    membership = await leader.router.change_membership(
         SHARD, ConfigChange((step,), info.membership.change_epoch), 30.0
     )
     await cluster.host(4).replicas.start(SHARD, ReplicaId(40), membership, join=True)

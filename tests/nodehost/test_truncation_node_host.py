@@ -164,7 +164,7 @@ async def test_g3_t2_a_new_replica_gets_every_record_above_the_truncation_lsn(
     assert info is not None
     spare = cluster.stores[4]
     step = ChangeStep(ChangeKind.ADD_LEARNER, ReplicaId(40), spare.store_id, spare.incarnation)
-    membership = await leader.change_membership(
+    membership = await leader.router.change_membership(
         SHARD, ConfigChange((step,), info.membership.change_epoch), 30.0
     )
     await cluster.host(4).replicas.start(SHARD, ReplicaId(40), membership, join=True)
