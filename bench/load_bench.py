@@ -88,7 +88,7 @@ class Shard:
         self._proposals = proposals
         self._under_way = False
 
-    def collect(self) -> Write | None:
+    def gather(self) -> Write | None:
         """See `engine.Active`."""
         if self._under_way:
             return None

@@ -76,7 +76,7 @@ class Compared(Cluster):
 
     def stored(self, number: int, lsn: int) -> bytes:
         """The entry's payload on the disk of a store, read past its cache."""
-        log = self.host(number).replicas.running[SHARD].reader.durable_log()
+        log = self.host(number).replicas.running[SHARD].log
         index = log.index_of_lsn(Lsn(lsn))
         fetch = log.fetch(index, Index(index + 1), 1 << 20, ahead=False)
         fetch.run()

@@ -361,7 +361,7 @@ async def test_a_flipped_bit_on_the_way_is_the_readers_own_fault(cluster: Compar
     """An entry that does not verify is damage as always: attributed, halted, repaired."""
     await cluster.fill()
     number = await cluster.follower()
-    place = cluster.replica(number).reader.durable_log()._state.index.place(9)
+    place = cluster.replica(number).log._state.index.place(9)
     (path,) = (cluster.stores[number].directory / "segments").glob("*.segment")
     with path.open("r+b") as file:
         file.seek(place.offset + 80)

@@ -378,7 +378,7 @@ async def test_a_command_that_takes_too_long_is_reported(
         await asyncio.sleep(timeout_s)
         raise DeadlineExceeded("too slow")
 
-    rig.host.transfer_leadership = hangs  # type: ignore[method-assign]
+    rig.host.router.transfer_leadership = hangs  # type: ignore[method-assign]
     await rig.order(TransferLeader(ONE, ReplicaId(4)))
     reason, _ = await rig.result()
     assert reason == Reason.DEADLINE.value

@@ -384,7 +384,7 @@ async def test_a_replica_that_missed_compacted_entries_catches_up_whole(cluster:
         replica = store_host.replicas.running[SHARD]
         index = replica.reader.index_of_lsn(Lsn(5))
         machine = type(replica.state_machine)()
-        for entry in replica.reader.durable_log().entries(Index(2), Index(index + 1), 1 << 20):
+        for entry in replica.log.entries(Index(2), Index(index + 1), 1 << 20):
             machine.update(entry)
         snapshot = (
             store_host.replicas.running[SHARD]

@@ -147,7 +147,7 @@ async def test_damage_of_a_quiesced_replica_is_noticed(cluster: Cluster) -> None
     leader = await quiesce_all(cluster)
     follower = cluster.host(leader % 3 + 1)
     replica = follower.replicas.running[SHARD]
-    replica._log.blame("a bit flipped")
+    replica.log.blame("a bit flipped")
     assert replica.ticked
     await eventually(lambda: SHARD in follower.halts.all())
     assert len(follower._quiescence) == 0
@@ -174,7 +174,7 @@ async def test_a_damaged_replica_does_not_quiesce(
     def last_tick(self: Replica, now_s: float) -> None:
         tick(self, now_s)
         if self is replica and self.idle:
-            self._log.blame("a bit flipped")
+            self.log.blame("a bit flipped")
 
     monkeypatch.setattr(Replica, "tick", last_tick)
     await eventually(lambda: SHARD in follower.halts.all())

@@ -416,7 +416,7 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
     damaged = leader if leads else other
     replica = cluster.replica(damaged)
     monkeypatch.setattr(replica, "tick", lambda now_s: None)
-    logdb, log = replica.directory.logdb, replica.reader.durable_log()
+    logdb, log = replica.directory.logdb, replica.log
     faults: list[Fault | None] = []
 
     def found() -> None:

@@ -22,7 +22,7 @@ async def test_no_message_leaves_before_the_term_and_the_vote_are_durable(
 
     def watched(host: NodeHost, replica: Replica, message: Message) -> None:
         said.append(message)
-        durable = replica.reader.durable_log().hard_state
+        durable = replica.log.hard_state
         if (durable.term, durable.vote) != (replica.raft.term, replica.raft.vote):
             early.append(message)
         send(host, replica, message)

@@ -97,7 +97,7 @@ class ComparisonAnswers:
         judgement = judge(replica.raft.membership, digests)
         where = describe_range(replica, low, high)
         what = where["what"]
-        log = replica.reader.durable_log()
+        log = replica.log
         if replica.replica_id in judgement.wrong:
             reason = f"not what a majority has: {what}"
             # A state cannot be fetched: 0 is STATE, and says that another replica has to come.

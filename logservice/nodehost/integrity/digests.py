@@ -96,7 +96,7 @@ def range_end(replica: Replica, low: Index, through: Index) -> Index:
     """
     size = bounds.COMPARE_RANGE_ENTRIES
     aligned = (low - 1) // size * size + size + 1
-    log = replica.reader.durable_log()
+    log = replica.log
     high = Index(min(aligned, through + 1))
     fetch = log.fetch(low, high, bounds.COMPARE_RANGE_BYTES, ahead=False)
     log.end_fetch(fetch)
@@ -114,7 +114,7 @@ async def read_digest(replica: Replica, low: Index, high: Index) -> bytes | None
         if replica.log_rsm is None or replica.applied != high:
             return None
         return digest_of_state(replica.state_machine.save_snapshot())
-    log, directory = replica.reader.durable_log(), replica.directory
+    log, directory = replica.log, replica.directory
     digest = RangeDigest()
     position = low
     while position < high:

@@ -127,10 +127,6 @@ class LogReader:
         self._read.clear()
         self._indexed.clear()
 
-    def durable_log(self) -> ReplicaLog:
-        """The log itself, for reading ahead of `entries`."""
-        return self._log
-
     def snapshot(self) -> Snapshot:
         """See `LogStorage`."""
         installed = self._log.installed

@@ -73,7 +73,7 @@ async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     verify), NotReady (the replica stopped).
     """
     steps = _reading(replica, lsn, max_bytes)
-    log, executor = replica.reader.durable_log(), replica.directory.read_executor
+    log, executor = replica.log, replica.directory.read_executor
     try:
         while True:
             await run_fetch(executor, log, next(steps))
@@ -85,7 +85,7 @@ async def read_log(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
 def read_log_here(replica: Replica, lsn: Lsn, max_bytes: int) -> LogSlice:
     """`read_log` by a caller that may wait for the disk itself: the simulator's checkers."""
     steps = _reading(replica, lsn, max_bytes)
-    log = replica.reader.durable_log()
+    log = replica.log
     try:
         while True:
             fetch = next(steps)
@@ -102,7 +102,7 @@ async def read_entries(
     replica: Replica, low: Index, high: Index, max_bytes: int
 ) -> tuple[Entry, ...]:
     """`ReplicaLog.entries` of applied entries, without waiting for the disk on the event loop."""
-    log = replica.reader.durable_log()
+    log = replica.log
     cached = log.cached_entries(low, high, max_bytes)
     if cached is not None:
         return cached
@@ -128,7 +128,7 @@ def _reading(replica: Replica, lsn: Lsn, max_bytes: int) -> Generator[Fetch, Non
     runs: list[LogRun] = []
     size = 0
     position = lsn
-    log = replica.reader.durable_log()
+    log = replica.log
     while position < next_lsn:
         # The index is found anew each time, so that commands between two blocks are skipped and not
         # read. There may be millions, and nothing else gets its turn while this reads.

@@ -173,7 +173,7 @@ class Replica:
         self._host = host
         self._on_halt = on_halt
         self._options = options
-        self._log = start.log
+        self.log = start.log
         self.reader = LogReader(start.log, self._read_elsewhere)
         applied = Index(0)
         membership = Membership()
@@ -338,7 +338,7 @@ class Replica:
             unexpected = {"shard": self.shard, "error": repr(error)}
             error = InvariantViolation("INV-REPLICA-4", unexpected)
         reason = f"an invariant does not hold: {error}"
-        self._log.blame(reason)
+        self.log.blame(reason)
         self._on_halt(self, reason, error)
 
     def _halts_damaged(self) -> bool:
@@ -348,7 +348,7 @@ class Replica:
         """
         if not self.damaged:
             return False
-        self._on_halt(self, self._log.faulty, None)
+        self._on_halt(self, self.log.faulty, None)
         return True
 
     def tick(self, now_s: float) -> None:
@@ -771,7 +771,7 @@ class Replica:
         """The oldest LSN that may be read here: it is above what was truncated and what is gone."""
         if self.log_rsm is None:
             return Lsn(0)
-        installed = self._log.installed
+        installed = self.log.installed
         gone = installed.snapshot.next_lsn - 1 if installed is not None else 0
         return Lsn(max(self.log_rsm.state.truncated_lsn, gone) + 1)
 

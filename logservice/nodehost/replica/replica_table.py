@@ -266,7 +266,7 @@ class ReplicaTable:
         running = self._running.get(shard)
         if running is None or running.replica_id != replica:
             return
-        last = running.reader.durable_log().last_index()
+        last = running.log.last_index()
         if last >= through:
             return
         directory = running.directory
@@ -276,7 +276,7 @@ class ReplicaTable:
         )
         for one in self.of(directory):
             # Nothing in the directory can be repaired in place: votes are forgotten, too.
-            one.reader.durable_log().blame(reason)
+            one.log.blame(reason)
             self.halt(one, reason)
 
     def damaged(self, shard: ShardId, replica_id: ReplicaId) -> None:

@@ -254,7 +254,7 @@ class Damaged(Checker):
     name = "damaged"
 
     def sent(self, store: ObservedStore, replica: Replica, message: Message) -> None:
-        if replica.reader.durable_log().faulty:
+        if replica.log.faulty:
             self.wrong(
                 f"{store.store_id} shard {replica.shard} replica {replica.replica_id}: a damaged "
                 f"replica sends {message}"
@@ -264,7 +264,7 @@ class Damaged(Checker):
         self, store: ObservedStore, shard: ShardId, entry: Entry, machine: StateMachine
     ) -> None:
         replica = store.running(shard)
-        if replica is not None and replica.reader.durable_log().faulty:
+        if replica is not None and replica.log.faulty:
             self.wrong(
                 f"{store.store_id} shard {shard} replica {replica.replica_id}: a damaged replica "
                 f"applies {entry.index}"

@@ -80,7 +80,7 @@ class Diverging:
         return max(one.reader.first_index() for one in running if one is not None)
 
     def _change(self, store: Store, replica: Replica, index: Index) -> bool:
-        place = replica.reader.durable_log().place(index)
+        place = replica.log.place(index)
         path = f"{replica.directory.logdb.directory}/segments/{segment_name(place.segment)}"
         image = store.disk.image(path)
         seed = segment_seed(replica.incarnation, place.segment)
@@ -114,7 +114,7 @@ class Diverging:
             return False
         if replica.replica_id != one.replica or self._first_everywhere(one.shard) > one.index:
             return True
-        log = replica.reader.durable_log()
+        log = replica.log
         fetch = log.fetch(one.index, Index(one.index + 1), 1, ahead=False)
         fetch.run()
         log.end_fetch(fetch)
