@@ -43,7 +43,7 @@ from logservice.config_change import ConfigChange
 from logservice.entry import Entry, EntryKind
 from logservice.envelope import ProposalId
 from logservice.hard_state import HardState
-from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Index, Lsn, ReplicaId, ShardId, StoreId, Term
+from logservice.ids import HAKEEPER_SHARD, NO_REPLICA, Lsn, ReplicaId, ShardId, StoreId, Term
 from logservice.invariants import InvariantViolation, invariant
 from logservice.logdb.format.update import InstalledSnapshot, Update
 from logservice.logdb.io.kv import KvError
@@ -175,20 +175,15 @@ class Replica:
         self._options = options
         self.log = start.log
         self.reader = LogReader(start.log, self._read_elsewhere)
-        applied = Index(0)
-        membership = Membership()
         if start.snapshot is not None:
             state_machine.recover_from_snapshot(start.snapshot.state)
-            applied = start.snapshot.index
-            membership = start.snapshot.membership
-        self.applied = applied
-        self.applied_term = start.snapshot.term if start.snapshot is not None else Term(0)
+        self.applied, self.applied_term = start.applied, start.applied_term
         self.raft = Raft(
             options.raft_config(replica_id),
             self.reader,
             start.hard_state,
-            membership,
-            applied,
+            start.membership,
+            start.applied,
             random,
             lambda: int(host.clock.monotonic() * 1_000_000),
         )

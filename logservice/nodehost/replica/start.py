@@ -44,6 +44,21 @@ class ReplicaStart:
     snapshot: Snapshot | None
     hard_state: HardState
 
+    @property
+    def applied(self) -> Index:
+        """What the snapshot has applied; 0 without one."""
+        return self.snapshot.index if self.snapshot is not None else Index(0)
+
+    @property
+    def applied_term(self) -> Term:
+        """The term of the entry at `applied`."""
+        return self.snapshot.term if self.snapshot is not None else Term(0)
+
+    @property
+    def membership(self) -> Membership:
+        """The membership at `applied`."""
+        return self.snapshot.membership if self.snapshot is not None else Membership()
+
 
 def first_update(
     shard: ShardId, replica: ReplicaId, membership: Membership, *, join: bool
