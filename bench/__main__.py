@@ -1,10 +1,9 @@
-"""`make bench`: the service beside etcd on this machine, interleaved, median and range of the
-rounds.
+"""`make bench`: the service beside etcd on this machine, in turns; it prints the median and the
+range of the rounds.
 
-Three stores and three etcd members run on loopback the whole time; every shape is measured on
-one, then on the other, round after round, so that a noisy neighbour hits both. Everything acked
-was fdatasynced on a majority first, on both sides. Clients, stores and members share the
-machine's cores.
+Three stores and three etcd members run on loopback the whole time. Every shape is measured on one,
+then on the other, round after round, so that a noisy neighbour hits both. Both sides ack only what
+a majority has fdatasynced. Clients, stores and members share the machine's cores.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from logservice.cli.processes.local_cluster import LocalCluster
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024
 WIDTH = 130
-"""Width of the tables where there is no terminal."""
+"""Width of the tables when there is no terminal."""
 
 
 def main() -> None:
@@ -80,7 +79,7 @@ def running(directory: Path) -> Iterator[LocalCluster]:
 
 
 def watch_of(cluster: LocalCluster) -> Watch:
-    """Looks at the cluster from outside."""
+    """A watch that looks at the cluster from outside."""
     return Watch(lambda: {name: place.client for name, place in cluster.stores.items()})
 
 
@@ -93,7 +92,7 @@ def measure_shapes(
     console: Console,
     runner: asyncio.Runner,
 ) -> None:
-    """All shapes, both sides, interleaved; those that need more shards after the others."""
+    """Measure all shapes on both sides in turns; shapes that need more shards come last."""
     rows = list(zip(shapes, report.rows, strict=True))
     plan = [
         (number, shape, row)
@@ -116,7 +115,7 @@ def measure_shapes(
 async def sample(
     shape: Shape, arguments: argparse.Namespace, *, target: Target | None = None, leader: str = ""
 ) -> Sample:
-    """One window on one side."""
+    """Measure one window on one side."""
     if target is not None:
         callers = shape.ours(target)
     else:
@@ -140,7 +139,7 @@ def measure_times(
     arguments: argparse.Namespace,
     runner: asyncio.Runner,
 ) -> None:
-    """Stops, failovers and restarts."""
+    """Measure stops, failovers and restarts."""
     watch = watch_of(cluster)
     stops = report.times.setdefault("leader told to stop under load -> process ended", [])
     gaps = report.times.setdefault("... longest time without an ack", [])

@@ -2,11 +2,11 @@
 
     python -m bench.amplification_bench
 
-What is above one are copies made by garbage collection and rows of the derived index. It depends on
-who truncates when, not on the disk: so the store is in memory, nothing is timed, and the figures
-are the same on every machine. A segment is emptied by copying when at most `rewrite_live_ratio` of
-it is alive, an old one at `rewrite_old_live_ratio`: with r, each byte that is freed costs at most
-r / (1 - r) of a copy. The patterns try to reach that.
+The part above one is copies that garbage collection makes, and rows of the derived index. It
+depends on who truncates when, and not on the disk. So the store is in memory, nothing is timed, and
+the figures are the same on every machine. A segment is emptied by copying when at most
+`rewrite_live_ratio` of it is alive, an old one at `rewrite_old_live_ratio`. With a ratio of r, each
+byte that is freed costs at most r / (1 - r) copied bytes. The patterns try to reach that.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ SHARDS = 48
 PAYLOAD = b"x" * 4096
 SEGMENT_BYTES = 1 << 20
 GROUPS_PER_COLLECTION = 5
-"""Groups between two collections: about a segment is written."""
+"""Groups between two collections: they fill about a segment."""
 
 MEMBERS = Membership(
     voters=(ReplicaId(1),), members=(Member(ReplicaId(1), StoreId("bench"), Incarnation(1)),)
 )
 
 Kept = Callable[[int, int], int]
-"""(shard, groups so far) -> how many of its newest entries stay when it is truncated now."""
+"""Gives, from the shard and the groups so far, how many of its newest entries a truncation leaves.
+"""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Who truncates when."""
+    """A pattern of truncation: who truncates when."""
 
     name: str
     kept: Kept

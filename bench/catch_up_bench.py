@@ -2,10 +2,11 @@
 
     python -m bench.catch_up_bench DIRECTORY [--mb 100] [--rounds 3]
 
-Three NodeHosts in one process, real log storage, a network in memory. The follower is stopped, the
-records are appended, the other two are restarted, so that nothing is in their memory (the page
-cache has it), and the follower is started. Printed is how long it takes, and for how long the event
-loop, which all three share, was held up at worst. What is made in the directory is removed.
+Three NodeHosts run in one process, with real log storage and a network in memory. The follower is
+stopped and the records are appended. The other two are restarted, so that nothing is in their
+memory (the page cache has it), and the follower is started. The bench prints how long catching up
+takes, and how long at worst the event loop, which all three share, was held up. It removes what it
+made in the directory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SHARD = ShardId(1)
 CLAIM = Author(ANONYMOUS, StoreId("bench")).claim()
 BLOCK_BYTES = 250_000
 LOOK_S = 0.005
-"""Between looks at how late the event loop is."""
+"""Seconds between two checks of how late the event loop is."""
 
 
 class Store:
@@ -117,7 +118,7 @@ class Trio:
                 one.host.transport.set_address(other.store_id, other.host.transport.address)
 
     async def leader(self, up: list[Store]) -> Store:
-        """Who leads."""
+        """Wait for a leader and return it."""
         while True:
             for store in up:
                 if store.host.replicas.running[SHARD].ready_to_lead:
@@ -126,7 +127,7 @@ class Trio:
 
 
 async def lateness(found: list[float]) -> None:
-    """Add how much later than asked for the loop comes back, for ever."""
+    """Note, for ever, how much later than asked for the event loop comes back."""
     while True:
         started = time.perf_counter()
         await asyncio.sleep(LOOK_S)
@@ -134,7 +135,7 @@ async def lateness(found: list[float]) -> None:
 
 
 async def catch_up(root: Path, blocks: int) -> None:
-    """One round."""
+    """Run one round and print its line."""
     trio = Trio(root)
     await trio.up()
     leader = await trio.leader(trio.stores)

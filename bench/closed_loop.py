@@ -1,8 +1,9 @@
-"""Closed-loop load: so many callers, each with one request under way, for a fixed time.
+"""Closed-loop load: a number of callers, each with one request under way, for a fixed time.
 
-What counts is what was *acked inside the measured window*; the warm-up before it is thrown away.
-Closed loops hide queueing (coordinated omission), so their latencies are those of a client that
-waits for its acks, as a database does, and not those of an open system; the report says so.
+Only requests that were *acked inside the measured window* count; the warm-up before it is thrown
+away. Closed loops hide queueing (coordinated omission). Their latencies are therefore those of a
+client that waits for its acks, as a database does, and not those of an open system; the report says
+so.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
     python -m bench.directories_bench DIRECTORY [DIRECTORY] [--seconds 2] [--rounds 5]
 
-48 shards write a thousand proposals of 1 KiB at a time, as a store does: what waits for a shard
-shares an entry. *One* puts all of them into one group. *Two* has half the shards in each directory,
-and, like a store with two of them, one thread that encodes and one per directory that waits for the
-disk. On one file system (no second directory given) the only gain is that one directory's group is
-encoded while the other's is at the disk. Both take turns; the log is truncated and collected.
+48 shards write a thousand proposals of 1 KiB at a time. As in a store, the proposals that wait for
+a shard share an entry. *One* puts all of them into one group. *Two* has half the shards in each
+directory; like a store with two directories, it has one thread that encodes, and one per directory
+that waits for the disk. On one file system (no second directory is given) the only gain is that one
+directory's group is encoded while the other's is at the disk. Both sides take turns; the log is
+truncated and collected.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SHAPES = (
     (Shape("48 shards x 21 entries x 1 KiB", 48, 21, 1024), 24),
     (Shape("2 shards x 1 entry x 16 KiB", 2, 1, 16 * 1024), 1),
 )
-"""Used with the shards of each directory when there are two."""
+"""The shapes, each with the number of shards in each directory when there are two."""
 
 TURN_S = 0.25
 
@@ -46,7 +47,7 @@ class Writer:
         self._work: Future[None] | None = None
 
     def step(self) -> int:
-        """Wait for the group under way, begin the next one; the bytes that became durable."""
+        """Wait for the group under way and begin the next one; return the bytes now durable."""
         done = self.drain()
         self._group = group = self._store.db.begin(
             self._store.updates(self._shape, self._first_shard)
@@ -55,7 +56,7 @@ class Writer:
         return done
 
     def drain(self) -> int:
-        """Wait for the group under way; its bytes."""
+        """Wait for the group under way; return its bytes."""
         if self._work is None or self._group is None:
             return 0
         self._work.result()
@@ -71,7 +72,7 @@ class Writer:
 
 
 def turn(writers: list[Writer]) -> float:
-    """MB/s of a turn."""
+    """Let the writers take a turn; return its MB/s."""
     started = time.perf_counter()
     size = 0
     while time.perf_counter() - started < TURN_S:

@@ -32,7 +32,7 @@ from logservice.server.process import tune_interpreter
 
 FILE_BYTES = 64 << 20
 CALL_BUFFERS = 1024
-"""What one call takes (IOV_MAX)."""
+"""How many buffers one call takes (IOV_MAX)."""
 
 Side = Callable[[list[bytes], int], None]
 
@@ -106,7 +106,7 @@ class File:
 
 
 def work_until(done: Callable[[], bool]) -> None:
-    """Python that never gives the lock away of itself."""
+    """Run Python code that never releases the interpreter lock of its own accord."""
     while not done():
         sum([number for number in range(20)])  # noqa: C416 - it has to cost something
 
@@ -114,7 +114,7 @@ def work_until(done: Callable[[], bool]) -> None:
 def write_us(
     executor: ThreadExecutor, file: File, side: Side, buffers: list[bytes], *, beside: bool
 ) -> float:
-    """One durable write by the executor's thread, by the clock around it."""
+    """The time of one durable write in the executor's thread, taken around the call."""
     offset = file.place(sum(map(len, buffers)))
 
     def timed() -> float:
@@ -129,7 +129,7 @@ def write_us(
 
 
 def measured(directory: str, shape: Shape, writes: int, rounds: int) -> dict[str, list[float]]:
-    """Medians of the rounds, alone and beside Python, per side."""
+    """The medians of the rounds, alone and beside Python, for each side."""
     executor, file = ThreadExecutor("writes"), File(os.path.join(directory, "written"))
     sides: dict[str, Side] = {"two calls": file.two_calls, "one call": file.one_call}
     buffers = shape.buffers

@@ -1,4 +1,4 @@
-"""The processor time of checksums and encoding: it needs neither a disk nor a quiet machine.
+"""The processor time of checksums and encoding; it needs neither a disk nor a quiet machine.
 
 python -m bench.encode_bench
 """
@@ -26,13 +26,14 @@ from logservice.logdb.plan import plan_run
 from logservice.server.process import tune_interpreter
 
 BYTES = 20_000_000
-"""Worked on for each figure, or a thousand times what is measured."""
+"""Bytes that are worked on for each figure, within bounds on how often a piece is measured."""
 
 ROUNDS = 7
 
 GROUP_SHARDS = 1000
 GROUPS = 150
-"""The first half fills the entry cache, so that it makes room in those that are measured."""
+"""Groups of a run. The first half fills the entry cache, so that it has to make room during the
+half that is measured."""
 
 
 def best_us(work: Callable[[], object], times: int) -> float:
@@ -58,8 +59,9 @@ def encode_us(count: int, size: int) -> float:
 
 
 def group_us(*, commits: bool) -> dict[str, float]:
-    """Of one shard in a group of a thousand with an entry of 1 KiB each, by what is done for it;
-    the best of many groups. `commits`: each says what is committed, too.
+    """Microseconds for one shard in a group of a thousand shards with an entry of 1 KiB each, by
+    the work that is done for it; the best of many groups. `commits`: each shard also says which
+    entries are committed.
     """
     usage, cache = SegmentUsage(), EntryCache(LOGDB_ENTRY_CACHE_BYTES)
     states = [ReplicaState(shard, 1, HardState(Term(1))) for shard in range(GROUP_SHARDS)]

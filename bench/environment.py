@@ -14,7 +14,7 @@ _BLOCK = bytes(4096)
 
 
 def describe(directory: Path) -> dict[str, str]:
-    """What to print above a table; `directory` is where the stores keep their data."""
+    """The lines to print above a table; `directory` is where the stores keep their data."""
     p50, p99 = fdatasync_us(directory)
     return {
         "cores": f"{os.cpu_count()} ({_cpu_model()})",

@@ -1,9 +1,9 @@
 """etcd beside us: three members on loopback, driven by the same kind of client.
 
-etcd is the honest peer: Raft, fsync on a majority before the ack, gRPC. It is driven through
-grpc.aio with requests encoded here, so that both sides pay for the same Python client and nothing
-else. The binary is the one in PATH, or Debian's package unpacked below ``artifacts/`` (not
-installed).
+etcd is an honest peer to compare with: it has Raft, an fsync on a majority before the ack, and
+gRPC. It is driven through grpc.aio with requests that are encoded here, so that both sides pay for
+the same Python client and nothing else. The binary is the one in PATH, or Debian's package, which
+is unpacked below ``artifacts/`` and not installed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Etcd:
 
 
 def find_binary(cache: Path) -> Path | None:
-    """The server's binary, fetched if need be; None where it cannot be had."""
+    """The server's binary, fetched if needed; None where it cannot be had."""
     if found := shutil.which("etcd"):
         return Path(found)
     binary = cache / "usr" / "bin" / "etcd"
@@ -92,7 +92,7 @@ def put_request(key: bytes, value: bytes) -> bytes:
 
 
 def call(channel: grpc.aio.Channel, path: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-    """A method with bytes in and bytes out."""
+    """A method whose request and answer are bytes."""
     return channel.unary_unary(path, request_serializer=None, response_deserializer=None)
 
 
@@ -112,7 +112,7 @@ async def _wait_for_leader(endpoints: list[str]) -> str:
 
 
 def is_leader(status: bytes) -> bool:
-    """StatusResponse{header = 1 {member_id = 2}, leader = 4}: whether they are the same member."""
+    """Whether a member leads. StatusResponse{header = 1 {member_id = 2}, leader = 4} names both."""
     fields = dict(_fields(status))
     header = fields.get(1, b"")
     assert isinstance(header, bytes)

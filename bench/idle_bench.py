@@ -2,10 +2,10 @@
 
     python -m bench.idle_bench --shards 1000
 
-Starts a cluster with that many shards, waits until they have fallen silent, and prints the time to
-the first append, the processor time of all stores over a while (time on a processor, which other
-work on the machine does not change), and memory beside that of a cluster with one shard. What is
-left then is HAKeeper: its replicated tick, ten times a second, and a heartbeat every second.
+The bench starts a cluster with that many shards and waits until they are quiesced. It prints the
+time to the first append, the processor time of all stores over a while (other work on the machine
+does not change it), and memory, beside those of a cluster with one shard. The remaining work is
+HAKeeper's: its replicated tick ten times a second, and a heartbeat every second.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Figures of one cluster: seconds to the first append, the share of a core that all stores
-    take together, MiB per store.
+    """The figures of one cluster: seconds to the first append, the share of a core that all stores
+    take, MiB per store.
     """
 
     shards: int
@@ -38,7 +38,7 @@ class Idle:
 
 
 def processor_s(pid: int) -> float:
-    """Time on a processor so far, all threads, user and system."""
+    """The processor time of a process so far: all threads, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
@@ -52,7 +52,7 @@ def resident_mib(pid: int) -> float:
 
 
 def measure(shards: int, settle_s: float, watch_s: float) -> Idle:
-    """One cluster, from nothing."""
+    """Start one cluster from nothing, and measure it."""
     with tempfile.TemporaryDirectory() as directory:
         cluster = LocalCluster.create(Path(directory) / "cluster", stores=3, shards=shards)
         try:

@@ -1,6 +1,6 @@
-"""Times that a closed loop does not show: how long a failover, a stop, a start, a restart takes.
+"""Times that a closed loop cannot show: how long a failover, a stop, a start and a restart take.
 
-All are measured from the outside, by a client that goes on appending.
+A client that goes on appending measures them from the outside.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ POLL_S: Final = 0.005
 LIMIT_S: Final = 120.0
 CALLERS: Final = 16
 SETTLE_S: Final = 0.5
-"""Seconds of load before a stop and after it."""
+"""Seconds of load before a stop, and after it."""
 
 
 class Orderly(NamedTuple):
-    """A stop under load: until the process had ended; the longest time that 16 callers together
-    had no ack; and the next start, from the process to a store that is ready.
+    """Times of a stop under load and the next start.
+
+    They are the time until the process had ended, the longest time in which 16 callers together had
+    no ack, and the time from the start of the process to a store that is ready.
     """
 
     stop_s: float
@@ -36,7 +38,9 @@ class Orderly(NamedTuple):
 
 
 async def failover_s(cluster: LocalCluster, watch: Watch) -> float:
-    """SIGKILL of the leader -> the next acked append. The store is started again afterwards."""
+    """The time from a SIGKILL of the leader to the next acked append; then start the store
+    again.
+    """
     leader = await asyncio.to_thread(watch.leader, SHARD)
     if leader is None:
         raise RuntimeError("no leader to kill")
@@ -54,7 +58,7 @@ async def failover_s(cluster: LocalCluster, watch: Watch) -> float:
 
 
 async def restart_s(cluster: LocalCluster, watch: Watch, store_id: str) -> float:
-    """SIGKILL, then from the start of the process to a replica that has applied all it missed."""
+    """Kill a store; the time from its start to a replica that has applied all that it missed."""
     cluster.kill(store_id)
     began = time.monotonic()
     cluster.start(store_id)
@@ -63,7 +67,7 @@ async def restart_s(cluster: LocalCluster, watch: Watch, store_id: str) -> float
 
 
 async def orderly_s(cluster: LocalCluster, watch: Watch) -> Orderly:
-    """SIGTERM of the leader under load, and its start afterwards."""
+    """Stop the leader by SIGTERM under load, and start it afterwards."""
     leader = await asyncio.to_thread(watch.leader, SHARD)
     if leader is None:
         raise RuntimeError("no leader to stop")
@@ -98,12 +102,12 @@ def _ready(admin: str) -> bool:
     try:
         with urllib.request.urlopen(f"http://{admin}/readyz", timeout=LIMIT_S):
             return True
-    except OSError:  # not up yet, or not ready
+    except OSError:  # the store is not up yet, or not ready
         return False
 
 
 async def fill(cluster: LocalCluster, total_bytes: int) -> None:
-    """Append so many bytes of records."""
+    """Append `total_bytes` of records."""
     record = bytes(1000)
     batch = [record] * 1000
     remaining = total_bytes
@@ -120,7 +124,7 @@ async def fill(cluster: LocalCluster, total_bytes: int) -> None:
 
 
 async def caught_up(cluster: LocalCluster, watch: Watch, store_id: str) -> None:
-    """Wait until the replica on a store has applied what is acked now."""
+    """Wait until the replica on a store has applied every record that is acked now."""
     async with LogClient(cluster.endpoints()) as client:
         tail = (await client.shard(SHARD).status()).position.applied_lsn
 

@@ -3,17 +3,17 @@
     python -m bench.load_bench DIRECTORY [--seconds 3] [--rounds 3]
 
 The writer is the store's: the engine's passes, its executor, LogDb. Each shard keeps a number of
-proposals of 1 KiB under way, and, as in a store (`nodehost.replica.intake`), what waits for a
-shard while its entry is on its way shares the next one. When an entry is durable its proposals are
-answered, and proposed again at once. Making proposals costs next to nothing here, so the figures
-are of the disk and of log storage alone. The log is truncated and its garbage collected as it goes,
-two gibibytes at a time; that time counts, and segments are recycled.
+proposals of 1 KiB under way. As in a store (`nodehost.replica.intake`), the proposals that wait
+while a shard's entry is on its way share the next entry. When an entry is durable its proposals are
+answered, and proposed again at once. Making proposals costs next to nothing here, so only the disk
+and log storage are measured. The log is truncated and collected on the way, two gibibytes at a
+time, and that time counts; segments are recycled.
 
-Raw ``pwritev`` + ``fdatasync`` takes turns with it: as many of the same payloads as our groups
-held, into as many files that were written before. How fast a file takes bytes differs by a fifth
-from one to the next, so one file alone would be a matter of luck.
+Raw ``pwritev`` + ``fdatasync`` takes turns with it: it writes as many of the same payloads as our
+groups held, into as many files that were written before. The speed of two files differs by up to a
+fifth, so one file alone would be a matter of luck.
 
-The directory must be on the file system of interest; what is made there is removed.
+The directory must be on the file system of interest; the bench removes what it makes there.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from logservice.snapshot import Snapshot
 RECORD_BYTES = 1024
 TURN_S = 0.5
 RETAINED_BYTES = 2 << 30
-"""Written before all shards truncate: with a thousand of them that is 2 MiB each, soon enough."""
+"""Bytes that are written before all shards truncate: 2 MiB for each of a thousand shards."""
 
 RAW_PAYLOADS_MAX = 48
-"""Payloads that raw writes take turns with; as many of 1000 KiB are more than a cache holds."""
+"""Payloads that raw writes take in turn; together those of 1000 KiB are more than a cache holds."""
 
 ME = ReplicaId(1)
 
@@ -72,13 +72,13 @@ LOADS = (
     Load(1000, 10),
     Load(1000, 1),
 )
-"""First what one shard, 48 and a thousand can do when each has a thousand proposals under way; then
-fewer and fewer proposals for each shard, down to a single one.
+"""First one shard, 48 and a thousand with a thousand proposals under way each; then fewer and fewer
+proposals for each shard, down to a single one.
 """
 
 
 class Shard:
-    """One shard as the engine sees it: an entry at a time, with all proposals that wait."""
+    """A shard as the engine drives it: one entry at a time, with all proposals that wait."""
 
     def __init__(self, writer: Writer, shard: int, proposals: int) -> None:
         self.shard = ShardId(shard)
@@ -106,7 +106,7 @@ class Shard:
         self._writer.durable(self)
 
     def truncation(self) -> Update:
-        """Everything that is not under way may be truncated."""
+        """A truncation of every entry that is not under way."""
         index = self.next - 1
         snapshot = Snapshot(Index(index), Term(1), Lsn(index * self._proposals + 1), MEMBERS, b"")
         installed = InstalledSnapshot(snapshot, Lsn(index * self._proposals))
@@ -142,7 +142,7 @@ class Writer:
         self.entries = 0
 
     def durable(self, shard: Shard) -> None:
-        """Answer the proposals of the entry and propose the next ones."""
+        """Note that a shard's proposals were answered and its next ones have come."""
         self.entries += 1
         self._since_truncation += self._shard_bytes
         free = self._truncating is None or self._truncating.done()
@@ -157,9 +157,10 @@ class Writer:
             self._idle.set()
 
     async def _truncate(self) -> None:
-        """Truncate all shards, then collect the garbage group by group, as a store does."""
+        """Truncate all shards, and collect the freed segments group by group, as a store does."""
         db = self.store.db
-        # A shard whose entry is in a group that waits counts that entry as part of its log already.
+        # A shard may have an entry in a group that still waits: it is the next of its log all the
+        # same.
         await self.engine.own_group(
             lambda: db.begin([shard.truncation() for shard in self._shards if shard.next > 1])
         )
@@ -169,7 +170,7 @@ class Writer:
             await self.engine.own_group(step.begin)
 
     async def turn(self, seconds: float) -> float:
-        """Write for so long, and until the last proposal is answered; seconds that it took."""
+        """Write for `seconds`, and until the last proposal is answered; return the time it took."""
         started = time.perf_counter()
         self._running, self._waiting = True, len(self._shards)
         self._idle.clear()
@@ -192,7 +193,7 @@ class Writer:
 
 
 class RawFiles:
-    """The same payloads, written to bare files without log storage."""
+    """Writes the same payloads without log storage."""
 
     def __init__(self, root: Path, load: Load) -> None:
         self._vfs = PosixVfs()
@@ -205,13 +206,13 @@ class RawFiles:
             self._vfs.preallocate(handle, SEGMENT_BYTES)
 
     def fill(self, entries: int) -> None:
-        """Write every file once, in groups of so many entries."""
+        """Write every file once, in groups of `entries` entries."""
         for number in range(len(self._handles)):
             while self._file == number:
                 self.group(entries)
 
     def turn(self, seconds: float, entries: int) -> float:
-        """Write groups of so many entries; bytes per second."""
+        """Write groups of `entries` entries; return bytes per second."""
         size, spent = 0, 0.0
         while spent < seconds:
             written, took = self.group(entries)
@@ -219,7 +220,7 @@ class RawFiles:
         return size / spent
 
     def group(self, entries: int) -> tuple[int, float]:
-        """Write and sync one; (bytes, seconds)."""
+        """Write and sync one group; return its bytes and seconds."""
         pool = self._payloads
         buffers = [pool[(self._taken + n) % len(pool)] for n in range(entries)]
         self._taken += entries
@@ -242,7 +243,7 @@ class RawFiles:
 
 @dataclass
 class Sums:
-    """Bytes and seconds of one side, over all its turns."""
+    """The sums of a side's turns."""
 
     seconds: float = 0.0
     bytes: int = 0

@@ -3,13 +3,14 @@
     python -m bench.logdb_bench DIRECTORY [--seconds 2] [--rounds 3] [--no-groups] [--no-spread]
         [--retained-gib 1 10]
 
-For every shape, LogDb's groups and raw ``pwritev`` + ``fdatasync`` of the same bytes into a file
-that was written before take turns, so that both see the same disk. The log is truncated and
-collected as it goes, and that time counts: it is the steady state, in which segments are recycled.
-*Python us* is the processor time of a group outside `LogDb.write`: checking, encoding, indexing,
-caching. What more shards cost is measured by stores that take turns, too: groups of the same
-payloads from one shard, from ten, a hundred, a thousand. The directory must be on the file system
-of interest; what is made there is removed. Reading is `bench.read_bench`.
+For every shape two sides take turns, so that both see the same disk: LogDb's groups, and raw
+``pwritev`` + ``fdatasync`` of the same bytes into a file that was written before. The log is
+truncated and collected on the way, and that time counts: it is the steady state, in which segments
+are recycled. *Python us* is the processor time of a group outside `LogDb.write`: checking,
+encoding, indexing, caching. Stores that take turns also measure what more shards cost: they write
+groups of the same payloads from one shard, from ten, a hundred, a thousand. The directory must be
+on the file system of interest; the bench removes what it makes there. `bench.read_bench` measures
+reading.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ MEMBERS = Membership(
     voters=(ReplicaId(1),), members=(Member(ReplicaId(1), StoreId("bench"), Incarnation(1)),)
 )
 TURN_S = 0.25
-"""How long one side writes before it is the other's turn."""
+"""How many seconds one side writes before the other's turn."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One group: `entries` of `payload_bytes` for each of `shards`; with `commits`, each shard also
-    says that what it wrote before is committed, as it does in a busy store.
+    """One group: `entries` of `payload_bytes` for each of `shards`. With `commits`, each shard also
+    says that its earlier entries are committed, as it does in a busy store.
     """
 
     name: str
@@ -84,9 +85,9 @@ SHAPES = (
     Shape("  and each a commit index", 48, 1, 21 * 1024, commits=True),
     Shape("1000 shards, each a commit index", 1000, 1, 1024, commits=True),
 )
-"""From *1 shard x 1000 entries* on: a thousand proposals of 1 KiB under way, over more and more
-shards, each an entry of its own; then two as a store writes them: what waits for a shard shares an
-entry; then two in which every shard also says what was committed."""
+"""From *1 shard x 1000 entries* on, a thousand proposals of 1 KiB are under way, over more and more
+shards, each in an entry of its own. In the next two shapes the proposals that wait for a shard
+share an entry, as in a store. In the last two every shard also says what was committed."""
 
 SPREAD = tuple(
     tuple(Shape("", shards, 1000 // shards, size) for shards in (1, 10, 100, 1000))
@@ -95,10 +96,10 @@ SPREAD = tuple(
 """Rows of shapes with the same payloads, of fewer and of more shards."""
 
 RETAINED = Shape("", 48, 8, 4096)
-"""What a store is filled with to be restarted."""
+"""The shape of the groups that fill a store before it is restarted."""
 
 KEPT_SEGMENTS = 3
-"""A group of segments is truncated and collected together, while the shapes are measured."""
+"""Segments that are written before they are truncated and collected together."""
 
 
 class Store:
@@ -145,9 +146,9 @@ class Store:
         return updates
 
     def group(self, shape: Shape, *, truncate: bool = True) -> float:
-        """Commit one group; the seconds that it took, without making the entries.
+        """Commit one group; return the seconds that it took, without making the entries.
 
-        `truncate`: what is older than a few segments goes, and is collected.
+        `truncate`: truncate entries older than a few segments, and collect them.
         """
         updates = self.updates(shape)
         started, busy = time.perf_counter(), time.thread_time()
@@ -163,7 +164,7 @@ class Store:
         return time.perf_counter() - started
 
     def wrote(self, size: int) -> None:
-        """Truncate and collect, when it is time."""
+        """Truncate and collect when enough was written."""
         self._since_truncation += size
         if self._since_truncation > KEPT_SEGMENTS * SEGMENT_BYTES:
             self._since_truncation = 0
@@ -186,7 +187,7 @@ class Store:
 
 
 class Raw:
-    """The same bytes, written to a bare file without log storage."""
+    """Writes the same bytes without log storage."""
 
     def __init__(self, path: str, group_bytes: int) -> None:
         self._vfs = PosixVfs()
@@ -239,7 +240,7 @@ def steady(path: str, shape: Shape) -> Store:
 
 
 def bench_groups(root: Path, seconds: float, rounds: int) -> None:
-    """The table of shapes: medians of the rounds, with the range of the share."""
+    """Print the table of shapes: medians of the rounds, with the range of the share."""
     print(
         f"{'group':34} {'groups/s':>9} {'raw/s':>9} {'share of raw':>18} {'entries/s':>10} "
         f"{'MB/s':>7} {'Python us':>10}"
@@ -269,8 +270,10 @@ def bench_groups(root: Path, seconds: float, rounds: int) -> None:
 
 
 def bench_spread(root: Path, seconds: float, rounds: int) -> None:
-    """The same payloads from more and more shards. Stores take turns; each one's bytes per
-    second are given as a share of those of the store with one shard.
+    """Print what the same payloads cost when they come from more and more shards.
+
+    The stores take turns; their bytes per second are compared with those of the store with one
+    shard.
     """
     print(f"{'group':34} {'groups/s':>9} {'MB/s':>7} {'of one shard':>18} {'Python us':>10}")
     for shapes in SPREAD:
@@ -294,7 +297,7 @@ def bench_spread(root: Path, seconds: float, rounds: int) -> None:
 
 
 def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
-    """48 shards that share segments: restarting, and the memory of their index."""
+    """Print the time of a restart and the memory of the index of 48 shards that share segments."""
     path = str(root / "store")
     store = Store(path)
     for _ in range((retained_gib << 30) // RETAINED.bytes):
@@ -313,8 +316,9 @@ def bench_retained(root: Path, retained_gib: int, rounds: int) -> None:
 
 
 def restart(path: str, *, killed: bool) -> float:
-    """Seconds that opening takes, with nothing of the directory in the page cache. A killed store
-    had half a segment behind its last checkpoint.
+    """Seconds that opening takes when nothing of the directory is in the page cache.
+
+    A killed store had half a segment behind its last checkpoint.
     """
     if killed:
         process = get_context("spawn").Process(target=write_and_die, args=(path,))
@@ -333,7 +337,7 @@ def restart(path: str, *, killed: bool) -> float:
 
 
 def write_and_die(path: str) -> None:
-    """The process that `restart` kills."""
+    """The process that `restart` lets die: it writes half a segment and ends."""
     store = Store(path)
     for _ in range((SEGMENT_BYTES // 2) // RETAINED.bytes):
         store.group(RETAINED, truncate=False)

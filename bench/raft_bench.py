@@ -2,13 +2,13 @@
 
     python -m bench.raft_bench [--seconds 2]
 
-Prints appends per second through a group of three cores in memory, and what a tick costs when 1,
-1 000 or 10 000 cores are idle. Settings are the service's.
+The bench prints appends per second through a group of three cores in memory, and what a tick costs
+when 1, 1 000 or 10 000 cores are idle. The settings are the service's.
 
 "1 to a proposal" proposes an entry, runs all three replicas until the leader has applied it, and
-proposes the next: the price of a whole round of the protocol. More to a proposal is the service
-under load, where everything that waited for a shard is proposed at once. Every entry goes through
-all three logs, which are compacted on the way, outside of the measured time.
+proposes the next: this is the price of a whole round of the protocol. More to a proposal is the
+service under load, where everything that waited for a shard is proposed at once. Every entry goes
+through all three logs, which are compacted on the way, outside of the measured time.
 
 The cost of a tick is given for followers that hear a leader (they count, nothing else), and for
 leaders of three, with the heartbeats that they send and the answers that come back.
@@ -47,7 +47,9 @@ START = Snapshot(Index(1), Term(1), Lsn(1), Membership(voters=(ME, SECOND, THIRD
 
 
 class Core:
-    """One replica with its storage, and the shell's duties without anything to wait for."""
+    """One replica with its storage. The shell's duties are done at once: there is no disk to wait
+    for.
+    """
 
     __slots__ = ("id", "raft", "storage")
 
@@ -70,7 +72,7 @@ class Core:
         )
 
     def pump(self) -> list[Message]:
-        """Carry out every Ready; the messages to others."""
+        """Carry out every Ready; return the messages to others."""
         raft = self.raft
         sent: list[Message] = []
         while (ready := raft.take_ready()) is not None:
@@ -83,7 +85,7 @@ class Core:
         return sent
 
     def compact(self) -> None:
-        """Forget what is applied."""
+        """Compact the log behind the applied index."""
         index, storage = self.raft.applied_index, self.storage
         term, next_lsn = storage.term(index), storage.next_lsn(index)
         storage.install(replace(START, index=index, term=term, next_lsn=next_lsn))
@@ -114,7 +116,7 @@ class Trio:
         self.settle()
 
     def compact(self) -> None:
-        """Let the followers apply everything, and forget it everywhere."""
+        """Let the followers apply everything, and compact every log."""
         self.leader.tick()
         self.settle()
         for core in self.cores.values():
@@ -122,7 +124,7 @@ class Trio:
 
 
 def appends_per_second(per_proposal: int, seconds: float) -> float:
-    """Entries that went through a group of three."""
+    """Entries per second that go through a group of three."""
     trio = Trio()
     proposals = [Proposal(EntryKind.BLOCK, 1, b"x" * PAYLOAD_BYTES)] * per_proposal
     rounds = max(COMPACT_EVERY // per_proposal, 1)
@@ -145,7 +147,7 @@ def idle_follower() -> Core:
 
 
 def hear_leader(core: Core) -> None:
-    """A heartbeat, so that no election is due."""
+    """Give the core a heartbeat, so that no election is due."""
     core.raft.step(Heartbeat(to=ME, sender=SECOND, term=Term(1), commit=Index(1)))
     core.pump()
 
@@ -159,7 +161,7 @@ def idle_leader() -> Core:
 
 
 def leader_tick(core: Core) -> None:
-    """A tick of a leader; heartbeats are answered."""
+    """Do a tick of a leader, and answer its heartbeats."""
     raft = core.raft
     raft.tick()
     for m in core.pump():

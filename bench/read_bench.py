@@ -2,24 +2,23 @@
 
     python -m bench.read_bench DIRECTORY [--gib 1] [--store-gib 20] [--rounds 7]
 
-48 shards, and all bytes in one sequence of segments. Three of the shards are read. Each has `gib`
-of payloads in *pieces*; a piece is the part of a commit group that belongs to the shard. One shard
-has 32 KiB in every group (eight entries of 4 KiB), one has 64 KiB in every second group (one
-entry), one has 256 KiB in every eighth (four entries). The other 45 shards have one entry in every
-group, as large as is needed for a store of `store-gib`. Each round reads three ways, one after the
-other, each with none of the segments in the page cache:
+48 shards share one sequence of segments. Three of them are read: each has `gib` of payloads, in
+*pieces*. A piece is the part of a commit group that belongs to the shard: 32 KiB in every group
+(eight entries of 4 KiB), 64 KiB in every second one (one entry), 256 KiB in every eighth (four
+entries). The other 45 have one entry in every group, as large as makes the store `store-gib`. Each
+round reads the following in turn, each time with none of the segments in the page cache:
 
-- a shard from end to end, as Read does it: 1 MiB at a time, by the read thread, both checksums of
-  every record verified, each entry an object;
-- its pieces, bare: the same reads, with 64 of them asked for in advance; nothing is looked at;
+- a shard from end to end, as Read does it: 1 MiB at a time, by the read thread, with both checksums
+  of every record verified, and each entry an object;
+- its pieces, bare: the same reads, with 64 of them asked for in advance; nothing looks at them;
 - the segments one after the other, as many bytes, a mebibyte at a time.
 
 The bare sides read into one buffer: memory that is mapped anew for every read would cost them as
 much as the disk does.
 
-*CPU* is the processor time of the process for a GiB, time in the kernel included. Other work on the
-machine changes this figure least. The directory must be on the file system of interest; what is
-made there is removed.
+*CPU* is the processor time of the process for a GiB, in the kernel too: other work on the machine
+changes this figure least. The directory must be on the file system of interest; the bench removes
+what it makes there.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ IN_ORDER, BARE = "the files in order", "bare pieces of "
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of a shard that is read in every `every`-th group."""
+    """The part of every `every`-th group that belongs to a shard which is read."""
 
     name: str
     shard: int
@@ -66,7 +65,7 @@ PIECES = (
 )
 
 ASKED = 64
-"""Bare pieces asked for in advance; more made no difference that could be told from noise."""
+"""How many bare pieces are asked for in advance; more made no difference beyond noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +77,16 @@ class Measured:
 
 
 class Unsynced(PosixVfs):
-    """Nothing is synced while a store is built that only has to be there: it takes minutes less."""
+    """Syncs nothing while a store is built that only has to exist: this saves minutes."""
 
     def write_durably(
         self, handle: int, buffers: Sequence[bytes | memoryview], offset: int
     ) -> None:
-        """Written now."""
+        """Write without a sync."""
         self.pwritev(handle, buffers, offset)
 
     def fdatasync(self, handle: int) -> None:
-        """Later."""
+        """Do nothing: `build` syncs at its end."""
 
 
 def build(path: str, wanted: int, store_bytes: int) -> Store:
@@ -130,7 +129,7 @@ def bench_read(directory: Path, wanted: int, store_bytes: int, rounds: int) -> N
     found: dict[str, list[Measured]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds):
-        # Another side begins each round, so that other work on the disk meets all sides alike.
+        # Each round begins with another side, so that other work on the disk meets all sides alike.
         begin = number % len(names)
         for name in names[begin:] + names[:begin]:
             drop_pages(directory / "segments")
@@ -140,7 +139,7 @@ def bench_read(directory: Path, wanted: int, store_bytes: int, rounds: int) -> N
 
 
 def table(found: dict[str, list[Measured]]) -> str:
-    """A row for each side: medians with their ranges, shares within each round."""
+    """A row for each side: medians with their ranges, and shares within each round."""
     rows = [
         "| | MB/s | CPU, s/GiB | of the files in order | of its pieces, bare |",
         "|" + "---|" * 5,
@@ -156,7 +155,7 @@ def table(found: dict[str, list[Measured]]) -> str:
 
 
 def shares(ours: list[Measured], theirs: list[Measured]) -> str:
-    """Our rate as a share of the bare one, round by round; empty where there is none to compare."""
+    """Our rate as a share of theirs, round by round; empty where there is nothing to compare."""
     if not theirs or ours is theirs:
         return ""
     ratios = [100 * one.mb_per_s / two.mb_per_s for one, two in zip(ours, theirs, strict=True)]
@@ -177,7 +176,7 @@ def measure(side: Callable[[], int]) -> Measured:
 
 
 def read_shard(log: ReplicaLog) -> int:
-    """All payloads of a shard, as a Read does it: a thread fetches, the loop takes them."""
+    """Read all payloads of a shard as a Read does: a thread fetches them, the loop takes them."""
     executor = ThreadExecutor("reads")
     position, end, size = log.first_index(), Index(log.last_index() + 1), 0
     while position < end:
@@ -205,7 +204,7 @@ def pieces_of(log: ReplicaLog) -> list[tuple[int, int, int]]:
 
 
 def read_pieces(directory: Path, pieces: list[tuple[int, int, int]]) -> int:
-    """The reads of `read_shard`, done bare, into one buffer."""
+    """Do the same reads into one buffer."""
     buffer = memoryview(bytearray(max(size for _, _, size in pieces)))
     names = {
         segment: str(directory / "segments" / segment_name(segment)) for segment, _, _ in pieces
@@ -223,7 +222,7 @@ def read_pieces(directory: Path, pieces: list[tuple[int, int, int]]) -> int:
 
 
 def read_sequentially(directory: Path, wanted: int) -> int:
-    """At least `wanted` bytes of the segments, a mebibyte at a time, into one buffer."""
+    """Read at least `wanted` bytes of the segments into one buffer, a mebibyte at a time."""
     buffer, size = bytearray(1 << 20), 0
     for path in sorted((directory / "segments").glob("*.segment")):
         with path.open("rb", buffering=0) as file:

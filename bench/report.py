@@ -68,7 +68,7 @@ class Report:
         console.print(times)
 
     def markdown(self) -> str:
-        """Both tables as Markdown, for docs/performance.md."""
+        """The tables for docs/performance.md."""
         lines = [f"- {name}: {value}" for name, value in self.environment.items()]
         header, rows = self.cells()
         lines += ["", *_markdown_table(header, rows), ""]

@@ -1,9 +1,10 @@
-"""The shapes of load, the same for both sides: how many callers, over which connections, with what
-payloads.
+"""The shapes of load, which are the same for both sides: how many callers there are, what they
+share, and what they send.
 
-A shape makes its callers for one side and closes what they used. "One client": all callers share
-one client object and so one connection; the log client then batches what waits. "Connections":
-every caller has a channel of its own and sends unary requests, as 64 separate processes would.
+A shape makes its callers for one side and closes what they used. With "one client" all callers
+share one client object and so one connection; the log client then batches the waiting requests.
+With "connections" every caller has its own channel and sends unary requests, as 64 separate
+processes would.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def many_shards(callers: int, size: int, shards: int) -> Shape:
 
 
 async def _at_least(client: LogClient, shards: int) -> list[int]:
-    """Create log shards until there are so many, and wait until each takes appends."""
+    """At least `shards` log shards, created as needed, each ready for appends."""
     state = await client.hakeeper.cluster_state()
     found = [shard.shard_id for shard in state.shards if shard.shard_id >= SHARD]
     while len(found) < shards:
@@ -107,7 +108,7 @@ async def _at_least(client: LogClient, shards: int) -> list[int]:
 
 
 def connections(callers: int, size: int) -> Shape:
-    """Callers with a connection each, unary requests."""
+    """Callers with a connection each, which send unary requests."""
 
     @asynccontextmanager
     async def ours(target: Target) -> AsyncIterator[list[Request]]:
@@ -123,7 +124,7 @@ def connections(callers: int, size: int) -> Shape:
 
 
 def blocks(in_flight: int, records: int, size: int) -> Shape:
-    """Whole blocks, a few under way; counted in records."""
+    """Whole blocks, of which a few are under way; their records are counted."""
 
     @asynccontextmanager
     async def ours(target: Target) -> AsyncIterator[list[Request]]:

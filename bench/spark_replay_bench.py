@@ -86,7 +86,7 @@ def touch(frame: DataFrame) -> tuple[int, int]:
 
 
 def measure(endpoints: str, options: argparse.Namespace) -> None:
-    """All rounds, then the summary."""
+    """Run all rounds and print the summary."""
     spark = session(options.cores)
     rates = []
     try:
@@ -111,7 +111,7 @@ def measure(endpoints: str, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--endpoints", default="", help="a running cluster; else stores in memory")
     parser.add_argument("--shard", type=int, default=1)

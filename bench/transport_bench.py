@@ -1,7 +1,7 @@
-"""The store-to-store transport by itself: two processes on loopback, no Raft, no disk.
+"""The speed of the transport between stores: two processes on loopback, without Raft or a disk.
 
-Prints pipelined messages per second (100 B AppendEntries, 64 to a flush, as a busy leader sends
-them) and the latency of one message and its answer. Run: ``python -m bench.transport_bench``.
+The bench prints pipelined messages per second (100 B AppendEntries, 64 to a flush, as a busy leader
+sends them) and the latency of one message and its answer. Run: ``python -m bench.transport_bench``.
 """
 
 from __future__ import annotations
