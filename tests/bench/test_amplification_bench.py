@@ -1,4 +1,4 @@
-"""What log storage writes beside what was asked for is bounded, whoever truncates when."""
+"""The bytes that log storage writes beyond those asked for are bounded, whoever truncates when."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logservice.bounds import LOGDB_REWRITE_OLD_LIVE_RATIO
 
 GROUPS = 400
 ROWS_MAX = 0.1
-"""Of the derived index, for each byte of entries of 4 KiB."""
+"""Bytes of the derived index for each byte of entries of 4 KiB."""
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)

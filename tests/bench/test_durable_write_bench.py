@@ -1,4 +1,4 @@
-"""The bench of durable writes writes what it says, on all of its sides."""
+"""The bench of durable writes writes what it says it writes, on all of its sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load bench: what it counts as durable is on the disk, and truncation makes room meanwhile."""
+"""The load bench: entries that it counts as durable are on the disk, and truncation makes room."""
 
 from __future__ import annotations
 

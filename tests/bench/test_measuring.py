@@ -13,7 +13,7 @@ from bench.report import Report, Row
 
 
 async def test_only_what_is_acked_in_the_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock that goes on by a millisecond with every request."""
+    """The clock goes on by a millisecond with every request."""
     now_ms = 0
 
     async def request() -> int:

@@ -1,4 +1,4 @@
-"""The core's benchmark measures what it says: commits, idle cores that stay what they are."""
+"""The core's benchmark measures what it says: commits, and idle cores that keep their roles."""
 
 from __future__ import annotations
 

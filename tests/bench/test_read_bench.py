@@ -1,4 +1,4 @@
-"""The read bench reads what it says: one shard of 48, and the same bytes bare."""
+"""The read bench reads what it says it reads: one shard of 48, and the same bytes bare."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""deploy/kubernetes/: valid by the API's schemas, and right as far as can be seen from outside.
+"""deploy/kubernetes/ is valid by the API's schemas, and right as far as that shows without a
+cluster.
 
-The configuration is read as a store in a pod reads it, arguments expanded; every file it names is
-mounted; ports, labels and probes agree with each other.
+The tests read the configuration as a store in a pod does, with its arguments expanded. Every file
+that it names is mounted; ports, labels and probes agree with each other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ APP = {"app.kubernetes.io/name": "logservice"}
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """By kind; one of each."""
+    """The objects by kind; there is one of each."""
     named = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
     assert sorted(named) == sorted(
         path.name for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml"
@@ -62,7 +63,7 @@ def expanded(text: str, number: int) -> str:
 
 
 def read(number: int) -> config.StoreConfig:
-    """As the pod reads it."""
+    """The configuration as the pod reads it."""
     arguments = [expanded(argument, number) for argument in STORE["args"]]
     assert arguments[:3] == ["store", "run", "--config=/etc/logservice/store.toml"]
     assignments = [argument.removeprefix("--set=") for argument in arguments[3:]]
@@ -96,7 +97,7 @@ def test_every_file_of_the_configuration_is_mounted_for_the_pod_alone() -> None:
     assert mounts.keys() == {"/etc/logservice/store.toml", "/var/lib/logservice"}
     data = Path(read(0).store.data_directories[0])
     assert data.parent == Path("/var/lib/logservice")
-    # Readable by the store's group only: a key that others can read is refused.
+    # Only the store's group may read it: the store refuses a key that others can read.
     (secret,) = (volume["secret"] for volume in POD["spec"]["volumes"] if "secret" in volume)
     assert secret["defaultMode"] == 0o440
     assert POD["spec"]["securityContext"]["fsGroup"] == 10001
@@ -134,12 +135,12 @@ def test_one_store_at_a_time_is_taken_away_and_each_has_its_node() -> None:
     ]
     assert apart["topologyKey"] == "kubernetes.io/hostname"
     assert apart["labelSelector"]["matchLabels"] == APP
-    # A stop takes up to five seconds; a leader without a successor waits three more.
+    # A stop takes up to five seconds, and a leader without a successor waits three more.
     assert POD["spec"]["terminationGracePeriodSeconds"] >= 20
 
 
 def test_probes_ask_whether_it_lives_and_whether_it_is_ready() -> None:
-    """A store that waits for its peers is not restarted for it."""
+    """A store is not restarted because it waits for its peers."""
     asked = {
         name: STORE[name]["httpGet"]["path"]
         for name in ("startupProbe", "livenessProbe", "readinessProbe")
@@ -150,7 +151,7 @@ def test_probes_ask_whether_it_lives_and_whether_it_is_ready() -> None:
         "readinessProbe": "/readyz",
     }
     startup = STORE["startupProbe"]
-    # Recovery of a large log; docs/engineering-notes/restarting.md has what it takes.
+    # It must allow for the recovery of a large log; docs/engineering-notes/restarting.md has times.
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
 
 

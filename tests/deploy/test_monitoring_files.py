@@ -1,7 +1,7 @@
 """Rules, alerts and the dashboard name metrics that exist; every alert has a page that exists.
 
-Whether Prometheus takes the files, and whether the alerts fire when they should, is asked by
-`make test-prometheus` (promtool).
+`make test-prometheus` (promtool) tests whether Prometheus takes the files, and whether the alerts
+fire when they should.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_panels_do_not_overlap() -> None:
 
 
 def test_grafana_finds_prometheus_and_the_dashboard() -> None:
-    """What the compose file mounts is where the provisioning looks."""
+    """The compose file mounts the files where the provisioning looks for them."""
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
     provisioning = ROOT / "deploy" / "grafana" / "provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())[
@@ -96,7 +96,7 @@ def test_grafana_finds_prometheus_and_the_dashboard() -> None:
     assert variable["query"] == source["type"]
     used = {panel["datasource"]["uid"] for panel in document["panels"] if panel.get("targets")}
     assert used == {f"${{{variable['name']}}}"}
-    # And Prometheus: its folder with the rules, and the stores that the compose file starts.
+    # Prometheus finds its folder with the rules, and the stores that the compose file starts.
     assert "./prometheus:/etc/prometheus:ro" in services["prometheus"]["volumes"]
     scraped = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["scrape_configs"]
     (targets,) = (one["targets"] for one in scraped[0]["static_configs"])
@@ -104,7 +104,7 @@ def test_grafana_finds_prometheus_and_the_dashboard() -> None:
 
 
 def test_every_alert_is_seen_firing_and_silent() -> None:
-    """By promtool, which runs them: `make test-prometheus`."""
+    """promtool runs the tests of the rules: `make test-prometheus`."""
     cases = yaml.safe_load((PROMETHEUS / "alerts_test.yml").read_text())["tests"]
     seen = {
         (case["alertname"], bool(case.get("exp_alerts")))

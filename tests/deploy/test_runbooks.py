@@ -1,7 +1,7 @@
-"""The commands of docs/operations/, run as they stand there; every page leaves a healthy cluster.
+"""The commands of docs/operations/ run as they stand there; every page leaves a healthy cluster.
 
-Blocks marked ``bash`` are run, page by page, in the order they have; ``console`` blocks are for the
-machine itself and are only read.
+Blocks marked ``bash`` are run, page by page and in their order. Blocks marked ``console`` are for a
+machine of one's own, and are only read.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 def test_the_commands_of_the_page(shell: Shell, page: str) -> None:
     found = blocks(page)
     shell.run("for n in $(seq 240); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
-    # One script: what a step sets the next one uses.
+    # All steps are one script, because a step uses what an earlier one sets.
     shell.run("\n".join(found))
     shell.run("for n in $(seq 240); do logctl doctor && exit 0; sleep 0.5; done; exit 1")
 

@@ -1,7 +1,7 @@
-"""deploy/systemd/: systemd's own checker takes the unit, and the unit takes what a store does.
+"""deploy/systemd/: systemd's own checker takes the unit, and the unit allows what a store does.
 
-No systemd runs where the tests run. What its sandbox would refuse is found otherwise: a real store
-runs under strace, and every system call of its life must be one that the unit's filter lets pass.
+No systemd runs where the tests run. So a real store runs under strace instead, and the unit's
+filter must let every system call of its life pass.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def analyze(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_unit_is_valid(tmp_path: Path) -> None:
     need("systemd-analyze")
-    # Complete but for the program, which is not installed there.
+    # The folder is complete but for the program, which is not installed there.
     program = tmp_path / "logservice"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -65,7 +65,9 @@ def test_little_is_exposed(tmp_path: Path) -> None:
 
 
 def test_what_decides_about_restarts_is_the_main_process_alone() -> None:
-    """`RestartPreventExitStatus` says nothing of what runs before it: it would be restarted."""
+    """`RestartPreventExitStatus` does not hold for ExecStartPre: a failing one would be
+    restarted.
+    """
     assert [line for line in UNIT.read_text().splitlines() if line.startswith("ExecStartP")] == []
     (codes,) = setting("RestartPreventExitStatus")
     assert codes.split() == [str(exit_codes.USAGE)]
@@ -74,7 +76,7 @@ def test_what_decides_about_restarts_is_the_main_process_alone() -> None:
 
 
 def group(name: str) -> set[str]:
-    """The system calls of a group, those of groups in it included."""
+    """The system calls of a group and of the groups in it."""
     lines = analyze("syscall-filter", name).stdout.splitlines()[1:]
     found: set[str] = set()
     for line in (line.strip() for line in lines):
@@ -141,11 +143,11 @@ def test_the_filter_lets_a_store_live(tmp_path: Path) -> None:
             assert list(log.read(1).records()) == [b"record"]
             log.truncate(1)
     finally:
-        # The store itself: strace would not hand the signal on.
+        # The signal goes to the store itself, because strace would not hand it on.
         (traced,) = Path(f"/proc/{store.pid}/task/{store.pid}/children").read_text().split()
         os.kill(int(traced), signal.SIGTERM)
         assert store.wait(300) == 0
     used = {line.split()[-1] for line in trace.read_text().splitlines()[2:-2] if line.strip()}
     assert {"fdatasync", "epoll_wait"} <= used
-    # What only starting the program needs comes before the filter, or is systemd's own.
+    # Calls that only starting the program needs come before the filter, or are systemd's own.
     assert used - allowed() == set()

@@ -1,7 +1,7 @@
-"""base_image: something to build the image from where none can be pulled.
+"""base_image: an image to build from where none can be pulled.
 
-`LOGSERVICE_DOCKER_BASE` names an image to pull instead. Otherwise a minimal Debian with Python is
-made by debootstrap and imported; the archive is kept in the system's temporary folder, because
+`LOGSERVICE_DOCKER_BASE` names an image to pull instead. Otherwise debootstrap makes a minimal
+Debian with Python, which is imported. The archive is kept in the system's temporary folder, because
 making it takes a minute and a half.
 """
 
@@ -28,7 +28,7 @@ def base_image(engine: Engine) -> str:
         engine.client.images.pull(named)
         return named
     name, _, tag = _TAG.partition(":")
-    # The machine may reach registries through a proxy of its own; pip's own list knows no such.
+    # The machine may reach registries through a proxy whose authority pip's own list lacks.
     trusted = f"ENV PIP_CERT={_CERTIFICATES}"
     engine.client.api.import_image_from_file(
         str(_archive()), repository=name, tag=tag, changes=[trusted]

@@ -1,10 +1,10 @@
-"""StoreContainers: a cluster of store containers with TLS on a network of its own, and what can be
-done to them.
+"""StoreContainers: a cluster of store containers with TLS on a network of its own, and the faults
+that can hit them.
 
-The network is internal: its containers reach each other and are reached by this process, nothing
-else. Each store has a fixed address there, and a data directory on a small disk of its own (a
-tmpfs), which survives its container. Cuts in one direction are rules in the network namespace of
-the one container; they end with it.
+The network is internal: only the containers and this process reach each other on it. Each store has
+a fixed address there, and a data directory on a small disk of its own (a tmpfs), which survives its
+container. A cut in one direction is a rule in the network namespace of the one container, and ends
+with it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ DISK_BYTES = 256 * MIB
 USER = 10001
 CLUSTER = "containers"
 HEARS, SPEAKS = "INPUT", "OUTPUT"
-"""What a one-way cut takes from a store."""
+"""The direction that a one-way cut takes from a store."""
 
 _GRACE_S = 120
-"""Against hanging: asked is that a stop ends by itself, not how long a busy machine takes."""
+"""A bound against hanging: a stop must end by itself, however long a busy machine takes for it."""
 _LOOK_S = 10.0
 
 
@@ -68,13 +68,13 @@ class StoreContainers:
         return {name: f"{host}:7401" for name, host in self.hosts.items()}
 
     def disk(self, name: str) -> Path:
-        """Where the store's disk is mounted, seen from here."""
+        """Where the store's disk is mounted on the host."""
         return self._folder / "disks" / name
 
     # --- the life of a container ------------------------------------------------------------------
 
     def create(self, name: str, image: str | None = None) -> None:
-        """A new container for the store, with what the last one left on its disk; starts it."""
+        """Create and start a new container for the store, on the disk that the last one left."""
         data = self.disk(name) / "data"
         data.mkdir(mode=0o700, exist_ok=True)
         os.chown(data, USER, USER)
@@ -106,12 +106,12 @@ class StoreContainers:
         self.containers[name].wait(timeout=60)
 
     def stop(self, name: str) -> int:
-        """Exit code; 0 says that it ended by itself."""
+        """Stop a store; return its exit code, which is 0 when it ended by itself."""
         self.containers[name].stop(timeout=_GRACE_S)
         return int(self.containers[name].wait(timeout=60)["StatusCode"])
 
     def replace(self, name: str, image: str) -> tuple[int, str]:
-        """The same store from another image; how the old container ended and what it logged."""
+        """Run the store from another image; return the old container's exit code and its log."""
         ended = self.stop(name)
         logs = self.logs(name)
         self.containers.pop(name).remove(v=True)
@@ -139,14 +139,14 @@ class StoreContainers:
 
     @contextlib.contextmanager
     def disconnected(self, name: str) -> Iterator[None]:
-        """Its interface is gone, and with it its address; both come back."""
+        """Take away a store's interface and its address while the block runs."""
         self.network.disconnect(self.containers[name])
         yield
         self.network.connect(self.containers[name], ipv4_address=self.hosts[name], aliases=[name])
 
     @contextlib.contextmanager
     def cut(self, name: str, direction: str) -> Iterator[None]:
-        """It hears no more, or speaks no more; its own loopback stays."""
+        """Cut a store off in one direction while the block runs; its own loopback stays."""
         rule = [direction, "!", "-i" if direction == HEARS else "-o", "lo", "-j", "DROP"]
         self._in_network_of(name, "iptables", "-I", *rule)
         yield
@@ -160,11 +160,11 @@ class StoreContainers:
     # --- looking ----------------------------------------------------------------------------------
 
     def report(self) -> ClusterReport | None:
-        """Of the whole cluster, by a store that reaches HAKeeper."""
+        """The report on the whole cluster from a store that reaches HAKeeper."""
         return look(",".join(self.addresses.values()), _LOOK_S, self.tls).report
 
     def until_well(self, timeout_s: float = 180) -> ClusterReport:
-        """Every store is ready and every shard has a leader, at a moment after this call."""
+        """Wait until every store is ready and every shard has a leader."""
         deadline = time.monotonic() + timeout_s
         while True:
             report = self.report()
@@ -189,7 +189,7 @@ class StoreContainers:
         for file in issued.iterdir():
             shutil.copyfile(file, folder / "tls" / file.name)
         (folder / "store.toml").write_text(toml_text(self._config(name, host, authority)))
-        # As secrets are mounted: root's, readable by the group of the store.
+        # The files are as mounted secrets are: root owns them, and the store's group may read them.
         for path in [folder, *folder.rglob("*")]:
             os.chown(path, 0, USER)
             path.chmod(0o750 if path.is_dir() else 0o440)
@@ -224,7 +224,7 @@ class StoreContainers:
 
 @contextlib.contextmanager
 def store_containers(engine: Engine, image: str, count: int) -> Iterator[StoreContainers]:
-    """Five stores or so, laid out and started; everything is removed at the end."""
+    """Stores that are laid out and started; everything is removed at the end."""
     names = [f"store-{number}" for number in range(1, count + 1)]
     network = _network(engine)
     try:
@@ -242,7 +242,7 @@ def store_containers(engine: Engine, image: str, count: int) -> Iterator[StoreCo
 
 
 def _network(engine: Engine) -> Network:
-    """Internal, in a range that nothing on this machine uses."""
+    """An internal network in a range that nothing on this machine uses."""
     while True:
         subnet = f"10.{random.randrange(200, 250)}.{random.randrange(256)}.0/24"
         pool = docker.types.IPAMPool(subnet=subnet)

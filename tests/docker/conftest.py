@@ -1,6 +1,7 @@
-"""One engine and one image for all tests of this folder; skipped, and why, where none starts.
+"""One engine and one image for all tests of this folder.
 
-`LOGSERVICE_REQUIRE_DOCKER=1` makes that reason a failure.
+Where no engine starts, the tests are skipped and say why; with `LOGSERVICE_REQUIRE_DOCKER=1` they
+fail instead.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.docker.images import build_image
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The SDK leaves its pooled connections to the garbage collector, which says so."""
+    """The SDK leaves its pooled connections to the garbage collector, which warns of them."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -50,7 +51,7 @@ def base(engine: Engine) -> str:
 
 @pytest.fixture(scope="session")
 def image(engine: Engine, base: str) -> str:
-    """Built from this tree by deploy/Dockerfile."""
+    """The image that deploy/Dockerfile builds from this tree."""
     return build_image(engine, base)
 
 

@@ -1,11 +1,11 @@
 """Engine: a docker engine of the test's own, started, used and removed again.
 
-It shares nothing with an engine that the machine may have: its own socket, root directory,
+It shares nothing with an engine that the machine may have: it has its own socket, root directory,
 containerd and networks, all below one folder. It makes no firewall rules and no default bridge, so
-that nothing is left behind on the host when it ends: containers reach each other, and this process
-reaches them, over internal networks that a test makes and removes; nothing of it leads outside.
+that it leaves nothing behind on the host. Containers reach each other, and this process reaches
+them, over internal networks that a test makes and removes; none of them leads outside.
 
-Needs root and the programs of Debian's docker.io. `start` says in words what is missing.
+It needs root and the programs of Debian's docker.io. `start` says in words what is missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NoEngine(Exception):
 
 
 class Engine:
-    """`client` speaks to it; `folder` is for what containers get from the host."""
+    """A docker engine. `client` speaks to it; `folder` holds what containers get from the host."""
 
     def __init__(self) -> None:
         """Raises NoEngine."""
@@ -39,7 +39,7 @@ class Engine:
         for program in ("dockerd", "containerd", "runc"):
             if shutil.which(program) is None:
                 raise NoEngine(f"{program} is not installed (Debian: docker.io)")
-        # Short: a socket's path may have 107 bytes.
+        # The name is short, because a socket's path may have only 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="logservice-docker-"))
         self.host = f"unix://{self.folder}/docker.sock"
         self._log = self.folder / "dockerd.log"
@@ -73,13 +73,13 @@ class Engine:
             raise
 
     def environment(self) -> dict[str, str]:
-        """For programs that speak to it: docker, docker-compose."""
+        """The environment for programs that speak to the engine: docker, docker-compose."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DOCKER")}
-        # Its settings are this folder's, not those of whoever runs the tests.
+        # docker's settings are this folder's, and not those of whoever runs the tests.
         return {**kept, "DOCKER_HOST": self.host, "DOCKER_CONFIG": str(self.folder / "config")}
 
     def stop(self) -> None:
-        """Remove all containers, end the engine, delete what it kept."""
+        """Remove all containers, end the engine, and delete its files."""
         if self._process.poll() is None:
             try:
                 for container in self.client.containers.list(all=True):
@@ -94,14 +94,14 @@ class Engine:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        # It leaves the mount of its own network namespace behind; others may be about to go.
+        # The engine leaves the mount of its own network namespace; others may be going now.
         for mount in self._mounts():
             subprocess.run(["umount", "--lazy", mount], check=False)
         assert self._mounts() == []
         shutil.rmtree(self.folder)
 
     def _mounts(self) -> list[str]:
-        """Below its folder, the innermost first."""
+        """The mounts below its folder, the innermost first."""
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         here = [one for one in mounts if one.startswith(f"{self.folder}/")]
         return sorted(here, key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""images: the image under test, and what tests make from it or need beside it."""
+"""images: the image under test, and the images that tests make from it or need beside it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.docker.engine import Engine
 
 ROOT = Path(__file__).parents[2]
 DEFAULT_BASE = "python:3.12-slim-bookworm"
-"""What deploy/Dockerfile builds from unless told otherwise."""
+"""The image that deploy/Dockerfile builds from by default."""
 IMAGE = "logservice"
 
 
 def build_image(engine: Engine, base: str) -> str:
-    """deploy/Dockerfile, as it is.
+    """Build deploy/Dockerfile as it is.
 
-    The base gets the name of the default one, in this engine only: `docker build` then finds all of
-    the image built already, where the network is not to be had for a build without more ado.
+    In this engine only, the base gets the name of the default one: `docker build` then finds all
+    layers built already, also where a build cannot reach the network.
     """
     engine.client.images.get(base).tag(*DEFAULT_BASE.split(":"))
     engine.client.images.build(
@@ -29,7 +29,7 @@ def build_image(engine: Engine, base: str) -> str:
 
 
 def derived_image(engine: Engine, tag: str, dockerfile: str, *files: Path) -> str:
-    """An image from a few lines and files, which lie beside them under their names."""
+    """Build an image from the lines of a Dockerfile and files that lie beside it."""
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as archive:
         content = dockerfile.encode()
@@ -46,7 +46,7 @@ def derived_image(engine: Engine, tag: str, dockerfile: str, *files: Path) -> st
 
 
 def prometheus_image(engine: Engine) -> str:
-    """Debian's program in the place where the official image has it."""
+    """An image with Debian's prometheus where the official image has it."""
     program = shutil.which("prometheus")
     assert program is not None, "make test-docker installs prometheus"
     return derived_image(
@@ -59,7 +59,7 @@ def prometheus_image(engine: Engine) -> str:
 
 
 def next_version(engine: Engine, version: str) -> str:
-    """The image under test as a later version of itself would look to a cluster."""
+    """The image under test with a later version: an upgrade as a cluster sees it."""
     metadata = "/opt/logservice/lib/python3*/site-packages/logservice-[0-9]*.dist-info/METADATA"
     return derived_image(
         engine,

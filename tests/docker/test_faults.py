@@ -1,8 +1,8 @@
-"""Five stores in containers, with TLS, under load: one fault after the other; at the end the
-history of all clients is judged: nothing acked is lost, doubled or out of order.
+"""Five stores in containers, with TLS, under load, suffer one fault after the other. At the end the
+history of all clients is judged: nothing acked may be lost, doubled or out of order.
 
-While a fault that leaves a majority lasts, appends have to go on; after every fault all of them do.
-The victim is the leader of a shard where there is one to choose.
+During a fault that leaves a majority, appends to every shard must go on; after every fault they
+must all go on. Where a victim can be chosen, it is the leader of a shard.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SHARDS = [1, 2]
 PROGRESS_RECORDS = 100
 PROGRESS_S = 90.0
 BEYOND_THE_LEASE_S = 4.0
-"""Four election timeouts: who was away so long leads nothing when it comes back."""
+"""Four election timeouts: a store that was away for so long leads nothing when it comes back."""
 NEXT = "99.0.0"
 
 
 @dataclass(slots=True)
 class Load:
-    """Client processes, and what they did while the stores suffered."""
+    """Clients, and the history of what they did while the stores suffered."""
 
     cluster: StoreContainers
     folder: Path
@@ -70,7 +70,7 @@ class Load:
         return sum(client.counts.errors.get(reason, 0) for client in self.clients)
 
     async def goes_on(self, what: str) -> None:
-        """Every shard takes more records."""
+        """Wait until every shard has taken more records."""
         goals = {shard: self.acked(shard) + PROGRESS_RECORDS for shard in SHARDS}
         deadline = time.monotonic() + PROGRESS_S
         while any(self.acked(shard) < goal for shard, goal in goals.items()):
@@ -96,7 +96,7 @@ class Load:
     async def fault(
         self, what: str, begin: Callable[[str], AbstractContextManager[None]], lasts_s: float
     ) -> None:
-        """On the leader of shard 1; the cluster has to go on without it."""
+        """Do a fault to the leader of shard 1; the cluster has to go on without it."""
         victim = await self.leader(1)
         fault = begin(victim)
         await asyncio.to_thread(fault.__enter__)
@@ -109,7 +109,7 @@ class Load:
         await self.goes_on(f"after {victim}: {what}")
 
     async def judge(self) -> dict[str, int]:
-        """Every replica read whole, then the history; returns what was counted."""
+        """Read every replica whole, judge the history, and return the counts."""
         tls = self.cluster.tls.current()
         counts: dict[str, int] = {}
         for shard in SHARDS:
@@ -126,7 +126,7 @@ class Load:
 
 
 async def roll(load: Load, image: str) -> None:
-    """An upgrade as the page says: one after the other, each time until all is well."""
+    """Upgrade as the page says: one store after the other, each time until all is well."""
     await asyncio.to_thread(load.cluster.until_well)
     for name in load.cluster.hosts:
         code, logs = await asyncio.to_thread(load.cluster.replace, name, image)
@@ -138,7 +138,7 @@ async def roll(load: Load, image: str) -> None:
 
 
 async def fill_the_disks(load: Load) -> None:
-    """All of them; blocks are refused with the reason, and taken again when there is room."""
+    """Fill all disks; blocks are refused with the reason, and taken again when there is room."""
     before = load.errors("DISK_FULL")
     foreign = [fill(load.cluster.disk(name), 4 << 20) for name in load.cluster.hosts]
     deadline = time.monotonic() + PROGRESS_S
@@ -151,7 +151,7 @@ async def fill_the_disks(load: Load) -> None:
 
 
 async def restart_all(load: Load) -> None:
-    """Told to stop, all at once; then killed, all at once."""
+    """Stop all stores at once, then kill all at once."""
     names = list(load.cluster.hosts)
     ended = await asyncio.gather(*(asyncio.to_thread(load.cluster.stop, one) for one in names))
     assert ended == [0] * len(names)

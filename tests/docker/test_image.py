@@ -1,4 +1,4 @@
-"""The image by itself: small, nobody's root, read-only, healthy, and gone in good order."""
+"""The image by itself: it is small, not root, read-only and healthy, and it stops in good order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.docker.engine import Engine
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 SIZE_MAX = 300_000_000
-"""188 MB with Debian's minimal system below it (124 MB of them)."""
+"""The bound of its size. It is 188 MB now; Debian's minimal system is 124 MB of them."""
 CONFIG = """
 [store]
 store_id = "only"
@@ -40,12 +40,12 @@ HARDENED: dict[str, object] = {
 
 @pytest.fixture
 def store(engine: Engine, image: str, tmp_path: Path) -> Iterator[Container]:
-    """A store alone, without a network; not started."""
+    """The container of a single store without a network; it is not started."""
     config = tmp_path / "store.toml"
     config.write_text(CONFIG)
     config.chmod(0o644)
     mounts = {str(config): {"bind": "/etc/logservice/store.toml", "mode": "ro"}}
-    # The image's own check, asked more often.
+    # This is the image's own check, but more frequent.
     often = {"interval": 1_000_000_000}
     container = engine.client.containers.create(
         image, volumes=mounts, healthcheck=often, **HARDENED
@@ -114,9 +114,9 @@ def test_without_a_configuration_it_says_so(engine: Engine, image: str) -> None:
 def test_healthy_writes_to_its_volume_only_and_stops_in_good_order(store: Container) -> None:
     store.start()
     until_healthy(store)
-    # It lives; the first shard comes a moment later.
+    # The store lives; its first shard comes a moment later.
     until_done(store, "append", "1", "kept")
-    # Nothing but the place where the configuration is mounted.
+    # The image holds only the folder where the configuration is mounted.
     changed = {change["Path"] for change in store.diff() or ()}
     assert changed <= {"/etc", "/etc/logservice", "/etc/logservice/store.toml"}
     mode = store.exec_run(["stat", "-c", "%a %u", "/var/lib/logservice"]).output.decode()

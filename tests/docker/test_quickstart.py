@@ -1,8 +1,8 @@
-"""docs/operations/quickstart.md, as it stands there, with whichever compose the machine has.
+"""Runs docs/operations/quickstart.md as it stands there, with whichever compose the machine has.
 
-In this order, on one cluster: the page's commands; what Prometheus then sees; who can read which
-key. The page is run with ports that the system chose, and Debian's Prometheus in an image of that
-name. deploy/compose.yaml is read by every compose that is there.
+On one cluster the tests run the page's commands, then look at what Prometheus sees, then at who can
+read which key. The page runs with ports that the system chose, and with Debian's Prometheus in an
+image of the official name. Every compose that the machine has reads deploy/compose.yaml.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STORES = ("store-1", "store-2", "store-3")
 
 
 def composes(environment: dict[str, str]) -> list[list[str]]:
-    """docker-compose 1 or 2, and the plugin."""
+    """The commands of the installed composes: docker-compose 1 or 2, and the plugin."""
     known = [["docker-compose"], ["docker", "compose"]]
     return [
         one
@@ -45,7 +45,7 @@ def composes(environment: dict[str, str]) -> list[list[str]]:
 
 
 class Quickstart:
-    """A copy of what the page needs of the tree, and the ports it was given."""
+    """A copy of the files that the page needs, and the ports that it was given."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
         self.folder = folder
@@ -69,7 +69,7 @@ class Quickstart:
             "pyproject.toml",
             "requirements",
         ):
-            # Contents with their times and modes: the image is then the one built already.
+            # Times and modes are copied as well, so that the image which is built already is found.
             source = ROOT / name
             if source.is_dir():
                 shutil.copytree(source, folder / name)
@@ -126,11 +126,12 @@ def test_the_compose_file_is_valid(quickstart: Quickstart) -> None:
 def test_the_commands_of_the_page(quickstart: Quickstart) -> None:
     blocks = commands()
     assert len(blocks) == 9
-    # One script: what a step sets the next one uses. Before the last step: what it looked like.
+    # All steps are one script, because a step uses what an earlier one sets. The last step is left
+    # out: it stops the cluster.
     shown = quickstart.bash("\n".join(blocks[:-1]))
     assert "first record" in shown
     assert "[b'begin', b'commit']" in shown
-    # Not that nothing is wrong: it may warn of a slow disk, which is the machine's.
+    # It may warn of the machine's slow disk, so this does not ask that nothing is wrong.
     well = "3 of 3 stores ready, 2 of 2 shards have a leader"
     doctor = "COMPOSE_FILE=deploy/compose.yaml docker-compose run --rm logctl doctor"
     quickstart.bash(f"until {doctor} | grep -F '{well}'; do sleep 1; done")

@@ -1,9 +1,9 @@
-"""One cluster, the same at every run, with another value in every field.
+"""One cluster that is the same at every run, with another value in every field.
 
 It has three stores: s1 leads both logs, s2 has a failed data directory, a full one and a halted
 replica, and s3 is silent. This file gives what a NodeHost says of them (`ReplicaInfo`) and
-HAKeeper's state; the product makes everything else from that: status, views, rows, answers. Values
-are given by position, so that a field may get a better name in Python without a change here.
+HAKeeper's state. The product makes everything else from that: status, views, rows, answers. Values
+stand by position, so that a field may get a better name in Python without a change here.
 """
 
 from __future__ import annotations
@@ -263,8 +263,8 @@ class _Clock:
 
 
 def store_status(place: int) -> StoreStatus:
-    """The status that a store's reporter makes; directories and a few other fields are put in by
-    hand.
+    """The status that a store's reporter makes; this file sets directories and a few other
+    fields.
     """
     name = STORES[place - 1]
     reporter = StatusReporter(
@@ -309,7 +309,7 @@ def report(*, hakeeper: bool = True) -> ClusterReport:
 
 
 class _Hearing:
-    """HAKeeper in the form in which the services of a store reach it."""
+    """HAKeeper as the services of a store reach it."""
 
     def expire(self, shard: ShardId) -> None:
         raise AssertionError("it answers at once")

@@ -1,8 +1,8 @@
 """The JSON documents that pages and scripts read, byte by byte: ``/api/v1`` and ``-o json``.
 
 Names and the order of fields are a contract. `logctl` runs as it does for a person, against a gRPC
-server that gives the answers of `picture`. ``python -m tests.documents`` writes the golden files
-anew after a change that was meant, which is then reviewed as their difference.
+server that gives the answers of `picture`. After a change that was meant, ``python -m
+tests.documents`` writes the golden files anew, and their difference is reviewed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ API = ("store", "cluster", "stores", "shards", "operators")
 
 
 def api(path: str, place: int = 1, *, hakeeper: bool = True) -> bytes:
-    """What the admin port of a store answers."""
+    """The answer of a store's admin port."""
     board = SimpleNamespace(
         status=lambda: picture.store_status(place),
         cluster=lambda: picture.report(hakeeper=hakeeper),

@@ -1,6 +1,7 @@
-"""The client of examples/go, made by docs/protocol.md alone, and a cluster whose leader dies.
+"""The client of examples/go, which was written from docs/protocol.md alone, and a cluster whose
+leader dies.
 
-Building it needs Go's tools and modules, and takes minutes at the first time: `make test-go`.
+Building it needs Go's tools and modules, and takes minutes the first time: `make test-go`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PLUGINS = (
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Generated, built; nothing is written into the tree."""
+    """Generate and build the client; nothing is written into the tree."""
     if not os.environ.get("LOGSERVICE_REQUIRE_GO"):
         pytest.skip("building it takes minutes: `make test-go`")
     go = shutil.which("go") or "/usr/local/go/bin/go"

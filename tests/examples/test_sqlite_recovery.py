@@ -1,4 +1,4 @@
-"""Workload -> shipper -> records -> recovery, without a log service between."""
+"""From the workload by way of the shipper and its records to recovery, without a log service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo sees of disks on which stores are at work."""
+"""What the demo sees of disks while stores write to them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Writes the golden files that are missing: ``python -m tests.formats``.
 
-A file that is there is left as it is, and so must be its format: who changed the bytes gives the
-format another version first.
+It leaves a file that is there as it is, and the format must stay as it is, too: whoever changes the
+bytes gives the format another version first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tests.formats.form import write_golden
 
 
 def main() -> None:
-    """Write and name them."""
+    """Write the missing files and print their names."""
     for one in FORMATS:
         if not one.path.exists():
             one.path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Every format with a version of its own, on disk and between stores."""
+"""The catalogue of every format with a version of its own, on disk and between stores."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Form: what a golden file holds, and how a format describes itself to it.
+"""Form: what a golden file holds, and how a format is described for it.
 
-A golden file is named by a format and its version and holds named samples, the bytes in
-hexadecimal. It is never changed: bytes that were written once have to be read, or refused by their
-version, for ever. Whoever changes a format gives it another version and thereby another file.
+A golden file has the name of a format and its version. It holds named samples, with the bytes in
+hexadecimal. It is never changed: bytes that were written once have to be read for ever, or refused
+by their version. Whoever changes a format gives it another version, and so another file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ _LINE_BYTES = 32
 
 
 def same(value: Any) -> Any:
-    """What is compared is the value itself."""
+    """Compare the value itself."""
     return value
 
 
 @dataclass(frozen=True)
 class Sample:
-    """`encode(value)` are the bytes, `decode` of the bytes is `value`, both seen through `show`."""
+    """A sample: `encode(value)` gives the bytes, and `decode` gives `value` back. `show` turns both
+    values into what is compared.
+    """
 
     name: str
     value: Any
@@ -34,10 +36,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Format:
-    """`constant`: ``module:name`` of the version in the product; empty when the bytes carry none.
+    """A format and its samples.
 
-    version: what that constant says. document: where the bytes are described, from the root of the
-    repository. error: what `decode` raises for another version; None where it answers None.
+    constant: ``module:name`` of the version in the product; empty when the bytes carry none.
+    version: the value of that constant. document: the file that describes the bytes, from the root
+    of the repository. error: what `decode` raises for another version; None where it answers None.
     """
 
     name: str
@@ -54,7 +57,7 @@ class Format:
 
 
 def write_golden(path: Path, samples: Mapping[str, bytes]) -> None:
-    """Make a new file."""
+    """Write a new golden file."""
     lines = []
     for name, data in samples.items():
         lines.append(f"= {name}")

@@ -1,4 +1,4 @@
-"""Samples of what is on disk: blocks, log storage, and what a replica puts into it."""
+"""Samples of the formats on disk: blocks, log storage, and what a replica puts into it."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _state() -> ReplicaState:
 def _rows_of(make: Callable[[], ReplicaState]) -> bytes:
     """The rows as ``key length u16, value length u32, key, value``, in the order of their keys.
 
-    A state is written once: what has its row is not written again.
+    A state is written once: it is not written again when it has its row.
     """
     batch = checkpoint.build_checkpoint([make()], _POSITION, INCARNATION)
     return b"".join(

@@ -1,4 +1,4 @@
-"""Samples of what HAKeeper replicates, and of what stores send to each other."""
+"""Samples of the formats that HAKeeper replicates, and of those that stores send to each other."""
 
 from __future__ import annotations
 

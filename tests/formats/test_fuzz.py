@@ -1,10 +1,10 @@
-"""20 000 hostile inputs for each decoder of every format in the catalogue: a value, or the typed
-error that its callers expect; never another exception.
+"""20 000 hostile inputs for each decoder of every format in the catalogue: each must give a value
+or the typed error that its callers expect, and never another exception.
 
-What log storage and the framing of peers decode is tried in `tests/crash/test_fuzz.py`, messages of
-the core in `tests/nodehost/test_transport_codec.py`, blocks in `tests/wire/test_block.py`, the rest
-here. Half of the inputs have their checksum made right again, so that what stands behind it is
-reached.
+`tests/crash/test_fuzz.py` tries the decoders of log storage and of the peers' frames,
+`tests/nodehost/test_transport_codec.py` those of the core's messages, `tests/wire/test_block.py`
+those of blocks; the others are tried here. Half of the inputs have their checksum made right again,
+so that they reach the code behind it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ ELSEWHERE = {
     "frame",
 }
 CHECKSUMS = {"address-book": 0, "access-book": 0, "log-state": 8}
-"""Format -> where the CRC-32 of all that follows it is."""
+"""By format: the place of the CRC-32 of all bytes that follow it."""
 
 PEER_ERRORS = (ControlError, LogServiceError, msgspec.MsgspecError, ValueError, struct.error)
-"""Beside `CodecError`: each kind of bytes from a peer has its own decoder and its own caller."""
+"""The errors that are allowed beside `CodecError`. Each kind of bytes from a peer has its own
+decoder and its own caller."""
 
 TRIED = [one for one in FORMATS if one.name not in ELSEWHERE]
 
@@ -57,7 +58,7 @@ def decoders(one: Format) -> dict[Decode, list[bytes]]:
 
 
 def inputs(name: str, good: list[bytes], every: list[bytes]) -> Iterator[bytes]:
-    """Changed bytes; now and then those that are meant for another decoder of the format."""
+    """Changed bytes; now and then they are meant for another decoder of the format."""
     rng = random.Random(name)
     crc_at = CHECKSUMS.get(name)
     for number in range(EXECUTIONS):
@@ -69,7 +70,7 @@ def inputs(name: str, good: list[bytes], every: list[bytes]) -> Iterator[bytes]:
 
 @pytest.fixture
 def silence() -> Iterator[None]:
-    """Damaged books are logged, each time."""
+    """Disable logging: a damaged book is logged each time."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""Bytes that were written once are read as what they meant, or refused by their version."""
+"""Bytes that were written once still mean the same, or are refused by their version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLES = [
     for sample in one.samples
 ]
 NO_FORMAT = frozenset({"logservice.server.version"})
-"""Modules with a version that is not one of bytes."""
+"""Modules with a version that is not the version of a byte format."""
 
 
 def golden_files() -> Iterator[tuple[str, int, Path]]:
@@ -72,7 +72,7 @@ def test_other_versions_are_refused(one: Format, path: Path, version: int) -> No
 
 
 def test_a_directory_of_an_older_version_is_refused_when_it_is_opened(tmp_path: Path) -> None:
-    """Its identity can be read: it is what says the version."""
+    """Its identity can be read, because that carries the version."""
     data = read_golden(GOLDEN / "identity-v1.hex")["identity file"]
     assert Identity.decode(data).format_version == 1
     (tmp_path / IDENTITY_NAME).write_bytes(data)
@@ -85,15 +85,15 @@ def test_a_directory_of_an_older_version_is_refused_when_it_is_opened(tmp_path: 
 
 
 def test_the_handshake_of_every_version_says_which_it_is() -> None:
-    """Then the store that hears it can refuse it by name; what else it says may not be readable."""
+    """So the store that hears it can refuse it by name; the rest of the frame may be unreadable."""
     for name, version, path in golden_files():
         if name == "peer-protocol":
             assert control.decode_hello(read_golden(path)["hello"]).protocol == version
 
 
 REFUSING = [one for one in FORMATS if one.constant and one.error and one.name != "peer-protocol"]
-"""The version of the others is judged elsewhere: by the handshake, at the opening of a directory,
-or what has another one is taken for absent (books, commit groups).
+"""The versions of the other formats are judged elsewhere: by the handshake, or when a directory is
+opened; a book or a commit group of another version is taken for absent.
 """
 
 
@@ -112,7 +112,7 @@ def test_a_later_version_is_refused(one: Format, monkeypatch: pytest.MonkeyPatch
 
 
 def version_constants() -> dict[str, int]:
-    """``module:NAME`` of everything that the product calls a version, and its value."""
+    """Everything that the product calls a version: ``module:NAME``, and its value."""
     found: dict[str, int] = {}
     for path in python_files("logservice", "client"):
         parts = path.relative_to(ROOT).with_suffix("").parts

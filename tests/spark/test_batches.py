@@ -61,7 +61,7 @@ def test_a_large_block_goes_alone_and_uncopied() -> None:
     )
     assert [batch.num_rows for batch in batches] == [ALONE_BYTES // 100] * 3
     offsets, data = batches[0].column("value").buffers()[1:]
-    # Both columns lie in one piece of memory: the block.
+    # Both columns lie in one piece of memory, the block.
     assert data.address - offsets.address == -(-4 * (ALONE_BYTES // 100 + 1) // 8) * 8
 
 

@@ -1,4 +1,4 @@
-"""Fetching a range: replicas that fail are left, truncation is an error, nothing is skipped."""
+"""Fetching a range: it leaves replicas that fail, truncation is an error, nothing is skipped."""
 
 from __future__ import annotations
 

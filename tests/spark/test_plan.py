@@ -1,4 +1,4 @@
-"""Plans: ranges are resolved once, cut without holes, and losses are errors."""
+"""Plans: ranges are resolved once and cut without holes; losses are errors."""
 
 from __future__ import annotations
 

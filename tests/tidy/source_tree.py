@@ -56,7 +56,7 @@ def text_files() -> Iterator[Path]:
 
 
 def relative(path: Path) -> str:
-    """The name to show."""
+    """The path as a violation shows it."""
     return str(path.relative_to(ROOT))
 
 

@@ -1,4 +1,4 @@
-"""Bounds: each is stated once, and the code asks the package for it, whichever module has it."""
+"""Bounds: each is stated once, and code imports it from the package, whichever module has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/limits.md is what the code says; every limit has a test, and every cost that it states."""
+"""docs/limits.md says what the code says; every limit and every stated cost has a test."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_bound_has_a_reason() -> None:
 
 
 def test_every_limit_has_a_test() -> None:
-    """One that names it, or says that it reaches it."""
+    """A test that names the limit, or says that it reaches it."""
     found = list_limits.collect()
     bounds = [bound for section in found.values() for bound in section]
     assert [bound.name for bound in bounds if bound.is_limit and not bound.tests] == []
@@ -76,7 +76,7 @@ def test_every_module_of_bounds_is_listed() -> None:
 
 
 def test_the_costs_are_those_that_are_asserted() -> None:
-    """Number, name and test of each row of the last section."""
+    """The number, the name and the test of each row of the last section."""
     rows = re.findall(
         r"^\|[^|]+\| (\d+) \| `(\w+)` \| `(tests/[\w/]+)\.py::(\w+)` \|$",
         list_limits.ATTACKS.read_text(encoding="utf-8"),

@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.tidy.source_tree import ROOT, relative
 
 HISTORY = {"CHANGELOG.md"}
-"""These speak of files that are gone, too."""
+"""Documents that also speak of files that are gone."""
 
 MADE = {"certs/stores/NAME/"}
-"""What a user's own commands make."""
+"""Files that a user's own commands make."""
 
 NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:\.py|\.sh|/))`")
 TOPS = (
@@ -37,7 +37,9 @@ def names_of_files() -> frozenset[str]:
 
 
 def exists(name: str, beside: Path) -> bool:
-    """As a path from the root, a package or the document; or, alone, as some file's name."""
+    """Whether a name exists: as a path from the root, a package or the document; or, when it stands
+    alone, as the name of some file.
+    """
     if any((ROOT / top / name).exists() for top in TOPS) or any(
         (folder / name).exists() for folder in (beside, beside.parent)
     ):

@@ -1,4 +1,4 @@
-"""docs/protocol.md, which people without our code rely on, says what the code does."""
+"""docs/protocol.md says what the code does: people without our code rely on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_reason_says_what_it_means() -> None:
 
 
 class _Bare(grpc.RpcError):
-    """A failure of gRPC's own."""
+    """A failure that gRPC itself reports."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         self._code, self._details = code, details
@@ -42,7 +42,7 @@ class _Bare(grpc.RpcError):
 
 
 def test_bare_codes_are_treated_as_our_own_client_does() -> None:
-    """The table of the page, row by row, against `logservice_client.failure`."""
+    """The table of the page agrees, row by row, with `logservice_client.failure`."""
     section = PAGE.read_text().partition("**Without ErrorInfo**")[2].partition("## Where")[0]
     rows = re.findall(r"^\| (`[A-Z_]+`.*?) \| (.*?) \| (.*?) \|$", section, re.M)
     told: set[str] = set()
@@ -61,7 +61,7 @@ def test_bare_codes_are_treated_as_our_own_client_does() -> None:
 
 
 QUIET = {"OK", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "OUT_OF_RANGE", "DATA_LOSS"}
-"""What gRPC itself never answers."""
+"""The statuses that gRPC itself never answers."""
 
 
 def test_methods_that_are_named_exist() -> None:

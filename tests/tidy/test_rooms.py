@@ -1,4 +1,4 @@
-"""No circle: a room, or a file, can be read knowing only what it imports.
+"""There is no circle: whoever reads a room or a file needs to know only its imports.
 
 Imports for type checkers and inside functions count, too. See docs/engineering-notes/the-house.md.
 """

@@ -13,7 +13,7 @@ FILES = (log_pb2, hakeeper_pb2, admin_pb2, health_pb2)
 
 
 def rpcs() -> dict[str, MethodDescriptor]:
-    """Path of every RPC that a store can serve, and what the proto says of it."""
+    """Every RPC that a store can serve: its path, and what the proto says of it."""
     found = {}
     for file in FILES:
         pool = descriptor_pool.Default().FindFileByName(file.DESCRIPTOR.name)
@@ -43,7 +43,7 @@ def test_rules_name_fields_that_exist() -> None:
 
 
 def test_only_rpcs_without_a_shard_are_the_clusters() -> None:
-    """A request that names a shard is decided by that shard."""
+    """The shard that a request names decides who may make it."""
     for path, method in rpcs().items():
         names = method.input_type.fields_by_name
         if "shard_id" in names and path != "/logservice.v1.HAKeeper/CreateShard":

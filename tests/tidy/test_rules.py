@@ -1,4 +1,4 @@
-"""The rules find what they are for and leave the rest alone."""
+"""Tests of the rules: each finds what it is meant to find, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One version: of both distributions, and the newest one that CHANGELOG.md describes."""
+"""There is one version: both distributions have it, and CHANGELOG.md describes it as the newest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no database looked up is "not checked", never "clean"."""
+"""A package that no database looked up is "not checked", never "clean"."""
 
 from __future__ import annotations
 

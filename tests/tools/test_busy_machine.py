@@ -1,4 +1,4 @@
-"""What is made slow is the command, all of it and nothing else, and nothing is left behind."""
+"""The whole command is made slow and nothing else, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_only_what_descends_from_it_is_below_it() -> None:
         assert mine.pid in busy_machine.below(os.getpid())
         assert os.getpid() not in busy_machine.below(os.getpid())
         assert os.getpid() not in busy_machine.below(mine.pid)
-        # Somebody else's child, and one that is gone.
+        # A process that is not below the ancestor is left alone, and so is one that has gone.
         assert busy_machine.stand_still(mine.pid, mine.pid, 0.0) == ""
         assert busy_machine.stand_still(mine.pid, os.getpid(), 0.0)
         assert mine.stdin is not None
@@ -76,7 +76,7 @@ def test_the_commands_exit_code_comes_back_and_the_busy_ones_are_gone(longest_s:
 
 
 def test_a_busy_process_ends_with_the_one_that_started_it() -> None:
-    """Even with one that was killed before it could look who that is."""
+    """The parent may even be killed before the busy process has looked up its parent."""
     code = (
         "import os\nfrom tools import busy_machine\n"
         "with busy_machine.busy(1): os.kill(os.getpid(), 9)\n"

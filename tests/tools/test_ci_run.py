@@ -1,4 +1,4 @@
-"""`.ci/run` itself, on a tree whose Makefile only says which target it made."""
+"""Tests of `.ci/run`, on a tree whose Makefile only says which target it made."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ci(tree: Path, *, broken: str = "", passed: int = 3) -> tuple[int, str]:
         "PYTHONPATH": str(tree),
         "LOGSERVICE_CONFORMANCE_DIR": str(tree),
     }
-    # `make test` tells the makes below it to say which directory they enter.
+    # `make test` makes the makes below it print the directory that they enter.
     mine = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
         ["bash", ".ci/run"], cwd=tree, env=mine | asked, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""The sums are of what pytest itself reports, and a run without tests is never a good one."""
+"""The sums come from what pytest itself reports, and a run without tests is never a good one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_fails_as_expected(): pytest.xfail("as expected")
 def run_pytest(tests: Path, counts: Path, *more: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(tests)]
     command += ["-p", "no:cacheprovider", "-p", "tools.count_tests", f"--count-tests={counts}"]
-    # What the outer run was told is not for this one.
+    # The options of the outer run are not for this one.
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     subprocess.run(
         [*command, *more, str(tests)], cwd=ROOT, env=own, stdout=subprocess.DEVNULL, check=False

@@ -1,4 +1,4 @@
-"""Pins, lock files and what the distributions ask for are in step. Needs no network."""
+"""Pins, lock files and the needs of the distributions are in step. The tests use no network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OURS = {"logservice-client"}
 
 
 def pins(name: str) -> dict[str, str]:
-    """Package -> version, as people wrote them."""
+    """The version of each package, as people wrote it."""
     lines = (REQUIREMENTS / f"{name}.in").read_text().splitlines()
     found = {}
     for line in lines:
@@ -31,7 +31,7 @@ def pins(name: str) -> dict[str, str]:
 
 
 def locked(name: str) -> dict[str, tuple[str, list[str]]]:
-    """Package -> version and hashes, as machines get them."""
+    """The version and the hashes of each package, as machines get them."""
     text = (REQUIREMENTS / f"{name}.txt").read_text().replace("\\\n", " ")
     found = {}
     for line in text.splitlines():
@@ -59,7 +59,7 @@ def test_a_package_is_pinned_in_one_place() -> None:
 
 
 def asked_for() -> Iterator[tuple[str, Requirement]]:
-    """What the distributions need, and of which extra."""
+    """Each requirement of the distributions, with its extra."""
     for path in (ROOT / "pyproject.toml", ROOT / "client" / "pyproject.toml"):
         project = tomllib.loads(path.read_text())["project"]
         for line in project["dependencies"]:

@@ -1,4 +1,4 @@
-"""The set-up script: what it asks for and when it does nothing."""
+"""The set-up script: what it asks for, and when it does nothing."""
 
 from __future__ import annotations
 

@@ -125,20 +125,20 @@ def test_sort_filter_and_pages(browser: Chromium, cluster: LocalCluster) -> None
     click(browser, "th[data-key=shard] button")
     assert rows(browser)[:2] == [str(SHARDS), str(SHARDS - 1)]
     click(browser, "th[data-key=applied_lsn] button")
-    # A store whose answer comes too late for one picture is in the next.
+    # A store whose answer comes too late for one picture appears in the next.
     browser.wait("document.querySelector('#shards tbody tr').dataset.shard === '3'")
     browser.run(
         "const field = document.querySelector('#filter'); field.value = 'LOG-5';"
         " field.dispatchEvent(new Event('input'))"
     )
     assert set(rows(browser)) == {"5", *(str(number) for number in range(50, 60))}
-    # A refresh leaves alone what a person chose.
+    # A refresh keeps what a person chose.
     drawn = browser.run("Number(document.documentElement.dataset.drawn)")
     browser.wait(f"Number(document.documentElement.dataset.drawn) > {drawn}")
     assert browser.run("document.querySelector('#filter').value") == "LOG-5"
     assert len(rows(browser)) == 11
     click(browser, "#troubled")
-    # On a busy machine a shard may be between two leaders, which is a trouble.
+    # On a busy machine a shard may be between two leaders; the page shows that as trouble.
     browser.wait("document.querySelector('#shards tbody').textContent === 'no shard matches'")
 
 
@@ -165,7 +165,7 @@ def test_a_lost_store_then_a_lost_majority(browser: Chromium, cluster: LocalClus
 
 
 def test_repairs_and_events_are_listed(browser: Chromium, cluster: LocalCluster) -> None:
-    """Nothing is repaired here: the answer that would say so is put in the store's mouth."""
+    """No repair happens here: the test forges the store's answer that reports one."""
     browser.show(page(cluster), 1600, 1000)
     complaints = list(browser.console)
     row = OperatorRow(
