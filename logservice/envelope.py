@@ -34,7 +34,7 @@ ENVELOPE_BYTES = HEADER_BYTES + len(_PADDING) - 1
 
 
 class EnvelopeCorrupt(ValueError):
-    """The payload is not an envelope; it never came from a correct leader."""
+    """The payload is not an envelope: no correct leader made it."""
 
 
 class ProposalId(NamedTuple):

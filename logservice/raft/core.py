@@ -2,9 +2,9 @@
 
 Inputs: `step` (a peer's message), `tick`, proposals, and what the shell reports. Effects are data:
 `take_ready()` gives them, `persisted()` and `applied()` say that they took place. Storage is
-asynchronous throughout: several Readys may wait for the disk while messages go on. What must not be
-said before the disk has it is in `messages_after_append`: votes and acknowledgements, also those
-that the replica gives itself. `ready.py` numbers the shell's duties.
+asynchronous throughout: several Readys may wait for the disk while messages go on. Messages that
+may leave only when the disk has their Ready are in `messages_after_append`: votes and
+acknowledgements, also those that the replica gives itself. `ready.py` numbers the shell's duties.
 
 This file holds the term gate and the dispatch. The rules are in `election`, `following`, `quiesce`,
 `leading/` and `membership/`. The model is etcd's raft; `tests/conformance` checks it against etcd's
@@ -242,7 +242,7 @@ class Raft:
         return False
 
     def tick(self) -> None:
-        """One tick has passed. A quiesced replica has no time: the shell need not tick it."""
+        """One tick has passed. A quiesced replica counts no ticks: the shell need not tick it."""
         s = self._state
         if s.quiesced:
             return
@@ -251,8 +251,8 @@ class Raft:
         if s.role is Role.LEADER:
             replication.tick_leader(s)
             if s.membership.auto_leave:
-                # Not only when something is applied: a transfer that was under way then may have
-                # come to nothing, and an idle shard would stay joint.
+                # `applied` tries this, too, but a transfer may have been under way then. If that
+                # came to nothing and nothing else were applied, the shard would stay joint.
                 proposing.auto_leave(s)
             if s.config.quiesce_ticks and s.role is Role.LEADER:
                 quiesce.tick_leader(s)
@@ -480,12 +480,10 @@ class Raft:
 
     @property
     def role(self) -> Role:
-        """What this replica is now."""
         return self._state.role
 
     @property
     def term(self) -> Term:
-        """The present term."""
         return Term(self._state.term)
 
     @property
@@ -495,7 +493,7 @@ class Raft:
 
     @property
     def vote(self) -> ReplicaId:
-        """Whom it voted for in the present term, else NO_REPLICA."""
+        """The replica that it voted for in the present term, else NO_REPLICA."""
         return self._state.vote
 
     @property
@@ -527,7 +525,6 @@ class Raft:
 
     @property
     def applied_index(self) -> Index:
-        """What the state machine has applied."""
         return Index(self._state.log.applied)
 
     @property
@@ -537,7 +534,7 @@ class Raft:
 
     @property
     def leader_transferee(self) -> ReplicaId:
-        """Whom this leader is handing over to, else NO_REPLICA."""
+        """The replica that this leader is handing over to, else NO_REPLICA."""
         return self._state.transferee
 
     @property
@@ -583,7 +580,7 @@ class Raft:
         return Index(self._state.term_first_index)
 
     def status(self) -> Status:
-        """Everything, for information and decisions of the shell; progress only when leading."""
+        """A picture of everything, by which the shell decides and reports."""
         return self._state.status()
 
 

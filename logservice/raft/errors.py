@@ -43,7 +43,7 @@ class MessageRejected(Exception):
 
 
 class DropReason(enum.Enum):
-    """Why a proposal, change or read was not taken. Definitely not applied, in every case."""
+    """Why a proposal, change or read was not taken. In every case it is definitely not applied."""
 
     NO_LEADER = "no_leader"
     TRANSFERRING = "transferring"

@@ -1,7 +1,7 @@
 """Following: what a replica does with what a leader sends it.
 
-Everything is checked before anything changes. `sanity` has seen to it that the entries follow each
-other in index, term and LSN; here they are compared with this log, and none may contradict what is
+Everything is checked before anything changes. `sanity` has checked that the entries follow each
+other in index, term and LSN. Here they are compared with this log: none may contradict what is
 committed. Acknowledgements leave after the append is durable.
 """
 
@@ -84,7 +84,7 @@ def _append_new(s: State, previous: Index, entries: Sequence[Entry]) -> None:
         return
     new = entries[position:] if position else entries
     if position:
-        # A leader that once sent another entry of this term for a place would break the LSNs here.
+        # A leader that had sent two entries of one term and index would break the LSNs here.
         lsn = log.next_lsn(Index(new[0].index - 1))
         if new[0].lsn != lsn:
             raise MessageRejected(
@@ -96,7 +96,7 @@ def _append_new(s: State, previous: Index, entries: Sequence[Entry]) -> None:
 def handle_heartbeat(s: State, m: Heartbeat) -> None:
     """Learn the commit index, confirm the leader."""
     if m.commit > s.log.last_index:
-        # The leader says this replica acknowledged it. Then it was durable here, and is lost.
+        # The leader says that this replica acknowledged it: so it was durable here and is lost now.
         raise MessageRejected(
             RejectReason.COMMITTED_CONFLICT, f"commit {m.commit} of {s.log.last_index} entries"
         )
@@ -122,8 +122,8 @@ def handle_snapshot(s: State, m: InstallSnapshot) -> None:
 def restore(s: State, snapshot: Snapshot) -> bool:
     """Replace log and membership by the snapshot's; False when the log already has its position.
 
-    A snapshot that does not name this replica is taken, too: its own addition lies above. Until
-    that is applied it is not `promotable`.
+    A snapshot whose membership lacks this replica is taken, too: the entry that adds the replica
+    lies above it. Until that entry is applied the replica is not `promotable`.
     """
     log = s.log
     if snapshot.index <= log.committed:

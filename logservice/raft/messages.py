@@ -16,7 +16,7 @@ from logservice.snapshot import Snapshot
 from logservice.value import value
 
 ROOM_MAX: Final = 2**63 - 1
-"""A disk that bounds nothing; see `room`."""
+"""The room of a disk that bounds nothing; see `tracker.room`."""
 
 
 @value(kw_only=True)
@@ -41,7 +41,7 @@ class AppendResponse(_Message):
     """`index`: last index the follower has durably, or the rejected prev_index when `reject`.
 
     `hint_index`, `hint_term`: where the follower's log may agree with the leader's. `room`,
-    `closed`: of the follower's disk, see `room`.
+    `closed`: what the follower's disk takes, see `tracker.room`.
     """
 
     index: Index
@@ -74,7 +74,7 @@ class VoteResponse(_Message):
 
 @value(kw_only=True)
 class Heartbeat(_Message):
-    """Keeps followers and confirms read-index contexts."""
+    """Keeps the followers from campaigning; its answers confirm the read round of `context`."""
 
     commit: Index = Index(0)
     context: bytes = b""
@@ -82,7 +82,7 @@ class Heartbeat(_Message):
 
 @value(kw_only=True)
 class HeartbeatResponse(_Message):
-    """Echoes the context. `room`, `closed`: of the follower's disk, see `room`."""
+    """Echoes the context. `room`, `closed`: as in AppendResponse."""
 
     context: bytes = b""
     room: int = ROOM_MAX

@@ -37,7 +37,7 @@ class Role(enum.Enum):
 
 @value
 class SoftState:
-    """Volatile; for information only."""
+    """Who leads and what this replica is, for information only; it is never written."""
 
     leader: ReplicaId
     role: Role
@@ -53,7 +53,7 @@ class ReadState:
 
 @value
 class Ready:
-    """One batch of effects. Empty means "nothing to do"; `hard_state` is None when unchanged."""
+    """One batch of effects; a field is empty or None when there is nothing of its kind to do."""
 
     soft_state: SoftState | None
     hard_state: HardState | None

@@ -34,7 +34,7 @@ _EMPTY: Final = b""
 
 @value
 class Status:
-    """`progress` is empty unless this replica leads; ordered by replica id."""
+    """`progress` is in order of replica id, and empty unless this replica leads."""
 
     replica_id: ReplicaId
     role: Role
@@ -151,7 +151,7 @@ class State:
     # --- questions -------------------------------------------------------------------------------
 
     def voter(self) -> bool:
-        """A voter, of either half, in the configuration in force here."""
+        """Whether this replica is a voter, of either half, in the configuration in force here."""
         progress = self.tracker.progress.get(self.id)
         return progress is not None and not progress.learner
 
@@ -177,11 +177,11 @@ class State:
             return False
         if self.lead != NO_REPLICA:
             return True
-        # Before this start it may have promised a leader's lease not to vote; it cannot remember.
+        # Before this start it may have promised a leader, for its lease, not to vote. It cannot
+        # remember that, so it keeps such a promise now.
         return self.config.lease_read and self.ticks < self.config.election_ticks
 
     def status(self) -> Status:
-        """Take the picture."""
         leading = self.role is Role.LEADER
         progress = self.tracker.progress if leading else {}
         return Status(

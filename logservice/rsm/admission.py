@@ -3,8 +3,8 @@
 The same rules in the same order as `LogRsm`, applied to what the state *will* be when the leader's
 own uncommitted tail is applied. Three answers:
 
-- `Admit`: append it now. INV-RSM-ADMIT: an admitted block, if its entry is committed, is applied
-  (bar the eviction of its session by one that was opened meanwhile; then it becomes a typed gap).
+- `Admit`: append it now. INV-RSM-ADMIT: an admitted block, if its entry is committed, is applied.
+  (Only if a session opened meanwhile evicts the block's own does it become a typed gap.)
 - `Refuse`: the final answer, which rests on applied state only. It may be a success: the repetition
   of an applied sequence.
 - `Park`: the answer depends on uncommitted entries, which a new leader could still replace. Wait
@@ -28,8 +28,9 @@ Order: while a request of a session is parked, later requests of it are parked b
 they would look like a gap.
 
 It stays right while entries are applied one by one. What it remembers of an uncommitted block
-stops counting by position (`lsn` against the applied LSN, `index` against the applied index), so
-nothing has to be taken back, and `tail_applied` only returns memory. Cost per append: two look-ups.
+stops counting once its position is applied (`lsn` against the applied LSN, `index` against the
+applied index). So nothing has to be taken back, and `tail_applied` only returns memory. An append
+costs two look-ups.
 """
 
 from __future__ import annotations
@@ -138,9 +139,9 @@ class Admission:
             return PARK
         expected = request.expected_lsn
         if expected and expected != lsn:
-            # Between the applied and the appended tail it rests on uncommitted blocks. Outside it
-            # is wrong in every future of this log. The applied LSN is the newest that may be
-            # revealed, and the next one only when nothing lies behind it (INV-ADMIT-NEXT).
+            # An expectation between the applied and the appended tail rests on uncommitted blocks.
+            # Any other is wrong in every future of this log. The applied LSN is the newest that may
+            # be revealed, and the next one only when nothing lies behind it (INV-ADMIT-NEXT).
             if state.next_lsn < lsn and (not waited or state.next_lsn <= expected < lsn):
                 return PARK
             return Refuse(Rejected(Reason.WRONG_EXPECTED_LSN, {"next": str(state.next_lsn)}))
@@ -165,8 +166,8 @@ class Admission:
                 return PARK
             del self._parked[session]
         if row is None:
-            # It may be opened by an entry that this leader has not applied yet: a replica that is
-            # ahead of its leader in applying told the client. OpenSession is then in the tail.
+            # OpenSession may be in the tail, not applied here yet: then a replica that applies
+            # ahead of its leader has told the client of the session.
             if state.applied_index < session <= self._command_index:
                 return PARK
             return Refuse(SESSION_EXPIRED)

@@ -197,7 +197,7 @@ class _Form:
 
 
 def _form(kind: Any) -> _Form:
-    # The types as they are written above.
+    # The annotations, as they are written in the classes above.
     types = [str(one.type) for one in fields(kind)]
     authored, text = types[:1] == ["Author"], types[-1:] == ["str"]
     numbers = types[authored : len(types) - text]
@@ -249,7 +249,7 @@ def decode(data: bytes) -> Command:
 
 
 def author_of(command: Command) -> Author | None:
-    """Who asked for it; None for a command that belongs to nobody."""
+    """The author; None for a command that names none."""
     return None if isinstance(command, AllocateTimestamps | Connect) else command.author
 
 
@@ -264,8 +264,8 @@ def opens_session(command: bytes) -> bool:
 
 
 def is_forwarded(command: bytes) -> bool:
-    """True for what a store passes on to the leader's for its own callers: it touches nothing that
-    belongs to somebody (DESIGN section 21).
+    """True for a command that a store forwards to the leader's store for its own callers: it
+    changes nothing that has an owner (DESIGN section 21).
     """
     return command[:1] in _FORWARDED_TAGS
 
@@ -315,7 +315,7 @@ def _flag(number: int) -> bool:
 
 
 def _refusal(command: Command) -> LogServiceError | None:
-    """Why no state could ever accept `command`; None when that depends on the state."""
+    """Why no state could ever accept `command`; None when it depends on the state."""
     author = author_of(command)
     if author is not None:
         error = _name_refusal("identity", author.identity, IDENTITY_BYTES_MAX) or _name_refusal(

@@ -83,7 +83,7 @@ class LogRsm:
     def update(self, entry: Entry) -> Sequence[tuple[ProposalId, Outcome]]:
         """Apply one committed entry; one outcome per proposal inside, in order."""
         state = self.state
-        # This runs for every entry, and to build the context costs more than the conditions.
+        # For every entry: to build the context of an invariant costs more than to compare.
         if entry.index != state.applied_index + 1 and (state.applied_index or entry.index < 1):
             invariant(False, "INV-RSM-ORDER", applied=state.applied_index, index=entry.index)
         if entry.lsn != state.next_lsn or (

@@ -7,7 +7,7 @@ all three names no session. With `last` the newest accepted sequence:
 - ``sequence == last + 1``: new; accepted unless a later rule refuses it, which leaves `last` alone;
 - ``last - SESSION_WINDOW < sequence <= last``: a repetition; the original LSNs are returned, if the
   block is the one that was accepted, else SEQUENCE_REUSED: this block is not applied and never is;
-- older, or no such session: SESSION_EXPIRED; what became of the first attempt is not known any
+- older, or no such session: SESSION_EXPIRED; the outcome of the first attempt is not known any
   more;
 - ``sequence > last + 1``: SEQUENCE_GAP; definitely not applied.
 
@@ -116,8 +116,8 @@ class Session:
 
 
 class _Owned:
-    """Sessions of one owner, by age: a heap of (last use, session), brought up to date when it is
-    asked. It is derived from the rows and changes no answer.
+    """Sessions of one owner, by age: a heap of (last use, session). A pair is brought up to date
+    only when it comes to the top. All of it is derived from the rows.
     """
 
     __slots__ = ("ages",)

@@ -66,7 +66,7 @@ _REASONS: Final = {code: reason for reason, code in _REASON_CODES.items()}
 
 
 def encode_state(state: LogState) -> bytes:
-    """The byte form above."""
+    """The byte form that the header describes."""
     holder, owner = state.writer_holder.encode(), state.writer_owner.encode()
     parts = [
         _HEAD.pack(

@@ -63,7 +63,7 @@ class RejectedRange(NamedTuple):
 
 @dataclass(slots=True)
 class LogState:
-    """See the module; a new one is the state of a new shard."""
+    """What the module describes; a new one is the state of a new shard."""
 
     applied_index: Index = field(default=Index(0))
     next_lsn: Lsn = field(default=Lsn(1))

@@ -51,7 +51,7 @@ def after_commit(s: State) -> None:
 
 
 def after_membership_change(s: State) -> None:
-    """A new configuration is in force: commit what it has a quorum for, and send to new members."""
+    """A new configuration is in force: commit what has a quorum in it, and send to new members."""
     if not s.voter():
         hand_over.begin_departure(s)
         return
@@ -188,7 +188,7 @@ def _watch_own_disk(s: State) -> None:
     if waiting and own.match == s.own_match_before:
         hand_over.step_aside(s)
     else:
-        # Only what waited at the last look, too, has waited for all of the time between.
+        # An entry has waited for the whole timeout only if it also waited when this was last asked.
         s.own_match_before = own.match if waiting else -1
 
 
@@ -205,5 +205,5 @@ def check_quorum(s: State) -> None:
         s.become_follower(s.term, NO_REPLICA)
     for _, progress in s.tracker.others:
         if not progress.recent_active:
-            progress.room = 0  # nobody knows what its disk takes
+            progress.room = 0  # a silent member has not said what its disk takes
         progress.begin_period()

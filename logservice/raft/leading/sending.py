@@ -36,15 +36,15 @@ def send_append(s: State, to: ReplicaId, progress: Progress, *, if_empty: bool =
     entries: tuple[Entry, ...] = ()
     size = 0
     try:
-        # In a full window only an empty append may leave. It is what brings a follower back whose
-        # whole window was lost: it will be refused, and the refusal resets the window.
+        # In a full window only an empty append may leave. A follower that lost the whole window
+        # refuses it, and the refusal resets the window.
         if previous < log.last_index and (state is not _REPLICATE or not progress.inflights.full()):
             limit = s.config.limits.message_bytes
             entries = tuple(log.slice(previous + 1, log.last_index + 1, limit))
             if progress.closed:
                 entries = before_blocks(entries)
             size = payload_bytes(entries)
-        # Behind the entries: to read them, storage brought the index of this one as well.
+        # Asked after the entries: to read them, storage has fetched the index of this one, too.
         previous_term = log.term(previous)
     except CompactedError:
         return _send_snapshot(s, to, progress)

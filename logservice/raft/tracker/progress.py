@@ -62,7 +62,7 @@ class Inflights:
             self.bytes -= window.popleft()[1]
 
     def full(self) -> bool:
-        """No further entries may be sent."""
+        """Whether no further entries may be sent."""
         return len(self._window) >= self.max_messages or (
             self.max_bytes > 0 and self.bytes >= self.max_bytes
         )
@@ -139,7 +139,7 @@ class Progress:
         self._enter(ProgressState.PROBE)
 
     def begin_period(self) -> None:
-        """Check-quorum has looked: an election timeout ends, another begins."""
+        """One election timeout ends, with the check of the quorum, and another begins."""
         self.active_before = self.recent_active
         self.recent_active = False
 
@@ -212,7 +212,7 @@ class Progress:
             if count:
                 self.next += count
                 self.inflights.add(self.next - 1, size)
-            # What overfills the window counts as a probe: only its answer opens the flow again.
+            # The append that fills the window counts as a probe: only its answer lets more go.
             self.flow_paused = self.inflights.full()
         elif count:
             self.flow_paused = True
@@ -232,7 +232,7 @@ class Progress:
         return True
 
     def maybe_decrease(self, rejected: int, match_hint: int) -> bool:
-        """The follower refused an append after `rejected`; False when the refusal is stale."""
+        """The follower refused an append behind `rejected`; False when the refusal is stale."""
         if self.state is ProgressState.REPLICATE:
             if rejected <= self.match:
                 return False
@@ -246,7 +246,6 @@ class Progress:
         return True
 
     def picture(self) -> ReplicaProgress:
-        """What is known now, as a value."""
         return ReplicaProgress(
             match=Index(self.match),
             next=Index(self.next),

@@ -5,9 +5,9 @@ With each acknowledgement and each heartbeat answer a member says two things abo
 - `room`: bytes of blocks that this shard's leader may have appended and not yet committed. 0: the
   disk is above its high-water mark. It is a promise: the disk takes what was admitted under it,
   from the reserve behind the mark, however full it is by then.
-- `closed`: the reserve, too, is nearly used up. Blocks for this disk wait at the leader. Of what is
-  on its way, the disk takes everything up to the first block. Control entries (commands, membership
-  changes, no-ops) still go, as long as no block is before them.
+- `closed`: the reserve, too, is nearly used up. Blocks for this disk wait at the leader. Of an
+  append that is already on its way, the disk takes the entries before the first block. Control
+  entries (commands, membership changes, no-ops) still go, as long as no block is before them.
 
 The shell measures both and sets them (`Raft.set_room`). Blocks are refused in one place only, by
 the leader's shell before it proposes them:
@@ -17,14 +17,14 @@ the leader's shell before it proposes them:
 - INV-ROOM-2: nothing but a block is ever refused or held back for lack of room: truncation,
   elections and membership changes go on.
 
-A quorum closes only when something else fills its disks: promises alone leave the reserve its
-floor. What was appended before that, and everything behind it, then waits for room
-(`Tracker.closed`). Callers must not wait with it (`nodehost.replica.intake`).
+A quorum closes only when something other than blocks under a promise fills its disks: promises
+alone leave the reserve its floor. What was appended before that, and everything behind it, then
+waits for room (`Tracker.closed`). Callers do not wait for it: `nodehost.replica.intake` refuses.
 
-A member counts as having room until it says something else in this term, so that a new leader does
-not refuse what it was never told about. A member that was not heard of for an election timeout
-counts as having none: else the appends that a dead disk cannot take would fill the others'
-reserves.
+A member counts as having room until it says something else in this term: a new leader refuses
+nothing because of a disk that nobody has told it about. A member that was not heard of for an
+election timeout counts as having none: else the appends that a dead disk cannot take would fill
+the others' reserves.
 
 A leader whose own disk is full while a quorum has room hands leadership to a member with room
 (`leading.hand_over`). Reference: DESIGN section 7 (Disk full).
