@@ -1,4 +1,4 @@
-"""DyingVfs: files in memory, on a disk some sectors of which cannot be read any more."""
+"""DyingVfs: files in memory, on a disk of which some sectors can no longer be read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.logdb.helpers import World
 
 
 class DyingVfs(MemoryVfs):
-    """`dead`: sectors that cannot be read, by file. As on a real one, a sector that is written
-    whole is good again, and what changes only a part of one has to read it first.
+    """`dead`: the sectors that cannot be read, by file. As on a real disk, a sector that is written
+    whole is good again, and a write of a part of a sector has to read it first.
     """
 
     def __init__(self, healthy: MemoryVfs, sector: int = 4096) -> None:
@@ -42,7 +42,7 @@ class DyingVfs(MemoryVfs):
         super().truncate(handle, size)
 
     def kill_bytes(self, path: str, start: int, end: int) -> None:
-        """Every sector with one of these bytes is dead."""
+        """Kill every sector with one of these bytes."""
         self.dead.setdefault(path, set()).update(self._sectors(start, end))
 
     def _dead(self, handle: int) -> set[int]:

@@ -36,7 +36,7 @@ SMALL = LogDbOptions(
 
 @dataclass
 class World:
-    """One data directory. `open` and `close` as often as you like."""
+    """One data directory, which may be opened and closed many times."""
 
     vfs: Vfs = field(default_factory=MemoryVfs)
     kv: KvEngine = field(default_factory=MemoryKvEngine)
@@ -71,7 +71,7 @@ class World:
         return self.open()
 
     def kill(self) -> LogDb:
-        """The process dies and a new one opens the directory."""
+        """Let the process die and a new one open the directory."""
         assert isinstance(self.vfs, MemoryVfs)
         self.vfs.kill()
         return self.open()
@@ -94,7 +94,7 @@ class World:
         return World(self.memory.copy(), self.kv.copy(), self.path, self.options, self.incarnation)
 
     def without_index(self) -> World:
-        """The same segments, no derived index."""
+        """Open the same segments without the derived index."""
         return World(
             self.memory.copy(), MemoryKvEngine(), self.path, self.options, self.incarnation
         )
@@ -108,7 +108,7 @@ def real_world(path: str, options: LogDbOptions = SMALL) -> World:
 def entry(
     index: int, term: int = 1, lsn: int | None = None, count: int = 1, payload: bytes | None = None
 ) -> Entry:
-    """By default: one record per entry, so that the LSN of entry i is i."""
+    """An entry; by default it has one record, so that the LSN of entry i is i."""
     data = payload if payload is not None else b"%d.%d." % (term, index) * 3
     return Entry(
         Term(term), Index(index), Lsn(index if lsn is None else lsn), count, EntryKind.BLOCK, data
@@ -180,7 +180,7 @@ def all_entries(log: ReplicaLog) -> tuple[Entry, ...]:
 
 
 def visible(db: LogDb) -> dict[tuple[int, int], object]:
-    """What can be read of each replica; None: it is faulty, at opening or at the first read."""
+    """What can be read of each replica; None when it is faulty, at opening or at the first read."""
     seen: dict[tuple[int, int], object] = {}
     for shard, replica in db.replicas():
         log = log_of(db, shard, replica)
@@ -215,8 +215,8 @@ def picture(db: LogDb) -> dict[object, object]:
 
 
 def commit_many_kinds(db: LogDb) -> None:
-    """Two groups of an empty store: bootstraps, a snapshot, a vote, entries, and a replica that
-    comes and goes.
+    """Write two groups into an empty store: bootstraps, a snapshot, a vote, entries, and a replica
+    that comes and goes.
     """
     db.commit(
         [

@@ -1,5 +1,5 @@
-"""Groups begun while another is at the disk: nobody can tell, not even by the bytes of the segments
-(INV-LOGDB-5), and where that could not be promised `begin_ahead` declines.
+"""Groups that are begun while another is at the disk: nobody can tell, not even by the bytes of the
+segments (INV-LOGDB-5). Where that could not be promised, `begin_ahead` declines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ ROOMY = LogDbOptions(segment_bytes=1 << 16, entry_cache_bytes=0, ballast_bytes=0
 
 
 class Pipeline:
-    """Writes as the engine does: the next group is begun before the one at the disk is finished."""
+    """Writes as the engine does: it begins the next group before the one at the disk is
+    finished.
+    """
 
     def __init__(self, db: LogDb) -> None:
         self.db = db
@@ -54,7 +56,7 @@ class Pipeline:
 
 
 class Shards:
-    """Makes updates that continue, cut, compact, vote and commit, by chance."""
+    """Makes random updates that continue, cut, compact, vote and commit."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -199,7 +201,7 @@ def test_commit_indexes_wait_unless_others_have_more_to_say() -> None:
 
 
 def test_behind_a_cut_and_behind_copies_nothing_is_begun() -> None:
-    """INV-PLAN-AHEAD: what they make of the log is more than a new end."""
+    """INV-PLAN-AHEAD: such updates give the log more than a new end."""
     db = World(options=ROOMY).open()
     db.commit([update(1, 1, entries(1, 4), hard=(1, 1, 2)), update(2, 1, entries(1, 1))])
     cut = db.begin([update(1, 1, entries(3, 4, term=2))])
@@ -391,7 +393,7 @@ def test_they_are_finished_in_order_and_never_abandoned() -> None:
 
 
 def test_behind_a_failed_write_nothing_is_written() -> None:
-    """It would lie behind a group that may be missing, and sync again what failed to be synced."""
+    """Such a group would lie behind one that may be missing, and sync again what failed to sync."""
     world, db, first = begun()
     second = db.begin_ahead([update(1, 1, entries(7, 7))])
     assert second is not None
@@ -416,7 +418,9 @@ def test_behind_a_failed_write_nothing_is_written() -> None:
 
 
 def second_failed() -> tuple[LogDb, CommitGroup, CommitGroup]:
-    """The first is durable, the one begun behind it failed; the loop has heard of neither."""
+    """The first group is durable and the one begun behind it failed; the loop has heard of
+    neither.
+    """
     world, db, first = begun()
     second = db.begin_ahead([update(1, 1, entries(7, 7))])
     assert second is not None
@@ -440,8 +444,8 @@ def test_a_group_that_was_durable_before_the_next_failed_is_finished() -> None:
 
 
 def test_behind_a_write_that_failed_nothing_is_begun() -> None:
-    """The thread that writes may fail before the loop has heard of the write before. That is told
-    by the write's result, and concerns one disk; an exception here would end the store.
+    """The thread that writes may fail before the loop has heard of the write before. The result of
+    the write reports that, and it concerns one disk; an exception here would end the store.
     """
     db, first, _ = second_failed()
     db.finish(first)
@@ -449,7 +453,7 @@ def test_behind_a_write_that_failed_nothing_is_begun() -> None:
 
 
 def test_behind_two_runs_of_one_replica_nothing_is_begun() -> None:
-    """A commit index that had waited is a run of its own beside the entries."""
+    """A commit index that waited is a run of its own beside the entries."""
     world = World(options=ROOMY)
     db = world.open()
     db.commit([update(1, 1, entries(1, 4), hard=(1, 1, 2))])

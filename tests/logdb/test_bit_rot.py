@@ -1,5 +1,5 @@
-"""Bit rot: whatever bit of a segment flips, nobody reads wrong data, and the damage finds its
-owner.
+"""Bit rot: whatever bit of a segment flips, nobody reads wrong data, and the damage is attributed
+to its owner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ OPTIONS = LogDbOptions(segment_bytes=16 * 1024, entry_cache_bytes=0, ballast_byt
 
 
 def build(mark: bool = False) -> tuple[World, list[dict[tuple[int, int], object]], list[int]]:
-    """One segment of several groups; what was visible after each group, and where each ends."""
+    """Write one segment of several groups; return what was visible after each, and where it
+    ends.
+    """
     world = World(options=OPTIONS)
     db = world.open()
     steps = [
@@ -42,7 +44,7 @@ def build(mark: bool = False) -> tuple[World, list[dict[tuple[int, int], object]
 
 
 def flips(size: int, seed: int) -> list[tuple[int, int]]:
-    """One random bit of every third byte, another third for every seed."""
+    """One random bit of every third byte; each seed takes another third of the bytes."""
     rng = random.Random(seed)
     return [(offset, 1 << rng.randrange(8)) for offset in range(seed % 3, size, 3)]
 
@@ -70,7 +72,7 @@ def test_a_flipped_bit_is_attributed_or_dropped_with_the_newest_group(index: str
             healthy = {key: value for key, value in seen.items() if value is not None}
             assert healthy.items() <= pictures[-1].items(), offset
             found["faulty"] += 1
-            # The mark is durable: the next opening says so too.
+            # The mark of the damage is durable: the next opening reports it, too.
             hurt.memory.crash()
             assert visible(hurt.open()) == seen
     assert found["torn"] > 100
@@ -95,8 +97,8 @@ def test_behind_the_durable_mark_nothing_is_dropped() -> None:
 @pytest.mark.parametrize("index", ["no index", "old index"])
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_lost_group_is_missed_when_nobody_can_name_it(index: str, alone: bool) -> None:
-    """Header and directory of the last group of a segment are gone, and the header of the group
-    that follows, in the next segment, is, too: that one still has its number (G6).
+    """The header and the directory of the last group of a segment are gone, and so is the header of
+    the next group, in the next segment; that group still has its number (G6).
     """
     world = World()
     db = world.open()
@@ -178,7 +180,7 @@ def test_a_lost_segment_makes_its_replicas_faulty() -> None:
 
 
 def test_two_damaged_witnesses_blame_everybody() -> None:
-    """A group whose header and directory are both gone could have been anybody's."""
+    """A group whose header and directory are both gone could have belonged to any replica."""
     world, pictures, ends = build()
     path = world.segments()[0]
     start = 64 + ends[0]
@@ -200,7 +202,9 @@ def test_a_damaged_index_is_rebuilt() -> None:
 
 
 def test_an_index_that_cannot_be_read_is_rebuilt(tmp_path: Path) -> None:
-    """LevelDB calls a table cut short an IO error, not corruption, and the store did not start."""
+    """LevelDB calls a table that was cut short an IO error, and not corruption, so the store once
+    did not start.
+    """
     world = real_world(str(tmp_path / "data"), OPTIONS)
     db = world.open()
     for first in range(1, 10, 3):
@@ -275,8 +279,8 @@ def test_columns_lost_in_the_index_and_in_the_segment_halt_one_replica() -> None
 
 @pytest.mark.parametrize("also", [(), (20, 100)])
 def test_what_was_replaced_is_not_taken_for_columns_that_are_lost(also: tuple[int, ...]) -> None:
-    """The index has lost the columns, and the run in the segment that replaced others is damaged,
-    or its whole group: the others have the same LSNs.
+    """The index has lost the columns, and a run that replaced others is damaged in its segment, or
+    its whole group is. The replaced entries have the same LSNs.
     """
     world = World(options=OPTIONS)
     db = world.open()

@@ -1,4 +1,4 @@
-"""Fetching on another thread: it reads what is not in memory, and holds the segments meanwhile."""
+"""Fetching on another thread: it reads entries that are not in memory, and pins their segments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_the_entry_cache_has_is_not_read() -> None:
 
 
 def grown(last: int) -> tuple[World, LogDb]:
-    """Entries 1 to `last` of 900 bytes, four to a segment, none of them in memory."""
+    """A log of entries 1 to `last` of 900 bytes, four to a segment; none of them is in memory."""
     world = World()
     db = world.open()
     for index in range(1, last + 1):
@@ -176,7 +176,7 @@ def test_an_index_whose_rows_are_damaged_is_left_to_who_needs_it() -> None:
 
 
 def test_neither_row_nor_segment_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is one replica's fault, not the store's end."""
+    """The fault is one replica's, and does not end the store."""
     world, db = grown(12)
     db = world.reopen(db)
     log = log_of(db)

@@ -1,5 +1,5 @@
-"""Garbage collection in slices: whatever happens between them, nothing live goes, and the work of
-each is bounded.
+"""Garbage collection in slices: whatever happens between them, nothing live is lost, and the work
+of each slice is bounded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, pict
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices of 1500 bytes and three looks, so that a few entries already need many."""
+    """Slices of 1500 bytes and three looks: a few entries already need many slices."""
     monkeypatch.setattr(collecting, "LOGDB_COLLECT_SLICE_BYTES", 1500)
     monkeypatch.setattr(collecting, "LOGDB_COLLECT_SLICE_STEPS", 3)
 
 
 def loaded() -> tuple[World, LogDb]:
-    """Shards 1 to 5 keep two entries in each of many segments that shard 9 fills and gives up."""
+    """Shard 9 fills many segments and gives them up; shards 1 to 5 keep two entries in each."""
     world = World(options=replace(SMALL, rewrite_live_ratio=0.6))
     db = world.open()
     for turn in range(12):
@@ -176,7 +176,9 @@ def test_old_segments_are_emptied_at_a_higher_share_of_live_bytes() -> None:
 
 @pytest.mark.usefixtures("small_slices")
 def test_a_replica_that_becomes_faulty_between_two_slices_keeps_its_segments() -> None:
-    """Rotten disks in the simulator: the scrub blamed it while its entries were being copied."""
+    """The simulator's rotting disks found it: the scrub blamed a replica while its entries were
+    copied.
+    """
     _, db = loaded()
     collection = db.begin_collection()
     while (step := collection.next_step()) is not None:
@@ -197,8 +199,8 @@ def test_a_replica_that_becomes_faulty_between_two_slices_keeps_its_segments() -
     ids=["truncated", "replaced", "removed"],
 )
 def test_what_cannot_be_read_and_is_dead_by_then_is_no_damage(gone: Update) -> None:
-    """A replica that had lost nothing halted; what was left of it could not even be repaired before
-    its shard went on.
+    """A replica that had lost nothing halted once, and could not even be repaired before its shard
+    went on.
     """
     world, db = loaded()
     collection = db.begin_collection()

@@ -1,4 +1,4 @@
-"""How much of the index is in memory: what is sealed, and read, stays within its bound."""
+"""How much of the index is in memory: the sealed chunks that are read stay within their bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = 3
 
 
 def grown(world: World) -> LogDb:
-    """Two replicas whose entries lie in some fifty segments."""
+    """A store with two replicas whose entries lie in some fifty segments."""
     db = world.open()
     for first in range(1, LAST, GROUP):
         new = entries(first, first + GROUP - 1, size=100)
@@ -24,7 +24,7 @@ def grown(world: World) -> LogDb:
 
 
 def columns_in_memory(db: LogDb) -> int:
-    """Entries whose places are in memory."""
+    """The number of entries whose places are in memory."""
     return sum(
         len(chunk.loaded)
         for shard in (1, 2)

@@ -1,9 +1,9 @@
 """Every file operation of a scenario is a moment at which power may fail or the process may die.
 
-Before each operation the whole disk is copied; each copy is then reopened in several legal states:
-killed, power cut, power cut with some of the un-synced bytes on the disk. In every one: it opens,
-nothing acked is missing, no vote is forgotten, nothing is faulty, and the same comes out without
-the derived index.
+Before each operation the whole disk is copied. Each copy is then reopened in several legal states:
+after a kill, after a power cut, and after a power cut with some of the un-synced bytes on the disk.
+In each of them the store opens, nothing acked is missing, no vote is forgotten, and nothing is
+faulty; without the derived index it shows the same.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from logservice.logdb.recovery.recovery import recover
 from tests.logdb.helpers import World, all_entries, entries, log_of, picture, update
 
 Acked = dict[tuple[int, int], tuple[tuple[int, int], int, tuple[object, ...]]]
-"""Per replica: (term, vote), first index, entries."""
+"""For each replica: (term, vote), the first index, the entries."""
 
 
 @dataclass
 class Moment:
-    """The disk just before an operation, with what was acked and what may be there as well."""
+    """The disk just before an operation: what was acked, and what may also be there."""
 
     operation: str
     world: World
@@ -79,12 +79,12 @@ class Recorder:
             moment.next = self.acked
 
     def quiet(self, db: LogDb) -> None:
-        """What was acked did not change, but its picture may (compaction)."""
+        """Note a change of the picture alone, as by compaction: what was acked did not change."""
         self.acked = durable(db)
 
 
 def durable(db: LogDb) -> dict[object, object]:
-    """What a reader sees, without the commit index, which may be lost."""
+    """What a reader sees; the commit index is left out, because it may be lost."""
     seen: dict[object, object] = {"removed": db.removed()}
     for shard, replica in db.replicas():
         log = log_of(db, shard, replica)
@@ -100,7 +100,7 @@ def durable(db: LogDb) -> dict[object, object]:
 
 
 def cuts(rng: random.Random) -> list[tuple[str, SurvivingBytes | None, bool]]:
-    """Ways for the power to fail."""
+    """The ways in which the power fails."""
     share = rng.random()
     return [
         ("nothing survives", None, False),
@@ -121,7 +121,7 @@ def check(world: World, moment: Moment, how: str) -> None:
     assert seen in allowed, (moment.operation, how)
     assert not db.recovery_report.damages, (moment.operation, how, db.recovery_report.damages)
     full = picture(db)
-    # What was decided once is decided again: from the index, and from the segments alone.
+    # The next opening decides the same, from the index and from the segments alone.
     rebuilt_world = world.without_index()
     world.memory.kill()
     again = world.open()
@@ -305,7 +305,7 @@ def test_every_third_crash_state_of_random_operations(seed: int) -> None:
 
 @pytest.mark.parametrize("left_out", ["sync_written", "fsync_directory"])
 def test_the_tester_notices_a_skipped_sync(left_out: str) -> None:
-    """The tester is tested: acked entries must be found missing."""
+    """A test of the tester: it must find that acked entries are missing."""
     recorder = Recorder()
     db = recorder.world.open()
     setattr(recorder.world.memory, left_out, lambda *_: None)
@@ -317,7 +317,7 @@ def test_the_tester_notices_a_skipped_sync(left_out: str) -> None:
 
 @pytest.mark.parametrize("left_out", ["", "fdatasync"])
 def test_the_tester_notices_a_recovery_without_its_sync(left_out: str) -> None:
-    """It takes what a killed process had written and not synced, so it must sync it."""
+    """Recovery takes a group that a killed process wrote and did not sync, so it must sync it."""
     recorder = Recorder()
     world = recorder.world
     db = world.open()
@@ -332,14 +332,14 @@ def test_the_tester_notices_a_recovery_without_its_sync(left_out: str) -> None:
     recorder.moments.clear()
     recorder.quiet(db)
     recorder.commit(db, [update(1, 1, entries(3, 3))])
-    # Halted: it is missed, because the derived index tells of it.
+    # The derived index tells of the file, so the store misses it and halts.
     caught = pytest.raises((AssertionError, Halted)) if left_out else contextlib.nullcontext()
     with caught:
         replay_all(recorder)
 
 
 def test_a_torn_group_is_dropped_whole() -> None:
-    """INV-GROUP-1: however much of it reached the disk, both replicas have it or neither."""
+    """INV-GROUP-1: however much of a group reached the disk, both replicas have it or neither."""
     world = World()
     db = world.open()
     db.commit([update(1, 1, entries(1, 2)), update(2, 1, entries(1, 2))])

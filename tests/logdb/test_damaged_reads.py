@@ -1,5 +1,5 @@
-"""What reading does with a record that is not what the index says: nothing of it is returned, and
-the first entry that cannot be read is named, wherever it is in what was read at once.
+"""Reading a record that is not what the index says: the read returns nothing of it, and names the
+first entry that cannot be read, wherever that lies in the bytes that were read at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.logdb.helpers import SMALL, World, entries, log_of, update
 
 @pytest.fixture
 def grown() -> tuple[World, LogDb]:
-    """Entries 1 to 40 of 900 bytes, four to a segment, none of them in memory."""
+    """A log of entries 1 to 40 of 900 bytes, four to a segment; none of them is in memory."""
     world = World()
     db = world.open()
     for index in range(1, 41):
@@ -164,11 +164,11 @@ def test_the_gap_that_is_read_over_and_the_span_are_bounded() -> None:
 
 
 FITS = LOGDB_READ_COPY_BYTES_MAX - RECORD_HEADER_BYTES
-"""The largest payload that is copied with its header."""
+"""The largest payload that a read copies together with its header."""
 
 
 def large(*payloads: int) -> tuple[World, LogDb, EntryRead]:
-    """Entries of these sizes in one segment and one group, and the read of all of them."""
+    """Write entries of these sizes in one group of one segment, and read all of them."""
     world = World(options=replace(SMALL, segment_bytes=1 << 20))
     db = world.open()
     found = [entries(n, n, size=size)[0] for n, size in enumerate(payloads, 1)]

@@ -1,4 +1,4 @@
-"""Data directories: whose they are, and every way of starting on the wrong one."""
+"""Data directories: to whom they belong, and every way of starting on the wrong one."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class FullVfs(PosixVfs):
 
 
 def test_on_a_full_disk_this_process_knows(path: str) -> None:
-    """It has to start there, and tells HAKeeper."""
+    """A store has to start in such a directory, and tells HAKeeper."""
     directory = open_directory(path, FullVfs())
     directory.note_unattributed_loss()
     assert directory.unattributed_loss

@@ -20,7 +20,7 @@ from tests.logdb.helpers import SMALL, World, all_entries, entries, log_of, upda
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """Whoever opens a file inside gets EMFILE."""
+    """Let every opening of a file inside the block fail with EMFILE."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = [os.open(os.devnull, os.O_RDONLY)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 1, hard))
@@ -56,7 +56,7 @@ def test_without_spares_an_open_fails_as_it_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recycled", [0, 2])
 def test_a_segment_that_cannot_be_opened_waits(tmp_path: Path, recycled: int) -> None:
-    """Nothing of the group is written, nothing is lost, and the same group goes through later."""
+    """Nothing of the group is written and nothing is lost; the same group succeeds later."""
     world = World(
         vfs=PosixVfs(), path=str(tmp_path), options=replace(SMALL, spare_segments_max=recycled)
     )

@@ -1,8 +1,8 @@
-"""Real log storage with the real LevelDB on a small tmpfs that somebody else fills to 64 levels:
+"""Real log storage with the real LevelDB on a small tmpfs that something else fills to 64 levels:
 while segments roll, while garbage is collected, and between a kill and the recovery after it.
 
-At every level: nothing but OutOfSpace is ever raised, nothing acked is lost, and freed space is
-enough to go on, without a restart.
+At every level the store raises nothing but OutOfSpace and loses nothing that was acked; freed space
+is enough to go on without a restart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OPTIONS = LogDbOptions(
 )
 LEVELS = 64
 STEP = 24 * 1024
-"""Between two levels: from no byte to above the mark."""
+"""Bytes between two levels: the levels go from no free byte to above the mark."""
 SIZE = 8 * 1024
 
 
@@ -69,13 +69,13 @@ class Log:
 
 
 def killed(world: World, db: LogDb) -> None:
-    """End it without a last write."""
+    """End the store without a last write."""
     db._failure = "killed"
     world.close(db)
 
 
 def judge(world: World, log: Log) -> None:
-    """What was acked is there, now and after a kill, with and without the derived index."""
+    """Everything acked is there, now and after a kill, with and without the derived index."""
     assert log_of(log.db).last_index() == log.last
     before = picture(log.db)
     killed(world, log.db)

@@ -1,4 +1,4 @@
-"""How much room a disk is said to have, and how log storage behaves on one that has none."""
+"""The room that a disk is said to have, and how log storage behaves on a disk that has none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def space(free: int, *, ballast: int = 0) -> DiskSpace:
 
 
 def leave(world: World, free: int) -> None:
-    """The disk has so many bytes left."""
+    """Leave so many bytes on the disk."""
     world.memory.capacity_bytes = 1 << 40
     world.memory.capacity_bytes -= world.memory.free_bytes("/") - free
 

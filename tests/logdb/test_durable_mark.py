@@ -1,6 +1,6 @@
-"""The durable mark: the newest group does not look like a torn write for longer than G6 says.
+"""The durable mark: the newest group looks like a torn write for no longer than G6 allows.
 
-A replica that forgets what it acknowledged is worse than a damaged one: it goes on voting.
+A replica that forgets what it acknowledged is worse than a damaged one, because it goes on voting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORD_HEADER_BYTES = 72
 
 
 def acked() -> tuple[World, LogDb]:
-    """Two groups, and the process dies before the newest is marked."""
+    """Write two groups, and let the process die before the newest is marked."""
     world = World(options=SMALL)
     db = world.open()
     db.commit([update(1, 1, entries(1, 3), hard=(1, 1, 0))])
@@ -29,7 +29,7 @@ def acked() -> tuple[World, LogDb]:
 
 
 def damaged(world: World, place: int, *, index: bool) -> LogDb:
-    """A bit of the oldest segment flips; opened with the derived index, or without."""
+    """Flip a bit of the oldest segment; open it with the derived index, or without."""
     hurt = world.copy() if index else world.without_index()
     hurt.memory.flip(hurt.segments()[0], place, 4)
     return hurt.open()
@@ -38,7 +38,7 @@ def damaged(world: World, place: int, *, index: bool) -> LogDb:
 @pytest.mark.parametrize("ended", ["closed", "idle, then killed"])
 @pytest.mark.parametrize("index", [True, False])
 def test_what_recovery_kept_is_marked_when_nothing_follows(ended: str, index: bool) -> None:
-    """The group was acked; that nothing was written since does not make it a torn one (G6)."""
+    """The group was acked: it is no torn one just because nothing was written after it (G6)."""
     world, db = acked()
     newest = db._writer.position.last.offset
     if ended == "closed":
@@ -84,8 +84,8 @@ def test_garbage_collection_leaves_the_mark_until_something_follows() -> None:
 def test_marks_of_damage_that_wait_go_before_a_durable_mark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is behind a place that cannot be read counts as dropped once a later group tells: that
-    one has to say whom it may have cost something (INV-REC-4).
+    """Groups behind an unreadable place count as dropped once a later group shows it. Recovery then
+    has to say which replicas may have lost something (INV-REC-4).
     """
     _, db = acked()
     log = log_of(db)
@@ -104,8 +104,8 @@ def test_marks_of_damage_that_wait_go_before_a_durable_mark(
 
 
 def stopped() -> tuple[World, LogDb]:
-    """Two segments and a clean stop. In the newest: a vote, which no other segment tells of,
-    entries, and the mark.
+    """Write two segments and stop cleanly. The newest has entries, the mark, and a vote that no
+    other segment tells of.
     """
     world = World(options=SMALL)
     db = world.open()
@@ -119,7 +119,9 @@ def stopped() -> tuple[World, LogDb]:
 
 @pytest.mark.parametrize("hurt_bytes", [112, 150, 190, 400, 520, 0])
 def test_the_derived_index_says_that_the_newest_group_was_durable(hurt_bytes: int) -> None:
-    """One place of the disk: the end of the newest file, mark and all; or (0) all of it is gone."""
+    """One place of the disk is lost: the end of the newest file with the mark; or, with 0, all of
+    the file.
+    """
     world, db = stopped()
     position = db._writer.position
     path = world.segments()[-1]

@@ -1,5 +1,5 @@
-"""The entry cache by itself: what it gives is what was written last, and the oldest writes of all
-replicas make room.
+"""The entry cache by itself: it gives the entries that were written last, and the oldest writes of
+all replicas make room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def size_of(some: tuple[Entry, ...]) -> int:
 
 @pytest.mark.parametrize("first", range(1, 12))
 def test_what_is_written_replaces_what_is_at_and_after_it(first: int) -> None:
-    """Before, inside, right behind, or with a hole: then what was there is of no use."""
+    """New entries come before, inside or right behind the old ones, or leave a hole: then the old
+    ones are of no use.
+    """
     cached = CachedEntries()
     cached.put(entries(4, 8))
     cached.put(entries(first, first + 1, term=2))

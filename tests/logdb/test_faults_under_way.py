@@ -1,5 +1,5 @@
-"""Damage that is found while a commit group is at the disk: neither what that group says of damage,
-nor what it brings, may make anybody forget it (INV-STATE-3, INV-FAULT-1).
+"""Damage that is found while a commit group is at the disk: the group may carry marks of damage or
+new entries, but nothing in it may make the store forget that damage (INV-STATE-3, INV-FAULT-1).
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def test_a_repair_that_ends_undisturbed_ends_the_fault() -> None:
 def test_what_becomes_durable_after_the_damage_was_found_may_be_acknowledged(
     *, marked: bool, index: bool
 ) -> None:
-    """A replica halts at its next tick, not at once; and what is durable here may count in a
-    quorum from then on. The repair must not be over before all of that is there again.
+    """A replica halts at its next tick, and not at once. Entries that become durable until then may
+    count in a quorum, so the repair must not end before all of them are there again.
     """
     world, db = opened()
     first = db.begin([update(1, 1, entries(11, 12))])

@@ -1,4 +1,4 @@
-"""The bytes on disk: the worked example of docs/formats/segment.md, and hostile input to every
+"""The bytes on disk: the worked example of docs/formats/segment.md, and hostile input for every
 decoder.
 """
 

@@ -1,4 +1,6 @@
-"""Garbage collection: space returns, nothing that counts is lost, nothing idle pins a segment."""
+"""Garbage collection: it frees space, loses nothing that counts, and no idle shard pins a
+segment.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def test_an_idle_replica_pins_nothing() -> None:
     assert report.rewritten_records >= 7
     assert first_segment not in world.segments()
     assert picture(db) == seen
-    # What was copied counts from the index, from the segments alone, and is copied again.
+    # The copies count, from the index and from the segments alone, and they are copied again.
     assert picture(world.without_index().open()) == seen
     fill(db, 61, 120)
     db.commit([update(1, 1, snapshot=120)])
@@ -64,7 +66,7 @@ def test_an_idle_replica_pins_nothing() -> None:
 
 
 def test_a_copy_is_not_taken_for_an_overwrite() -> None:
-    """The copy of entries 1-3 lies behind 4-6 on the disk; its write sequence says that it is
+    """The copy of entries 1-3 lies behind 4-6 on the disk, but its write sequence says that it is
     older (INV-REC-1).
     """
     world = World()
@@ -79,7 +81,7 @@ def test_a_copy_is_not_taken_for_an_overwrite() -> None:
 
 
 def test_superseded_entries_do_not_come_back_when_what_replaced_them_is_collected() -> None:
-    """INV-STATE-2: a cut must survive while older segments still hold what it cut."""
+    """INV-STATE-2: a cut must survive while older segments still hold the entries that it cut."""
     world = World()
     db = world.open()
     # Shard 9 keeps the first segment alive; it also holds entries 1-8 of shard 1.
@@ -145,7 +147,7 @@ def test_copies_per_collection_are_bounded() -> None:
 
 
 class LogDbRuns:
-    """Collects again and again with a small budget."""
+    """Collect again and again with a small budget."""
 
     def __init__(self, world: World, db: LogDb, budget: int) -> None:
         world.close(db)

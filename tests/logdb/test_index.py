@@ -1,5 +1,5 @@
-"""The index by itself: whatever was added, cut and compacted, it says of every entry what a plain
-list says, and its tail is that of its last chunk (INV-INDEX-5).
+"""The index by itself: whatever was added, cut and compacted, it says the same of every entry as a
+plain list, and its tail is that of its last chunk (INV-INDEX-5).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logservice.logdb.index.index import EntryIndex
 
 
 def make(index: int, lsn: int, term: int, count: int, rng: random.Random) -> list[Entry]:
-    """Entries that follow; terms may grow on the way."""
+    """The entries that follow; terms may grow on the way."""
     entries = []
     for _ in range(count):
         records = rng.randrange(4)

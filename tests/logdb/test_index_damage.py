@@ -1,9 +1,9 @@
-"""One flipped bit anywhere in the derived index: nothing acked is lost, `check` says so, and no
-start fails twice for it.
+"""One bit flips anywhere in the derived index: nothing acked is lost, `check` reports it, and no
+start fails twice because of it.
 
 The index is a real LevelDB. Damage that opening does not read shows when a compaction meets it, in
-some later life; so every damaged directory is opened and written to more often than LevelDB lets
-new tables wait for one.
+some later run. So every damaged directory is opened and written to more often than LevelDB lets new
+tables wait for a compaction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def world_in(path: Path) -> World:
 
 
 def build(path: Path) -> int:
-    """A directory whose index has several tables; returns the last index of shard 1."""
+    """Make a directory whose index has several tables; return the last index of shard 1."""
     world = world_in(path)
     last = 0
     for _ in range(3):
@@ -56,9 +56,10 @@ def tables(path: Path) -> list[Path]:
 
 
 def lives(world: World, last: int) -> tuple[int, list[str]]:
-    """Open, read all, write, close, often; returns (opening or writing that failed, why rebuilt).
+    """Open, read all, write and close, many times; return which runs failed, and why the index was
+    rebuilt.
 
-    A life that fails is one that a supervisor starts again.
+    A supervisor would start a store again after a run that fails.
     """
     failures, rebuilt, built = 0, [], last
     left = LIVES
@@ -94,7 +95,7 @@ def lives(world: World, last: int) -> tuple[int, list[str]]:
 
 
 def crash(world: World, db: LogDb) -> None:
-    """The process ends without a word; nothing of it may stay open in this one."""
+    """End the store as a kill does; nothing of it may stay open in this process."""
     db._failure = db._failure or "killed"
     world.close(db)
 
@@ -129,7 +130,7 @@ def test_a_bit_in_every_block_of_the_index(tmp_path: Path) -> None:
         assert found.damages == ()
         assert found.ok == (not found.index)
         failures, rebuilt = lives(world, last)
-        # What `check` does not tell nobody needs: rows that a later one replaced.
+        # `check` misses only rows that nobody needs, because a later row replaced them.
         assert bool(found.index) >= bool(failures or rebuilt), place
         assert failures == 0 or rebuilt, place
         assert offline.check(world.vfs, world.path, kv=world.kv).ok, place

@@ -1,4 +1,4 @@
-"""The nth file operation fails, for every n: the store stops, and nothing acked is lost by that."""
+"""The nth file operation fails, for every n: the store stops, and loses nothing that was acked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPERATIONS = (
 
 
 class FailingIo:
-    """Makes the operation number `number` of a world fail, once or from then on."""
+    """Makes operation number `number` of a world fail, once or from then on."""
 
     def __init__(self, world: World, number: int, code: int, *, for_good: bool) -> None:
         self.count = 0
@@ -79,7 +79,7 @@ def plain(world: World, acked: list[dict[object, object]]) -> None:
 
 
 def groups_ahead(world: World, acked: list[dict[object, object]]) -> None:
-    """Groups are begun while another is at the disk, in segments that were others before."""
+    """Begin groups while another is at the disk, in recycled segments."""
     db = world.open()
     acked.append(durable(db))
     for first in range(1, 13, 3):
@@ -140,7 +140,8 @@ def test_every_nth_operation_fails(
             seen = durable(db)
             certain = [picture for picture in acked if picture]
             unknown = bool(acked) and not acked[-1]
-            # Removed replicas and compacted entries aside, what was acked last must be there.
+            # Apart from removed replicas and compacted entries, everything acked last must be
+            # there.
             if not unknown:
                 assert seen == (certain[-1] if certain else {"removed": set()}), number
             else:
@@ -152,7 +153,7 @@ def test_every_nth_operation_fails(
 
 
 def covers(seen: object, acked: object) -> bool:
-    """Whether a replica after an unknown last group still has what was acked before it."""
+    """Whether a replica, after a last group of unknown outcome, has all that was acked before."""
     if not isinstance(seen, tuple) or not isinstance(acked, tuple):
         return bool(seen >= acked)  # type: ignore[operator]
     new_entries, old_entries = seen[4], acked[4]
@@ -216,7 +217,7 @@ def test_a_disk_without_any_room_takes_nothing_and_loses_nothing() -> None:
             db.commit([update(1, 1, entries(4, 9, size=900))])
         assert world.segments() == files
         assert log_of(db).last_index() == 3
-    db.commit([update(1, 1, entries(4, 4))])  # fits what is preallocated
+    db.commit([update(1, 1, entries(4, 4))])  # fits into the preallocated segment
     with pytest.raises(OutOfSpace):
         db.commit([update(1, 1, entries(5, 9, size=900)), update(2, 2, entries(1, 1))])
     world.memory.capacity_bytes = 1 << 30

@@ -97,7 +97,7 @@ def test_the_first_failed_write_is_the_last(engine: KvEngine, path: str) -> None
         kv.get(b"a")
     with pytest.raises(KvError):
         kv.write([(b"a", b"1")])
-    # INV-KV-3: not trusted any more, in no later life, but still a witness.
+    # INV-KV-3: no later run trusts it, but it is still a witness.
     for _ in range(2):
         assert not engine.trusted(path)
         kv = engine.open(path)

@@ -1,4 +1,4 @@
-"""LogDb: what is finished is read back, on both file systems, before and after reopening."""
+"""LogDb: finished groups are read back, on both file systems, before and after reopening."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_after_a_failed_write_nothing_more_is_written() -> None:
 
 
 def test_after_a_failed_write_of_the_index_nothing_more_is_written() -> None:
-    """Not even to the segments: LevelDB's first error ends the store."""
+    """Nothing is written any more, not even to segments: LevelDB's first error ends the store."""
     world = World()
     db = world.open()
     db.commit([update(1, 1, entries(1, 2))])
@@ -332,7 +332,7 @@ def test_stats_count(world: World) -> None:
 
 
 def test_a_commit_index_that_only_waits_does_not_use_up_the_rows_of_a_sealed_segment() -> None:
-    """Found by the model: the group that would have rolled the segment was never written."""
+    """The model found it: the group that would have rolled the segment was never written."""
     world = World()
     db = world.open()
     db.commit([update(1, 1, entries(1, 5, size=700), hard=(1, 1, 0))])
@@ -345,7 +345,7 @@ def test_a_commit_index_that_only_waits_does_not_use_up_the_rows_of_a_sealed_seg
 
 
 def test_a_second_reset_at_the_same_index_counts() -> None:
-    """Found by the model: only the term of the floor changes."""
+    """The model found it: only the term of the floor changes."""
     world = World()
     db = world.open()
     db.commit([update(1, 1, snapshot=4, snapshot_term=1, reset=True)])
@@ -403,8 +403,8 @@ def test_what_the_bytes_are_and_why_the_oldest_segment_stays() -> None:
 
 
 def test_what_recovery_keeps_is_durable_before_anybody_sees_it() -> None:
-    """A killed process leaves a group in the page cache that it never synced; who recovers it may
-    vote and acknowledge with it, so a power cut must not take it any more.
+    """A killed process leaves a group in the page cache that it never synced. The process that
+    recovers it may vote and acknowledge with it, so a power cut must not take it any more.
     """
     world = World()
     db = world.open()
@@ -433,8 +433,8 @@ def test_the_smallest_segment() -> None:
 def test_only_so_many_segments_are_open_for_reading(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reaches LOGDB_OPEN_SEGMENTS_MAX, made small. Many are pinned at a time by a reader
-    that is read ahead for, and closed again.
+    """Reaches LOGDB_OPEN_SEGMENTS_MAX, made small. A reader that is read ahead for pins many
+    segments at a time; they are closed again.
     """
     monkeypatch.setattr(segment_files, "LOGDB_OPEN_SEGMENTS_MAX", 3)
     db = world.open()

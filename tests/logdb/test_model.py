@@ -35,7 +35,7 @@ CONFIGURATIONS = [
 
 @dataclass
 class Model:
-    """One replica, the simple way."""
+    """A simple model of one replica."""
 
     hard: HardState = field(default_factory=HardState)
     floor: tuple[int, int, int] = (0, 0, 1)
@@ -55,9 +55,7 @@ class Model:
 
 
 class LogDbMachine(RuleBasedStateMachine):
-    """Rules build one group of updates at a time; every rule ends with the model equal to the
-    store.
-    """
+    """Rules build one group of updates at a time. After every rule the model equals the store."""
 
     def __init__(self) -> None:
         super().__init__()

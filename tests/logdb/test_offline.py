@@ -1,4 +1,4 @@
-"""The offline tools: what they tell of a healthy and of a damaged directory, and that they only
+"""The offline tools: what they report on a healthy and on a damaged directory, and that they only
 read.
 """
 
@@ -64,7 +64,7 @@ def test_a_healthy_directory(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_not_even_the_lock_is_made() -> None:
-    """Of a copy on a medium that takes no writes there may be no lock."""
+    """A copy on a medium that takes no writes may have no lock."""
     world, db = build()
     world.close(db)
     world.memory.unlink("/data/LOCK")
@@ -169,8 +169,8 @@ def test_a_rebuilt_index_leaves_a_torn_tail_to_the_store() -> None:
 
 
 def test_a_rebuilt_index_covers_nothing_that_only_the_page_cache_has() -> None:
-    """After a failed fsync the pages of the newest group count as clean: syncing them does
-    nothing.
+    """After a failed fsync the kernel takes the pages of the newest group for clean, so that
+    another sync does nothing.
     """
     world, db = build()
     group = db.begin([update(2, 9, entries(31, 35))])
@@ -185,7 +185,7 @@ def test_a_rebuilt_index_covers_nothing_that_only_the_page_cache_has() -> None:
 
 
 def damaged_worlds() -> Iterator[tuple[str, World]]:
-    """A segment rotten in many places, overwritten, cut short, emptied, or gone."""
+    """A segment is rotten in many places, overwritten, cut short, emptied, or gone."""
     world, db = build()
     world.close(db)
     paths = world.segments()
@@ -210,8 +210,8 @@ def damaged_worlds() -> Iterator[tuple[str, World]]:
 
 
 def test_every_tool_is_of_use_on_damaged_directories() -> None:
-    """They never raise what has no type, write nothing, and agree with the store about who is hurt;
-    an index rebuilt from a damaged directory hides none of it.
+    """The tools raise only typed errors, write nothing, and agree with the store about which
+    replicas are damaged; an index rebuilt from a damaged directory hides no damage.
     """
     tried = hurt_replicas = 0
     for what, world in damaged_worlds():
@@ -234,8 +234,8 @@ def test_every_tool_is_of_use_on_damaged_directories() -> None:
 
 
 def test_a_replica_that_lost_everything_stays_known_when_the_index_is_rebuilt() -> None:
-    """It was left out of the index for having nothing on disk; absent, it could begin anew and
-    forget its votes.
+    """Such a replica was left out of the index because nothing of it was on disk. Once absent, it
+    could begin anew and forget its votes.
     """
     world, db = build()
     world.close(db)
@@ -302,7 +302,7 @@ def wide() -> World:
 
 
 def test_a_disk_that_cannot_read_everything_any_more() -> None:
-    """What is left is told, as far as the disk answers, and what it does not answer is said."""
+    """The tools report what is left, as far as the disk answers, and where it does not answer."""
     healthy = wide()
     whole = {(one.segment, one.offset, one.kind) for one in offline.dump(healthy.vfs, healthy.path)}
     tried = 0
@@ -335,7 +335,7 @@ def test_a_disk_that_cannot_read_everything_any_more() -> None:
 @pytest.mark.parametrize("segments", [1, 4])
 @pytest.mark.parametrize("left", ["flipped", "zeros", "nothing"])
 def test_a_directory_in_which_no_group_verifies_is_not_empty(segments: int, left: str) -> None:
-    """INV-REC-5. In one segment zeros, or nothing, are what a first start leaves."""
+    """INV-REC-5. A first start leaves one segment of zeros, or an empty one."""
     world = World()
     db = world.open()
     while len(db._files.sizes) < segments or db.stats().groups < 2:

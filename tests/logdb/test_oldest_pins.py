@@ -1,5 +1,5 @@
-"""Who pins the oldest segment: told of the largest few, looked for in slices, gone when it is not
-so any more.
+"""Which replicas pin the oldest segment: the largest few are reported, the search goes in slices,
+and a replica that no longer pins it disappears.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def filled() -> tuple[World, LogDb]:
 
 
 def look(db: LogDb) -> int:
-    """Whole; how many steps it took."""
+    """Do a whole search; return how many steps it took."""
     return sum(1 for _ in db.survey_oldest())
 
 
@@ -92,7 +92,7 @@ def test_copies_count_where_they_are_now() -> None:
 
 
 class Counted(list[Chunk]):
-    """Tells how often somebody went through it."""
+    """A list that counts how often it was iterated."""
 
     walks = 0
 
@@ -102,7 +102,7 @@ class Counted(list[Chunk]):
 
 
 def test_a_look_is_done_in_slices_and_only_when_something_changed() -> None:
-    """A thousand replicas with fifty chunks each: what a scrape costs does not depend on them."""
+    """The cost of a scrape does not depend on a thousand replicas with fifty chunks each."""
     usage = SegmentUsage()
     states: dict[Key, ReplicaState] = {}
     for shard in range(1000):

@@ -1,4 +1,4 @@
-"""Reading ahead: whose reads go on, and how much all of them may ask of the disk."""
+"""Reading ahead: which readers it serves, and how much all of them may ask of the disk."""
 
 from __future__ import annotations
 

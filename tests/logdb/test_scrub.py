@@ -1,4 +1,4 @@
-"""Scrub: every flipped bit of what is sealed is found, and costs whom it belongs to."""
+"""Scrub: it finds every flipped bit of sealed segments, and attributes it to its owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = ((ShardId(1), ReplicaId(1)), (ShardId(2), ReplicaId(2)))
 
 
 def filled() -> tuple[World, LogDb]:
-    """Two replicas, ten entries each per group, several sealed segments."""
+    """A store with two replicas, ten entries of each in a group, and several sealed segments."""
     world = World()
     db = world.open()
     for first in range(1, 200, 10):
@@ -32,7 +32,7 @@ def filled() -> tuple[World, LogDb]:
 
 
 def scrub(world: World, db: LogDb, budget: int = 700) -> dict[int, list[DamagedRange]]:
-    """One pass; what it found, by segment."""
+    """Do one pass; return what it found, by segment."""
     found: dict[int, list[DamagedRange]] = {}
     after = 0
     while (target := db.scrub_target(after)) is not None:
@@ -118,7 +118,7 @@ def test_damage_costs_one_replica_and_its_segment_is_emptied_when_that_is_whole(
 
 
 def test_damage_to_what_is_only_said_twice_empties_the_segment() -> None:
-    """A group header: nothing is lost, but a second flip might not be attributable."""
+    """A group header is damaged: nothing is lost, but a second flip might have no known owner."""
     world, db = filled()
     world.memory.flip(world.segments()[0], SEGMENT_HEADER_BYTES + 20, 4)
     found = scrub(world, db)
@@ -128,7 +128,7 @@ def test_damage_to_what_is_only_said_twice_empties_the_segment() -> None:
 
 
 def test_a_hole_is_attributed_by_the_index() -> None:
-    """Header and directory of a group are gone: recovery would blame everybody."""
+    """Header and directory of a group are gone: recovery would call every replica faulty."""
     world, db = filled()
     for offset in (20, 90):
         world.memory.flip(world.segments()[1], SEGMENT_HEADER_BYTES + offset, 4)
@@ -146,7 +146,7 @@ def test_a_segment_that_was_collected_meanwhile_harms_nobody() -> None:
 
 
 def test_what_an_earlier_life_left_behind_the_last_group_is_no_damage() -> None:
-    """INV-SCRUB-2. A recycled file: the scrub of a healthy store counted its old bytes."""
+    """INV-SCRUB-2. The scrub of a healthy store once counted the old bytes of a recycled file."""
     _, db = filled()
     left = DamagedRange(db._files.sizes[1] - 8, db._files.sizes[1], "no group", tail=True)
     assert db.scrub_found(1, [left]) == Verdict([], 0)
@@ -159,7 +159,9 @@ def test_what_an_earlier_life_left_behind_the_last_group_is_no_damage() -> None:
 
 @pytest.mark.parametrize("sector", [512, 4096])
 def test_an_unreadable_page_costs_those_whose_bytes_are_in_it(sector: int) -> None:
-    """Not everybody who has something in the slice; and pages behind the last group cost nobody."""
+    """Only replicas with bytes in the page are faulty, and not all with entries in the slice. An
+    unreadable page behind the last group damages none.
+    """
     world = World(options=replace(SMALL, segment_bytes=16 * 4096))
     db = world.open()
     for first in range(1, 40, 2):

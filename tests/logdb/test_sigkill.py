@@ -23,7 +23,9 @@ KILLS = 6
 
 
 def write_for_ever(path: str) -> None:
-    """The child: commit three entries at a time for two replicas, say so, compact now and then."""
+    """The child commits three entries at a time for two replicas, says so, and compacts at
+    times.
+    """
     db = real_world(path, OPTIONS).open()
     log = log_of(db)
     while True:

@@ -1,4 +1,4 @@
-"""Recycled segments: what they held never comes back, and they never fill a disk."""
+"""Recycled segments: their old contents never come back, and they never fill a disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fill(db: LogDb, first: int, last: int) -> None:
 
 
 def turned_over(world: World) -> LogDb:
-    """A log whose newest segments were others before."""
+    """A log whose newest segments are recycled ones."""
     db = world.open()
     fill(db, 1, 24)
     db.commit([update(1, 1, snapshot=22)])
@@ -50,7 +50,7 @@ def test_files_of_retired_segments_become_new_ones() -> None:
 
 
 def test_old_bytes_behind_the_newest_group_are_no_groups() -> None:
-    """Killed in every segment that was another: the rest of the file is full of old groups."""
+    """The store is killed in every recycled segment: the rest of the file is full of old groups."""
     world = World(options=OPTIONS)
     db = turned_over(world)
     for index in range(25, 37):
@@ -107,7 +107,9 @@ def test_a_disk_near_its_mark_keeps_no_spares() -> None:
 
 
 def test_spares_are_given_up_before_the_disk_is_full() -> None:
-    """Somebody else takes the rest: a group larger than a segment needs what the spares hold."""
+    """Another program takes the rest of the disk: a group larger than a segment needs the space of
+    the spares.
+    """
     world = World(options=OPTIONS)
     db = turned_over(world)
     world.memory.capacity_bytes -= world.memory.free_bytes("/")
@@ -117,7 +119,7 @@ def test_spares_are_given_up_before_the_disk_is_full() -> None:
 
 
 def test_the_name_that_a_spare_had_does_not_come_back() -> None:
-    """INV-SPARE-1: after a power loss it would lead to the bytes of a newer segment."""
+    """INV-SPARE-1: after a power loss the old name would lead to the bytes of a newer segment."""
     vfs = MemoryVfs()
     pool = SpareSegments(vfs, "/", 10, 1)
     handle = vfs.create("/1.segment")

@@ -1,5 +1,5 @@
-"""The figures of log storage against what really goes to the disk: whoever reads a metric, or the
-published write amplification, believes these counters.
+"""The figures of log storage agree with what really goes to the disk: the metrics and the published
+write amplification rest on these counters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SYNC_S = 0.003
 
 
 def opened(world: World, clock: ManualClock) -> LogDb:
-    """With a clock that the test moves."""
+    """Open a log with a clock that the test moves."""
     world.close(world.open())
     world.open()
     assert world.directory is not None
@@ -35,7 +35,7 @@ def opened(world: World, clock: ManualClock) -> LogDb:
 
 
 def churn(db: LogDb) -> None:
-    """One shard is truncated as it grows, the others keep some of every segment."""
+    """Truncate one shard as it grows, while the others keep some entries in every segment."""
     for index in range(1, 121):
         db.commit([update(1, 1, entries(index, index, size=700))])
         if index % 12 == 0:

@@ -1,5 +1,5 @@
-"""A data directory opens whatever sector of its segments cannot be read: that is damage, with an
-owner, and never a torn tail (INV-REC-4). A disk that does not answer at all is lost instead.
+"""A data directory opens whatever sector of its segments cannot be read: the sector is damage with
+an owner, and never a torn tail (INV-REC-4). A disk that does not answer at all is lost instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPTIONS = replace(SMALL, segment_bytes=16 * PAGE_BYTES, spare_segments_max=0)
 
 
 def groups(world: World, path: str) -> list[ScannedGroup]:
-    """Of one segment."""
+    """The bytes of one segment."""
     files = SegmentFiles(world.vfs, "/data/segments", world.incarnation)
     segment = int(path.split("/")[-1].split(".")[0], 16)
     scan = scan_segment(files.read_all(segment), segment, SEGMENT_HEADER_BYTES, files.seed(segment))
@@ -36,8 +36,8 @@ def groups(world: World, path: str) -> list[ScannedGroup]:
 
 
 def two(newest: int = 6000) -> World:
-    """Two replicas; the newest group, which begins a page, is of the second one alone, and ends one
-    with its record of `newest` bytes. Killed, without a durable mark.
+    """Write two replicas and kill the store before a durable mark. The newest group belongs to the
+    second replica alone; it begins a page, and ends one with its record of `newest` bytes.
     """
     world = World(options=OPTIONS)
     db = world.open()
@@ -58,7 +58,7 @@ def damaged(db: LogDb) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("stopped", [False, True])
 def test_every_page_one_at_a_time(stopped: bool, index: bool) -> None:
-    """The lane of `make crash`, in short; it says what is asserted of each."""
+    """A short version of the lane of `make crash`, which says what it asserts of each sector."""
     found = unreadable.judge(unreadable.write(stopped=stopped), index=index, sector=4096, every=2)
     assert found["1 faulty"] > 5, found
     assert found["0 faulty"] > 2, found
@@ -82,7 +82,7 @@ def test_an_unreadable_page_of_the_newest_group_is_no_torn_write() -> None:
 
 
 def test_where_the_next_group_would_begin_cannot_be_read() -> None:
-    """The page behind the newest group may hold another one, of anybody."""
+    """The page behind the newest group may hold another group, of any replica."""
     world = two(newest=PAGE_BYTES - 80 - 112 - 2 * 72)
     hurt, vfs = dying(world, index=True)
     (path,) = hurt.segments()
@@ -99,7 +99,9 @@ def test_where_the_next_group_would_begin_cannot_be_read() -> None:
 
 
 def test_before_the_marks_are_durable_nothing_of_it_is_cut_away() -> None:
-    """The process is killed between recovery and its first group: the next one decides the same."""
+    """The process is killed between recovery and its first group: the next process decides the
+    same.
+    """
     hurt, vfs = dying(two(newest=PAGE_BYTES - 80 - 112 - 2 * 72), index=False)
     (path,) = hurt.segments()
     vfs.kill_bytes(path, 2 * PAGE_BYTES, 2 * PAGE_BYTES + 1)
@@ -133,7 +135,7 @@ def test_a_torn_newest_group_is_still_dropped() -> None:
 
 @pytest.mark.parametrize("behind", [0, GROUP_HEADER_BYTES - 1])
 def test_damage_before_an_unreadable_place_is_no_torn_write(behind: int) -> None:
-    """Its successor may be in that place: then it was durable."""
+    """The group's successor may be in that place: then the group was durable."""
     world = two(newest=PAGE_BYTES - 80 - 112 - 2 * 72 - 40)
     (path,) = world.segments()
     newest = groups(world, path)[-1]
@@ -147,7 +149,7 @@ def test_damage_before_an_unreadable_place_is_no_torn_write(behind: int) -> None
 
 
 def test_only_the_newest_file_ends_with_a_torn_group() -> None:
-    """The next segment was made for a later group, whatever came of that one."""
+    """The next segment was made for a later group, whatever became of that group."""
     world = two()
     (path,) = world.segments()
     newest = groups(world, path)[-1]
@@ -161,7 +163,7 @@ def test_only_the_newest_file_ends_with_a_torn_group() -> None:
 
 
 def test_a_group_whose_header_is_unreadable_is_chained_to() -> None:
-    """Its checksum is unknown to the group behind it, also when the sector answers again."""
+    """The group behind it does not know its checksum, also when the sector answers again."""
     world = World(options=OPTIONS)
     db = world.open()
     begins = 2 * PAGE_BYTES - GROUP_HEADER_BYTES
@@ -189,7 +191,7 @@ def test_a_group_whose_header_is_unreadable_is_chained_to() -> None:
 
 
 def test_the_last_group_that_the_index_names_cannot_be_read() -> None:
-    """That contradicts nothing: the index says whose everything is, so it is not thrown away."""
+    """An unreadable sector does not contradict the index, which names every owner: it is kept."""
     world = two()
     world.close(world.open())
     path = world.segments()[-1]
@@ -202,7 +204,7 @@ def test_the_last_group_that_the_index_names_cannot_be_read() -> None:
 
 
 def test_what_is_written_again_leaves_out_what_cannot_be_read() -> None:
-    """And what cannot be cut inside a page is cut behind it."""
+    """A log that cannot be cut inside a page is cut behind it."""
     world = two(newest=9000)
     (path,) = world.segments()
     newest = groups(world, path)[-1]
@@ -281,7 +283,7 @@ def test_a_disk_that_gives_nothing_is_lost_and_nothing_is_changed(index: bool) -
     before = {path: bytes(vfs._files[path].cached) for path in sorted(vfs._files)}
     rows = dict(hurt.kv.open("/data/index").scan(b""))
     if index:
-        # The tail is all that a start reads; the index, which answers, says whose the rest is.
+        # A start reads only the tail; the index, which answers, names the owners of the rest.
         assert damaged(hurt.open())
         return
     with pytest.raises(OSError, match="no segment can be read") as lost:
@@ -312,7 +314,7 @@ def test_a_disk_with_many_unreadable_pages_is_lost() -> None:
 
 
 class Refusing(DyingVfs):
-    """Calls that fail, by name."""
+    """The calls that fail, by name."""
 
     refuses = ""
 

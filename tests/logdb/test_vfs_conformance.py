@@ -185,7 +185,7 @@ def test_a_full_memory_disk_is_enospc() -> None:
 
 def test_short_writes_are_continued(root: str, vfs: Vfs, monkeypatch: pytest.MonkeyPatch) -> None:
     if isinstance(vfs, MemoryVfs):
-        return  # has no short writes
+        return  # this file system has no short writes
     real, real_one = os.pwritev, os.pwrite
     monkeypatch.setattr(
         os, "pwritev", lambda fd, buffers, at, *flag: real(fd, [b"".join(buffers)[:7]], at, *flag)
@@ -272,7 +272,7 @@ def test_a_durable_write_survives_power_loss_and_nothing_beside_it_must() -> Non
 
 
 def test_what_waits_beside_a_durable_write_is_what_the_cache_has() -> None:
-    """Bytes that were written over, or cut off, do not come back when their page is written."""
+    """Overwritten or cut-off bytes do not come back when their page is written."""
     vfs = MemoryVfs()
     handle = vfs.create("/f")
     vfs.fsync_directory("/")
@@ -289,7 +289,7 @@ def test_what_waits_beside_a_durable_write_is_what_the_cache_has() -> None:
 
 
 class Calls:
-    """What PosixVfs asks of the system to write and sync; `answers` come in place of writes."""
+    """The calls of PosixVfs that write and sync; `answers` take the place of writes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[str] = []
@@ -315,7 +315,7 @@ class Calls:
         return self._pwritev(handle, buffers, offset, flags)
 
     def first(self, size: int) -> Callable[[int, Buffers, int], int]:
-        """An answer: only so many bytes are written."""
+        """An answer that says that only so many bytes were written."""
         return lambda handle, buffers, offset: self._pwritev(
             handle, [b"".join(buffers)[:size]], offset
         )
@@ -408,7 +408,7 @@ def test_a_kernel_that_refuses_the_flag_is_not_asked_again(
 def test_what_was_taken_once_is_not_refused_later(
     calls: Calls, real: tuple[PosixVfs, int], number: int
 ) -> None:
-    """It is the disk that says so then, and what it was to sync is unknown."""
+    """In that case the disk reports the error, and it is unknown what it had to sync."""
     vfs, handle = real
     vfs.write_durably(handle, [b"a"], 0)
     calls.answers = [failing(number)]
@@ -464,7 +464,7 @@ def test_each_file_is_asked_for_once_and_its_number_again_after_it(
 def test_the_kernel_says_which_file_system_a_file_is_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also behind a mount whose path says other things."""
+    """The path of a mount may look like another file system in the kernel's table."""
     small = tmp_path / "a - ext4 b"
     vfs = PosixVfs()
     with mounted([small], 1 << 20):
@@ -485,8 +485,8 @@ def test_the_kernel_says_which_file_system_a_file_is_on(
 
 
 def type_of(path: Path) -> bytes:
-    """By the longest mount point, which is right for an ordinary directory. In a chroot whose root
-    is no mount point the kernel shows none, to the product neither.
+    """The type of the longest mount point, which is right for an ordinary directory. In a chroot
+    whose root is no mount point the kernel shows none; the product sees none there, either.
     """
     found = []
     for line in Path("/proc/mounts").read_text().splitlines():
