@@ -70,13 +70,24 @@ def prose_of(source: str) -> Iterator[str]:
         yield "\n".join(run)
 
 
+def _bare(text: str) -> str:
+    """`text` without what joins it to the ids before and behind it. A backtick without its pair is
+    half of such an id's; a pair belongs to the text.
+    """
+    marks = " :,;.*-"
+    text = text.strip(marks)
+    if text.count("`") % 2:
+        text = text.removeprefix("`") if text.startswith("`") else text.removesuffix("`")
+    return text.strip(marks)
+
+
 def statements_in(prose: str) -> Iterator[tuple[str, str, bool]]:
     """`(id, text after it, whether it begins its paragraph)` for each id in a piece of prose."""
     for paragraph in PARAGRAPH_END.split("\n" + prose):
         found = list(INVARIANT_ID.finditer(paragraph))
         for position, match in enumerate(found):
             end = found[position + 1].start() if position + 1 < len(found) else len(paragraph)
-            text = " ".join(paragraph[match.end() : end].split()).strip(" :,;.*`-")
+            text = _bare(" ".join(paragraph[match.end() : end].split()))
             lead = paragraph[: match.start()].strip(" \n-*`(")
             yield match.group(), text, position == 0 and not lead
 

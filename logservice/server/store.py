@@ -41,7 +41,7 @@ from logservice.raft.ready import Role
 from logservice.server import descriptors
 from logservice.server.client_port import ClientPort
 from logservice.server.crash import crash
-from logservice.server.edge.errors import refused
+from logservice.server.edge.call import refused
 from logservice.server.edge.gate import Gate
 from logservice.server.monitor.monitor import Monitor
 from logservice.server.schedule import TruncationSchedule

@@ -86,7 +86,7 @@ def opened(call: FakeCall, host: FakeHost, inflight_max: int = 64) -> AppendStre
         Message.Open(shard_id=1, session_id=9, writer_epoch=3),
         CLAIM,
         host.submit,
-        lambda: log_pb2.LogPosition(applied_lsn=7),
+        lambda acked_lsn: log_pb2.LogPosition(applied_lsn=max(7, acked_lsn)),
         inflight_max,
     )
 

@@ -12,7 +12,7 @@ from logservice.server.crash import CRASH_EXIT_CODE
 HANDLER = """
 import asyncio
 from logservice.invariants import invariant
-from logservice.server.edge.errors import handler
+from logservice.server.edge.call import handler
 
 class Service:
     @handler

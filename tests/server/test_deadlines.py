@@ -14,7 +14,7 @@ from logservice_wire.v1 import log_pb2
 
 from logservice import bounds
 from logservice.ids import NO_REPLICA, ShardId
-from logservice.server.services.deadlines import timeout_s
+from logservice.server.edge.call import timeout_s
 from tests.server.served import LIMITS, Served, block, eventually, typed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

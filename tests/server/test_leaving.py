@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from logservice_wire.v1 import log_pb2
 
-from logservice.server.edge.errors import refused
+from logservice.server.edge.call import refused
 from tests.hostile import http2
 from tests.server.served import Served, ServedStore, block, eventually
 

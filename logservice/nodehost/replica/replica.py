@@ -90,7 +90,7 @@ _READY_ROUNDS_MAX = 16
 
 _EXPIRE_TICKS = 4
 """Ticks between looks at deadlines: an answer is late by at most this much, and less when somebody
-looks earlier (`server.services.deadlines`)."""
+looks earlier (`server.edge.call`)."""
 
 _SNAPSHOT_RETRY_ELECTIONS = 5
 """Election timeouts between looks at followers that wait for a snapshot."""

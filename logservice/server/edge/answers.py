@@ -159,8 +159,11 @@ def _cancelling() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def until_gone(context: Any, taken: Taken) -> None:
-    """Hold what is taken until gRPC is done with the call, and cut a caller who does not read."""
+def until_gone(context: Any, taken: Taken, size: int) -> None:
+    """Hold the `size` bytes of the answer until gRPC is done with the call; give back the rest of
+    what was taken. A caller who does not read is cut off.
+    """
+    taken.shrink(size)
     task = asyncio.current_task()
     assert task is not None  # gRPC serves each call in one
     paid.set(True)

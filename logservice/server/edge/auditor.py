@@ -16,7 +16,7 @@ from logservice_wire.rpcs import Rpc
 from logservice import trace
 from logservice.ids import ShardId
 from logservice.server.audit.log import AuditLog
-from logservice.server.edge.errors import Context
+from logservice.server.edge.call import Context
 from logservice.server.edge.gate import Caller
 
 _REQUEST_CHARACTERS: Final = 1024

@@ -35,7 +35,7 @@ from urllib.parse import unquote
 from logservice_wire.errors import Busy
 
 from logservice import bounds
-from logservice.server.edge.errors import refused
+from logservice.server.edge.call import refused
 from logservice.server.edge.undelivered import (
     Delivered,
     HalfCalls,

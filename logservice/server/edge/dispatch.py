@@ -21,8 +21,8 @@ from typing import Any, Final
 import grpc
 
 from logservice import bounds
+from logservice.server.edge.call import Context
 from logservice.server.edge.connections import Connections
-from logservice.server.edge.errors import Context
 from logservice.server.edge.undelivered import HalfCalls
 
 _FIELD_BYTES: Final = 32

@@ -37,7 +37,7 @@ from logservice.ids import HAKEEPER_SHARD, ShardId
 from logservice.nodehost.agent.access_book import AccessBook
 from logservice.owner import ANONYMOUS
 from logservice.revocation import Revocations
-from logservice.server.edge.errors import Context
+from logservice.server.edge.call import Context
 from logservice.server.edge.quota import Quota, QuotaLimits
 
 calling: Final[ContextVar[str]] = ContextVar("calling")

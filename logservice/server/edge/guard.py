@@ -28,10 +28,9 @@ from logservice.invariants import invariant
 from logservice.server.edge import answers
 from logservice.server.edge.answers import AnswerBudget
 from logservice.server.edge.auditor import Auditor
+from logservice.server.edge.call import Context, abort, noted, refused, took_effect
 from logservice.server.edge.connections import Connections
 from logservice.server.edge.dispatch import Dispatch
-from logservice.server.edge.effects import noted, took_effect
-from logservice.server.edge.errors import Context, abort, refused
 from logservice.server.edge.gate import Caller, Gate, calling, shard_of
 from logservice.server.edge.guarded_stream import GuardedStream
 from logservice.server.edge.message_limits import Refused, arrived_bytes, checked_parser, measured
@@ -141,7 +140,7 @@ class GuardedServer:
     def _hold(self, answer: bytes, context: Context) -> None:
         """Take a large answer's bytes from the budget, if they are not counted yet. Raises Busy."""
         if len(answer) > bounds.ANSWER_SMALL_BYTES and not (answers.paid.get() or took_effect()):
-            answers.until_gone(context, self._budget.take_now(len(answer)))
+            answers.until_gone(context, self._budget.take_now(len(answer)), len(answer))
 
     def _traced(self, name: str, guarded: Behavior) -> Behavior:
         """`guarded` with a span around it, if spans are recorded."""

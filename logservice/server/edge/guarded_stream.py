@@ -20,8 +20,7 @@ from logservice import bounds
 from logservice.access import AccessList
 from logservice.ids import HAKEEPER_SHARD
 from logservice.server.edge.auditor import Auditor, stream_range
-from logservice.server.edge.effects import noted
-from logservice.server.edge.errors import Context, refused
+from logservice.server.edge.call import Context, noted, refused
 from logservice.server.edge.gate import Caller, Gate, shard_of
 from logservice.server.edge.message_limits import Refused, arrived_bytes
 from logservice.server.edge.quota import pay_answer

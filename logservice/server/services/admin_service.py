@@ -10,8 +10,7 @@ from logservice_wire.v1 import admin_pb2, admin_pb2_grpc
 from logservice.ids import NO_REPLICA, ReplicaId, ShardId
 from logservice.nodehost.info import ReplicaInfo
 from logservice.same_names import copied
-from logservice.server.edge.effects import effect
-from logservice.server.edge.errors import Context, handler
+from logservice.server.edge.call import Context, effect, handler, timeout_s
 from logservice.server.monitor.cluster.rows import ClusterReport
 from logservice.server.monitor.own.status import (
     DirectoryStatus,
@@ -20,7 +19,6 @@ from logservice.server.monitor.own.status import (
     to_json,
 )
 from logservice.server.services.context import StoreContext, shard_not_found
-from logservice.server.services.deadlines import timeout_s
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):

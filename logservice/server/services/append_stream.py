@@ -34,14 +34,14 @@ from logservice.ids import Lsn, SessionId
 from logservice.outcome import Applied
 from logservice.owner import Claim
 from logservice.rsm.append_request import AppendRequest
-from logservice.server.edge.errors import Context
-from logservice.server.services.context import at_least
+from logservice.server.edge.call import Context
 from logservice.trace import NO_TRACING, Tracing
 
 Submit = Callable[[AppendRequest], "asyncio.Future[Applied]"]
 """Hands a block to the NodeHost, in order; raises LogServiceError when it is refused at once."""
 
-Position = Callable[[], log_pb2.LogPosition]
+Position = Callable[[int], log_pb2.LogPosition]
+"""What a response says about the log, when it acks the blocks up to an LSN."""
 
 
 class AppendStream:
@@ -187,9 +187,9 @@ class AppendStream:
 
     def _settled(self) -> log_pb2.AppendStreamResponse:
         """Acks for the run of successes at the head of the queue; a failure is left for `_ack`."""
-        response = log_pb2.AppendStreamResponse(position=self._position())
+        response = log_pb2.AppendStreamResponse()
         queue = self._queue
-        applied_lsn = 0
+        acked_lsn = 0
         while queue and queue[0][1].done() and queue[0][1].exception() is None:
             sequence, future = queue.popleft()
             applied = future.result()
@@ -199,8 +199,8 @@ class AppendStream:
                 record_count=applied.count,
                 duplicate=applied.duplicate,
             )
-            applied_lsn = max(applied_lsn, applied.lsn + applied.count - 1)
-        at_least(response.position, applied_lsn)
+            acked_lsn = max(acked_lsn, applied.lsn + applied.count - 1)
+        response.position.CopyFrom(self._position(acked_lsn))
         self._room.set()
         return response
 

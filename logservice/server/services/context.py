@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from logservice_wire.errors import Halted, InvalidArgument, ShardNotFound
+from logservice_wire.errors import InvalidArgument, ShardNotFound
 from logservice_wire.v1 import log_pb2
 
 from logservice.config import LimitsSection
-from logservice.ids import HAKEEPER_SHARD, ShardId, StoreId
+from logservice.ids import HAKEEPER_SHARD, Lsn, ShardId, StoreId
 from logservice.nodehost.node_host import NodeHost
 from logservice.owner import Author
 from logservice.server.edge.answers import AnswerBudget
@@ -33,35 +33,26 @@ class StoreContext:
         """The identity in whose name this call proposes, and this store, which vouches for it."""
         return Author(self.caller(), self.host.identity.store_id)
 
-    def position(self, shard: ShardId) -> log_pb2.LogPosition:
-        """What every response says about the log; empty when the replica is gone or has halted.
+    def position(self, shard: ShardId, acked_lsn: int = 0) -> log_pb2.LogPosition:
+        """What every response says about the log; of a replica that is gone or has halted, only
+        `acked_lsn`.
+
+        acked_lsn: what the answer acknowledges is among the readable LSNs. A store that forwarded
+        the append may not have applied it yet; its linearizable reads wait until it has.
 
         Raises nothing: the answer that carries it is often that of a call that took effect.
         """
-        try:
-            replica = self.host.replicas.running[shard]
-        except (Halted, ShardNotFound):
-            return log_pb2.LogPosition()
+        replica = self.host.replicas.running.get(shard)
+        if replica is None:
+            return log_pb2.LogPosition(applied_lsn=acked_lsn)
         first_lsn, applied_lsn = replica.log_bounds
         leader = replica.leader_store
         return log_pb2.LogPosition(
             first_lsn=first_lsn,
-            applied_lsn=applied_lsn,
+            applied_lsn=max(applied_lsn, acked_lsn),
             leader_store=leader or "",
             leader_address=self.client_address(leader) if leader else "",
         )
-
-
-def at_least(position: log_pb2.LogPosition, lsn: int) -> log_pb2.LogPosition:
-    """`position`, with `lsn` among the readable LSNs: the answer that carries it acknowledges
-    `lsn`.
-
-    A store that forwarded the append may not have applied it yet; its linearizable reads wait until
-    it has.
-    it has.
-    """
-    position.applied_lsn = max(position.applied_lsn, lsn)
-    return position
 
 
 def log_shard(shard_id: int) -> ShardId:
@@ -70,6 +61,13 @@ def log_shard(shard_id: int) -> ShardId:
     if shard == HAKEEPER_SHARD:
         raise InvalidArgument("shard 0 is HAKeeper's; logs start at 1", field="shard_id")
     return shard
+
+
+def readable_lsn(lsn: int) -> Lsn:
+    """`lsn` as one that can be read. Raises InvalidArgument for 0, which no record has."""
+    if lsn == 0:
+        raise InvalidArgument("LSNs start at 1", field="lsn")
+    return Lsn(lsn)
 
 
 def shard_not_found(shard: ShardId) -> ShardNotFound:

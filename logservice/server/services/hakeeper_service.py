@@ -27,9 +27,7 @@ from logservice.nodehost.agent.access_book import AccessBook
 from logservice.nodehost.agent.hakeeper_client import HAKeeperClient, SelfMade
 from logservice.outcome import Applied
 from logservice.same_names import copied
-from logservice.server.edge.effects import effect
-from logservice.server.edge.errors import Context, Method, handler
-from logservice.server.services.deadlines import in_time
+from logservice.server.edge.call import Context, Method, effect, handler, in_time
 
 
 def administration(

@@ -14,6 +14,7 @@ here.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Callable
 
@@ -31,13 +32,15 @@ from logservice.owner import NO_NONCE, NONCE_BYTES, Author
 from logservice.rsm import commands
 from logservice.rsm.append_request import AppendRequest
 from logservice.rsm.queries import LogStatus, LogStatusQuery
-from logservice.server.edge.effects import effect
-from logservice.server.edge.errors import Context, Method, handler
+from logservice.server.edge.call import Context, Method, effect, handler, in_time
 from logservice.server.services import reading
 from logservice.server.services.append_stream import AppendStream
-from logservice.server.services.context import StoreContext, at_least, log_shard, shard_not_found
-from logservice.server.services.deadlines import in_time
-from logservice.server.services.reading import readable_lsn
+from logservice.server.services.context import (
+    StoreContext,
+    log_shard,
+    readable_lsn,
+    shard_not_found,
+)
 
 
 def one_command(
@@ -139,7 +142,7 @@ class LogService(log_pb2_grpc.LogServicer):
         with in_time(context, self.store.limits, self._host.expire, shard) as limit_s:
             applied = await effect(self._host.append(shard, append, limit_s))
         return log_pb2.AppendResponse(
-            position=at_least(self.store.position(shard), applied.lsn + applied.count - 1),
+            position=self.store.position(shard, applied.lsn + applied.count - 1),
             lsn=applied.lsn,
             record_count=applied.count,
             duplicate=applied.duplicate,
@@ -171,7 +174,7 @@ class LogService(log_pb2_grpc.LogServicer):
             opened,
             claim,
             submit,
-            lambda: self.store.position(shard),
+            functools.partial(self.store.position, shard),
             self.store.limits.stream_blocks_inflight_max,
             self._host.tracing,
         ).run(first)

@@ -24,9 +24,8 @@ from logservice.ids import Lsn, ShardId
 from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.replica.log_reading import LogRun, LogSlice
 from logservice.server.edge.answers import until_gone
-from logservice.server.edge.errors import Context
-from logservice.server.services.context import StoreContext, log_shard
-from logservice.server.services.deadlines import in_time, timeout_s
+from logservice.server.edge.call import Context, in_time, timeout_s
+from logservice.server.services.context import StoreContext, log_shard, readable_lsn
 
 _WAIT_S: Final = 5.0
 """How long Follow waits at the tail before it looks again whether the shard still runs here."""
@@ -63,11 +62,10 @@ async def read(
     try:
         found = await store.host.read_log(shard, lsn, max_bytes)
         response = _response(store, shard, found, found.runs)
-        taken.shrink(response.ByteSize())
+        until_gone(context, taken, response.ByteSize())
     except BaseException:
         taken.give_back()
         raise
-    until_gone(context, taken)
     return response
 
 
@@ -170,13 +168,6 @@ def _at_most(max_bytes: int) -> int:
     size.
     """
     return max_bytes + bounds.BLOCK_BYTES_MAX
-
-
-def readable_lsn(lsn: int) -> Lsn:
-    """`lsn` as one that can be read. Raises InvalidArgument for 0, which no record has."""
-    if lsn == 0:
-        raise InvalidArgument("LSNs start at 1", field="lsn")
-    return Lsn(lsn)
 
 
 def _written_us(block: bytes | memoryview) -> int:
