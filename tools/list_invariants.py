@@ -71,14 +71,14 @@ def prose_of(source: str) -> Iterator[str]:
 
 
 def _bare(text: str) -> str:
-    """`text` without what joins it to the ids before and behind it. A backtick without its pair is
-    half of such an id's; a pair belongs to the text.
+    """`text` without what joins it to the ids before and behind it. A backtick without its pair, or
+    a parenthesis that opens at the end, belongs to such an id; a pair belongs to the text.
     """
     marks = " :,;.*-"
     text = text.strip(marks)
     if text.count("`") % 2:
         text = text.removeprefix("`") if text.startswith("`") else text.removesuffix("`")
-    return text.strip(marks)
+    return text.rstrip(marks + "(").lstrip(marks + ")")
 
 
 def statements_in(prose: str) -> Iterator[tuple[str, str, bool]]:

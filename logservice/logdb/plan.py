@@ -170,7 +170,10 @@ class _MustWait(Exception):
 
 
 def plan_run(state: ReplicaState, update: Update, write_sequence: int) -> RecordRun | None:
-    """The records that make `update` durable, None if it changes nothing."""
+    """The records that make `update` durable, None if it changes nothing.
+
+    INV-PLAN-REMOVED: nothing more is written for a replica that was removed.
+    """
     if state.removed:
         invariant(False, "INV-PLAN-REMOVED", key=state.key)
     index, old = state.index, state.hard_state

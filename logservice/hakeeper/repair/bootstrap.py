@@ -2,9 +2,11 @@
 
 Theory of operation. A shard begins with one decision in the replicated state: on which stores, and
 in which data directories, its first replicas live. That membership is recorded as `initial` and
-never decided again, neither when no replica is reported nor when all stores are gone
-(INV-HK-BOOTSTRAP-ONCE: a shard's initial membership is written at most once). Its replicas are then
-started like any member that its live store does not run, with the same redelivery.
+never decided again, neither when no replica is reported nor when all stores are gone. The shard's
+replicas are then started like any member that its live store does not run, with the same
+redelivery.
+
+INV-HK-BOOTSTRAP-ONCE: a shard's initial membership is written at most once.
 
 All initial replicas begin from the same snapshot at (index 1, term 1), so the initial membership's
 change epoch is 1. Replica ids come from one counter and are never reused; those of shard 0's first

@@ -108,7 +108,10 @@ class EntryColumns:
         return self.lsns[position] if position < len(self.lsns) else self.next_lsn
 
     def extend(self, other: EntryColumns) -> None:
-        """Take over the entries that follow directly in the same segment."""
+        """Take over the entries of `other`.
+
+        INV-COLUMNS-EXTEND: entries are added only directly behind a run, in the same segment.
+        """
         if other.segment != self.segment or other.first != self.first + len(self.lsns):
             invariant(False, "INV-COLUMNS-EXTEND", last=self.last, first=other.first)
         terms = other.terms

@@ -146,6 +146,7 @@ class ReplicaState:
         """Take in one record that is not an entry, unless a newer one of its kind is known.
 
         A copy with the same write sequence counts as newer. Does not touch the index.
+        INV-STATE-CUT: the value of a cut's record is the index that it cuts at.
         """
         kind, value, sequence = meta.kind, meta.value, meta.write_sequence
         if kind is CUT:

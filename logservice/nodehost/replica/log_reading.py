@@ -1,8 +1,10 @@
 """Reading a log: applied entries of one replica as runs of LSNs.
 
 A reader is told about every LSN from the one it asked for up to `next_lsn`: as part of a block, or
-as a typed gap when apply refused the block that had taken the LSN (INV-READ-1: runs are
-consecutive).
+as a typed gap when apply refused the block that had taken the LSN.
+
+INV-READ-1: the runs of one answer are consecutive: each begins at the LSN at which the one before
+it ends.
 
 What is only on the disk is fetched, checked and taken apart in the directory's read executor while
 the event loop goes on. Afterwards the bounds are checked again, because a truncation may have come

@@ -2,8 +2,8 @@
 
 It carries out the duties of `raft.ready` in their order. Safety rests on two of them:
 
-INV-REPLICA-1: from the moment a Ready changes term or vote until that change is durable, no message
-of this replica leaves; its messages wait and leave, in order, right after it.
+INV-REPLICA-1: a message leaves only when the term and the vote that the replica had in the Ready
+of the message are durable. Messages that wait for that leave in their order, right after it.
 INV-REPLICA-2: entries reach the state machine once, in index order, without holes, and only after
 they are durable here.
 

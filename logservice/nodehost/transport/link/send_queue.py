@@ -3,9 +3,10 @@
 A flow is a shard, or all requests of the connection together (a session's forwarded appends must
 not overtake each other). A small item goes ahead of the large ones of *other* flows, so that a
 heartbeat never waits behind somebody's catch-up; but once a flow has something large waiting,
-everything of it queues up behind (INV-QUEUE-1: items of one flow leave in the order they came).
-Overtaking inside a shard would make followers reject appends and throw replication back to
-probing.
+everything of it queues up behind.
+
+INV-QUEUE-1: items of one flow leave in the order in which they came. Overtaking inside a shard
+would make followers reject appends and throw replication back to probing.
 
 INV-QUEUE-2: an item that is not marked `sent` has not left this process. So a request that waited
 here when its connection broke had surely no effect.
