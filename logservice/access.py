@@ -16,7 +16,7 @@ The list is replicated in shard 0 (`hakeeper.stores.access`) and changes as a wh
 tells two states apart. This file alone decides what a grant means. The decision is pure, so it is
 the same on every store.
 
-References: DESIGN sections 10 and 12; reference/reliability.md section 5.
+References: THREAT_MODEL.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ whoever may get a certificate for a host must not thereby become a store.
 INV-IDENTITY-1: a certificate with no URI name, with several, or with one of another form, trust
 domain or cluster has no identity.
 
-References: SPIFFE-ID specification, section 2; DESIGN section 12.
+References: SPIFFE-ID specification, section 2; THREAT_MODEL.md.
 """
 
 from __future__ import annotations

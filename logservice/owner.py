@@ -16,7 +16,7 @@ certificate authority, so nobody can look for two with one digest.
 The nonce is a secret between a client and the members of the shard. It keeps apart clients that
 share an identity; other identities are refused whether they know the nonce or not.
 
-References: DESIGN sections 9 and 21.
+References: THREAT_MODEL.md.
 """
 
 from __future__ import annotations

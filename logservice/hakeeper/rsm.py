@@ -9,8 +9,7 @@ Fencing: a Tick or ScheduleCommands names the term in which its proposer led sha
 if its entry has that same term. So what a deposed leader still proposes has no effect, whoever
 forwards it. Decisions need no other fence, because they are made at apply (see `check`).
 
-References: DESIGN section 10; `state_machine.StateMachine`; MatrixOne's pkg/hakeeper/rsm.go for the
-contract.
+References: `state_machine.StateMachine`; MatrixOne's pkg/hakeeper/rsm.go for the contract.
 """
 
 from __future__ import annotations

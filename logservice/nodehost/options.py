@@ -16,8 +16,8 @@ class NodeHostOptions:
     """Times are in ticks unless the name says otherwise.
 
     entry_bytes_target: blocks that arrive in one pass share an entry up to this size.
-    fsync_inline_max_s: for a slower disk the loop does not wait, so that ticks go on (DESIGN
-    section 8). group_bytes_goal: see `Engine`. quiesce_ticks: an idle shard quiesces after so many
+    fsync_inline_max_s: for a slower disk the loop does not wait, so that ticks go on.
+    group_bytes_goal: see `Engine`. quiesce_ticks: an idle shard quiesces after so many
     ticks; with 0 it never does. lease_read: linearizable reads need no round to the other replicas
     while a lease holds; it must be the same on every store, and no clock may run 10 % faster than
     another.

@@ -18,9 +18,8 @@ promise not to vote lasts longer when ticks do not come.
 - INV-QUIESCE-1: a quiesced leader serves no read, and holds no lease when it wakes.
 - INV-QUIESCE-2: only a leader and its followers are quiesced, never a candidate.
 
-References: DESIGN section 6; Dragonboat's quiesce and CockroachDB's, whose condition (everybody
-caught up, one message to all) this one has; reference/dragonboat.md, D11: ticks that go on in
-quiesced shards cost as much as active ones.
+References: Dragonboat's quiesce, where ticks that go on in quiesced shards cost as much as in
+active ones; CockroachDB's, whose condition (everybody caught up, one message to all) this one has.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Invariants (checked; a violation stops the store, because the log below broke it
 - INV-LOG-LSN: an entry's LSN is the one the entry before ended with; only BLOCK entries carry
   records.
 
-References: DESIGN sections 5 and 9; guarantees G2, G4, G5, G9.
+References: docs/guarantees.md, G2, G4, G5, G9.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0002
 """A thread that comes back from fdatasync waits this long for the interpreter lock while the loop
-is busy. With Python's 5 ms it manages 242 fsyncs a second, with 0.2 ms 880 (DESIGN §8).
+is busy. With Python's 5 ms it manages 242 fsyncs a second, with 0.2 ms 880.
 """
 
 _GC_THRESHOLDS: Final = (50_000, 20, 100)

@@ -1,11 +1,11 @@
 """Histories of a log, and the rule that decides whether one is right.
 
 An append returns its LSN and every read says up to where it saw the log, so the total order is
-*given*: no search is needed (reference/reliability.md section 2.2). Records carry the name of
+*given*: no search is needed. Records carry the name of
 their batch and their number in it, so an observation of many records is one `Run`, and the whole
 check is a few sorts: O(n log n) in operations and runs.
 
-Rules, each with the guarantee of DESIGN section 3 that it checks:
+Rules, each with the guarantee of docs/guarantees.md that it checks:
 
 - MALFORMED: the history itself is wrong (a tester's bug).
 - FOREIGN: somebody saw bytes that nobody appended (G3).

@@ -1,6 +1,6 @@
 """What a store with a valid certificate may ask of the others: a stranger may ask next to nothing.
 
-This is about the trust between stores (DESIGN section 21). A store that is in no membership and not
+This is about the trust between stores (THREAT_MODEL.md). A store that is in no membership and not
 enrolled tries every method that a store answers, over real TLS connections and with its own codec.
 """
 

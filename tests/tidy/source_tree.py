@@ -95,7 +95,7 @@ def banned_words(text: str) -> list[str]:
 
 
 def banned_identifiers(source: str) -> list[str]:
-    """Names that use another word for one of our ideas (DESIGN §2: one word per idea)."""
+    """Names that use another word for one of our ideas (docs/glossary.md)."""
     names: set[tuple[int, str]] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -8,7 +8,7 @@ ProposalCorrupt, which the machine answers with INVALID_ARGUMENT. Bounds sit on 
 A heartbeat reports replicas as a difference to an earlier one (`base`), because a store with a
 thousand idle replicas should cost one small entry a second and not a thousand reports.
 
-Reference: DESIGN section 10; the update types of MatrixOne's HAKeeper, without its panics.
+Reference: the update types of MatrixOne's HAKeeper, without its panics.
 """
 
 from __future__ import annotations

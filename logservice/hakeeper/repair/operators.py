@@ -24,8 +24,8 @@ decided by the epoch: one of them wins, the other changes nothing, and the next 
 
 The swap waits until a majority of the new configuration, the new replica included, is recently
 active and caught up by the leader's fresh report. A store cannot hold two replicas of a shard. So
-in place the new voter comes empty, and that majority must be there without it. References: DESIGN
-section 10; Raft thesis 4.2.
+in place the new voter comes empty, and that majority must be there without it. References: Raft
+thesis 4.2.
 """
 
 from __future__ import annotations

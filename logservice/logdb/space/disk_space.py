@@ -17,7 +17,7 @@ divided by three lines (all shares of one setting, `reserve_bytes`):
 - Below the floor no block is taken whatever was promised (`closed`): what is left is for control
   entries, hard states, snapshots, and the copies that garbage collection makes to free more.
 - Below the index line nothing is allocated and the derived index is not written: LevelDB's first
-  failed write would be fatal to the store (reliability.md section 0), so its rows wait in memory
+  failed write would be fatal to the store, so its rows wait in memory
   until there is room.
 
 INV-SPACE-2: so it is never the store itself that makes LevelDB or the commit path meet ENOSPC.

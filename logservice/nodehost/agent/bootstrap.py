@@ -8,8 +8,8 @@ one* reports that it was never bootstrapped, the first member records the member
 incarnations they reported, and starts. Every other member starts when somebody reports a recorded
 initial membership that names exactly this store and this incarnation. So only one initial
 membership can come to exist while no data directory of a member is lost. If one is lost in between,
-the membership names its store with another incarnation, and the store refuses to start (DESIGN
-section 8): an emptied disk never votes. HAKeeper replaces it later like any lost replica.
+the membership names its store with another incarnation, and the store refuses to start:
+an emptied disk never votes. HAKeeper replaces it later like any lost replica.
 
 INV-BOOT-1: shard 0 is bootstrapped only by the first member, only after every member was heard to
 be never bootstrapped in this very attempt. INV-BOOT-2: a store never starts an initial replica of

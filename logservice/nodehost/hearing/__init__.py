@@ -28,5 +28,5 @@ it.
 Start at `hearing.py`. Replicas, NodeHost and the first start import this package. It knows a
 replica only by what `vouching` asks of one, and imports `peers` and `transport` of this layer.
 
-References: DESIGN sections 6 and 21; Raft thesis sections 3.6 and 4.2.3.
+References: THREAT_MODEL.md; Raft thesis sections 3.6 and 4.2.3.
 """

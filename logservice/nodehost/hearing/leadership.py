@@ -21,7 +21,7 @@ Liveness. A real leader whose voters are gone before they could vouch is not fol
 of no quorum, steps down, and the next election has this replica's vote. A replica whose membership
 is too old to count the right voters asks HAKeeper (`strangers`) when a claim stays unproven.
 
-References: Raft thesis 3.6.1 (election safety), DESIGN section 21.
+References: Raft thesis 3.6.1 (election safety); THREAT_MODEL.md.
 """
 
 from __future__ import annotations

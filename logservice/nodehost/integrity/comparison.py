@@ -23,7 +23,7 @@ A pass visits every shard that is led here, and there is a long pause between pa
 through Raft, so no quiesced shard wakes up. A shard that was compared wholly and has not changed
 since is left out. Reading is done aside of the loop and is paid for (`read_budget`).
 
-References: DESIGN section 3 (G6, G7).
+References: docs/guarantees.md, G6, G7.
 """
 
 from __future__ import annotations

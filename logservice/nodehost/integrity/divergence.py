@@ -15,7 +15,7 @@ joint change is under way, by both majorities):
 
 INV-DIVERGENCE-1: nobody is wrong without a majority of voters against it.
 
-References: DESIGN section 3 (G6, G7). Systems whose replicas differed silently, by their issues:
+References: docs/guarantees.md, G6, G7. Systems whose replicas differed silently, by their issues:
 NATS 5576, 7791, 8319, etcd 13766.
 """
 

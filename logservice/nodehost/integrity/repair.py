@@ -18,8 +18,7 @@ replaced.
 - INV-REPAIR-3: a repair without progress for REPAIR_STALLED_S_MAX is reported as halted, so that
   HAKeeper replaces the replica under a new id; trying goes on until it does.
 
-References: DESIGN section 7 (Corruption); "Protocol-Aware Recovery for Consensus-Based Storage"
-(FAST 2018).
+References: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018).
 """
 
 from __future__ import annotations

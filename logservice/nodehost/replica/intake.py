@@ -4,7 +4,7 @@ On the leader's store a pass drains the intake: consecutive blocks share an entr
 entries of their own, and the leader's pre-check (`rsm.admission`) refuses what could only become a
 gap. On other stores each request is forwarded to the leader's store, and the answer is passed on.
 Without a leader requests wait, within their deadlines. A leader proposes nothing before its term's
-first entry is applied: until then it cannot know what the log decides (DESIGN section 5).
+first entry is applied: until then it cannot know what the log decides.
 
 A block that the disks of a quorum have no room for (`tracker.room`) is refused here with DISK_FULL,
 before it is proposed. Admission answers first what is no append at all (repetitions, fenced

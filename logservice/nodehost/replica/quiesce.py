@@ -19,7 +19,7 @@ quiesced shards that the sender leads with a member on the receiver. From it the
 INV-QUIESCE-3: a replica that is not ticked has nothing that time could change: no request, no read,
 nothing to apply or to send.
 A beat resets no election timer: replicas that count time are ticked, and listen to their leader
-only (DESIGN section 6).
+only.
 """
 
 from __future__ import annotations

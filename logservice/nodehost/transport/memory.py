@@ -7,8 +7,6 @@ is no chance in here. Faults come from outside: `cut` and `heal` links (one-way 
 
 What is delivered are the very same immutable objects; with `through_codec` they take the way over
 bytes.
-
-References: DESIGN section 4 (seams); reference/reliability.md section 4 (partition shapes).
 """
 
 from __future__ import annotations

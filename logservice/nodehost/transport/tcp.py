@@ -17,8 +17,6 @@ Certificates. Both sides use the newest certificates at the beginning of each ha
 
 An accepted connection teaches nothing about addresses, but its handshake shows that the store
 lives: the line towards it stops backing off.
-
-References: DESIGN section 8; reference/dragonboat.md section 6.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ it had at the visit before, so that followers that keep up need no snapshot ther
 snapshot's install is one durable record, and what is done twice changes nothing. The caller (the
 scheduler, the simulator) decides when; nothing here waits for time to pass.
 
-References: DESIGN section 11; reference page of MatrixOne, sections 4 and 9.
+References: docs/deviations.md (MatrixOne's truncation).
 """
 
 from __future__ import annotations

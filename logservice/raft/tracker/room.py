@@ -27,7 +27,7 @@ election timeout counts as having none: else the appends that a dead disk cannot
 the others' reserves.
 
 A leader whose own disk is full while a quorum has room hands leadership to a member with room
-(`leading.hand_over`). Reference: DESIGN section 7 (Disk full).
+(`leading.hand_over`).
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _READ_BYTES = 1
 
 
 class Truncation(Checker):
-    """Truncation (DESIGN section 11).
+    """Truncation (`nodehost.truncation.worker`).
 
     - T1: an installed snapshot's LSN is at most the truncation LSN that its record names, and that
       one was really asked for: no replica has applied a higher one.

@@ -33,8 +33,8 @@ class HAKeeperView(Checker):
     - no report claims an index or a truncation that nobody has applied;
     - the data directories that it keeps of a store are some that this store has had.
 
-    Every replica of shard 0 is looked at. Reference: DESIGN section 10, G8 (never act on what is
-    not so).
+    Every replica of shard 0 is looked at. Reference: docs/guarantees.md, G8 (never
+    act on what is not so).
     """
 
     name = "hakeeper-view"

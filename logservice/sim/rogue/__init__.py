@@ -34,7 +34,7 @@ The rogue has a source of chance of its own, so a world without one is as if thi
 exist. `world` alone imports the package, and `campaign` its draws. Start with `life.py` (when it
 attacks), then `adversary.py` (how), `attacks.py`, `limits.py` and `watch.py`.
 
-Reference: DESIGN section 21 (Trust).
+Reference: THREAT_MODEL.md.
 """
 
 from __future__ import annotations

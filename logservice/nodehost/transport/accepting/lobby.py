@@ -18,7 +18,7 @@ handshake that makes progress is over before enough others have come after it.
 - INV-LOBBY-1: an accepted connection that is not known is in the lobby, once; the pools hold no
   more than their bounds; each arrival leaves it within PEER_CONNECT_TIMEOUT_S.
 
-References: DESIGN section 21 (a stranger).
+References: THREAT_MODEL.md (a stranger).
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ INV-QUEUE-2: an item that is not marked `sent` has not left this process. So a r
 here when its connection broke had surely no effect.
 
 Bounded in bytes; beyond the bound `put` refuses and the caller drops. Not aware of asyncio.
-
-References: DESIGN section 8 ("separate lane for snapshots and catch-up"; "ticks never queue").
 """
 
 from __future__ import annotations

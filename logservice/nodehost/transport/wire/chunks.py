@@ -10,8 +10,6 @@ messages may pass between them.
 Nothing is handed up before the whole is there and its checksum is right. What is assembled is
 counted in the receive budget and thrown away with the connection. A lost snapshot is sent again by
 Raft from its first byte: that is the rare case, and half a snapshot is of no use to anybody.
-
-References: DESIGN section 8 (one framed connection per pair, a lane for snapshots), section 21.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ Encoding never copies a payload: it goes into the list of buffers by reference. 
 payload out of the frame once. Every count and length is checked against the bytes that are really
 there before anything is allocated for it, so that a hostile frame costs at most its own size.
 Integers that do not fit are a programmer error (struct.error), as no correct core produces them.
-
-References: DESIGN section 8; reference/python-ecosystem.md section 2 (why not protobuf here).
 """
 
 from __future__ import annotations

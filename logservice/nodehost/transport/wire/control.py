@@ -10,7 +10,7 @@ name pairs. A name is ``length u16`` and UTF-8.
 Both sides say HELLO, the dialer first; the side that sees a mistake answers REFUSED and closes.
 A typed error crosses unchanged: class by reason, message, metadata.
 
-References: DESIGN sections 8 (incarnations) and 12 (the error table).
+References: `logservice_wire.errors`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ of a frame that does not fit doubles as it fills, up to `body_limit`. Each step 
 whoever counts what all readers hold (`claim`).
 
 Large payloads are never joined into a frame: they follow by reference in the list of chunks.
-
-References: reference/dragonboat.md section 6; DESIGN section 8.
 """
 
 from __future__ import annotations
