@@ -108,7 +108,7 @@ class Shard:
     ) -> int:
         """Append a block made by `logservice_wire.block.encode_block`; return its first LSN.
 
-        The leader checks its checksum. Otherwise as `append`.
+        The leader checks the block's checksum. All else is as with `append`.
         """
         count = peek_block(block)
         if self._appender.queue.crowded:
@@ -160,8 +160,8 @@ class Shard:
         """Read from `lsn` on, about `max_bytes` (0: the server's default), at least one block.
 
         At the tail + 1 the result is empty. Raises Truncated{first_lsn} below the oldest record,
-        BeyondTail{next_lsn} further on. `stale`: whatever the replica has applied, without asking
-        the others; else nothing acked before the call is missed.
+        BeyondTail{next_lsn} further on. `stale`: read what the replica has applied, without
+        asking the others. Without it the read misses nothing that was acked before the call.
         """
         request = log_pb2.ReadRequest(
             shard_id=self.shard_id, lsn=lsn, max_bytes=max_bytes, stale=stale
@@ -182,8 +182,9 @@ class Shard:
         """Read from `lsn` on and wait for more, for ever or until a condition holds.
 
         until_lsn: stop after that LSN. until_tail: stop at the tail as it is now. The timestamps
-        skip blocks written before, and stop at the first one written at or after. Goes on elsewhere
-        when a replica is lost; raises when none can serve for `patience` seconds.
+        skip blocks written before the one, and stop at the first block written at or after the
+        other. When a replica is lost, reading goes on at another one; it raises when none can serve
+        for `patience` seconds.
         """
         backoff = Backoff()
         deadline = Deadline(patience)
@@ -282,11 +283,12 @@ class Shard:
         """Become the only one whose appends and truncates take effect; return the new epoch.
 
         Compare-and-swap: `expected_epoch` is the epoch as the caller knows it (0: none granted
-        yet), else StaleEpoch{epoch, holder}; `takeover` takes it whatever it is. While another
-        identity has it this is PermissionDenied; `override` takes it all the same, for whoever has
-        the role admin over the shard. The epoch belongs to this client's identity. This handle's
-        appends carry the epoch from now on. It is never acquired again by itself: after Fenced
-        another writer is at work, and whether to take over is the caller's decision.
+        yet). When another one is in force, StaleEpoch{epoch, holder} is raised, unless `takeover`
+        is set. While another identity has the epoch, PermissionDenied is raised, unless the caller
+        has the role admin over the shard and sets `override`. The epoch belongs to this client's
+        identity. This handle's appends carry the epoch from now on. It is never acquired again by
+        itself: after Fenced another writer is at work, and whether to take over is the caller's
+        decision.
         """
         request = log_pb2.AcquireWriterRequest(
             shard_id=self.shard_id,
@@ -304,8 +306,8 @@ class Shard:
     ) -> None:
         """Give the right up; appends of this handle carry no epoch afterwards.
 
-        `epoch`: another one than this handle's. `override`: another identity's, for whoever has the
-        role admin over the shard.
+        `epoch`: give up another epoch than this handle's. `override`: give up another identity's
+        epoch, which needs the role admin over the shard.
         """
         request = log_pb2.ReleaseWriterRequest(
             shard_id=self.shard_id, epoch=epoch or self.writer_epoch, override=override
@@ -316,10 +318,11 @@ class Shard:
     async def set_hold(
         self, name: str, lsn: int, *, override: bool = False, timeout: float | None = None
     ) -> None:
-        """Keep records from `lsn` on until the hold is moved or released; HoldRefused if gone.
+        """Keep records from `lsn` on until the hold is moved or released.
 
-        Moving another identity's hold is PermissionDenied; `override` moves it all the same, for
-        whoever has the role admin over the shard.
+        Raises HoldRefused when records from `lsn` on are truncated already, and PermissionDenied
+        when the hold belongs to another identity, unless the caller has the role admin over the
+        shard and sets `override`.
         """
         request = log_pb2.SetHoldRequest(
             shard_id=self.shard_id, name=name, lsn=lsn, override=override

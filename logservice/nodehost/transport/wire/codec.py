@@ -8,10 +8,11 @@ message is a fixed head, little-endian, and a fixed part by kind:
 contexts, a snapshot). An entry is ``term u64, index u64, lsn u64, record_count u32, length u32,
 kind u8`` (33 bytes) and its payload.
 
-Encoding never copies a payload: it goes into the list of buffers by reference. Decoding slices each
-payload out of the frame once. Every count and length is checked against the bytes that are really
-there before anything is allocated for it, so that a hostile frame costs at most its own size.
-Integers that do not fit are a programmer error (struct.error), as no correct core produces them.
+Encoding never copies a payload, as protobuf would: it goes into the list of buffers by reference.
+Decoding slices each payload out of the frame once. Every count and length is checked against the
+bytes that are really there before anything is allocated for it, so that a hostile frame costs at
+most its own size. Integers that do not fit are a programmer error (struct.error), as no correct
+core produces them.
 """
 
 from __future__ import annotations
