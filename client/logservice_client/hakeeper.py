@@ -31,7 +31,7 @@ class HakeeperClient:
     async def cluster_state(
         self, *, stale: bool = False, timeout: float | None = None
     ) -> hakeeper_pb2.ClusterState:
-        """Stores, shards, replicas, repairs under way. `stale`: as the asked store knows it."""
+        """Stores, shards, replicas, repairs under way. `stale`: as far as the asked store knows."""
         request = hakeeper_pb2.GetClusterStateRequest(stale=stale)
         return await self._caller.call(None, GET_CLUSTER_STATE, request, timeout)
 
@@ -50,7 +50,8 @@ class HakeeperClient:
         replicas: int = 0,
         timeout: float | None = None,
     ) -> int:
-        """Create a log and return its id. 0: choose the id; the cluster's number of replicas.
+        """Create a log and return its id. With 0 HAKeeper chooses the id, and the
+        cluster's number of replicas.
 
         Raises ShardExists, NotEnoughStores; after UnknownOutcome ask `shard_info`.
         """

@@ -1,4 +1,5 @@
-"""Tls: what a client shows and trusts, given as bytes or followed in files.
+"""Tls: the certificate that a client shows and the authorities it trusts, as bytes or as files that
+are read again when they change.
 
 gRPC reads credentials once per channel, so new certificates need new channels: `TlsFiles` says when
 its files have changed, and the pool then begins new channels and lets the old ones end

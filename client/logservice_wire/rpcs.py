@@ -4,7 +4,8 @@ Theory of operation. What an RPC takes and answers, what its caller must be allo
 a lost answer means, is said here and nowhere else. The client calls by these rows (the generated
 stubs are untyped, and refuse any grpcio older than the one that generated them). The store
 registers its services by them: an RPC without a row is not served. The tests walk the proto's
-descriptors and try every row with every role, and docs/protocol.md shows the table.
+descriptors and try every row with every role, and docs/protocol.md shows the table. CONTRIBUTING.md
+lists what else a new RPC needs.
 
 Why a row asks for the role it asks for:
 
@@ -13,8 +14,8 @@ Why a row asks for the role it asks for:
 - timestamps and the writer's epoch belong to whoever appends: APPEND;
 - writers and holds belong to an identity; whoever asks to override that needs ADMIN over the shard
   instead, and is audited as administration (`Rpc.overriding`);
-- what a service of the database reports and allocates: APPEND over the cluster;
-- a leader is moved by ADMIN over the shard or over the cluster.
+- a service of the database reports itself and allocates ids with APPEND over the cluster;
+- ADMIN over the shard or over the cluster moves a leader.
 """
 
 from __future__ import annotations
