@@ -265,7 +265,7 @@ def opens_session(command: bytes) -> bool:
 
 def is_forwarded(command: bytes) -> bool:
     """True for a command that a store forwards to the leader's store for its own callers: it
-    changes nothing that has an owner (DESIGN section 21).
+    changes nothing that has an owner.
     """
     return command[:1] in _FORWARDED_TAGS
 
