@@ -467,8 +467,8 @@ class Raft:
         if s.role is not _LEADING:
             return None
         log = s.log
-        room = min(s.room, s.tracker.room())
-        closed = not room and s.tracker.closed()
+        room = self.block_room
+        closed = not room and self.quorum_closed
         return Proposing(
             Term(s.term),
             Index(log.last_index),
@@ -533,11 +533,6 @@ class Raft:
         return self._state.membership
 
     @property
-    def leader_transferee(self) -> ReplicaId:
-        """The replica that this leader is handing over to, else NO_REPLICA."""
-        return self._state.transferee
-
-    @property
     def successor(self) -> ReplicaId:
         """Who should lead if this leader leaves; NO_REPLICA: nobody, or this is no leader."""
         if self._state.role is not Role.LEADER:
@@ -569,15 +564,6 @@ class Raft:
         """Bytes of blocks that this leader may have uncommitted at a time (INV-ROOM-1)."""
         s = self._state
         return min(s.room, s.tracker.room())
-
-    @property
-    def has_committed_in_term(self) -> bool:
-        """This leader's no-op is committed: its commit index is the latest."""
-        return self._state.role is Role.LEADER and self._state.committed_in_term()
-
-    def first_index_of_term(self) -> Index:
-        """Index of this leader's no-op; 0 when not leading."""
-        return Index(self._state.term_first_index)
 
     def status(self) -> Status:
         """A picture of everything, by which the shell decides and reports."""

@@ -333,7 +333,7 @@ async def test_a_transfer_that_comes_to_nothing_is_said_and_is_over(cluster: Clu
     with pytest.raises(DeadlineExceeded):
         await cluster.host(leader).router.transfer_leadership(SHARD, ReplicaId(target), 0.3)
     raft = cluster.replica(leader).raft
-    await eventually(lambda: not raft.leader_transferee)
+    await eventually(lambda: not raft.status().leader_transferee)
     await append_any(cluster, b"on")
 
 

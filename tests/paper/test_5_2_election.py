@@ -186,5 +186,5 @@ def test_p17_the_first_entry_of_a_term_is_empty_and_the_leaders() -> None:
     assert solo.terms() == [1, 1, 2]
     (no_op,) = solo.storage.entries(Index(4), Index(5), 1)
     assert no_op.payload == b""
-    assert solo.raft.first_index_of_term() == 4
+    assert solo.raft.status().first_index_of_term == 4
     assert solo.raft.leader == ReplicaId(1)

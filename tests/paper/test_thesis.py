@@ -54,7 +54,7 @@ def test_transfer_p4_it_is_given_up_after_an_election_timeout() -> None:
     solo.propose()
     solo.raft.transfer_leader(ReplicaId(2))
     solo.tick(ELECTION_TICKS)
-    assert (solo.role(), solo.raft.leader_transferee) == (Role.LEADER, 0)
+    assert (solo.role(), solo.raft.status().leader_transferee) == (Role.LEADER, 0)
 
 
 def test_transfer_p5_a_request_reaches_the_leader_from_anywhere() -> None:

@@ -42,6 +42,12 @@ def taken(raft: Raft) -> Ready:
     return raft.take_ready() or NOTHING
 
 
+def committed_in_term(raft: Raft) -> bool:
+    """Whether `raft` leads and has committed an entry of its term."""
+    status = raft.status()
+    return status.role is Role.LEADER and status.commit >= status.first_index_of_term > 0
+
+
 def membership(voters: Iterable[int], learners: Iterable[int] = ()) -> Membership:
     return Membership(
         voters=tuple(ReplicaId(voter) for voter in sorted(voters)),
@@ -293,7 +299,7 @@ class Cluster:
     def wait_for_leader(self, ticks: int = 400, besides: int = 0) -> Replica:
         for _ in range(ticks):
             for replica in self.up():
-                if replica.id != besides and replica.raft.has_committed_in_term:
+                if replica.id != besides and committed_in_term(replica.raft):
                     return replica
             self.tick()
         raise AssertionError("no leader")

@@ -147,7 +147,7 @@ def test_leadership_transfer_waits_for_the_target_to_catch_up() -> None:
     cluster.settle()
     cluster.heal()
     leader.transfer_leader(ReplicaId(2))
-    assert leader.leader_transferee == 2
+    assert leader.status().leader_transferee == 2
     cluster.tick(3)
     assert cluster.role(2) is Role.LEADER
     assert cluster[2].term == 2
@@ -169,7 +169,7 @@ def test_a_transfer_to_a_dead_replica_is_given_up() -> None:
     leader.propose([block(b"x")])
     leader.transfer_leader(ReplicaId(2))
     cluster.tick(cluster.election_ticks + 1)
-    assert leader.leader_transferee == 0
+    assert leader.status().leader_transferee == 0
     assert cluster.role(1) is Role.LEADER
     leader.propose([block(b"y")])
     cluster.settle()
@@ -186,7 +186,7 @@ def test_a_transfer_is_aborted_by_naming_the_leader_itself() -> None:
         leader.propose([block(b"y")])
     assert dropped.value.reason is DropReason.TRANSFERRING
     leader.transfer_leader(ReplicaId(1))
-    assert leader.leader_transferee == 0
+    assert leader.status().leader_transferee == 0
     leader.propose([block(b"y")])
     cluster.settle()
     assert cluster.committed_payloads() == [b"x", b"y"]
@@ -202,7 +202,7 @@ def test_another_target_replaces_the_one_that_does_not_answer() -> None:
     leader.propose([block(b"x")])
     leader.transfer_leader(ReplicaId(2))
     leader.transfer_leader(ReplicaId(3))
-    assert leader.leader_transferee == 3
+    assert leader.status().leader_transferee == 3
     cluster.tick(3)
     assert cluster.role(3) is Role.LEADER
 

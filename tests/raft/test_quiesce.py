@@ -184,8 +184,8 @@ def test_not_while_leadership_is_being_handed_over() -> None:
     leader.transfer_leader(ReplicaId(2))
     for _ in range(8):
         cluster.tick()
-        assert bool(leader.leader_transferee) or silent(cluster) == set()
-        if leader.leader_transferee:
+        assert bool(leader.status().leader_transferee) or silent(cluster) == set()
+        if leader.status().leader_transferee:
             assert silent(cluster) == set()
 
 

@@ -97,7 +97,7 @@ def test_a_full_leader_stays_while_nobody_with_room_keeps_up() -> None:
     cluster[1].tick()
     cluster[1].tick()
     assert cluster[1].quorum_room == ROOM_MAX
-    assert cluster[1].leader_transferee == 0
+    assert cluster[1].status().leader_transferee == 0
 
 
 def test_nobody_hands_over_when_a_quorum_is_full() -> None:
@@ -168,7 +168,7 @@ def test_a_closed_follower_that_the_log_was_compacted_behind_gets_the_snapshot()
     cluster.compact(1)
     cluster.tick(5)
     assert cluster[3].applied_index == cluster[1].applied_index
-    assert cluster[3].first_index_of_term() == 0
+    assert cluster[3].status().first_index_of_term == 0
 
 
 def test_a_closed_disk_still_votes_and_follows() -> None:

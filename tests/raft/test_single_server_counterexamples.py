@@ -29,7 +29,7 @@ from logservice.entry import EntryKind
 from logservice.raft.errors import DropReason, ProposalDropped
 from logservice.raft.messages import RequestVote, VoteResponse
 from logservice.raft.ready import Role
-from tests.raft.cluster import Cluster, Replica, add, block, change, remove
+from tests.raft.cluster import Cluster, Replica, add, block, change, committed_in_term, remove
 
 C = (1, 2, 3, 4)
 NO_OP, OF_D = 2, 3
@@ -124,7 +124,7 @@ def elect_s2(cluster: Cluster) -> None:
     cluster.drop = lambda m: not isinstance(m, RequestVote | VoteResponse) or m.to not in C
     cluster.elect(2)
     assert cluster.role(1) is Role.FOLLOWER
-    assert not cluster[2].has_committed_in_term
+    assert not committed_in_term(cluster[2])
 
 
 def create_e(cluster: Cluster, example: Example) -> None:
