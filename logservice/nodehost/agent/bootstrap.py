@@ -14,8 +14,8 @@ an emptied disk never votes. HAKeeper replaces it later like any lost replica.
 INV-BOOT-1: shard 0 is bootstrapped only by the first member, only after every member was heard to
 be never bootstrapped in this very attempt. INV-BOOT-2: a store never starts an initial replica of
 shard 0 under a membership that names it with an incarnation that it has not, nor when it remembers
-a running HAKeeper, nor when shard 0 has data here (NodeHost starts that), nor when log storage here
-has ever lost something of which nobody knows whose it was (INV-DIR-4): shard 0 may have been lost.
+a running HAKeeper, nor when shard 0 has data here (NodeHost starts that), nor when a data directory
+here has an unattributed loss (INV-DIR-4): what was lost may have been shard 0.
 
 A store that decided to start says so when asked, before its record is durable. The answer errs
 towards "bootstrapped", which only makes others wait.

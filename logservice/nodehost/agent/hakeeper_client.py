@@ -70,10 +70,10 @@ _ELSEWHERE: Final = frozenset(
 _ABOUT_WAITING: Final = frozenset(
     {Reason.NOT_READY, Reason.BUSY, Reason.DEADLINE, Reason.UNKNOWN_OUTCOME}
 )
-"""Of these, what is as true of the question."""
+"""Those of them that hold for the question, too, whichever store was asked: callers are told."""
 
 _OF_A_STORE: Final = (proposals.AckCommands, proposals.ServiceHeartbeat, proposals.AllocateIds)
-"""What an enrolled store may propose, besides its heartbeat."""
+"""What an enrolled store may propose besides its heartbeat."""
 
 SelfMade = (
     proposals.StoreHeartbeat

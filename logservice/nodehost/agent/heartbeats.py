@@ -11,9 +11,9 @@ not repeated. After a restart it may be repeated, so all commands are idempotent
 This file alone decides that a replica is created here only in the data directory that the command
 names, and only if HAKeeper knows that it has never run (`fresh`). Where any other replica's data is
 missing, the store answers SHARD_NOT_FOUND, and HAKeeper replaces the replica instead of letting it
-begin again empty. A data directory that has lost track may have lost replicas that HAKeeper never
-heard of; which directories those are is said with every heartbeat (INV-HK-LOST-TRACK). HAKeeper
-therefore knows of the loss before it gives this process its first command.
+begin again empty. A data directory with an unattributed loss may have lost replicas that HAKeeper
+never heard of. Every heartbeat names those directories (INV-HK-LOST-TRACK), so HAKeeper knows of
+the loss before it gives this process its first command.
 
 INV-BEAT-1: a living store is heard. A heartbeat of the store's earlier process may arrive late,
 after the first one of this process, and then HAKeeper takes the earlier process for the newer one.

@@ -212,7 +212,7 @@ class Replica:
         self.stopped = False
         self.damaged = bool(start.log.faulty)
         """Whether its log was found damaged; then its next step, a tick at the latest, halts it.
-        The one who keeps the replicas is told of damage, and sets this."""
+        `ReplicaTable.damaged` sets this when log storage finds damage."""
         self.ticked = False
         """Whether it is told of time. A new replica is not, until it is first activated;
         `quiesce.Quiescence` alone changes this."""
@@ -571,13 +571,9 @@ class Replica:
 
     def _apply(self, entries: tuple[Entry, ...]) -> None:
         for entry in entries:
-            invariant(
-                entry.index == self.applied + 1,
-                "INV-REPLICA-2",
-                shard=self.shard,
-                entry=entry.index,
-                applied=self.applied,
-            )
+            if entry.index != self.applied + 1:
+                found, applied = entry.index, self.applied
+                invariant(False, "INV-REPLICA-2", shard=self.shard, entry=found, applied=applied)
             outcomes = self._update(entry)
             if entry.kind is EntryKind.CONFIG:
                 self._apply_change(entry)
