@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from logservice_client.read_result import Records
@@ -46,10 +45,3 @@ def read_all(shard: SyncShard) -> list[bytes]:
         if isinstance(item, Records)
         for one in item.records()
     ]
-
-
-def until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)

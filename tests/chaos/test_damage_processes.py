@@ -10,7 +10,8 @@ import pytest
 from logservice_client.sync import SyncLogClient
 
 from logservice.cli.processes.local_cluster import LocalCluster
-from tests.chaos.known_records import append_blocks, everywhere, read_all, record, until
+from tests.chaos.known_records import append_blocks, everywhere, read_all, record
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -45,14 +46,16 @@ def test_g6_bits_flipped_in_a_stopped_store_are_repaired_when_it_runs_again(
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
             last_lsn = append_blocks(shard, 0, BLOCKS, RECORDS)
-            until(everywhere(client, 1, last_lsn))
+            wait_until(everywhere(client, 1, last_lsn))
             victim = cluster.process("store-2")
             cluster.stop("store-2")
             flip(victim.directory, record(40, 7))
             cluster.start("store-2")
             cluster.wait_ready()
             append_blocks(shard, BLOCKS, BLOCKS + 5, RECORDS)
-            until(lambda: "is repaired in place" in victim.log_path.read_text(errors="replace"))
+            wait_until(
+                lambda: "is repaired in place" in victim.log_path.read_text(errors="replace")
+            )
             # One of the others stops, so the repaired replica's records are needed: no acked one is
             # missing.
             cluster.kill("store-1")

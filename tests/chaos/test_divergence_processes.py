@@ -13,8 +13,9 @@ from logservice_wire.errors import LogServiceError, Reason
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.logdb.io.data_directory import read_identity
 from logservice.logdb.io.posix_vfs import PosixVfs
-from tests.chaos.known_records import append_blocks, everywhere, read_all, record, until
+from tests.chaos.known_records import append_blocks, everywhere, read_all, record
 from tests.nodehost.forgery import forge_where
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -38,7 +39,7 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
             last_lsn = append_blocks(shard, 0, BLOCKS, RECORDS)
-            until(everywhere(client, 1, last_lsn))
+            wait_until(everywhere(client, 1, last_lsn))
             victim = cluster.process("store-2")
             data = victim.directory / "data"
             incarnation = read_identity(PosixVfs(), str(data)).incarnation
@@ -51,7 +52,7 @@ def test_g6_a_record_that_differs_with_valid_checksums_is_found_and_restored(
                 logs = {name: cluster.process(name).log_path for name in STORES}
                 return [n for n, log in logs.items() if what in log.read_text(errors="replace")]
 
-            until(lambda: logged("is repaired in place") == ["store-2"])
+            wait_until(lambda: logged("is repaired in place") == ["store-2"])
             assert logged("not what a majority has") == ["store-2"]
             # A leader finds it; two leaders do, if leadership moved meanwhile.
             assert logged("differ from the majority: entries")
@@ -95,7 +96,7 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
         with SyncLogClient(cluster.endpoints()) as client:
             shard = client.shard(1)
             last_lsn = append_blocks(shard, 0, 20, RECORDS)
-            until(everywhere(client, 1, last_lsn))
+            wait_until(everywhere(client, 1, last_lsn))
             # All stop before any changes: one that differed alone would be outvoted by the other
             # two.
             for name in STORES:
@@ -119,13 +120,13 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
                     return error.reason in (Reason.HALTED, Reason.DEADLINE)
                 return False
 
-            until(refused)
+            wait_until(refused)
         for name in STORES:
             log = cluster.process(name).log_path
-            until(lambda log=log: "until a person decides" in log.read_text(errors="replace"))
+            wait_until(lambda log=log: "until a person decides" in log.read_text(errors="replace"))
         # A line that was logged reaches the disk a moment later.
         no_majority = b"no majority of replicas agrees"
-        until(lambda: all(no_majority in shown(cluster, name).stderr for name in STORES))
+        wait_until(lambda: all(no_majority in shown(cluster, name).stderr for name in STORES))
         printed = [shown(cluster, name) for name in STORES]
         # The forger left the clients' own checksum as it was: it tells a person which replica is
         # wrong.
@@ -138,6 +139,6 @@ def test_g7_three_different_replicas_halt_and_a_person_sees_what_each_has(tmp_pa
         cluster.stop("store-1")
         cluster.start("store-1")
         log = cluster.process("store-1").log_path
-        until(lambda: log.read_text(errors="replace").count("halted: no majority") >= 2)
+        wait_until(lambda: log.read_text(errors="replace").count("halted: no majority") >= 2)
     finally:
         cluster.down()

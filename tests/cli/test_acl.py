@@ -10,7 +10,8 @@ from logservice.cli.certificates.authority import Authority
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
-from tests.cli.test_processes import SETTINGS, Program, wait_for
+from tests.cli.test_processes import SETTINGS, Program
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -41,12 +42,12 @@ def test_grant_list_and_revoke(tmp_path: Path, capfd: pytest.CaptureFixture[str]
         assert ctl.json(*shown(), "acl", "list") == [
             {"identity": identity, "scope": "name/log-*", "roles": ["append", "read"]}
         ]
-        wait_for(appends)
+        wait_until(appends)
         refused = ctl(*shown(WHO), "acl", "grant", identity, "*", "admin")
         assert (refused.code, "PERMISSION_DENIED" in refused.err) == (exit_codes.REFUSED, True)
         revoked = ctl.json(*shown(), "acl", "revoke", identity, "name/log-*", "append")
         assert revoked == {"version": 2}
-        wait_for(lambda: not appends())
+        wait_until(lambda: not appends())
         assert "record" in ctl(*shown(WHO), "read", 1).out
         wrong = ctl(*shown(), "acl", "grant", "wal-writer", "*", "read")
         assert (wrong.code, "INVALID_ARGUMENT" in wrong.err) == (exit_codes.USAGE, True)

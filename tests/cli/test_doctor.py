@@ -12,7 +12,8 @@ import pytest
 
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
-from tests.cli.test_processes import SETTINGS, Program, wait_for
+from tests.cli.test_processes import SETTINGS, Program
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes]
 
@@ -65,8 +66,8 @@ def unready(cluster: LocalCluster, store: str) -> set[tuple[str, int]]:
 
 def test_a_healthy_cluster(ctl: Program, cluster: LocalCluster) -> None:
     until(ctl, set())
-    wait_for(lambda: "3 of 3 stores ready" in ctl("doctor").out)
-    wait_for(lambda: not any(unready(cluster, store) for store in cluster.stores))
+    wait_until(lambda: "3 of 3 stores ready" in ctl("doctor").out)
+    wait_until(lambda: not any(unready(cluster, store) for store in cluster.stores))
 
 
 def test_a_forgotten_hold(ctl: Program) -> None:
@@ -112,7 +113,7 @@ def test_an_endpoint_of_nobody(ctl: Program, cluster: LocalCluster) -> None:
         assert "unknown_endpoint" in result.out
         return not result.code  # there are more findings while a store is late for a moment
 
-    wait_for(told_and_not_bad)
+    wait_until(told_and_not_bad)
     assert ctl("--endpoints", wrong, "doctor", "--strict").code == 1
 
 

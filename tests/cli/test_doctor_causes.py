@@ -23,8 +23,10 @@ import pytest
 
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
-from tests.cli.test_processes import Program, wait_for
+from tests.cli.test_processes import Program
+from tests.slow_disk import slow_syncs
 from tests.tmpfs import fill, mounted
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes]
 
@@ -153,31 +155,12 @@ def test_a_disk_that_cannot_be_written(cluster: LocalCluster, ctl: Program, smal
 )
 def test_a_slow_disk(cluster: LocalCluster, ctl: Program) -> None:
     pid = cluster.pids()[ILL]
-    command = [
-        "strace",
-        "-f",
-        "-qq",
-        "-p",
-        str(pid),
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=fdatasync,pwritev2",
-        "-e",
-        "inject=fdatasync,pwritev2:delay_exit=150000",
-    ]
-    tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
-    try:
+    with slow_syncs(pid, "delay_exit=150000") as tracer:
         deadline = time.monotonic() + 90
         while "slow_disk" not in codes(ctl):
-            if tracer.poll() is not None:
-                assert tracer.stderr is not None
-                pytest.skip(f"strace may not trace here: {tracer.stderr.read().decode()}")
+            tracer.skip_if_ended()
             assert time.monotonic() < deadline
             ctl("append", 1, "something to sync")
-    finally:
-        tracer.terminate()
-        tracer.communicate()
     # The doctor looks at the newest groups, and a new process has none of the slow ones.
     cluster.stop(ILL)
     cluster.start(ILL)
@@ -198,11 +181,11 @@ def test_damaged_data(cluster: LocalCluster, ctl: Program) -> None:
     """The store cannot repair its damage alone; with the others it repairs the damage in place."""
     for number in range(20):
         assert ctl("append", 1, f"record {number}").code == 0
-    wait_for(lambda: where(cluster, b"record 19") is not None)  # the other stores acked it, too
+    wait_until(lambda: where(cluster, b"record 19") is not None)  # the other stores acked it, too
     # If the stop takes long, the store is killed. Damage in its newest group would then be taken
     # for a torn write, so another group follows.
     assert ctl("append", 1, "behind it").code == 0
-    wait_for(lambda: where(cluster, b"behind it") is not None)
+    wait_until(lambda: where(cluster, b"behind it") is not None)
     cluster.down()
     found = where(cluster, b"record 19")
     assert found is not None

@@ -18,7 +18,8 @@ import pytest
 from logservice.cli.logctl import logctl
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.cli.test_doctor import unready
-from tests.cli.test_processes import SETTINGS, Program, wait_for
+from tests.cli.test_processes import SETTINGS, Program
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes]
 
@@ -52,7 +53,7 @@ def until_refused(cluster: LocalCluster) -> None:
         except urllib.error.URLError:
             return False  # its admin port is not open yet
 
-    wait_for(lambda: all(map(refused, EMPTIED)))
+    wait_until(lambda: all(map(refused, EMPTIED)))
 
 
 def test_an_emptied_store_is_not_ready(cluster: LocalCluster) -> None:

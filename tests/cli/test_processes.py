@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +19,7 @@ from logservice.cli.logctl import logctl
 from logservice.cli.main import logservice
 from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.cli.shell import exit_codes
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -89,13 +89,6 @@ def shard(ctl: Program) -> int:
     created = ctl.json("shard", "create")
     assert isinstance(created, dict)
     return int(created["shard"])
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
 
 
 # --- logctl: records -----------------------------------------------------------------------------
@@ -199,7 +192,7 @@ def test_shards_and_stores(ctl: Program, cluster: LocalCluster, shard: int) -> N
     assert "hakeeper" in table
     assert "leader" in table
     # A shard that was just created is flagged until its leader has been reported.
-    wait_for(lambda: ctl("repairs").code == 0)
+    wait_until(lambda: ctl("repairs").code == 0)
     assert ctl.json("repairs") == []
     address = cluster.endpoints()[0]
     said = ctl.json("store", address)
@@ -232,7 +225,7 @@ def test_transfer(ctl: Program, shard: int) -> None:
         assert isinstance(moved, dict)
         return before != moved["leader"] == leader()
 
-    wait_for(transferred)
+    wait_until(transferred)
     assert ctl("transfer", shard, "store-9").code == exit_codes.USAGE
 
 
@@ -278,12 +271,12 @@ def test_kill_start_stop(service: Program, ctl: Program, cluster: LocalCluster) 
     assert service("cluster", "status", *where).code == exit_codes.NEGATIVE
     assert ctl("append", 1, "during").code == 0
     assert service("cluster", "start", *where, "store-2").code == 0
-    wait_for(lambda: ctl("store", cluster.stores["store-2"].client).code == 0)
+    wait_until(lambda: ctl("store", cluster.stores["store-2"].client).code == 0)
     assert service("cluster", "stop", *where, "store-3").code == 0
     assert "stopped" in cluster.process("store-3").last_lines(3)
     assert ctl("append", 1, "after").code == 0
     cluster.start("store-3")
-    wait_for(lambda: ctl("store", cluster.stores["store-3"].client).code == 0)
+    wait_until(lambda: ctl("store", cluster.stores["store-3"].client).code == 0)
     assert service("cluster", "up", *where).code == 0
 
 

@@ -22,15 +22,8 @@ import pytest
 from logservice.cli.processes import store_process
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.hostile import http2
-from tests.hostile.victim import (
-    LegalClient,
-    Peak,
-    attacked,
-    descriptors,
-    resident_mib,
-    three_times,
-    until,
-)
+from tests.hostile.victim import LegalClient, Peak, attacked, descriptors, resident_mib, three_times
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -78,7 +71,7 @@ def repeated(pid: int, attack: Callable[[], Awaitable[None]], warm: int = 5) -> 
             with Peak(pid) as peak:
                 await attack()
             peaks.append(peak.mib)
-            await until(lambda: descriptors(pid) <= before)
+            await eventually(lambda: descriptors(pid) <= before, 30.0)
         peaks.extend(await three_times(pid, attack, lambda: descriptors(pid) <= before))
 
     asyncio.run(all_of_them())
@@ -101,7 +94,7 @@ async def flood(address: str, kind: str, count: int) -> None:
         for _ in range(count):
             with contextlib.suppress(OSError):
                 held.append(half_open(address, kind))
-        await until(lambda: sum(http2.gone(one) for one in held) > count // 2)
+        await eventually(lambda: sum(http2.gone(one) for one in held) > count // 2, 30.0)
     finally:
         for one in held:
             one.close()
@@ -142,7 +135,7 @@ async def headers_flood(address: str, shown: tuple[Path, Path, Path]) -> None:
         made.sendall(http2.PREFACE + http2.settings())
         for number in range(100):
             made.sendall(http2.headers(2 * number + 1, block))
-    await until(lambda: http2.gone(made))
+    await eventually(lambda: http2.gone(made), 30.0)
     made.close()
 
 

@@ -24,7 +24,8 @@ from logservice.server.store import Store
 from tests.hostile.rogue_peer import Refusal, RoguePeer, context_of
 from tests.owners import APP, NONCE
 from tests.papers import uri
-from tests.server.secured import STORES, eventually, lay_out, secured
+from tests.server.secured import STORES, lay_out, secured
+from tests.waiting import eventually
 
 STRANGER = "stranger"
 LOG = ShardId(1)

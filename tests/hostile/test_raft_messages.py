@@ -22,8 +22,9 @@ from logservice.cli.processes.local_cluster import LocalCluster
 from logservice.logdb.io.data_directory import read_identity
 from logservice.logdb.io.posix_vfs import PosixVfs
 from tests.hostile.rogue_peer import MESSAGES, RoguePeer, context_of
-from tests.hostile.victim import LegalClient, attacked, until
+from tests.hostile.victim import LegalClient, attacked
 from tests.papers import Papers
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -126,7 +127,9 @@ def test_everything_that_a_peer_can_say_leaves_a_legal_client_alone(
             sent = asyncio.run(attack(cluster, who, incarnations))
             # On a machine without a spare core the attack took most of the time that passed.
             asyncio.run(
-                until(lambda: len(client.seen.latencies) > LEAST or bool(client.seen.failures))
+                eventually(
+                    lambda: len(client.seen.latencies) > LEAST or bool(client.seen.failures), 30.0
+                )
             )
         seen = client.seen
         print(f"{who}: {sent} messages; stall {seen.stall_s:.2f} s; {len(seen.latencies)} acked")

@@ -23,11 +23,11 @@ from tests.server.secured import (
     called,
     channel_of,
     credentials,
-    eventually,
     lay_out,
     secured,
 )
 from tests.server.served import block
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

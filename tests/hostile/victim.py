@@ -17,7 +17,6 @@ afterwards the number of descriptors is what it was.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import statistics
@@ -31,6 +30,7 @@ from logservice_client import SyncLogClient
 from logservice_wire.errors import LogServiceError
 
 from logservice.cli.processes.local_cluster import LocalCluster
+from tests.waiting import eventually
 
 APPENDS_PER_S = 50
 APPEND_TIMEOUT_S = 10.0
@@ -184,14 +184,7 @@ async def three_times(
         with Peak(pid) as peak:
             await attack()
         peaks.append(peak.mib)
-        await until(settled)
-        await until(lambda: descriptors(pid) <= before)
+        await eventually(settled, 30.0)
+        await eventually(lambda: descriptors(pid) <= before, 30.0)
     assert peaks[2] <= peaks[0] * GROWTH_MAX, peaks
     return peaks
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    """Wait for `condition`; fail when the time is up."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - another process has no event to wait for
-            await asyncio.sleep(0.02)

@@ -195,10 +195,3 @@ def request(
 def said(block: bytes) -> bytes:
     """The first record of a block."""
     return Block.parse(block).record(0)
-
-
-async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.01)

@@ -10,8 +10,9 @@ from logservice.ids import Index, Lsn
 from logservice.nodehost.integrity.comparison import Comparer
 from logservice.nodehost.integrity.repair import Repairer
 from logservice.rsm.state import Hold
-from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request
+from tests.nodehost.cluster import SHARD, Cluster, log_machine, request
 from tests.nodehost.forgery import forge
+from tests.waiting import eventually
 
 RECORDS = 40
 

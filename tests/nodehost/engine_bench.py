@@ -119,12 +119,6 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what is waited for is the engine's own loop
-            await asyncio.sleep(0.001)
-
-
 def block(shard: int, index: int, size: int = 100, *, commit: int | None = None) -> Update:
     one = Entry(Term(1), Index(index), Lsn(index), 1, EntryKind.BLOCK, bytes(size))
     state = HardState(Term(1), ReplicaId(1), Index(commit)) if commit is not None else None

@@ -6,7 +6,6 @@ it. The lists of a FakeHost are what tests look at; `down` and `failures` are wh
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -323,11 +322,3 @@ def info(
         (ReplicaId(2),),
         "",
     )
-
-
-async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + timeout_s
-    while not condition():
-        assert loop.time() < deadline_s, "it did not come true in time"
-        await asyncio.sleep(0.01)

@@ -18,9 +18,10 @@ from logservice.logdb.io.posix_vfs import PosixVfs
 from logservice.nodehost.node_host import NodeHost
 from logservice.outcome import Applied
 from logservice.rsm import commands
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
+from tests.nodehost.cluster import SHARD, Cluster, request, said
 from tests.nodehost.test_node_host import append_any
 from tests.owners import APP, NONCE
+from tests.waiting import eventually
 
 FAR_S = 600.0
 """A deadline that no test lives to see: whatever is answered was not answered because of it."""

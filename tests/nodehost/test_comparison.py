@@ -33,9 +33,10 @@ from logservice.nodehost.peers.question import Asker
 from logservice.nodehost.replica.replica import Replica
 from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm import commands
-from tests.nodehost.cluster import SHARD, eventually, request
+from tests.nodehost.cluster import SHARD, request
 from tests.nodehost.compared import RECORDS, Compared, compared, spoil
 from tests.owners import APP
+from tests.waiting import eventually
 
 
 @pytest.fixture

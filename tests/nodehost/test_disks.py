@@ -23,8 +23,9 @@ from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.raft.messages import Heartbeat
 from logservice.state_machine import StateMachine
 from tests.nodehost.assembled import CLUSTER, assemble
-from tests.nodehost.cluster import Cluster, Store, eventually, log_machine, request, said
+from tests.nodehost.cluster import Cluster, Store, log_machine, request, said
 from tests.nodehost.fake_host import Everybody
+from tests.waiting import eventually
 
 ONE, TWO = ShardId(1), ShardId(2)
 

@@ -18,14 +18,8 @@ from logservice.logdb.space.disk_space import OutOfSpace
 from logservice.membership import Membership
 from logservice.nodehost.disks.engine import Write
 from logservice.snapshot import Snapshot
-from tests.nodehost.engine_bench import (
-    Bench,
-    HeldExecutor,
-    Scripted,
-    turns,
-    until,
-    update,
-)
+from tests.nodehost.engine_bench import Bench, HeldExecutor, Scripted, turns, update
+from tests.waiting import eventually
 
 
 async def test_all_that_is_active_in_a_pass_shares_one_group() -> None:
@@ -225,7 +219,7 @@ async def test_a_group_without_room_waits_in_order_until_there_is_some(
     first = Scripted(bench.write("b", large(1, 2)), bench.write("c", large(1, 3)))
     bench.engine.activate(first)
     waiting = asyncio.ensure_future(bench.engine.commit([large(2, 1)]))
-    await until(lambda: bench.engine.out_of_space)
+    await eventually(lambda: bench.engine.out_of_space)
     bench.engine.activate(first)
     bench.engine.mark_if_idle()
     await asyncio.sleep(0.02)
@@ -238,7 +232,7 @@ async def test_a_group_without_room_waits_in_order_until_there_is_some(
         await bench.engine.own_group(lambda: bench.logdb.begin([large(3, 1)]))
     full_for(bench, left=64 << 20)
     await waiting
-    await until(lambda: bench.done == ["a", "b", "c"])
+    await eventually(lambda: bench.done == ["a", "b", "c"])
     assert not bench.engine.out_of_space
     assert not bench.fatal
     assert bench.logdb.log(ShardId(1), ReplicaId(1)).last_index() == 3
@@ -262,12 +256,12 @@ async def test_a_mark_of_damage_without_room_waits_too(monkeypatch: pytest.Monke
         return bench.logdb.begin(())
 
     bench.engine.own_group_soon(mark)
-    await until(lambda: len(tried) > 3)
+    await eventually(lambda: len(tried) > 3)
     assert not bench.fatal
     state = bench.logdb._states[1, 1]
     assert state.marked is None
     full_for(bench, left=64 << 20)
-    await until(lambda: state.marked == log.fault)
+    await eventually(lambda: state.marked == log.fault)
     done = len(tried)
     await asyncio.sleep(0.02)
     assert len(tried) == done
@@ -289,7 +283,7 @@ async def test_a_repair_does_not_begin_without_the_mark_that_had_no_room(
     bench.logdb._writer.seal()
     full_for(bench)
     bench.engine.activate(Scripted(bench.write("late", large(1, 2))))
-    await until(lambda: bench.engine.out_of_space)
+    await eventually(lambda: bench.engine.out_of_space)
     log.blame("a sector", Index(1))
     bench.engine.own_group_soon(lambda: bench.logdb.begin(()))
     await turns()
@@ -346,7 +340,7 @@ async def test_a_durable_mark_does_not_wait_for_groups_without_room() -> None:
     assert bench.engine.out_of_space
     assert bench.done == ["a"]
     full_for(bench, left=64 << 20)
-    await until(lambda: bench.done == ["a", "b"])
+    await eventually(lambda: bench.done == ["a", "b"])
     assert not bench.engine.out_of_space
     assert bench.logdb._writer.unmarked
     assert not bench.fatal

@@ -19,14 +19,8 @@ from logservice.membership import Membership
 from logservice.nodehost.disks.engine import Write
 from logservice.nodehost.disks.executor import InlineExecutor, ThreadExecutor
 from logservice.snapshot import Snapshot
-from tests.nodehost.engine_bench import (
-    Bench,
-    HeldExecutor,
-    Scripted,
-    block,
-    turns,
-    until,
-)
+from tests.nodehost.engine_bench import Bench, HeldExecutor, Scripted, block, turns
+from tests.waiting import eventually
 
 
 async def settled(bench: Bench) -> None:
@@ -105,7 +99,7 @@ async def test_a_fast_disk_gets_smaller_groups(monkeypatch: pytest.MonkeyPatch) 
         before = bench.groups
         for shard in range(1, 11):
             bench.engine.activate(Scripted(bench.write("w", block(shard, index))))
-        await until(lambda: len(bench.done) == 10 * index)
+        await eventually(lambda: len(bench.done) == 10 * index)
         return bench.groups - before
 
     assert await groups(1) == 4
@@ -133,7 +127,7 @@ async def test_the_order_is_the_same_whatever_is_begun_ahead(
         for replica in replicas:
             bench.engine.activate(replica)
         await asyncio.sleep(0)
-    await until(lambda: len(bench.done) == 7 * 39)
+    await eventually(lambda: len(bench.done) == 7 * 39)
     for shard in range(1, 8):
         mine = [name for name in bench.done if name.startswith(f"{shard}/")]
         assert mine == [f"{shard}/{n}" for n in range(1, 40)]
@@ -493,7 +487,7 @@ async def test_what_a_group_makes_active_is_begun_behind_the_next_before_that_is
     both = [Always(1), Always(2)]
     for replica in both:
         bench.engine.activate(replica)
-    await until(lambda: [replica.index for replica in both] == [5, 5])
+    await eventually(lambda: [replica.index for replica in both] == [5, 5])
     await turns()
     assert executor.had == [2] * 9 + [1]
     assert not bench.fatal

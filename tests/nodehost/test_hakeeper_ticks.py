@@ -14,7 +14,8 @@ from logservice.ids import HAKEEPER_SHARD, ClusterId, Incarnation, ReplicaId, St
 from logservice.logdb.format.update import Bootstrap
 from logservice.membership import Member
 from logservice.nodehost.agent.hakeeper_ticks import FirstConfiguration, HAKeeperTicks
-from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually
+from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0
+from tests.waiting import eventually
 
 MEMBERSHIP = initial_membership([Member(ReplicaId(1), StoreId("s1"), Incarnation(1))])
 FIRST = FirstConfiguration(ClusterId("c"), log_shards=2, replicas=3, store_timeout_s=10.0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from logservice_wire.errors import Halted, LogServiceError
+from logservice_wire.errors import Halted
 
 from logservice import bounds
 from logservice.entry import Entry, EntryKind
@@ -49,8 +49,9 @@ from logservice.raft.messages import (
 from logservice.rsm.log_rsm import LogRsm
 from logservice.snapshot import Snapshot
 from logservice.state_machine import StateMachine
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
-from tests.nodehost.saying import others, replica, say
+from tests.nodehost.cluster import SHARD, Cluster, request
+from tests.nodehost.saying import append, others, replica, say
+from tests.waiting import eventually
 
 HUGE = Term(2**62 - 1)
 
@@ -61,18 +62,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     await cluster.up()
     yield cluster
     await cluster.down()
-
-
-async def append(cluster: Cluster, block: bytes = b"x", timeout_s: float = 60.0) -> None:
-    """Append through whichever store leads, until it is acked."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            try:
-                leader = cluster.host(await cluster.leader())
-                await leader.append(SHARD, request(block=block), 10.0)
-                return
-            except LogServiceError:
-                await asyncio.sleep(0.01)
 
 
 def every_message(to: ReplicaId, sender: ReplicaId, term: Term, good: Snapshot) -> list[Message]:

@@ -32,9 +32,10 @@ from logservice.raft.messages import (
     TimeoutNow,
     VoteResponse,
 )
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
-from tests.nodehost.saying import others, replica, say
+from tests.nodehost.cluster import SHARD, Cluster, request
+from tests.nodehost.saying import append, others, replica, say
 from tests.owners import CLAIM
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -47,17 +48,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 def term_of(cluster: Cluster, number: int) -> Term:
     return cluster.replica(number).raft.term
-
-
-async def append(cluster: Cluster, block: bytes = b"x") -> None:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                leader = cluster.host(await cluster.leader())
-                await leader.append(SHARD, request(block=block), 10.0)
-                return
-            except LogServiceError:
-                await asyncio.sleep(0.01)
 
 
 def forged_entry(term: Term, index: Index, lsn: Lsn) -> Entry:

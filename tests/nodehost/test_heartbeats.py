@@ -42,7 +42,8 @@ from logservice.nodehost.agent.heartbeats import HeartbeatSender, StoreDescripti
 from logservice.nodehost.agent.remembered_file import Copy
 from logservice.nodehost.info import HaltedReplica
 from logservice.raft.ready import Role
-from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, eventually, info
+from tests.nodehost.fake_host import FakeHost, FakeNetwork, Shard0, info
+from tests.waiting import eventually
 
 ONE, TWO = ShardId(1), ShardId(2)
 

@@ -15,8 +15,9 @@ from logservice.ids import Lsn
 from logservice.logdb.read.replica_log import ReplicaLog
 from logservice.nodehost.replica.log_reading import LogSlice
 from logservice.rsm import commands
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
+from tests.nodehost.cluster import SHARD, Cluster, request, said
 from tests.owners import APP
+from tests.waiting import eventually
 
 
 @pytest_asyncio.fixture

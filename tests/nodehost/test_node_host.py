@@ -38,8 +38,9 @@ from logservice.nodehost.routing import forwarding
 from logservice.nodehost.routing.forwarding import ForwardedCommand
 from logservice.owner import Author
 from logservice.rsm import commands
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request, said
+from tests.nodehost.cluster import SHARD, Cluster, request, said
 from tests.owners import APP, NONCE
+from tests.waiting import eventually
 
 ACQUIRE = commands.AcquireWriter(APP, False, holder="db-1", expected_epoch=0, takeover=False)
 

@@ -13,7 +13,8 @@ from logservice_wire.errors import InvalidArgument
 from logservice.ids import ReplicaId, ShardId
 from logservice.nodehost.replica import quiesce
 from logservice.nodehost.replica.replica import Replica
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.cluster import SHARD, Cluster, request
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -29,8 +29,9 @@ from logservice.nodehost.transport.seam import PeerIdentity
 from logservice.rsm import commands
 from tests.logdb.helpers import World, all_entries, entries, installed
 from tests.logdb.helpers import update as log_update
-from tests.nodehost.cluster import SHARD, Cluster, eventually, log_machine, request, said
+from tests.nodehost.cluster import SHARD, Cluster, log_machine, request, said
 from tests.owners import APP
+from tests.waiting import eventually
 
 KEY = (ShardId(1), ReplicaId(1))
 

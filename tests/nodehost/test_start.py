@@ -20,7 +20,8 @@ from logservice.rsm.state import LogState
 from logservice.snapshot import Snapshot
 from tests.logdb.helpers import World, entries
 from tests.logdb.helpers import update as log_update
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.cluster import SHARD, Cluster, request
+from tests.waiting import eventually
 
 GARBAGE = b"this is no state"
 

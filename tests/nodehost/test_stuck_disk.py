@@ -29,9 +29,10 @@ from logservice.nodehost.options import NodeHostOptions
 from logservice.nodehost.transport.memory import MemoryNetwork, MemoryTransport
 from logservice.raft.ready import Role
 from tests.nodehost.assembled import CLUSTER
-from tests.nodehost.cluster import SHARD, Cluster, eventually, request
+from tests.nodehost.cluster import SHARD, Cluster, request
 from tests.nodehost.test_node_host import append_any, values
 from tests.papers import uri
+from tests.waiting import eventually
 
 ELECTION_TICKS = 60
 """An election timeout is 0.6 s: a disk that is slow for a moment is not one that hangs."""

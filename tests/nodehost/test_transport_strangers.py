@@ -35,13 +35,13 @@ from logservice.nodehost.transport.wire.frame import FrameKind, encode_frame
 from tests.nodehost.test_transport_tcp import (
     TcpWorld,
     dial,
-    eventually,
     hello_frame,
     patient_handshakes,
     sent_raw,
 )
 from tests.nodehost.test_transport_tls import Shown, TlsWorld, papers_of
 from tests.nodehost.transport_conformance import A, B, C, identity, pair, started
+from tests.waiting import eventually
 
 
 @pytest.fixture

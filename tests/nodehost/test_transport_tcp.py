@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from logservice_wire.errors import InvalidArgument, NotReady, UnknownOutcome
@@ -30,6 +30,7 @@ from tests.nodehost.transport_conformance import (
     pair,
     started,
 )
+from tests.waiting import eventually
 
 
 def patient_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,12 +57,6 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TcpWorld]:
     for transport in made.made:
         await transport.stop()
     assert all(transport.stats().connections == 0 for transport in made.made)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - counters have no event to wait for
-            await asyncio.sleep(0.005)
 
 
 class TestTcpTransport(TransportConformance):

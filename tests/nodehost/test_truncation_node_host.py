@@ -17,16 +17,9 @@ from logservice.nodehost.node_host import NodeHost
 from logservice.nodehost.truncation.worker import ReplicasWithin, TruncationReport, TruncationWorker
 from logservice.rsm import commands
 from logservice.state_machine import StateMachine
-from tests.nodehost.cluster import (
-    SHARD,
-    Cluster,
-    Store,
-    eventually,
-    log_machine,
-    request,
-    said,
-)
+from tests.nodehost.cluster import SHARD, Cluster, Store, log_machine, request, said
 from tests.owners import APP
+from tests.waiting import eventually
 
 SEGMENT_BYTES = 128 * 1024
 BLOCK = bytes(4096)

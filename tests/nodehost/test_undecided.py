@@ -11,8 +11,9 @@ import pytest
 from logservice import bounds
 from logservice.ids import Index, ReplicaId, ShardId
 from logservice.nodehost.replica.replica import Replica
-from tests.nodehost.cluster import SHARD, eventually, request
+from tests.nodehost.cluster import SHARD, request
 from tests.nodehost.compared import RECORDS, Compared, compared, spoil
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -30,8 +30,9 @@ from logservice.rsm.append_request import AppendRequest
 from logservice.server.log_format import ConsoleFormat, JsonFormat
 from tests.papers import SERVER, uri
 from tests.security.rotation import SETTINGS
-from tests.server.secured import CLIENTS, OWNER, channel_of, eventually, lay_out, secured
+from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, secured
 from tests.server.served import block
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.processes
 

@@ -97,12 +97,6 @@ def written(papers: Papers, directory: Path) -> tuple[str, str, str]:
     return str(directory / "ca.pem"), str(directory / "client.pem"), str(directory / "client.key")
 
 
-async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - files have no event to wait for
-            await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
 async def secured(directory: Path, more: str = "") -> AsyncIterator[Store]:
     """Store s1 with the files of `directory`; its first log shard serves."""

@@ -3,7 +3,6 @@ for disks and peers, so that a shard is up in milliseconds."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -180,10 +179,3 @@ def memory_disk() -> DiskSeams:
 
 async def no_report() -> ClusterReport:
     raise NotReady("there is no HAKeeper here")
-
-
-async def eventually(condition: Any, timeout_s: float = 60.0) -> None:
-    """Wait until `condition()` holds."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for is in other stores
-            await asyncio.sleep(0.005)

@@ -26,18 +26,10 @@ from logservice.server.edge.guarded_stream import GuardedStream
 from logservice.server.store import Store
 from tests.hostile import http2 as by_hand
 from tests.papers import uri
-from tests.server.secured import (
-    CLIENTS,
-    OWNER,
-    channel_of,
-    eventually,
-    lay_out,
-    papers_of,
-    secured,
-    written,
-)
+from tests.server.secured import CLIENTS, OWNER, channel_of, lay_out, papers_of, secured, written
 from tests.server.served import block, typed
 from tests.server.test_access import change
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,7 +16,8 @@ from logservice import bounds
 from logservice.server.edge.answers import AnswerBudget, Taken
 from logservice.server.edge.gate import calling
 from tests.hostile import http2
-from tests.server.served import Served, block, eventually
+from tests.server.served import Served, block
+from tests.waiting import eventually
 
 T = TypeVar("T")
 

@@ -15,15 +15,8 @@ from logservice_client import LogClient, Tls
 from logservice_wire.v1 import log_pb2, log_pb2_grpc
 
 from tests.papers import CLIENT, TestAuthority
-from tests.server.secured import (
-    ADMIN,
-    CLIENTS,
-    OWNER,
-    channel_of,
-    eventually,
-    lay_out,
-    secured,
-)
+from tests.server.secured import ADMIN, CLIENTS, OWNER, channel_of, lay_out, secured
+from tests.waiting import eventually
 
 STATUS = log_pb2.GetShardStatusRequest(shard_id=1)
 

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +13,7 @@ from logservice_wire.errors import Busy
 
 from logservice.server.edge.connections import ConnectionLimits, Connections, peer_of
 from logservice.server.edge.undelivered import HalfCalls
+from tests.waiting import wait_until
 
 Port = tuple[Connections, Callable[[str], socket.socket], list[socket.socket]]
 
@@ -56,22 +56,15 @@ def name_of(one: socket.socket) -> str:
     return f"ipv4:{host}:{number}"
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
-
-
 def test_of_half_open_connections_the_oldest_goes() -> None:
     """Reaches ADDRESS_HALF_OPEN_MAX, made small."""
     with port(ConnectionLimits(half_open_of_address=3)) as (watched, connect, _):
         first = [connect("127.0.0.2") for _ in range(3)]
-        wait_for(lambda: watched.counts.half_open == 3)
+        wait_until(lambda: watched.counts.half_open == 3, 30.0)
         assert not any(map(ended, first))
         other = connect("127.0.0.3")
         newer = connect("127.0.0.2")
-        wait_for(lambda: ended(first[0]))
+        wait_until(lambda: ended(first[0]), 30.0)
         assert not any(map(ended, (*first[1:], newer, other)))
 
 
@@ -79,9 +72,9 @@ def test_half_open_connections_are_bounded_in_all() -> None:
     """Reaches HALF_OPEN_MAX, made small."""
     with port(ConnectionLimits(half_open=4)) as (watched, connect, _):
         made = [connect(f"127.0.0.{number}") for number in range(2, 6)]
-        wait_for(lambda: watched.counts.half_open == 4)
+        wait_until(lambda: watched.counts.half_open == 4, 30.0)
         made.append(connect("127.0.0.7"))
-        wait_for(lambda: sum(map(ended, made)) == 1)
+        wait_until(lambda: sum(map(ended, made)) == 1, 30.0)
         assert ended(made[0])
 
 
@@ -90,7 +83,7 @@ def test_who_was_heard_is_not_half_open() -> None:
         client = connect("127.0.0.2")
         watched.heard(name_of(client), "me")
         strangers = [connect("127.0.0.2") for _ in range(3)]
-        wait_for(lambda: sum(map(ended, strangers)) == 2)
+        wait_until(lambda: sum(map(ended, strangers)) == 2, 30.0)
         assert not ended(client)
 
 
@@ -101,8 +94,8 @@ def test_of_an_address_the_newest_goes() -> None:
         for _ in range(3):
             made.append(connect("127.0.0.2"))
             watched.heard(name_of(made[-1]), "me")
-            wait_for(lambda: watched.counts.open == len(made))
-        wait_for(lambda: ended(made[2]))
+            wait_until(lambda: watched.counts.open == len(made), 30.0)
+        wait_until(lambda: ended(made[2]), 30.0)
         assert not any(map(ended, made[:2]))
 
 
@@ -115,13 +108,13 @@ def test_an_identity_over_its_bound_is_told_and_cut() -> None:
             watched.heard(name_of(one), "me")
         with pytest.raises(Busy):
             watched.heard(name_of(made[2]), "me")
-        wait_for(lambda: ended(made[2]))
+        wait_until(lambda: ended(made[2]), 30.0)
         assert not any(map(ended, made[:2]))
         other = connect("127.0.0.2")
         watched.heard(name_of(other), "another")
         # A place is free again when a connection has ended: here, when the far end is closed, too.
         watched.cut(name_of(made[0]), "test")
-        wait_for(lambda: ended(made[0]))
+        wait_until(lambda: ended(made[0]), 30.0)
         again = connect("127.0.0.2")
 
         def takes() -> bool:
@@ -131,14 +124,14 @@ def test_an_identity_over_its_bound_is_told_and_cut() -> None:
             return False
 
         accepted[0].close()
-        wait_for(takes)
+        wait_until(takes, 30.0)
 
 
 def test_a_number_that_belongs_to_another_socket_by_now_is_left_alone() -> None:
     """INV-CONN-1."""
     with port(ConnectionLimits()) as (watched, connect, _):
         connect("127.0.0.2")
-        wait_for(lambda: bool(watched._sockets))
+        wait_until(lambda: bool(watched._sockets), 30.0)
         known = next(iter(watched._sockets.values()))
         mine, theirs = socket.socketpair()
         with mine, theirs:
@@ -160,7 +153,7 @@ def test_others_are_never_touched() -> None:
         theirs = elsewhere.accept()[0]
         pair = socket.socketpair()
         doomed = connect("127.0.0.2")
-        wait_for(lambda: ended(doomed))
+        wait_until(lambda: ended(doomed), 30.0)
         assert not any(map(ended, (mine, theirs, *pair)))
         for one in (mine, theirs, *pair):
             one.close()
@@ -174,7 +167,7 @@ def test_it_works_without_a_descriptor_left() -> None:
             while True:
                 held.append(os.open(os.devnull, os.O_RDONLY))
         try:
-            wait_for(lambda: sum(map(ended, made)) == 1)
+            wait_until(lambda: sum(map(ended, made)) == 1, 30.0)
             assert watched.counts.open
         finally:
             for one in held:
@@ -198,9 +191,9 @@ def test_what_no_call_received_is_bounded() -> None:
         modest.sendall(bytes(60_000))
         served.sendall(bytes(200_000))
         watched.delivered(name_of(served)).add(200_000)
-        wait_for(lambda: watched.counts.waiting_bytes > 0)
+        wait_until(lambda: watched.counts.waiting_bytes > 0, 30.0)
         greedy.sendall(bytes(100_000))
-        wait_for(lambda: ended(greedy))
+        wait_until(lambda: ended(greedy), 30.0)
         assert not any(map(ended, (modest, served)))
         assert len(accepted) == 3
 
@@ -211,7 +204,7 @@ def test_of_strangers_the_address_counts() -> None:
         mine, other = [connect("127.0.0.2") for _ in range(2)], connect("127.0.0.3")
         for one in (*mine, other):
             one.sendall(bytes(70_000))
-        wait_for(lambda: sum(map(ended, mine)) == 1)
+        wait_until(lambda: sum(map(ended, mine)) == 1, 30.0)
         assert not ended(other)
         assert watched.counts.open
 

@@ -15,7 +15,8 @@ from logservice_wire.v1 import log_pb2
 from logservice import bounds
 from logservice.ids import NO_REPLICA, ShardId
 from logservice.server.edge.call import timeout_s
-from tests.server.served import LIMITS, Served, block, eventually, typed
+from tests.server.served import LIMITS, Served, block, typed
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,8 +5,7 @@ and that freed space is enough for appends to work again. Nothing acked is lost 
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.tmpfs import fill, free_bytes, mounted
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.processes]
 
@@ -86,7 +86,7 @@ class Disks:
                 return False
             return True
 
-        eventually(works, timeout_s)
+        wait_until(works, timeout_s)
 
     def truncate(self, lsn: int) -> None:
         self.shard.truncate(lsn)
@@ -103,13 +103,6 @@ class Disks:
 
     def all_run(self) -> bool:
         return None not in self.cluster.pids().values()
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -136,7 +129,7 @@ def test_fill_truncate_and_go_on(disks: Disks) -> None:
         for _ in range(20):
             # Collected garbage may be enough for a few more, at any moment.
             disks.append_until_full()
-        eventually(disks.known_to_be_full)
+        wait_until(disks.known_to_be_full, 60.0)
         disks.check()
         disks.client.shard(1).set_hold("checkpoint", disks.last)
         disks.client.shard(1).release_hold("checkpoint")
@@ -146,7 +139,7 @@ def test_fill_truncate_and_go_on(disks: Disks) -> None:
         # What frees space is an export at or below the truncation LSN; a worker that stood still
         # while the disk filled up has none between. One at the end there is in any case.
         disks.truncate(disks.last)
-        eventually(lambda: not full_disks(disks))
+        wait_until(lambda: not full_disks(disks), 60.0)
     assert disks.all_run()
 
 
@@ -169,15 +162,15 @@ def test_stores_killed_on_full_disks_start_and_take_a_truncation(disks: Disks) -
 def test_a_full_minority_stops_nothing_and_catches_up(disks: Disks) -> None:
     for store in disks.cluster.stores:
         foreign = fill(disks.disk(store), 0)
-        eventually(lambda store=store: full_disks(disks) == {store})  # type: ignore[misc]
-        eventually(lambda store=store: shard_of(disks).leader_store != store)  # type: ignore[misc]
+        wait_until(lambda store=store: full_disks(disks) == {store}, 60.0)  # type: ignore[misc]
+        wait_until(lambda store=store: shard_of(disks).leader_store != store, 60.0)  # type: ignore[misc]
         for _ in range(30):
             disks.append_again()
         foreign.unlink()
         disks.check()
-        eventually(lambda: caught_up(disks))
+        wait_until(lambda: caught_up(disks), 60.0)
         disks.truncate(disks.last - 3)
-        eventually(lambda: not full_disks(disks))
+        wait_until(lambda: not full_disks(disks), 60.0)
     assert disks.all_run()
 
 

@@ -15,7 +15,8 @@ from logservice_wire.v1 import log_pb2
 
 from logservice.server.edge.call import refused
 from tests.hostile import http2
-from tests.server.served import Served, ServedStore, block, eventually
+from tests.server.served import Served, ServedStore, block
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,7 +15,8 @@ from logservice_wire.v1 import admin_pb2, log_pb2
 from logservice import bounds
 from logservice.config import LimitsSection
 from logservice.ids import ShardId
-from tests.server.served import Served, ServedStore, block, eventually, typed
+from tests.server.served import Served, ServedStore, block, typed
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -25,11 +25,11 @@ from tests.server.secured import (
     called,
     configured,
     credentials,
-    eventually,
     lay_out,
     secured,
     written,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from logservice_wire.v1 import hakeeper_pb2
 
 from logservice.cli.processes.local_cluster import LocalCluster
 from tests.papers import uri
+from tests.slow_disk import slow_syncs
 
 pytestmark = [
     pytest.mark.processes,
@@ -42,29 +42,10 @@ def hanging_disk(pid: int) -> Iterator[None]:
     """Every fdatasync of a process, and every write that syncs its own bytes, takes a minute, until
     the end of the context.
     """
-    command = [
-        "strace",
-        "-f",
-        "-qq",
-        "-p",
-        str(pid),
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=fdatasync,pwritev2",
-        "-e",
-        "inject=fdatasync,pwritev2:delay_enter=60000000",
-    ]
-    tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
-    try:
-        eventually(lambda: tracer.poll() is not None or traced(pid))
-        if tracer.poll() is not None:
-            assert tracer.stderr is not None
-            pytest.skip(f"strace may not trace here: {tracer.stderr.read().decode()}")
+    with slow_syncs(pid, "delay_enter=60000000") as tracer:
+        eventually(lambda: tracer.ended() or traced(pid))
+        tracer.skip_if_ended()
         yield
-    finally:
-        tracer.terminate()
-        tracer.communicate()
 
 
 def traced(pid: int) -> bool:
