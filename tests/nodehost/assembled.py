@@ -50,7 +50,7 @@ def assemble(
     heartbeat_interval_s: float = 1.0,
     hakeeper_tick_s: float = 1.0,
 ) -> StoreParts:
-    """The parts of one store; nothing is served before `start`."""
+    """The parts of one store, which serves nothing before `start`."""
     settings = StoreSettings(
         cluster_id,
         store_id,

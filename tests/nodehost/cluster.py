@@ -1,4 +1,6 @@
-"""A cluster of real NodeHosts in one process: real logdb on real files, a network in memory."""
+"""A cluster of real NodeHosts in one process: real log storage on real files, a network in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ class Store:
         return self.parts.directories[0].logdb
 
     async def down(self) -> None:
-        """Stop without telling anybody anything: for the log this is a crash."""
+        """Stop without telling anybody: for the log this is a crash."""
         assert self.parts is not None
         await self.parts.stop()
         self.parts.close()
@@ -135,7 +137,7 @@ class Cluster:
             )
 
     def introduce(self) -> None:
-        """Everybody learns everybody's address."""
+        """Tell all stores each other's addresses."""
         for store in self.stores.values():
             for other in self.stores.values():
                 if store.host is not None and other.host is not None:

@@ -19,7 +19,7 @@ RECORDS = 40
 
 @asynccontextmanager
 async def compared(directory: Path) -> AsyncIterator[Compared]:
-    """Three stores, up and equipped."""
+    """Three stores that are up and have comparers."""
     cluster = Compared(directory)
     await cluster.up()
     cluster.equip()
@@ -33,7 +33,7 @@ class Compared(Cluster):
     def __init__(self, directory: Path, stores: int = 3) -> None:
         super().__init__(directory, stores)
         for store in self.stores.values():
-            store.election_ticks = 100  # entries are counted: a slow disk must not cost a term
+            store.election_ticks = 100  # tests count entries, so a slow disk must not cost a term
         self.comparers: dict[int, Comparer] = {}
         self.repairers: dict[int, Repairer] = {}
 
@@ -61,7 +61,7 @@ class Compared(Cluster):
                 await eventually(lambda h=host: h.replicas.running[SHARD].log_bounds[1] >= lsn)  # type: ignore[misc]
 
     def forge(self, number: int, lsn: int) -> int:
-        """Forge the entry of `lsn` on the disk of one store, running or not; its index."""
+        """Forge the entry of `lsn` on the disk of one store, running or not; return its index."""
         store = self.stores[number]
         at = self.host(number).replicas.running[SHARD].reader.index_of_lsn(Lsn(lsn))
         forge(store.directory, store.incarnation, SHARD, number, at)

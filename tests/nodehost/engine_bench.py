@@ -38,7 +38,7 @@ def update(shard: int, *indexes: int, term: int = 1, commit: int | None = None) 
 
 
 class Scripted:
-    """An active thing that wants the given writes, one per collect."""
+    """An active replica that wants the given writes, one in each pass."""
 
     def __init__(self, *writes: Write) -> None:
         self.writes = list(writes)

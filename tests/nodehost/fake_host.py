@@ -47,7 +47,7 @@ from logservice.raft.ready import Role
 
 
 class Shard0:
-    """HAKeeper's state machine and its pretended log."""
+    """HAKeeper's state machine and a log that exists only in memory."""
 
     def __init__(self) -> None:
         self.rsm = HAKeeperRsm()
@@ -102,7 +102,7 @@ class FakeTransport:
 
 
 def raw(question: Question[Any, Any]) -> Question[bytes, bytes]:
-    """`question` with bytes as its values, for handlers that answer what no store would."""
+    """`question` with bytes as its values, for handlers whose answers no store would give."""
     return replace(
         question,
         encode=lambda body: body,
@@ -130,7 +130,7 @@ class Nobody(Everybody):
 
 
 class FakeHost:
-    """See the module."""
+    """A fake NodeHost; the module's text describes it."""
 
     def __init__(self, network: FakeNetwork, name: str, shard0: Shard0 | None = None) -> None:
         number = len(network.hosts) + 1

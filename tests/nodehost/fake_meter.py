@@ -6,7 +6,7 @@ from logservice.ids import Index, Lsn, ReplicaId, ShardId
 
 
 class FakeMeter:
-    """`sizes`: index -> bytes, the same for every replica; entries not named have 1 byte."""
+    """`sizes`: bytes of entries by index, the same for every replica; other entries have 1 byte."""
 
     def __init__(self, sizes: dict[int, int] | None = None) -> None:
         self.sizes = sizes or {}

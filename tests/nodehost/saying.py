@@ -18,7 +18,7 @@ def identity(cluster: Cluster, number: int) -> PeerIdentity:
 
 
 def say(cluster: Cluster, sender: int, message: Message) -> None:
-    """A message of store `sender` arrives where the replica `message.to` runs."""
+    """Deliver a message of store `sender` where the replica `message.to` runs."""
     host = cluster.host(int(message.to))
     host.on_messages(identity(cluster, sender), [(SHARD, message)])
 

@@ -1,4 +1,4 @@
-"""AccessBook: it survives restarts in every data directory; when damaged it grants nothing."""
+"""AccessBook survives restarts in every data directory; a damaged one grants nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PendingBook and ReadBook: who is answered, when, with what."""
+"""PendingBook and ReadBook: which requests are answered, when, and with what."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_deadlines_and_stop() -> None:
 
 
 async def test_an_entry_nobody_waits_for_holds_no_room() -> None:
-    """After a lost leadership the log may not reach its index again for long."""
+    """After a lost leadership the log may take long to reach its index again."""
     book = PendingBook()
     early, late = pending(1, 1.0), pending(2, 9.0)
     book.register(5, 2, [early])

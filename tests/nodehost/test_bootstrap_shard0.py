@@ -1,4 +1,4 @@
-"""Shard 0 is started once, by the right data directories only. Names INV-BOOT-1 and INV-BOOT-2."""
+"""Only the right data directories start shard 0, and only once. Names INV-BOOT-1 and INV-BOOT-2."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_a_restarted_member_has_nothing_to_do() -> None:
 
 
 async def test_a_store_that_remembers_hakeeper_never_bootstraps() -> None:
-    """Its own replica of shard 0 was removed; nobody asks the others."""
+    """The store's own replica of shard 0 was removed, so it does not ask the others."""
     stores = Stores()
     known = initial_membership([Member(ReplicaId(8), StoreId("s8"), Incarnation(1))])
     stores.books["s1"].update([], known.encode())
@@ -183,7 +183,7 @@ async def test_a_store_that_remembers_hakeeper_never_bootstraps() -> None:
 
 
 async def test_a_store_that_lost_something_of_nobody_knows_whom_never_bootstraps() -> None:
-    """The loss may be that of its replica of shard 0, which has voted (short seed 64169)."""
+    """The store may have lost its replica of shard 0, which has voted (short seed 64169)."""
     stores = Stores()
     await stores.run("s1")
     del stores.hosts["s1"].bootstraps[HAKEEPER_SHARD]
@@ -216,7 +216,7 @@ async def test_an_address_that_leads_to_another_store_does_not_count() -> None:
 
 @pytest.mark.parametrize("answer", [b"\xc1", b"\x94\xa2\xff\xfe\xc3\xc4\x00"])
 async def test_a_garbled_probe_counts_as_no_answer(answer: bytes) -> None:
-    """One answer is no message, the other has a name that is no text."""
+    """One answer does not decode, and the other has a name that is no text."""
     stores = Stores()
 
     async def garbled(peer: PeerIdentity, body: bytes) -> bytes:
@@ -263,7 +263,7 @@ async def test_a_removed_replica_id_does_not_start_again() -> None:
 
 
 async def test_damaged_data_of_shard_0_is_no_first_start() -> None:
-    """Simulator seed 306: the bootstrap record was what rotted, and the old id was begun anew."""
+    """Simulator seed 306: the bootstrap record rotted, and the old id was begun anew."""
     stores = Stores()
     stores.hosts["s1"].stored.add((HAKEEPER_SHARD, ReplicaId(1)))
     assert await stores.run("s1") == [BootstrapOutcome.STORED]

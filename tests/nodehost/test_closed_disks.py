@@ -1,5 +1,5 @@
-"""Somebody else takes every byte of all disks while a block is on its way from the leader. The
-block stays in the log, and nobody who comes later has to wait with it. When the bytes come back
+"""Another program takes every byte of all disks while a block is on its way from the leader. The
+block stays in the log, and later requests do not have to wait with it. When the bytes come back,
 everything goes on.
 """
 
@@ -24,7 +24,7 @@ from tests.owners import APP, NONCE
 from tests.waiting import eventually
 
 FAR_S = 600.0
-"""A deadline that no test lives to see: whatever is answered was not answered because of it."""
+"""A deadline that no test reaches, so that no answer comes because of it."""
 
 
 class TakenVfs(PosixVfs):
@@ -38,7 +38,9 @@ class TakenVfs(PosixVfs):
 
 @dataclass
 class Stuck:
-    """`block` is in the log of store `leader` as `session`'s sequence 2; no follower takes it."""
+    """Put `block` into the log of store `leader` as `session`'s sequence 2; no follower takes
+    it.
+    """
 
     stores: Cluster
     disks: dict[int, TakenVfs]
@@ -51,7 +53,7 @@ class Stuck:
         return self.stores.host(self.leader)
 
     def take(self, number: int) -> None:
-        """Take the bytes of store `number`, and tell it now what its next tick would find out."""
+        """Take the bytes of store `number`, and tell it so now, before its next tick finds out."""
         self.disks[number].taken = True
         replica = self.stores.host(number).replicas.running[SHARD]
         replica.directory.look_at_disk()

@@ -1,4 +1,4 @@
-"""Comparing replicas: one that differs with valid checksums is found, told, halted, repaired."""
+"""Comparing replicas: one that differs with valid checksums is found, told, halted and repaired."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_the_replica_that_differs_halts_and_is_repaired(
 
 
 async def test_a_state_made_of_what_was_wrong_is_not_begun_with(cluster: Compared) -> None:
-    """Exports from the damaged entry on are removed before the repair is over."""
+    """Exports from the damaged entry on are removed before the repair ends."""
     forgotten: list[int] = []
 
     async def forget(shard: ShardId, replica: ReplicaId, index: Index) -> None:
@@ -200,7 +200,7 @@ async def test_three_different_replicas_halt_all_until_a_person_decides(
 
 
 async def digest_of(cluster: Compared, number: int, asker: int, low: int, high: int) -> bytes:
-    """What one member answers another about a range."""
+    """The answer of one member to another about a range."""
     wanted = DIGEST.encode(DigestWanted(SHARD, number, asker, low, high))
     data = await cluster.host(number).on_request(
         cluster.host(asker).identity, DIGEST.method, wanted
@@ -211,7 +211,7 @@ async def digest_of(cluster: Compared, number: int, asker: int, low: int, high: 
 async def test_a_replica_that_halts_while_it_is_read_still_says_what_it_had(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else of three different replicas one might not hear enough, and not halt."""
+    """Otherwise one of three different replicas might not hear enough, and not halt."""
     await cluster.fill(5)
     halting, asking, leading = 1, 2, 3
     cluster.forge(halting, 1)
@@ -293,7 +293,7 @@ async def test_ranges_follow_each_other_and_truncation_moves_the_first_one(
     before = comparer.counts["ranges"]
     await comparer.run_once()
     assert comparer.counts["ranges"] - before > applied // 3
-    # One replica compacts: nobody compares what it does not have any more.
+    # One replica compacts: the others do not compare entries that it no longer has.
     number = await cluster.follower()
     leader = cluster.host(await cluster.leader())
     snapshot = cluster.replica(number).applied_snapshot()
@@ -359,7 +359,9 @@ async def test_the_leader_changes_in_the_middle(cluster: Compared) -> None:
 
 
 async def test_a_flipped_bit_on_the_way_is_the_readers_own_fault(cluster: Compared) -> None:
-    """An entry that does not verify is damage as always: attributed, halted, repaired."""
+    """An entry that does not verify is damage like any other: it is attributed, and the replica
+    halts and is repaired.
+    """
     await cluster.fill()
     number = await cluster.follower()
     place = cluster.replica(number).log._state.index.place(9)
@@ -447,12 +449,12 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
         )
     for body in (
         finding((1, own), (2, own), (3, b)),  # another replica differs
-        finding((1, own), (2, b)),  # nobody can tell yet
+        finding((1, own), (2, b)),  # no replica can tell yet
         finding((1, own), (2, own), (3, own), waited=True),
     ):
         await host.on_request(asker, FINDING.method, body)
     assert host.halts.all() == {}
-    # The store asks the others itself, and they have what it has, whatever a member says of them.
+    # The store asks the others itself: they have the same entries, whatever a member says of them.
     for waited in (False, True):
         await host.on_request(
             asker, FINDING.method, finding((1, own), (2, b), (3, b), waited=waited)
@@ -472,7 +474,7 @@ async def test_a_finding_that_is_not_so_halts_nobody(cluster: Compared) -> None:
 async def test_one_liar_halts_neither_of_two_honest_replicas(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The liar answers everybody with another digest, and tells each that it is alone."""
+    """The liar answers every store with another digest, and tells each that it is alone."""
     await cluster.fill(5)
     liar = 3
     answers = iter(range(1000))
@@ -577,7 +579,7 @@ async def test_a_store_that_cannot_be_told_is_told_later(cluster: Compared) -> N
 async def test_a_member_that_does_not_answer_is_not_waited_for(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """COMPARE_REQUEST_TIMEOUT_S is made short: the range is still to be compared."""
+    """COMPARE_REQUEST_TIMEOUT_S is made short: the range still has to be compared."""
     monkeypatch.setattr(bounds, "COMPARE_REQUEST_TIMEOUT_S", 0.05)
     await cluster.fill(5)
     await cluster.leader()

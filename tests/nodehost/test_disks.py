@@ -144,8 +144,8 @@ async def test_a_disk_that_dies_takes_its_replicas_and_nothing_else(
     store.vfs[1].dead = True
     lost = asyncio.ensure_future(host.append(TWO, request(block=b"never acked by this disk"), 30.0))
     await eventually(lambda: TWO in host.halts.all())
-    # The other two stores may have the append, because they are a majority. Only its being answered
-    # is certain.
+    # The other two stores may have the append, because they are a majority. It is certain only that
+    # it is answered.
     await asyncio.gather(lost, return_exceptions=True)
     written = store.vfs[1].writes_after_death
     halted = host.halts.all()[TWO]

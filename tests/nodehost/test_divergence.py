@@ -1,4 +1,4 @@
-"""Who is wrong when digests differ: the whole table, against a judge that counts by hand."""
+"""Which replica is wrong when digests differ: the table against a judge that counts by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine: which writes share a group, in which order they become durable, what a failure does."""
+"""Engine: which writes share a group, when they become durable, and what a failure does."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def full_for(bench: Bench, *, left: int = 0) -> None:
 
 
 def large(shard: int, index: int) -> Update:
-    """An update that does not fit into what is left of a segment."""
+    """An update that does not fit into the rest of a segment."""
     payload = bytes(900_000)
     one = Entry(Term(1), Index(index), Lsn(index), 1, EntryKind.BLOCK, payload)
     return Update(ShardId(shard), ReplicaId(1), entries=(one,))
@@ -271,8 +271,8 @@ async def test_a_mark_of_damage_without_room_waits_too(monkeypatch: pytest.Monke
 async def test_a_repair_does_not_begin_without_the_mark_that_had_no_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The group with which the repair begins would take the mark along, but it cannot do so beside
-    a late group of the same replica, which waited for room, too.
+    """The first group of the repair would carry the mark. It cannot do so beside a late group of
+    the same replica, which waited for room, too.
     """
     monkeypatch.setattr(bounds, "DISK_FULL_RETRY_S", 60.0)
     bench = Bench()
@@ -323,8 +323,8 @@ async def test_a_durable_mark_without_room_is_tried_again() -> None:
 
 
 async def test_a_durable_mark_does_not_wait_for_groups_without_room() -> None:
-    """Those groups wait for as long as the disk is full, and meanwhile what was acked before them
-    must not look as if it was still being written (G6).
+    """Those groups wait for as long as the disk is full. Meanwhile the groups that were acked
+    before them must not look as if they were still being written (G6).
     """
     bench = Bench()
     bench.engine.activate(Scripted(bench.write("a", update(1, 1))))
@@ -348,8 +348,8 @@ async def test_a_durable_mark_does_not_wait_for_groups_without_room() -> None:
 
 
 async def test_marks_of_damage_that_waited_are_followed_by_the_durable_mark() -> None:
-    """Marks that found no room while the store was opened are written when it is idle. They are a
-    group, too, which looks like a torn write until something is behind it.
+    """Marks that found no room while the store was opened are written when it is idle. They form a
+    group, too, and it looks like a torn write until something is behind it.
     """
     bench = Bench()
     bench.engine.activate(Scripted(bench.write("a", update(1, 1))))

@@ -281,7 +281,9 @@ async def test_a_failed_group_takes_the_one_ahead_with_it() -> None:
 
 
 async def test_a_failed_group_takes_what_log_storage_wants_for_itself_with_it() -> None:
-    """A step of garbage collection and a mark of damage that wait behind two groups hear of it."""
+    """A step of garbage collection and a mark of damage wait behind two groups; they hear of the
+    failure.
+    """
     bench, executor = await a_group_at_the_disk(goal=1)
     bench.engine.activate(Scripted(bench.write("b", block(1, 2))))
     await turns()
@@ -312,8 +314,8 @@ async def test_a_failed_group_takes_what_log_storage_wants_for_itself_with_it() 
 
 
 async def test_a_failure_behind_a_group_that_is_durable_stays_that_of_one_disk() -> None:
-    """The executor may be done with both groups before the loop looks at the first. What waits must
-    not be begun behind the group that failed: that would end a store whose other disks work.
+    """The executor may be done with both groups before the loop looks at the first. A waiting group
+    must not begin behind the one that failed: that would end a store whose other disks work.
     """
     bench, executor = await a_group_at_the_disk(goal=1)
     replica = Scripted(bench.write("b", block(1, 2)), bench.write("c", block(1, 3)))
@@ -449,7 +451,7 @@ async def test_what_log_storage_does_for_itself_says_nothing_of_the_disk() -> No
 
 
 class WaitingExecutor(HeldExecutor):
-    """Does its work while somebody waits for it, and notes how much work it had then."""
+    """Does its work only while somebody waits for it, and notes how much work it had then."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Exported snapshots: the store knows those that are on disk, and each is whole or absent."""
+"""Exported snapshots: the store knows which are on disk, and each is whole or absent."""
 
 from __future__ import annotations
 

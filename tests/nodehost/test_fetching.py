@@ -1,4 +1,4 @@
-"""A read that nobody waits for any more gives back what it holds, once no thread works on it."""
+"""An abandoned read gives back what it holds, as soon as no thread works on it."""
 
 from __future__ import annotations
 

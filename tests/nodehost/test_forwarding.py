@@ -1,4 +1,4 @@
-"""Forwarding: byte forms, and what no peer is trusted with."""
+"""Forwarding: its byte forms, and the claims that no peer is trusted with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding shard 0: here or through peers, past dead stores, and without doing anything twice."""
+"""Finding shard 0 here or through peers, past dead stores, without doing anything twice."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_nobody_there_is_not_ready_when_the_time_is_up() -> None:
 
 
 async def test_nobody_to_ask_is_no_answer_about_the_shard() -> None:
-    """Found with containers: clients gave up shards that exist while all stores restarted."""
+    """Containers showed it: clients gave up existing shards while all stores restarted."""
     cluster = Cluster()
     # No store that is asked runs a replica of shard 0 yet.
     never = [ShardNotFound("no replica of shard 0 on this store", shard=0)] * 1000

@@ -1,4 +1,4 @@
-"""Hearing: what strangers and taken-over members say changes nothing that it should not."""
+"""Hearing: messages of strangers and taken-over members change nothing that they must not."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def every_message(to: ReplicaId, sender: ReplicaId, term: Term, good: Snapshot) 
 
 
 def picture(cluster: Cluster) -> dict[int, tuple[object, ...]]:
-    """What no stranger may change."""
+    """The state that no stranger may change."""
     found: dict[int, tuple[object, ...]] = {}
     for number in (1, 2, 3):
         info = cluster.host(number).replicas.info(SHARD)
@@ -127,8 +127,8 @@ SNAPSHOTS: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("what", SNAPSHOTS)
 async def test_a_snapshot_that_is_not_what_it_says_is_refused(cluster: Cluster, what: str) -> None:
-    """INV-HEAR-3. The state inside decodes. A replica that took it over broke an invariant at the
-    next entry, in every store, after every restart.
+    """INV-HEAR-3. The state inside the snapshot decodes. A replica that took it over broke an
+    invariant at the next entry, in every store, after every restart.
     """
     for _ in range(3):
         await append(cluster)
@@ -207,7 +207,9 @@ async def raise_terms(cluster: Cluster, numbers: Sequence[int], term: int) -> No
     for number in numbers:
         host = cluster.host(number)
         engine = host.replicas._engine(host.directories.place(SHARD, replica(number)))
-        await engine.commit([])  # what was on its way when the replica was stopped
+        await engine.commit(
+            []
+        )  # waits for writes that were on their way when the replica was stopped
         log = cluster.stores[number].logdb.log(SHARD, replica(number))
         hard = HardState(Term(term), ReplicaId(0), log.hard_state.commit)
         await engine.commit([Update(SHARD, replica(number), hard_state=hard)])
@@ -409,7 +411,7 @@ async def test_a_stranger_is_heard_once_hakeeper_names_it(cluster: Cluster) -> N
 
 
 def test_who_left_is_heard_only_as_the_leader_it_was_and_until_there_is_another() -> None:
-    """A leader that was taken out goes on until those that stay know of it; nobody else does."""
+    """A removed leader is heard until there is another one; no other removed member is heard."""
     rows = tuple(Member(ReplicaId(n), StoreId(f"s{n}"), Incarnation(n)) for n in (1, 2, 3, 4))
     before = Membership(voters=(ReplicaId(1), ReplicaId(2), ReplicaId(3)), members=rows[:3])
     after = Membership(
@@ -425,7 +427,7 @@ def test_who_left_is_heard_only_as_the_leader_it_was_and_until_there_is_another(
     assert members.get(ReplicaId(2)) == rows[1]
     members.applied(Term(6))
     assert members.get(ReplicaId(2)) is None
-    # Members that HAKeeper names are heard as well, but what is known here for certain wins.
+    # Members that HAKeeper names are heard as well, but a membership that is certain here wins.
     moved = replace(rows[0], store_id=StoreId("elsewhere"))
     newer = replace(after, change_epoch=Index(12), members=(moved, rows[2]))
     assert members.name(newer)

@@ -1,4 +1,4 @@
-"""Hearing: nobody leads without having been elected, and nobody deposes leaders all the time."""
+"""Hearing: no replica leads unless it was elected, and none can depose leaders all the time."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_one_message_of_each_claimant_waits_and_it_is_small() -> None:
 
 
 async def test_a_replica_that_did_not_vote_asks_and_follows(cluster: Cluster) -> None:
-    """The replica was cut off while the others elected."""
+    """The replica was cut off while the others elected a leader."""
     await append(cluster)
     leader = await cluster.leader()
     away, other = others(cluster, leader)
@@ -304,7 +304,7 @@ def test_one_member_costs_a_bounded_number_of_elections_an_hour() -> None:
     assert 9 <= sum(quarter) <= 24
     assert budget.spend(ReplicaId(3), 3600.0, led=True), "others are not made to wait for it"
     assert not budget.spend(ReplicaId(2), 3600.0, led=True)
-    # A member that was quiet for long is forgiven.
+    # A member that was quiet for a long time is forgiven.
     assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20, led=True)
     assert not budget.spend(ReplicaId(2), 3600.0 + 256 * 20 + 15, led=True)
     assert budget.spend(ReplicaId(2), 3600.0 + 256 * 20 + 17, led=True)
@@ -337,7 +337,7 @@ def test_whoever_claims_term_after_term_does_not_make_the_others_be_asked_more_o
 
 
 def test_a_false_claim_to_a_later_term_does_not_hide_a_true_one() -> None:
-    """The simulator's rogue found this, in the name of a store whose own process leads."""
+    """The simulator's rogue found this: it spoke in the name of a store whose own process leads."""
     core = FakeCore(voters(1, 2, 3))
     known = leadership(core)
     for term in range(10, 20):

@@ -124,7 +124,7 @@ async def test_a_heartbeat_says_who_and_what() -> None:
 
 
 async def test_what_a_directory_lost_track_of_is_said_before_any_command_can_come() -> None:
-    """INV-HK-LOST-TRACK: its member may have run there; it is not begun, and HAKeeper is told."""
+    """INV-HK-LOST-TRACK: a member may have run there, so it is not begun and HAKeeper is told."""
     rig = Rig(unattributed_loss=True)
     shard = rig.state.shards.setdefault(ONE, ShardState(ONE, "log-1", 1, 0))
     shard.initial = shard.membership = rig.membership.encode()

@@ -100,7 +100,7 @@ class Cold(LogReader):
 
 
 class TestColdReader(TestLogReader):
-    """Nothing is in memory, so everything is read elsewhere."""
+    """Nothing is in memory, so every entry is read elsewhere."""
 
     entry_cache_bytes = 0
 

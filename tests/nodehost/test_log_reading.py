@@ -1,4 +1,6 @@
-"""Reading a log while the world goes on: the disk is waited for beside the event loop. Names G3."""
+"""Reading a log while the store goes on: another thread than the loop's waits for the disk. Names
+G3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NodeHost: appends, reads, leaders that die, replicas that come back, membership that changes."""
+"""NodeHost: appends, reads, dying leaders, returning replicas, changes of the membership."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_what_belongs_to_somebody_is_not_forwarded(
         await cluster.host(follower).propose(SHARD, data, 5.0)
     store = f"store-{leader}"
     assert refused.value.metadata == {"leader": store, "address": f"{store}:client"}
-    # The leader does not take it either from a store that forwards it all the same.
+    # A store may forward it all the same; then the leader does not take it.
     body = forwarding.encode_command(ForwardedCommand(SHARD, 5.0, data))
     with pytest.raises(PermissionDenied):
         await cluster.host(follower).transport.request(store, forwarding.PROPOSE.method, body, 5.0)
@@ -318,7 +318,7 @@ async def test_leadership_transfer_is_awaited(cluster: Cluster) -> None:
     assert await cluster.leader() == target
     with pytest.raises(InvalidArgument):
         await cluster.host(leader).router.transfer_leadership(SHARD, ReplicaId(77), 1.0)
-    # A follower is asked to let a third replica lead: whoever asks has to go to the leader.
+    # A follower is asked to let a third replica lead: it answers that the leader has to be asked.
     third = 6 - leader - target
     with pytest.raises(NotLeader) as refused:
         await cluster.host(leader).router.transfer_leadership(SHARD, ReplicaId(third), 30.0)

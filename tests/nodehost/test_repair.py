@@ -1,4 +1,4 @@
-"""Repair in place: damage comes back from the peers; nothing runs before the log is whole."""
+"""Repair in place: peers give damaged entries back; the replica runs only when its log is whole."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_a_repair_survives_every_crash_on_its_way_and_is_over_only_at_its_end() 
 
 
 def test_a_committed_entry_of_a_later_term_completes_it() -> None:
-    """Entries acknowledged in term 1 that are not below that entry were never committed."""
+    """Entries that were acknowledged in term 1 and are not below that entry were never
+    committed.
+    """
     world = World()
     db = world.open()
     db.commit([log_update(new=entries(1, 30), hard=(1, 1, 0))])
@@ -132,7 +134,7 @@ def test_a_repair_reaches_what_was_on_its_way_when_the_damage_was_found() -> Non
 def test_the_first_entries_of_a_repair_bring_the_mark_that_is_not_there_yet(
     brings: Update, why: str, *, index: bool
 ) -> None:
-    """They replace what was acknowledged, and after a crash only the mark says that more is
+    """Repaired entries replace acknowledged ones, and after a crash only the mark says that more is
     missing.
 
     The mark waits for another group when the replica itself is in this one. So there are two ways
@@ -265,9 +267,9 @@ async def test_what_was_on_its_way_when_the_damage_was_found_is_written_first() 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["truncated", "leader's snapshot"])
 async def test_what_was_truncated_when_the_damage_was_found_needs_no_repair(*, reset: bool) -> None:
-    """The snapshot over all that the replica had acknowledged was on its way. Its peers had no
-    entry behind that, either, and it waited for one; on an idle shard it waited until HAKeeper
-    replaced it.
+    """A snapshot over all that the replica had acknowledged was on its way. Its peers had no entry
+    behind it, and the replica waited for one: on an idle shard it waited until HAKeeper replaced
+    it.
     """
     world = World()
     db = world.open()
@@ -410,7 +412,7 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
         await host.append(SHARD, request(block=b"%d" % number), 30.0)
     leader = await cluster.leader()
     other, away = [number for number in cluster.stores if number != leader]
-    # `other` need not have what was committed with the help of `away` alone.
+    # `other` may lack entries that were committed with the help of `away` alone.
     commit = cluster.replica(leader).raft.commit
     await eventually(lambda: cluster.replica(other).raft.commit >= commit)
     await cluster.stores[away].down()
@@ -446,7 +448,9 @@ async def test_what_was_found_damaged_acknowledges_nothing_more(
 
 
 async def test_two_of_three_are_repaired_from_the_third(cluster: Cluster) -> None:
-    """What is damaged in one replica is whole in the other, but damaged replicas answer nobody."""
+    """Each replica has whole what is damaged in the other, but damaged replicas answer no
+    request.
+    """
     await fill(cluster, 40)
     for number in cluster.stores:
         await eventually(lambda n=number: cluster.replica(n).log_bounds[1] >= 40)  # type: ignore[misc]
@@ -540,7 +544,7 @@ async def test_a_replica_that_is_removed_meanwhile_is_not_repaired(cluster: Clus
 async def test_a_replica_that_is_removed_while_its_exports_go_is_not_repaired(
     cluster: Cluster,
 ) -> None:
-    """Anything written behind its tombstone would be the end of the store (INV-PLAN-REMOVED)."""
+    """A write behind the tombstone of the replica would end the store (INV-PLAN-REMOVED)."""
     await fill(cluster, 40)
     number = 1 + await cluster.leader() % 3
     mine, *_ = await restart_damaged(cluster, number, b"record  17")

@@ -1,4 +1,4 @@
-"""What a replica says about terms and votes leaves only when the disk has them."""
+"""A replica's messages about terms and votes leave only when the disk has both."""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ def test_the_newest_export_that_the_log_knows() -> None:
     [(snapshot(21), "its log ends at 20"), (snapshot(12, term=2), "of term 2")],
 )
 def test_an_export_that_the_log_contradicts_proves_a_loss(export: Snapshot, words: str) -> None:
-    """INV-START-1: what else is gone is unknown, perhaps a vote; so there is no repair in place."""
+    """INV-START-1: it is unknown what else is gone, perhaps a vote; so there is no repair in
+    place.
+    """
     log = log_with(20, snapshot(5))
     with pytest.raises(Halted, match=words):
         choose_start(log, export, LogRsm())

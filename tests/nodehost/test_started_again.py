@@ -1,4 +1,4 @@
-"""A replica that is stopped and started again while what it wrote is at the disk."""
+"""A replica is stopped and started again while its last write is at the disk."""
 
 from __future__ import annotations
 

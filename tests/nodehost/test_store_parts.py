@@ -1,4 +1,4 @@
-"""Opening a store with several data directories: what is refused, left out, or begun anew."""
+"""Opening a store with several data directories: which are refused, left out, or begun anew."""
 
 from __future__ import annotations
 

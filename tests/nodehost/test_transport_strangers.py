@@ -1,4 +1,4 @@
-"""TcpTransport's accepting side: peers that have not said who they are, or say it too often."""
+"""TcpTransport's accepting side: peers that have not said who they are, or connect too often."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ async def test_a_handshake_that_fails_leaves_nothing(tls: TlsWorld) -> None:
 async def test_who_stands_still_in_the_handshake_is_cut(
     tls: TlsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stands still before its first byte, after it, or after the handshake without a HELLO."""
+    """A peer stands still before its first byte, after it, or after the handshake without a
+    HELLO.
+    """
     monkeypatch.setattr(lobby, "PEER_CONNECT_TIMEOUT_S", 0.3)
     b = await tcp(tls)
     assert await sent_raw(b) == b""
@@ -156,8 +158,8 @@ async def test_places_of_strangers(plain: TcpWorld) -> None:
     writers += [await silent(b, f"127.0.0.{2 + n % 50}") for n in range(more)]
     await eventually(lambda: b.stats().strangers_turned_away == 1 + each)
     assert b.stats().strangers == bounds.PEER_STRANGERS_MAX
-    # These places are full. The address of a known store has room all the same, and nobody has to
-    # go for it.
+    # These places are full. The address of a known store has room all the same, and no other
+    # connection has to go for it.
     b.set_address(C, "127.0.0.99:1")
     neighbours = bounds.PEER_ARRIVALS_PER_ADDRESS_MAX
     writers += [await silent(b, "127.0.0.99") for _ in range(neighbours)]
@@ -326,7 +328,7 @@ async def test_places_of_newcomers(plain: TcpWorld, monkeypatch: pytest.MonkeyPa
 async def test_requests_of_one_store_are_bounded_over_its_connections(
     plain: TcpWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They go on counting when the connection that they came on is gone."""
+    """Requests go on counting when the connection that they came on is gone."""
     monkeypatch.setattr(peer_account, "PEER_REQUESTS_INFLIGHT_MAX", 2)
     b, on_b = await started(plain, B)
     assert isinstance(b, TcpTransport)

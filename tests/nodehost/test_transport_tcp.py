@@ -1,4 +1,4 @@
-"""TcpTransport: the conformance suite, and what only a real socket can do wrong."""
+"""TcpTransport: the conformance suite, and faults that only a real socket has."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ async def test_new_certificates_count_from_the_next_handshake(world: TlsWorld) -
     visitor, _ = await started(world, identity(A).store_id)
     visitor.set_address(B, b.address)
     assert await visitor.request(B, "x", b"", 30.0)
-    # The last step: whoever still shows a certificate of the old authority is out.
+    # The last step: a peer that still shows a certificate of the old authority is refused.
     world.shown[B].trusted = OTHER.pem
     world.shown[B].papers = papers_of(B, OTHER)
     await b.renew_tls()

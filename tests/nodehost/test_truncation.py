@@ -490,7 +490,7 @@ async def test_leftovers_that_cannot_be_removed_are_tried_again(
         patch.setattr(world.vfs, "remove_tree", broken)
         assert await world.steps() == {Step.EXPORT_FAILED}
     assert await world.steps() == {Step.LEFTOVER_REMOVED}
-    # What was counted towards an alarm went with the replica.
+    # The counts towards an alarm went with the replica.
     world.host.replicas[log.shard] = log
     assert (await world.run()).alarms == ()
 

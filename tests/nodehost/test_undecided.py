@@ -34,7 +34,7 @@ async def test_two_that_differ_wait_for_the_third(cluster: Compared) -> None:
     assert all(SHARD not in cluster.host(n).halts.all() for n in (leader, wrong))
     await comparer.run_once()
     assert comparer.counts["undecided"] == 1
-    # Whoever leads next knows that something is to be decided.
+    # The next leader knows that something has to be decided.
     assert SHARD in cluster.comparers[wrong]._undecided
     await cluster.stores[away].up()
     cluster.introduce()
@@ -63,8 +63,8 @@ async def test_nobody_decides_for_too_long(
 async def test_what_is_undecided_is_looked_at_again_alone(
     cluster: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a large shard took hours to come to that range again, and meanwhile a copy of one
-    side would decide.
+    """Otherwise a large shard would take hours to come to that range again, and meanwhile a copy of
+    one side would decide.
     """
     monkeypatch.setattr(bounds, "COMPARE_RANGE_ENTRIES", 4)
     await cluster.fill()

@@ -1,6 +1,6 @@
-"""What every Transport promises: both implementations run these tests.
+"""The promises of every Transport: both implementations run these tests.
 
-A subclass provides the `world` fixture: something that makes transports which can reach each other.
+A subclass provides the `world` fixture, which makes transports that can reach each other.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class TransportConformance:
         assert on_b.messages == [(5, message)]
 
     async def test_a_snapshot_larger_than_a_frame_arrives(self, world: World) -> None:
-        """What is sent beside the snapshot arrives, too, in its own order."""
+        """Messages that are sent beside the snapshot arrive, too, and in order."""
         a, _, _b, on_b = await pair(world)
         message = install(PEER_FRAME_BYTES_MAX + 1)
         assert a.send(B, ShardId(5), message)
