@@ -1,10 +1,13 @@
 """The table of seeded bugs, and how they are put into a running process.
 
-A function is replaced where it is looked up, so a mutation that no longer fits fails loudly.
+A function is replaced where it is looked up, so a mutation whose function is gone fails loudly. So
+does one that takes other arguments than its function: it would die of a TypeError, whatever the
+checkers see.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -39,8 +42,15 @@ def _name(apply: Callable[[], None]) -> str:
 
 
 def wrap(owner: Any, name: str, mutate: Callable[[Any], Any]) -> None:
-    """Replace `owner.name` by `mutate(original)`."""
-    setattr(owner, name, mutate(getattr(owner, name)))
+    """Replace `owner.name` by `mutate(original)`; TypeError when that takes other arguments."""
+    original = getattr(owner, name)
+    changed = mutate(original)
+    if callable(original):
+        places = inspect.signature(original).parameters
+        given = [one for one in places.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+        named = {one.name: None for one in places.values() if one.kind is one.KEYWORD_ONLY}
+        inspect.signature(changed).bind(*given, **named)
+    setattr(owner, name, changed)
 
 
 class Without:
