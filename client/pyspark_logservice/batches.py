@@ -26,7 +26,7 @@ _FIELDS: Final = [
 ]
 SCHEMA: Final = pa.schema(_FIELDS)
 SCHEMA_WITH_GAPS: Final = pa.schema([*_FIELDS, pa.field("gap", pa.string())])
-"""What Spark makes of the schemas in `source`; it compares them to the letter."""
+"""Spark makes these of the schemas in `source`, and compares them to the letter."""
 
 TOGETHER_BYTES: Final = 1024 * 1024
 """Blocks are put together until they have so many bytes."""
