@@ -26,5 +26,5 @@ def test_nothing_is_copied_when_all_truncate_alike() -> None:
     assert measure(PATTERNS[0], GROUPS).bytes_rewritten == 0
 
 
-def test_the_table() -> None:
+def test_the_table_has_a_row_per_pattern() -> None:
     assert table(20).row_count == len(PATTERNS)

@@ -39,6 +39,6 @@ def test_idle_cores_stay_idle() -> None:
     assert (follower.raft.role, follower.raft.term) == (Role.FOLLOWER, 1)
 
 
-def test_the_tables() -> None:
+def test_the_tables_have_a_row_per_shape() -> None:
     assert append_table(0.001).row_count == 3
     assert tick_table([1, 2]).row_count == 2

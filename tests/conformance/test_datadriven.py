@@ -48,7 +48,7 @@ def test_the_format() -> None:
 
 
 @pytest.mark.parametrize("text", ["first\n", "first\ninput\n", "first\n----\n----\nopen\n"])
-def test_broken_files(text: str) -> None:
+def test_a_broken_file_is_a_format_error(text: str) -> None:
     with pytest.raises(FormatError):
         list(parse(text))
 

@@ -199,7 +199,7 @@ def test_directories_share_the_replicas() -> None:
     assert together == script.plain.replicas
 
 
-def test_groups_are_shared() -> None:
+def test_several_updates_share_a_group() -> None:
     script = script_of("rotation")
     shared = list(grouped(script.steps))
     assert len(shared) < len(script.steps) / 3

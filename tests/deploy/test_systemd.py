@@ -58,7 +58,7 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
     assert "ProtectEverything" in analyze("verify", "--man=no", str(wrong)).stderr
 
 
-def test_little_is_exposed(tmp_path: Path) -> None:
+def test_the_sandbox_leaves_little_exposed(tmp_path: Path) -> None:
     need("systemd-analyze")
     shown = analyze("security", "--offline=true", "--threshold=20", str(UNIT))
     assert shown.returncode == 0, shown.stdout[-2000:]  # 2.0 of 10; 1.3 when this was written

@@ -37,7 +37,7 @@ CONNECTIONS = 150
 of places."""
 
 
-def test_strangers(tmp_path: Path) -> None:
+def test_strangers_cost_bounded_memory_and_shut_nobody_out(tmp_path: Path) -> None:
     """Memory and descriptors stay bounded, a store is let in, and a client notices nothing."""
     with attacked(tmp_path / "cluster") as cluster:
         target = Target(cluster, "store-1")

@@ -89,7 +89,9 @@ def judge(world: World, log: Log) -> None:
 
 
 @pytest.mark.parametrize("level", range(LEVELS))
-def test_while_segments_roll(world: World, disk: Path, level: int) -> None:
+def test_a_filling_disk_loses_nothing_while_segments_roll(
+    world: World, disk: Path, level: int
+) -> None:
     log = Log(world.open())
     log.append_all(10)
     foreign = fill(disk, level * STEP)
@@ -102,7 +104,9 @@ def test_while_segments_roll(world: World, disk: Path, level: int) -> None:
 
 
 @pytest.mark.parametrize("level", range(LEVELS))
-def test_while_garbage_is_collected(world: World, disk: Path, level: int) -> None:
+def test_a_filling_disk_loses_nothing_while_garbage_is_collected(
+    world: World, disk: Path, level: int
+) -> None:
     log = Log(world.open())
     log.append_all(60)
     log.db.commit([update(2, 2, entries(1, 3, size=SIZE), bootstrap=True)])
@@ -121,7 +125,9 @@ def test_while_garbage_is_collected(world: World, disk: Path, level: int) -> Non
 
 @pytest.mark.parametrize("ballast", [True, False], ids=["ballast", "no ballast"])
 @pytest.mark.parametrize("level", range(LEVELS))
-def test_between_kill_and_recovery(world: World, disk: Path, level: int, *, ballast: bool) -> None:
+def test_a_filling_disk_loses_nothing_between_kill_and_recovery(
+    world: World, disk: Path, level: int, *, ballast: bool
+) -> None:
     log = Log(world.open())
     log.append_all(30)
     before = picture(log.db)

@@ -20,7 +20,7 @@ def granted(book: AccessBook) -> bool:
     return "read" in book.list.roles(ME, ShardId(1), None)
 
 
-def test_it_is_kept() -> None:
+def test_the_book_survives_a_restart() -> None:
     vfs = MemoryVfs()
     book = AccessBook([Copy(vfs, "/access")])
     assert not granted(book)

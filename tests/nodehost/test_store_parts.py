@@ -130,7 +130,7 @@ def test_a_directory_of_another_store_or_cluster_is_refused(cluster: str, store:
     machine.open()
 
 
-def test_no_directory_twice() -> None:
+def test_a_directory_that_is_configured_twice_is_refused() -> None:
     machine = Machine()
     machine.paths = [A, B, "/b/../a"]
     with pytest.raises(InvalidArgument) as refused:

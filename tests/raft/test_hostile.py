@@ -64,7 +64,7 @@ def refusal(raft: Raft, message: Message) -> RejectReason:
     return rejected.value.reason
 
 
-def test_wrong_addresses(cluster: Cluster) -> None:
+def test_wrong_addresses_are_rejected(cluster: Cluster) -> None:
     for to, sender in ((THREE, ONE), (TWO, TWO), (TWO, ReplicaId(0)), (TWO, ReplicaId(-1))):
         message = Heartbeat(to=to, sender=sender, term=Term(1))
         assert refusal(cluster[2], message) is RejectReason.WRONG_ADDRESS
@@ -75,7 +75,7 @@ def test_local_reports_from_outside(cluster: Cluster) -> None:
         assert refusal(cluster[1], message) is RejectReason.LOCAL_ONLY
 
 
-def test_answers_from_strangers(cluster: Cluster) -> None:
+def test_answers_from_strangers_change_nothing(cluster: Cluster) -> None:
     stranger = ReplicaId(9)
     for message in (
         AppendResponse(to=ONE, sender=stranger, term=Term(1), index=Index(3)),
@@ -205,7 +205,7 @@ def test_snapshots_that_no_leader_sends(cluster: Cluster) -> None:
         assert refusal(cluster[2], message) is RejectReason.BAD_SNAPSHOT
 
 
-def test_forwarded_garbage(cluster: Cluster) -> None:
+def test_forwarded_garbage_changes_nothing(cluster: Cluster) -> None:
     def forwarded(kind: EntryKind, payload: bytes, records: int = 0) -> Propose:
         entry = Entry(Term(0), Index(0), Lsn(0), records, kind, payload)
         return Propose(to=ONE, sender=TWO, entries=(entry,))

@@ -69,7 +69,7 @@ def test_it_takes_exactly_the_configured_ticks() -> None:
     assert silent(cluster) == {1, 2, 3}
 
 
-def test_off_by_default() -> None:
+def test_quiesce_is_off_by_default() -> None:
     cluster = Cluster(3)
     cluster.elect(1)
     cluster.tick(300)
@@ -129,7 +129,7 @@ def test_not_while_a_learner_lags() -> None:
     assert silent(cluster) == {1, 2, 3, 4}
 
 
-def test_not_while_joint() -> None:
+def test_no_shard_quiesces_while_joint() -> None:
     cluster = Cluster(3, quiesce_ticks=TICKS)
     leader = cluster.elect(1)
     cluster.start(4)

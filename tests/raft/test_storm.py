@@ -23,7 +23,7 @@ def live(seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_safety_and_recovery(seed: int) -> None:
+def test_a_cluster_is_safe_in_a_storm_and_recovers(seed: int) -> None:
     live(seed)
 
 

@@ -47,7 +47,7 @@ def test_quick_mutants_die() -> None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_names_are_names(name: str) -> None:
+def test_a_mutant_has_a_name_of_plain_words(name: str) -> None:
     assert name.replace("-", "").isalpha()
 
 

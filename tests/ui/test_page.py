@@ -85,7 +85,7 @@ def click(browser: Chromium, selector: str) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_it_fits(
+def test_the_page_fits_its_window(
     browser: Chromium, cluster: LocalCluster, size: tuple[int, int], dark: bool
 ) -> None:
     width, height = size
