@@ -14,7 +14,8 @@ between stores and versions; the configuration file can override those it names.
 
 The code imports none of these modules, only this package (``bounds.NAME``, or ``from
 logservice.bounds import NAME``), so that a bound can move from one module to another. So every name
-is here, and each is stated once (`tests/tidy/test_bounds.py`).
+is here, and each is stated once (`tests/tidy/test_bounds.py`). Start reading with `hard.py`. Every
+layer may import this package, and it imports no other.
 """
 
 from logservice.bounds.hard import *  # noqa: F403
