@@ -98,8 +98,8 @@ class Store:
 
 
 @dataclass
-class Truth:
-    """One shard as it really is."""
+class ShardOracle:
+    """One shard as it really is: what HAKeeper's view is judged against."""
 
     membership: Membership
     last: int = 1
@@ -120,7 +120,7 @@ class Model:
         self.copy_speed = 5000
         self.drop_reply: Callable[[StoreId], bool] = lambda _: False
         self.stores: dict[StoreId, Store] = {}
-        self.shards: dict[ShardId, Truth] = {}
+        self.shards: dict[ShardId, ShardOracle] = {}
         self.executions: list[tuple[StoreId, QueuedCommand]] = []
         self._were_running: dict[ShardId, set[ReplicaId]] = {}
         self._moved_at: dict[ShardId, int] = {}
@@ -154,7 +154,7 @@ class Model:
             for number, store in enumerate(list(self.stores.values())[:replicas])
         ]
         membership = initial_membership(members)
-        self.shards[HAKEEPER_SHARD] = Truth(membership)
+        self.shards[HAKEEPER_SHARD] = ShardOracle(membership)
         for member in members:
             copies = self.stores[member.store_id].copies
             copies[HAKEEPER_SHARD] = Copy(member.replica_id, 1, membership)
@@ -247,7 +247,7 @@ class Model:
     def describe(self) -> str:
         lines = [f"tick {self.state.tick} flags {sorted(self.state.flags)}"]
         lines += [repr(operator) for operator in self.state.sorted_operators()]
-        lines += [f"{shard} {truth}" for shard, truth in sorted(self.shards.items())]
+        lines += [f"{shard} {oracle}" for shard, oracle in sorted(self.shards.items())]
         return "\n".join(lines)
 
     def healthy(self, wanted: int = 3) -> bool:
@@ -257,11 +257,11 @@ class Model:
             not self.state.operators
             and born == set(self.shards)
             and all(
-                len(truth.membership.voters) == wanted
-                and not truth.membership.joint
-                and not truth.membership.learners
-                and set(truth.membership.voters) <= self.running(shard)
-                for shard, truth in self.shards.items()
+                len(oracle.membership.voters) == wanted
+                and not oracle.membership.joint
+                and not oracle.membership.learners
+                and set(oracle.membership.voters) <= self.running(shard)
+                for shard, oracle in self.shards.items()
             )
         )
 
@@ -295,40 +295,40 @@ class Model:
     # --- simulated Raft -------------------------------------------------------------------------
 
     def _raft(self) -> None:
-        for shard, truth in self.shards.items():
+        for shard, oracle in self.shards.items():
             up = self.running(shard)
             if up != self._were_running.get(shard):
                 self._were_running[shard] = up
                 self._moved_at[shard] = self.now
             if self.tolerance(shard) < 0:
-                truth.leader = NO_REPLICA
+                oracle.leader = NO_REPLICA
                 continue
-            if truth.membership.joint and self.now >= truth.leave_at:
-                self._enter(shard, truth, truth.membership, "leave", outgoing=())
-            if truth.leader not in up or truth.leader not in truth.membership.voters:
-                truth.leader = min(up & set(truth.membership.voters))
-                truth.term += 1
-            truth.last += 3
-            for member in truth.membership.members:
+            if oracle.membership.joint and self.now >= oracle.leave_at:
+                self._enter(shard, oracle, oracle.membership, "leave", outgoing=())
+            if oracle.leader not in up or oracle.leader not in oracle.membership.voters:
+                oracle.leader = min(up & set(oracle.membership.voters))
+                oracle.term += 1
+            oracle.last += 3
+            for member in oracle.membership.members:
                 if member.replica_id not in up:
                     continue
                 copy = self.stores[member.store_id].copies[shard]
-                if member.replica_id in truth.membership.voters:
-                    copy.applied = truth.last
+                if member.replica_id in oracle.membership.voters:
+                    copy.applied = oracle.last
                 else:
-                    copy.applied = min(truth.last, copy.applied + self.copy_speed)
-                if copy.applied >= truth.last - 100:
-                    copy.membership = truth.membership
+                    copy.applied = min(oracle.last, copy.applied + self.copy_speed)
+                if copy.applied >= oracle.last - 100:
+                    copy.membership = oracle.membership
 
     def _enter(
         self,
         shard: ShardId,
-        truth: Truth,
+        oracle: ShardOracle,
         base: Membership,
         what: str,
         **fields: tuple[ReplicaId, ...] | tuple[Member, ...],
     ) -> None:
-        truth.last += 1
+        oracle.last += 1
         values = {
             "voters": base.voters,
             "outgoing": base.outgoing,
@@ -340,22 +340,22 @@ class Model:
         kept = {*values["voters"], *values["outgoing"], *values["learners"]}
         members = tuple(member for member in values["members"] if member.replica_id in kept)
         gone = {member.replica_id for member in values["members"]} - kept
-        truth.membership = Membership(
+        oracle.membership = Membership(
             voters=values["voters"],
             outgoing=values["outgoing"],
             learners=values["learners"],
             removed=tuple(sorted({*values["removed"], *gone})),
             auto_leave=bool(values["outgoing"]),
-            change_epoch=Index(truth.last),
+            change_epoch=Index(oracle.last),
             members=members,
         )
-        truth.changes.append(what)
+        oracle.changes.append(what)
 
     def _change(self, command: ChangeMembership) -> CommandResult | None:
-        truth = self.shards[command.shard]
+        oracle = self.shards[command.shard]
         if self.tolerance(command.shard) < 0:
             return CommandResult(0, Reason.DEADLINE.value)
-        old = truth.membership
+        old = oracle.membership
         if command.expected_epoch != old.change_epoch or old.joint:
             return CommandResult(0, Reason.STALE_EPOCH.value)
         before = self.tolerance(command.shard)
@@ -374,7 +374,7 @@ class Model:
         joint = len(changed) > 1
         self._enter(
             command.shard,
-            truth,
+            oracle,
             old,
             "+".join(step.kind.name for step in command.steps),
             voters=voters,
@@ -382,14 +382,14 @@ class Model:
             learners=tuple(sorted(learners)),
             members=tuple(members[replica] for replica in sorted(members)),
         )
-        truth.leave_at = self.now + 2
+        oracle.leave_at = self.now + 2
         after = self._tolerance(Membership(voters=voters), command.shard)
         # HAKeeper could not know what happened after the reports that its decision rests on.
         if self.now - self._moved_at[command.shard] > VIEW_TICKS:
             assert min(after, self.tolerance(command.shard)) >= before, "G8: tolerance was lowered"
         # While a swap in place is joint, the leaving replica and its successor share a store.
-        staying = {*voters, *truth.membership.learners}
-        stores = [m.store_id for m in truth.membership.members if m.replica_id in staying]
+        staying = {*voters, *oracle.membership.learners}
+        stores = [m.store_id for m in oracle.membership.members if m.replica_id in staying]
         assert len(set(stores)) == len(stores), "two members of a shard on one store"
         return None
 
@@ -444,12 +444,12 @@ class Model:
                 self.execute(store, queued)
 
     def _report(self, store: Store, shard: ShardId, copy: Copy) -> proposals.ReplicaReport:
-        truth = self.shards[shard]
-        leads = truth.leader == copy.replica
+        oracle = self.shards[shard]
+        leads = oracle.leader == copy.replica
         up = self.running(shard)
         match = tuple(
             (member.replica_id, Index(self.stores[member.store_id].copies[shard].applied))
-            for member in truth.membership.members
+            for member in oracle.membership.members
             if leads and member.replica_id in up and member.replica_id != copy.replica
         )
         return proposals.ReplicaReport(
@@ -459,8 +459,8 @@ class Model:
             copy.membership.change_epoch,
             copy.membership.encode(),
             leads,
-            truth.term,
-            truth.leader,
+            oracle.term,
+            oracle.leader,
             Index(1),
             Index(copy.applied),
             Index(copy.applied),
@@ -479,8 +479,8 @@ class Model:
         if isinstance(command, StartReplica):
             problem = self._start(store, command)
         elif isinstance(command, RemoveReplica):
-            truth = self.shards[command.shard]
-            assert not truth.membership.contains(command.replica), "G8: a member was killed"
+            oracle = self.shards[command.shard]
+            assert not oracle.membership.contains(command.replica), "G8: a member was killed"
             copy = store.copies.get(command.shard)
             if copy is not None and copy.replica == command.replica:
                 del store.copies[command.shard]
@@ -488,9 +488,9 @@ class Model:
             problem = self._change(command)
         else:
             assert isinstance(command, TransferLeader)
-            truth = self.shards[command.shard]
+            oracle = self.shards[command.shard]
             if command.target in self.running(command.shard):
-                truth.leader, truth.term = command.target, truth.term + 1
+                oracle.leader, oracle.term = command.target, oracle.term + 1
         reason = problem.reason if problem is not None else ""
         store.results.append(CommandResult(queued.id, reason))
 
@@ -503,7 +503,7 @@ class Model:
         assert membership.contains(command.replica)
         if command.shard not in self.shards:
             assert not command.join
-            self.shards[command.shard] = Truth(membership)
+            self.shards[command.shard] = ShardOracle(membership)
         copy = store.copies.get(command.shard)
         if copy is not None and store.place(copy) not in store.failed:
             if copy.replica != command.replica:

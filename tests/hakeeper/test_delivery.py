@@ -245,14 +245,14 @@ def test_only_harmless_commands_can_be_scheduled() -> None:
 def test_leadership_can_be_moved_by_order() -> None:
     model = Model(3)
     model.start()
-    truth = model.shards[ShardId(1)]
-    target = truth.membership.voters[2]
-    member = truth.membership.member(target)
+    oracle = model.shards[ShardId(1)]
+    target = oracle.membership.voters[2]
+    member = oracle.membership.member(target)
     assert member is not None
     outcome = schedule(model, proposals.Order(member.store_id, TransferLeader(ShardId(1), target)))
     assert isinstance(outcome, Applied)
     model.run(20)
-    assert truth.leader == target
+    assert oracle.leader == target
     assert model.state.stores[member.store_id].queue == []
 
 

@@ -31,8 +31,8 @@ def places(model: Model, name: StoreId) -> Counter[int]:
     """How many members of one store are bound to each incarnation."""
     return Counter(
         int(member.incarnation)
-        for truth in model.shards.values()
-        for member in truth.membership.members
+        for oracle in model.shards.values()
+        for member in oracle.membership.members
         if member.store_id == name
     )
 
@@ -86,36 +86,36 @@ def test_a_full_disk_is_flagged_until_it_has_room() -> None:
 
 def test_a_lost_disk_costs_its_replicas_only_and_they_come_back_elsewhere() -> None:
     model = two_disks(stores=4)
-    before = {shard: truth.membership for shard, truth in model.shards.items()}
+    before = {shard: oracle.membership for shard, oracle in model.shards.items()}
     lost = Incarnation(2001)
     mine = [s for s, m in before.items() if any(one.incarnation == lost for one in m.members)]
     assert mine, "the placement put something there"
     model.lose_disk("s1", lost)
     model.run_until(model.healthy, 400)
-    for shard, truth in model.shards.items():
+    for shard, oracle in model.shards.items():
         if shard in mine:
-            assert truth.changes == ["ADD_LEARNER", "ADD_VOTER+REMOVE", "leave"]
-            assert all(member.incarnation != lost for member in truth.membership.members)
+            assert oracle.changes == ["ADD_LEARNER", "ADD_VOTER+REMOVE", "leave"]
+            assert all(member.incarnation != lost for member in oracle.membership.members)
         else:
-            assert truth.changes == [], "the others never noticed"
+            assert oracle.changes == [], "the others never noticed"
 
 
 def test_without_a_spare_store_they_come_back_on_the_other_disk_under_new_ids() -> None:
     model = two_disks(stores=3)
     lost = Incarnation(2001)
-    ids = {m.replica_id for truth in model.shards.values() for m in truth.membership.members}
+    ids = {m.replica_id for oracle in model.shards.values() for m in oracle.membership.members}
     mine = [
         shard
-        for shard, truth in model.shards.items()
-        if any(one.incarnation == lost for one in truth.membership.members)
+        for shard, oracle in model.shards.items()
+        if any(one.incarnation == lost for one in oracle.membership.members)
     ]
     model.lose_disk("s1", lost)
     model.run_until(model.healthy, 600)
     assert mine
     for shard in mine:
-        truth = model.shards[shard]
-        assert truth.changes == ["ADD_VOTER+REMOVE", "leave"]
-        [back] = [one for one in truth.membership.members if one.store_id == "s1"]
+        oracle = model.shards[shard]
+        assert oracle.changes == ["ADD_VOTER+REMOVE", "leave"]
+        [back] = [one for one in oracle.membership.members if one.store_id == "s1"]
         assert back.incarnation == 1001
         assert back.replica_id not in ids
     assert model.state.flags == {}
@@ -136,9 +136,9 @@ def test_shard_0_waits_for_a_failed_directory_that_may_work_again() -> None:
     ]
     assert all(
         one.incarnation != failed
-        for shard, truth in model.shards.items()
+        for shard, oracle in model.shards.items()
         if shard != HAKEEPER_SHARD
-        for one in truth.membership.members
+        for one in oracle.membership.members
     )
     # A store that was started without the directory says that the directory is gone.
     store = model.stores[StoreId("s1")]
@@ -160,8 +160,8 @@ def test_a_swap_in_place_leaves_no_fewer_voters_for_the_next_lost_disk(works_aga
     model.lose_disk("s1", Incarnation(2001))
     mine = [
         shard
-        for shard, truth in model.shards.items()
-        if any(one.incarnation == 2001 for one in truth.membership.members)
+        for shard, oracle in model.shards.items()
+        if any(one.incarnation == 2001 for one in oracle.membership.members)
     ]
     model.run_until(lambda: all(model.shards[shard].changes for shard in mine), 600)
     model.kill("s1")
@@ -181,7 +181,7 @@ def test_an_emptied_disk_is_waited_for_and_then_replaced() -> None:
     model = two_disks(stores=3)
     model.wipe_disk("s1", Incarnation(2001))
     model.run(50)
-    assert all(not truth.changes for truth in model.shards.values())
+    assert all(not oracle.changes for oracle in model.shards.values())
     model.run_until(model.healthy, 600)
     assert set(places(model, S1)) == {1001, 1_002_001}
 
@@ -190,7 +190,7 @@ def test_a_directory_added_later_is_fine_and_gets_the_next_replicas() -> None:
     model = two_disks(stores=3)
     model.stores[S1].others = (*model.stores[S1].others, Incarnation(3001))
     model.run(expiry(model) + 50)
-    assert all(not truth.changes for truth in model.shards.values())
+    assert all(not oracle.changes for oracle in model.shards.values())
     model.propose(proposals.CreateShard(ShardId(0), "late", 3))
     model.run_until(model.healthy, 100)
     assert places(model, S1)[3001] == 1
@@ -205,7 +205,7 @@ def test_no_two_lost_disks_of_a_majority_lower_the_tolerance() -> None:
                 if any(store.place(copy) == incarnation for copy in store.copies.values()):
                     model.lose_disk(name, incarnation)
     model.run(expiry(model) + 300)
-    assert all(not truth.changes for truth in model.shards.values())
+    assert all(not oracle.changes for oracle in model.shards.values())
     assert "shard 0: no live majority" in model.state.flags
 
 

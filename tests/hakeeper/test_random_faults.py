@@ -72,12 +72,12 @@ def _heal_store(model: Model, store: Store) -> None:
 
 
 def shard_is_whole(model: Model, shard: ShardId) -> bool:
-    truth = model.shards[shard]
+    oracle = model.shards[shard]
     return (
-        len(truth.membership.voters) == 3
-        and not truth.membership.joint
-        and not truth.membership.learners
-        and set(truth.membership.voters) <= model.running(shard)
+        len(oracle.membership.voters) == 3
+        and not oracle.membership.joint
+        and not oracle.membership.learners
+        and set(oracle.membership.voters) <= model.running(shard)
     )
 
 
@@ -114,8 +114,8 @@ def test_the_schedules_do_repair_something() -> None:
         for _ in range(ROUNDS):
             disturb(model, dice)
             model.run(60)
-        for truth in model.shards.values():
-            changes.update(truth.changes)
+        for oracle in model.shards.values():
+            changes.update(oracle.changes)
         changes.update(type(queued.command).__name__ for _, queued in model.executions)
     assert {"ADD_LEARNER", "ADD_VOTER+REMOVE", "leave", "REMOVE"} <= changes
     assert {"StartReplica", "RemoveReplica", "ChangeMembership"} <= changes

@@ -69,7 +69,7 @@ def test_a_store_that_is_silent_for_less_is_left_alone() -> None:
     model.run(80)
     model.revive("s1")
     model.run(200)
-    assert all(not truth.changes for truth in model.shards.values())
+    assert all(not oracle.changes for oracle in model.shards.values())
     assert model.healthy()
 
 
@@ -78,7 +78,7 @@ def test_without_a_spare_store_hakeeper_waits_and_says_so() -> None:
     model.kill("s2")
     model.run(expiry(model) + 300)
     assert not model.state.operators
-    assert all(not truth.changes for truth in model.shards.values())
+    assert all(not oracle.changes for oracle in model.shards.values())
     assert "shard 0: no spare store to replace replica 2" in model.state.flags
     model.add_store("s4")
     model.run_until(model.healthy, 300)
@@ -88,14 +88,14 @@ def test_without_a_spare_store_hakeeper_waits_and_says_so() -> None:
 def test_a_store_that_comes_back_ends_the_repair_and_the_learner_goes() -> None:
     model = started(4)
     model.copy_speed = 0
-    truth = model.shards[HAKEEPER_SHARD]
-    truth.last += 100_000
+    oracle = model.shards[HAKEEPER_SHARD]
+    oracle.last += 100_000
     model.kill("s1")
-    model.run_until(lambda: bool(truth.membership.learners), 300)
+    model.run_until(lambda: bool(oracle.membership.learners), 300)
     model.revive("s1")
     model.run_until(model.healthy, 300)
     assert stores_of(model, HAKEEPER_SHARD) == {"s1", "s2", "s3"}
-    assert truth.changes == ["ADD_LEARNER", "REMOVE"]
+    assert oracle.changes == ["ADD_LEARNER", "REMOVE"]
     assert HAKEEPER_SHARD not in model.stores[StoreId("s4")].copies
 
 
@@ -107,8 +107,8 @@ def test_a_flapping_store_is_replaced_once_and_then_left_out() -> None:
         model.revive("s1")
         model.run(20)
     model.run_until(model.healthy, 300)
-    for shard, truth in model.shards.items():
-        assert truth.changes.count("ADD_LEARNER") <= 1, (shard, truth.changes)
+    for shard, oracle in model.shards.items():
+        assert oracle.changes.count("ADD_LEARNER") <= 1, (shard, oracle.changes)
     assert "s1" not in stores_of(model, HAKEEPER_SHARD)
 
 
@@ -180,11 +180,11 @@ def test_a_new_data_directory_without_a_spare_store_is_swapped_in_place() -> Non
     model = started(3)
     model.wipe("s1")
     model.run(50)
-    assert all(not truth.changes for truth in model.shards.values())
+    assert all(not oracle.changes for oracle in model.shards.values())
     model.run_until(model.healthy, 600)
-    for truth in model.shards.values():
-        assert truth.changes == ["ADD_VOTER+REMOVE", "leave"]
-        [back] = [one for one in truth.membership.members if one.store_id == "s1"]
+    for oracle in model.shards.values():
+        assert oracle.changes == ["ADD_VOTER+REMOVE", "leave"]
+        [back] = [one for one in oracle.membership.members if one.store_id == "s1"]
         assert back.replica_id >= bounds.HAKEEPER_FIRST_REPLICA_ID
         assert back.incarnation == model.stores[StoreId("s1")].incarnation
 
@@ -198,11 +198,11 @@ def test_a_replica_whose_data_is_gone_without_a_spare_store_is_swapped_in_place(
     old = next(iter(stores_of(model, ONE)))
     del model.stores[StoreId(old)].copies[ONE]
     model.run_until(model.healthy, 600)
-    truth = model.shards[ONE]
-    assert truth.changes == ["ADD_VOTER+REMOVE", "leave"]
-    [back] = [one for one in truth.membership.members if one.store_id == old]
+    oracle = model.shards[ONE]
+    assert oracle.changes == ["ADD_VOTER+REMOVE", "leave"]
+    [back] = [one for one in oracle.membership.members if one.store_id == old]
     assert back.incarnation == model.stores[StoreId(old)].incarnation
-    assert back.replica_id in truth.membership.voters
+    assert back.replica_id in oracle.membership.voters
 
 
 def test_a_swap_in_place_is_refused_when_it_would_leave_no_active_majority() -> None:
@@ -210,7 +210,7 @@ def test_a_swap_in_place_is_refused_when_it_would_leave_no_active_majority() -> 
     model.wipe("s1")
     model.stores[StoreId("s2")].up = False
     model.run(expiry(model) + 300)
-    assert all(not truth.changes for truth in model.shards.values())
+    assert all(not oracle.changes for oracle in model.shards.values())
 
 
 def test_the_wrong_disk_and_then_the_right_one_costs_nothing() -> None:
@@ -224,7 +224,7 @@ def test_the_wrong_disk_and_then_the_right_one_costs_nothing() -> None:
     store.copies = copies
     model.run(300)
     assert model.healthy()
-    assert all(not truth.changes for truth in model.shards.values())
+    assert all(not oracle.changes for oracle in model.shards.values())
 
 
 def test_a_member_that_does_not_run_is_started_again_exactly() -> None:

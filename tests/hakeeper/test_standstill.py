@@ -23,10 +23,10 @@ class Standing(Model):
         super().__init__(stores)
         self.claims: dict[ReplicaId, int | None] = {}
         self.start()
-        truth = self.shards[ONE]
-        self.leader = truth.leader
-        self.stuck = next(one for one in truth.membership.voters if one != truth.leader)
-        member = truth.membership.member(self.stuck)
+        oracle = self.shards[ONE]
+        self.leader = oracle.leader
+        self.stuck = next(one for one in oracle.membership.voters if one != oracle.leader)
+        member = oracle.membership.member(self.stuck)
         assert member is not None
         self.where = member.store_id
 
@@ -204,9 +204,9 @@ def test_what_a_store_that_does_not_lead_says_of_followers_is_not_heard(index: i
     model.claims[model.stuck] = model.shards[ONE].last
     model.run(bounds.HAKEEPER_IDLE_CHECK_TICKS + 10)
     known = model.state.shards[ONE].behind[model.stuck]
-    truth = model.shards[ONE].membership
-    [liar] = {*truth.voters} - {model.leader, model.stuck}
-    member = truth.member(liar)
+    oracle = model.shards[ONE].membership
+    [liar] = {*oracle.voters} - {model.leader, model.stuck}
+    member = oracle.member(liar)
     assert member is not None
     honest = model.state.stores[member.store_id].replicas[ONE]
     lie = proposals.ReplicaReport(
